@@ -1,0 +1,251 @@
+//! How a batch changes the state.
+//!
+//! Here is what holds for every command: its place in time, its term, its retries, and the bookkeeping of
+//! revisions, watchers and touched records. What a command means is in `apply_node` and `apply_replica`.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use xxhash_rust::xxh3::xxh3_128;
+
+use crate::change::{Change, Object};
+use crate::client::{CLIENTS_MAX, ClientRecord};
+use crate::command::{Batch, Command, Operation, Origin, Outcome, Position, Receipt, ReceiptEffect, RequestId};
+use crate::event::{EVENTS_MAX, Event, EventType, Subject};
+use crate::meta::{ObjectMeta, Pairs, Revision, Uid};
+use crate::node::{Incarnation, Node, Slot};
+use crate::record::RecordKey;
+use crate::rejection::Rejection;
+use crate::slot::FreeSlot;
+use crate::state::{Applied, Counters, State};
+use crate::table::Stored;
+use crate::text::Text;
+use crate::time::Stamp;
+
+const EVENT_SOURCE: &str = "node-controller";
+const EVENT_NAMESPACE: &str = "default";
+
+pub(crate) type Verdict = Result<Receipt, Rejection>;
+
+/// One batch in the making: the only way to change a State, so that nothing changes unnoticed.
+pub(crate) struct Application<'a> {
+    pub(crate) state: &'a mut State,
+    /// The moment of this batch; never before that of an earlier one.
+    pub(crate) now: Stamp,
+    changes: Vec<Change>,
+    touched: BTreeSet<RecordKey>,
+}
+
+impl State {
+    /// Applies one log entry. It never fails: a command that cannot be done is rejected, and leaves no trace
+    /// but its outcome.
+    pub fn apply(&mut self, position: Position, batch: &Batch) -> Applied {
+        let before = self.counters;
+        let cluster = before.stamp.cluster.max(batch.stamp.cluster);
+        let now = Stamp { cluster, wall: batch.stamp.wall };
+        self.counters.stamp = now;
+        let mut application = Application { state: self, now, changes: Vec::new(), touched: BTreeSet::new() };
+        let outcomes = batch.commands.iter().map(|command| application.command(position, command)).collect();
+        application.finish(outcomes, before)
+    }
+}
+
+// === commands in general ===
+
+impl Application<'_> {
+    fn command(&mut self, position: Position, command: &Command) -> Outcome {
+        let answered = command.request.and_then(|request| {
+            let client = self.state.clients.get(&request.client)?;
+            client.answer(request)
+        });
+        if let Some(outcome) = answered {
+            return outcome;
+        }
+        let outcome = match self.authorised(position, command) {
+            Ok(receipt) => Outcome::Done(receipt),
+            Err(rejection) => Outcome::Rejected(rejection),
+        };
+        if let Some(request) = command.request {
+            self.remember(request, outcome.clone());
+        }
+        outcome
+    }
+
+    /// A controller may only act in the term it proposed in: whoever leads later has seen other pulses.
+    fn authorised(&mut self, position: Position, command: &Command) -> Verdict {
+        match command.origin {
+            Origin::Controller { term } if term != position.term => {
+                Err(Rejection::ForeignTerm { proposed: term, committed: position.term })
+            }
+            Origin::Operator { .. } | Origin::Controller { .. } | Origin::Replica { .. } => {
+                self.operation(&command.origin, &command.operation)
+            }
+        }
+    }
+
+    fn operation(&mut self, origin: &Origin, operation: &Operation) -> Verdict {
+        match operation {
+            Operation::CreateNode { draft, uid } => self.create_node(origin, draft, *uid),
+            Operation::ApplyNode { draft, uid, precondition } => self.apply_node(origin, draft, *uid, precondition),
+            Operation::ReplaceNode { draft, precondition } => self.replace_node(origin, draft, precondition),
+            Operation::ReplaceNodeStatus { name, status, precondition } => {
+                self.replace_node_status(origin, name, status, precondition)
+            }
+            Operation::LabelNode { name, changes, overwrite, precondition } => {
+                self.label_node(origin, name, changes, *overwrite, precondition)
+            }
+            Operation::AnnotateNode { name, changes, overwrite, precondition } => {
+                self.annotate_node(origin, name, changes, *overwrite, precondition)
+            }
+            Operation::TaintNode { name, add, remove, overwrite, precondition } => {
+                self.taint_node(origin, name, add, remove, *overwrite, precondition)
+            }
+            Operation::CordonNode { name, unschedulable, precondition } => {
+                self.cordon_node(origin, name, *unschedulable, precondition)
+            }
+            Operation::DeleteNode { name, precondition } => self.delete_node(origin, name, precondition),
+            Operation::AnnounceReplica { replica } => self.announce_replica(replica),
+            Operation::RetireReplica { id } => self.retire_replica(*id),
+        }
+    }
+
+    fn remember(&mut self, request: RequestId, outcome: Outcome) {
+        let RequestId { client: id, sequence } = request;
+        self.state.counters.requests += 1;
+        let used = self.state.counters.requests;
+        let before = self.state.clients.insert(Arc::new(ClientRecord { id, sequence, outcome, used }));
+        if let Some(before) = before {
+            self.state.derived.recency.remove(&before.used);
+        }
+        self.state.derived.recency.insert(used, id);
+        self.touch::<ClientRecord>(&id);
+        if self.state.clients.len() > CLIENTS_MAX {
+            self.forget_oldest_client();
+        }
+    }
+
+    fn forget_oldest_client(&mut self) {
+        let Some(&(used, id)) = self.state.derived.recency.get_min() else { return };
+        self.state.derived.recency.remove(&used);
+        self.state.clients.remove(&id);
+        self.touch::<ClientRecord>(&id);
+    }
+
+    fn finish(mut self, outcomes: Vec<Outcome>, before: Counters) -> Applied {
+        if self.state.counters != before {
+            self.touched.insert(RecordKey::Counters);
+        }
+        Applied { outcomes, changes: self.changes, touched: self.touched.into_iter().collect() }
+    }
+}
+
+// === bookkeeping ===
+
+impl Application<'_> {
+    pub(crate) fn next_revision(&self) -> Revision {
+        Revision(self.state.counters.revision.0 + 1)
+    }
+
+    pub(crate) fn touch<T: Stored>(&mut self, key: &T::Key) {
+        self.touched.insert(T::record_key(key));
+    }
+
+    /// What a command answers that concerns no object, or changed none.
+    pub(crate) fn receipt(&self, effect: ReceiptEffect) -> Receipt {
+        Receipt { revision: self.state.revision(), effect }
+    }
+
+    /// Takes the next slot and incarnation for a node that is about to be stored.
+    pub(crate) fn take_identity(&mut self) -> (Slot, Incarnation) {
+        let slot = self.state.next_slot();
+        match self.state.free_slots.remove(&slot.index) {
+            Some(_) => self.touch::<FreeSlot>(&slot.index),
+            None => self.state.counters.slots += 1,
+        }
+        self.state.counters.incarnations += 1;
+        (slot, Incarnation(self.state.counters.incarnations))
+    }
+
+    /// Stores a node under the next revision.
+    pub(crate) fn put_node(&mut self, mut node: Node) -> Arc<Node> {
+        node.meta.revision = self.next_revision();
+        node.share_texts(&mut self.state.derived.interner);
+        let node = Arc::new(node);
+        self.state.derived.ready += usize::from(node.is_ready());
+        let before = self.state.nodes.insert(node.clone());
+        self.state.derived.ready -= usize::from(before.as_ref().is_some_and(|before| before.is_ready()));
+        self.touch::<Node>(&node.meta.name);
+        self.publish(before.map(Object::Node), Some(Object::Node(node.clone())));
+        node
+    }
+
+    /// Removes a node and frees its slot.
+    pub(crate) fn remove_node(&mut self, node: &Arc<Node>) -> Revision {
+        self.state.nodes.remove(&node.meta.name);
+        self.state.derived.ready -= usize::from(node.is_ready());
+        self.touch::<Node>(&node.meta.name);
+        if let Some(free) = FreeSlot::after(node.slot) {
+            self.state.free_slots.insert(Arc::new(free));
+            self.touch::<FreeSlot>(&free.index);
+        }
+        self.publish(Some(Object::Node(node.clone())), None)
+    }
+
+    /// Writes an event about a node; the oldest one makes room, unseen by watchers.
+    pub(crate) fn note(&mut self, node: &Node, reason: &str, message: String) {
+        self.state.counters.events += 1;
+        let mut event = self.event(self.state.counters.events, node, reason, message);
+        event.share_texts(&mut self.state.derived.interner);
+        let event = Arc::new(event);
+        self.state.events.insert(event.clone());
+        self.touch::<Event>(&event.sequence);
+        self.publish(None, Some(Object::Event(event)));
+        while self.state.events.len() > EVENTS_MAX
+            && let Some(oldest) = self.state.events.first().map(|event| event.sequence)
+        {
+            self.state.events.remove(&oldest);
+            self.touch::<Event>(&oldest);
+        }
+    }
+
+    fn event(&self, sequence: u64, node: &Node, reason: &str, message: String) -> Event {
+        let name = node.meta.name.clone();
+        Event {
+            meta: ObjectMeta {
+                name: Text::from(format!("{name}.{sequence:x}")),
+                namespace: Some(Text::from(EVENT_NAMESPACE)),
+                uid: event_uid(sequence, node.meta.uid),
+                revision: self.next_revision(),
+                generation: 1,
+                created: self.now,
+                deleted: None,
+                labels: Pairs::default(),
+                annotations: Pairs::default(),
+                owners: Box::default(),
+                finalizers: Box::default(),
+            },
+            sequence,
+            subject: Subject { kind: Text::from("Node"), name, namespace: None, uid: node.meta.uid },
+            event_type: EventType::Normal,
+            reason: Text::from(reason),
+            message: Text::from(message),
+            source: Text::from(EVENT_SOURCE),
+            at: self.now,
+        }
+    }
+
+    fn publish(&mut self, before: Option<Object>, after: Option<Object>) -> Revision {
+        let revision = self.next_revision();
+        self.state.counters.revision = revision;
+        self.changes.push(Change { revision, before, after });
+        revision
+    }
+}
+
+/// Events are born inside `apply`, where nothing is random: their uid is a hash, in the shape of a version 8 UUID.
+fn event_uid(sequence: u64, subject: Uid) -> Uid {
+    let mut bytes = subject.0.to_be_bytes().to_vec();
+    bytes.extend_from_slice(&sequence.to_be_bytes());
+    let version_and_variant_cleared = !(0xf000_u128 << 64 | 0xc000_u128 << 48);
+    Uid(xxh3_128(&bytes) & version_and_variant_cleared | 0x8000_u128 << 64 | 0x8000_u128 << 48)
+}

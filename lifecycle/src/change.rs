@@ -1,0 +1,51 @@
+//! What watchers see: one object change, with the object before and after.
+
+use std::sync::Arc;
+
+use crate::event::Event;
+use crate::meta::{ObjectMeta, Revision};
+use crate::node::Node;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Kind {
+    Node,
+    Event,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub enum Object {
+    Node(Arc<Node>),
+    Event(Arc<Event>),
+}
+
+/// `before` is `None` for a creation, `after` is `None` for a deletion.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Change {
+    pub revision: Revision,
+    pub before: Option<Object>,
+    pub after: Option<Object>,
+}
+
+impl Object {
+    pub fn kind(&self) -> Kind {
+        match self {
+            Self::Node(_) => Kind::Node,
+            Self::Event(_) => Kind::Event,
+        }
+    }
+
+    pub fn meta(&self) -> &ObjectMeta {
+        match self {
+            Self::Node(node) => &node.meta,
+            Self::Event(event) => &event.meta,
+        }
+    }
+}
+
+impl Change {
+    /// The object as it is now, or as it last was. `None` only for a change without either side, which `apply`
+    /// never makes.
+    pub fn object(&self) -> Option<&Object> {
+        self.after.as_ref().or(self.before.as_ref())
+    }
+}

@@ -1,0 +1,183 @@
+//! What may be asked of the replicated state, and what it answers.
+//!
+//! A log entry is a [`Batch`]: one stamp and the commands proposed together. Each command gets its own
+//! [`Outcome`]; a [`Rejection`] is data, not an error of the machinery.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+use crate::meta::{Revision, Uid};
+use crate::node::{NodeDraft, NodeStatus};
+use crate::rejection::Rejection;
+use crate::replica::ReplicaRecord;
+use crate::taint::{Taint, TaintSelector};
+use crate::text::Text;
+use crate::time::Stamp;
+
+/// One log entry.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Batch {
+    pub stamp: Stamp,
+    pub commands: Vec<Command>,
+}
+
+/// Where a batch stands in the log.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Position {
+    pub term: u64,
+    pub index: u64,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Command {
+    pub origin: Origin,
+    pub request: Option<RequestId>,
+    pub operation: Operation,
+}
+
+/// Who asks. A controller's proposals are bound to the term that made them.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Origin {
+    Operator { user: Text },
+    Controller { term: u64 },
+    Replica { id: u64 },
+}
+
+/// Makes a retried write apply once. One client id belongs to one writer that numbers its requests
+/// upwards and has at most one outstanding.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RequestId {
+    pub client: u128,
+    pub sequence: u64,
+}
+
+/// The object must still be the one the caller saw.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Precondition {
+    pub revision: Option<Revision>,
+    pub uid: Option<Uid>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Operation {
+    /// Fails if the name is taken. `uid` is chosen by the proposer.
+    CreateNode {
+        draft: Box<NodeDraft>,
+        uid: Uid,
+    },
+    /// Creates the Node, or changes exactly the parts the draft names (labels and annotations merge).
+    ApplyNode {
+        draft: Box<NodeDraft>,
+        uid: Uid,
+        precondition: Precondition,
+    },
+    /// Replaces everything but status (NV-9); parts the draft does not name return to their default.
+    ReplaceNode {
+        draft: Box<NodeDraft>,
+        precondition: Precondition,
+    },
+    /// Replaces the status only (NV-9).
+    ReplaceNodeStatus {
+        name: Text,
+        status: Box<NodeStatus>,
+        precondition: Precondition,
+    },
+    /// `Some` sets, `None` removes. Without `overwrite`, changing an existing value is rejected.
+    LabelNode {
+        name: Text,
+        changes: Vec<(Text, Option<Text>)>,
+        overwrite: bool,
+        precondition: Precondition,
+    },
+    AnnotateNode {
+        name: Text,
+        changes: Vec<(Text, Option<Text>)>,
+        overwrite: bool,
+        precondition: Precondition,
+    },
+    TaintNode {
+        name: Text,
+        add: Vec<Taint>,
+        remove: Vec<TaintSelector>,
+        overwrite: bool,
+        precondition: Precondition,
+    },
+    CordonNode {
+        name: Text,
+        unschedulable: bool,
+        precondition: Precondition,
+    },
+    DeleteNode {
+        name: Text,
+        precondition: Precondition,
+    },
+    /// A replica announces the store it runs on; a different store under a known id is rejected.
+    AnnounceReplica {
+        replica: ReplicaRecord,
+    },
+    /// A replica left the membership; its id is never used again.
+    RetireReplica {
+        id: u64,
+    },
+}
+
+impl Operation {
+    /// The Node it is about, if it is about one.
+    pub fn object_name(&self) -> Option<&str> {
+        match self {
+            Self::CreateNode { draft, .. } | Self::ApplyNode { draft, .. } | Self::ReplaceNode { draft, .. } => {
+                Some(&draft.name)
+            }
+            Self::ReplaceNodeStatus { name, .. }
+            | Self::LabelNode { name, .. }
+            | Self::AnnotateNode { name, .. }
+            | Self::TaintNode { name, .. }
+            | Self::CordonNode { name, .. }
+            | Self::DeleteNode { name, .. } => Some(name),
+            Self::AnnounceReplica { .. } | Self::RetireReplica { .. } => None,
+        }
+    }
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Outcome {
+    Done(Receipt),
+    Rejected(Rejection),
+}
+
+/// What a command did.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Receipt {
+    /// The revision of the object after the command; the state's revision if no object is concerned.
+    pub revision: Revision,
+    pub effect: ReceiptEffect,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum ReceiptEffect {
+    Created,
+    Changed,
+    Unchanged,
+    Deleted,
+}
+
+impl fmt::Display for Batch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.commands.len() {
+            1 => f.write_str("1 command"),
+            count => write!(f, "{count} commands"),
+        }
+    }
+}
+
+/// Who did it, for people: `alice`, `the controller`, `replica 2`.
+impl fmt::Display for Origin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Operator { user } => fmt::Display::fmt(&Text::clipped(user, 128), f),
+            Self::Controller { .. } => f.write_str("the controller"),
+            Self::Replica { id } => write!(f, "replica {id}"),
+        }
+    }
+}

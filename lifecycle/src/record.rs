@@ -1,0 +1,312 @@
+//! The flat form of the state: one key and one value per record.
+//!
+//! Storage, snapshots and the digest all see the state this way. Keys sort as the state iterates: one prefix
+//! byte per kind (with room between them for kinds to come), numbers big-endian. Values are a version byte
+//! and a postcard body; the version is the kind's own, so that one kind can change without the others.
+
+use std::fmt;
+
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+use thiserror::Error;
+
+use crate::text::Text;
+
+/// Which record. The order of the variants is the order of their prefixes, hence of the encoded keys.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub enum RecordKey {
+    Counters,
+    Node { name: Text },
+    Event { sequence: u64 },
+    Replica { id: u64 },
+    Client { id: u128 },
+    FreeSlot { index: u32 },
+}
+
+const COUNTERS: u8 = 0x01;
+const NODE: u8 = 0x10;
+const EVENT: u8 = 0x20;
+const REPLICA: u8 = 0x30;
+const CLIENT: u8 = 0x40;
+const FREE_SLOT: u8 = 0x50;
+
+/// Bounds what one record may weigh, so that every store and message below can rely on it.
+pub const RECORD_BYTES_MAX: usize = 64 * 1024 - 1;
+
+/// The version that this build writes, for every kind. It also reads no other yet.
+const VERSION: u8 = 1;
+
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+pub enum RecordError {
+    #[error("record key {key} is not known: it was written by a newer version or is damaged")]
+    UnknownKey { key: Text },
+    #[error("record {key} is empty: the store is damaged, rebuild it from a snapshot")]
+    Empty { key: RecordKey },
+    #[error("record {key} has version {found}, this build reads version {VERSION}: run the version that wrote it")]
+    UnknownVersion { key: RecordKey, found: u8 },
+    #[error("record {key} cannot be decoded ({detail}): the store is damaged, rebuild it from a snapshot")]
+    Undecodable { key: RecordKey, detail: Text },
+    #[error("record {key} holds {holds}: the store is damaged, rebuild it from a snapshot")]
+    Misplaced { key: RecordKey, holds: RecordKey },
+    #[error("record {key} occurs twice: the store is damaged, rebuild it from a snapshot")]
+    Repeated { key: RecordKey },
+    #[error("the counters record is missing beside {others} others: the store is damaged, rebuild it from a snapshot")]
+    NoCounters { others: usize },
+}
+
+impl RecordKey {
+    pub fn to_bytes(&self) -> Vec<u8> {
+        match self {
+            Self::Counters => vec![COUNTERS],
+            Self::Node { name } => prefixed(NODE, name.as_bytes()),
+            Self::Event { sequence } => prefixed(EVENT, &sequence.to_be_bytes()),
+            Self::Replica { id } => prefixed(REPLICA, &id.to_be_bytes()),
+            Self::Client { id } => prefixed(CLIENT, &id.to_be_bytes()),
+            Self::FreeSlot { index } => prefixed(FREE_SLOT, &index.to_be_bytes()),
+        }
+    }
+
+    pub fn from_bytes(bytes: &[u8]) -> Result<Self, RecordError> {
+        Self::parse(bytes).ok_or_else(|| RecordError::UnknownKey { key: hex(bytes) })
+    }
+
+    fn parse(bytes: &[u8]) -> Option<Self> {
+        let (&prefix, rest) = bytes.split_first()?;
+        match prefix {
+            COUNTERS => rest.is_empty().then_some(Self::Counters),
+            NODE => std::str::from_utf8(rest).ok().map(|name| Self::Node { name: Text::from(name) }),
+            EVENT => Some(Self::Event { sequence: u64::from_be_bytes(rest.try_into().ok()?) }),
+            REPLICA => Some(Self::Replica { id: u64::from_be_bytes(rest.try_into().ok()?) }),
+            CLIENT => Some(Self::Client { id: u128::from_be_bytes(rest.try_into().ok()?) }),
+            FREE_SLOT => Some(Self::FreeSlot { index: u32::from_be_bytes(rest.try_into().ok()?) }),
+            _ => None,
+        }
+    }
+}
+
+impl fmt::Display for RecordKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Counters => f.write_str("counters"),
+            Self::Node { name } => write!(f, "node/{name}"),
+            Self::Event { sequence } => write!(f, "event/{sequence}"),
+            Self::Replica { id } => write!(f, "replica/{id}"),
+            Self::Client { id } => write!(f, "client/{id:032x}"),
+            Self::FreeSlot { index } => write!(f, "free-slot/{index}"),
+        }
+    }
+}
+
+fn prefixed(prefix: u8, rest: &[u8]) -> Vec<u8> {
+    let mut bytes = Vec::with_capacity(1 + rest.len());
+    bytes.push(prefix);
+    bytes.extend_from_slice(rest);
+    bytes
+}
+
+/// Enough of an unknown key to find it by.
+fn hex(bytes: &[u8]) -> Text {
+    Text::from(bytes.iter().take(32).map(|byte| format!("{byte:02x}")).collect::<String>())
+}
+
+/// The value of a record.
+pub(crate) fn encode<T: Serialize>(value: &T) -> Vec<u8> {
+    // Every field of our records is of a type that postcard can write, and the buffer grows as needed, so
+    // there is no error to have.
+    postcard::to_extend(value, vec![VERSION]).expect("records are made of types that postcard can write")
+}
+
+pub(crate) fn decode<T: DeserializeOwned>(key: &RecordKey, bytes: &[u8]) -> Result<T, RecordError> {
+    let (&version, body) = bytes.split_first().ok_or_else(|| RecordError::Empty { key: key.clone() })?;
+    if version != VERSION {
+        return Err(RecordError::UnknownVersion { key: key.clone(), found: version });
+    }
+    let undecodable = |detail: Text| RecordError::Undecodable { key: key.clone(), detail };
+    match postcard::take_from_bytes(body) {
+        Ok((value, [])) => Ok(value),
+        Ok((_, rest)) => Err(undecodable(Text::from(format!("{} bytes too many", rest.len())))),
+        Err(error) => Err(undecodable(Text::from(error.to_string()))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::client::ClientRecord;
+    use crate::command::{Outcome, Receipt, ReceiptEffect};
+    use crate::event::{Event, EventType, Subject};
+    use crate::meta::{ObjectMeta, OwnerReference, Pairs, Revision, Uid};
+    use crate::node::{
+        Address, Condition, ConditionStatus, Incarnation, Node, NodeInfo, NodeSpec, NodeStatus, Resources, Slot,
+    };
+    use crate::replica::ReplicaRecord;
+    use crate::slot::FreeSlot;
+    use crate::state::Counters;
+    use crate::time::{ClusterTime, Stamp, WallTime};
+
+    fn stamp(cluster: u64, wall: i64) -> Stamp {
+        Stamp { cluster: ClusterTime(cluster), wall: WallTime(wall) }
+    }
+
+    fn meta(name: &str) -> ObjectMeta {
+        ObjectMeta {
+            name: Text::from(name),
+            namespace: None,
+            uid: Uid(0xabc),
+            revision: Revision(7),
+            generation: 2,
+            created: stamp(1, 1000),
+            deleted: Some(stamp(2, 2000)),
+            labels: Pairs::from_iter([("l", "1")]),
+            annotations: Pairs::from_iter([("n", "2")]),
+            owners: Box::new([OwnerReference {
+                api_version: Text::from("v1"),
+                kind: Text::from("K"),
+                name: Text::from("o"),
+                uid: Uid(1),
+                controller: true,
+                block_owner_deletion: false,
+            }]),
+            finalizers: Box::new([Text::from("f")]),
+        }
+    }
+
+    fn node() -> Node {
+        let resources =
+            || Resources::from_iter([("cpu", "1500m".parse().unwrap()), ("memory", "1Gi".parse().unwrap())]);
+        Node {
+            meta: meta("a"),
+            slot: Slot { index: 3, generation: 1 },
+            incarnation: Incarnation(4),
+            spec: NodeSpec {
+                pod_cidrs: Box::new(["10.0.0.0/24".parse().unwrap(), "fd00::/64".parse().unwrap()]),
+                provider_id: Some(Text::from("p")),
+                unschedulable: true,
+                taints: Box::new(["t=v:NoExecute".parse().unwrap()]),
+            },
+            status: NodeStatus {
+                capacity: resources(),
+                allocatable: resources(),
+                conditions: Box::new([Condition {
+                    kind: Text::from("Ready"),
+                    status: ConditionStatus::True,
+                    last_heartbeat: Some(stamp(1, 1)),
+                    last_transition: None,
+                    reason: Text::from("r"),
+                    message: Text::from("m"),
+                }]),
+                addresses: Box::new([Address { kind: Text::from("Hostname"), address: Text::from("a") }]),
+                info: Some(Box::new(NodeInfo { swap_capacity: Some(1), ..NodeInfo::default() })),
+            },
+            unmodelled: Some(Text::from("{}")),
+        }
+    }
+
+    fn event() -> Event {
+        Event {
+            meta: ObjectMeta { namespace: Some(Text::from("default")), ..meta("a.1") },
+            sequence: 1,
+            subject: Subject { kind: Text::from("Node"), name: Text::from("a"), namespace: None, uid: Uid(0xabc) },
+            event_type: EventType::Warning,
+            reason: Text::from("R"),
+            message: Text::from("m"),
+            source: Text::from("s"),
+            at: stamp(3, 3000),
+        }
+    }
+
+    fn all_hex(bytes: &[u8]) -> String {
+        bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+    }
+
+    /// Stores written by one build are read by the next. If this fails, the change needs a new record version.
+    #[test]
+    fn the_format_of_every_kind_is_pinned() {
+        let counters = Counters {
+            revision: Revision(300),
+            stamp: stamp(5, -6),
+            generation: 1,
+            incarnations: 2,
+            slots: 3,
+            events: 4,
+            requests: 5,
+        };
+        let outcome = Outcome::Done(Receipt { revision: Revision(9), effect: ReceiptEffect::Changed });
+        let client = ClientRecord { id: 0xff, sequence: 8, outcome, used: 2 };
+        let replica = ReplicaRecord { id: 2, store: Uid(5), version: Text::from("0.1.0"), retired: false };
+        let pinned = [
+            (RecordKey::Counters, encode(&counters), "01", "01ac02050b0102030405"),
+            (
+                RecordKey::Node { name: Text::from("a") },
+                encode(&node()),
+                "1061",
+                "01016100bc15070201d00f0102a01f01016c013101016e013201027631014b016f01010001016603010402000a0000001801fd000000000000000000000000000000400101700101017401760200020363707580f085da2c066d656d6f7279828080808080e59a77020363707580f085da2c066d656d6f7279828080808080e59a770105526561647900010102000172016d0108486f73746e616d65016101000000000000000000010201027b7d",
+            ),
+            (
+                RecordKey::Event { sequence: 1 },
+                encode(&event()),
+                "200000000000000001",
+                "0103612e31010764656661756c74bc15070201d00f0102a01f01016c013101016e013201027631014b016f01010001016601044e6f6465016100bc15010152016d017303f02e",
+            ),
+            (RecordKey::Replica { id: 2 }, encode(&replica), "300000000000000002", "01020505302e312e3000"),
+            (RecordKey::Client { id: 255 }, encode(&client), "40000000000000000000000000000000ff", "01ff010800090102"),
+            (
+                RecordKey::FreeSlot { index: 258 },
+                encode(&FreeSlot { index: 258, next_generation: 2 }),
+                "5000000102",
+                "01820202",
+            ),
+        ];
+        for (key, value, key_hex, value_hex) in pinned {
+            assert_eq!(all_hex(&key.to_bytes()), key_hex, "key of {key}");
+            assert_eq!(all_hex(&value), value_hex, "value of {key}");
+        }
+    }
+
+    #[test]
+    fn what_is_written_is_read_back() {
+        let key = RecordKey::Node { name: Text::from("a") };
+        assert_eq!(decode::<Node>(&key, &encode(&node())), Ok(node()));
+        let key = RecordKey::Event { sequence: 1 };
+        assert_eq!(decode::<Event>(&key, &encode(&event())), Ok(event()));
+    }
+
+    #[test]
+    fn unknown_keys_are_refused() {
+        let wrong: [&[u8]; 7] = [&[], &[0], &[0x60, 1], &[0x01, 0], &[0x10, 0xff], &[0x20, 1], &[0x50; 6]];
+        for bytes in wrong {
+            assert!(RecordKey::from_bytes(bytes).is_err(), "{bytes:?}");
+        }
+        let error = RecordKey::from_bytes(&[0x60, 0xab]).unwrap_err().to_string();
+        assert!(error.starts_with("record key 60ab is not known"), "{error}");
+    }
+
+    fn any_key() -> impl Strategy<Value = RecordKey> {
+        prop_oneof![
+            Just(RecordKey::Counters),
+            "[a-c.]{0,4}".prop_map(|name| RecordKey::Node { name: Text::from(name) }),
+            any::<u64>().prop_map(|sequence| RecordKey::Event { sequence }),
+            any::<u64>().prop_map(|id| RecordKey::Replica { id }),
+            any::<u128>().prop_map(|id| RecordKey::Client { id }),
+            any::<u32>().prop_map(|index| RecordKey::FreeSlot { index }),
+        ]
+    }
+
+    proptest! {
+        #[test]
+        fn keys_round_trip_and_sort_like_their_bytes(left in any_key(), right in any_key()) {
+            prop_assert_eq!(RecordKey::from_bytes(&left.to_bytes()), Ok(left.clone()));
+            prop_assert_eq!(left.cmp(&right), left.to_bytes().cmp(&right.to_bytes()));
+        }
+
+        #[test]
+        fn damaged_values_never_panic(mut bytes in Just(encode(&node())), at in 0usize..200, to in any::<u8>(), cut in 0usize..200) {
+            let at = at % bytes.len();
+            bytes[at] = to;
+            bytes.truncate(bytes.len() - cut % bytes.len());
+            let _ = decode::<Node>(&RecordKey::Counters, &bytes);
+        }
+    }
+}

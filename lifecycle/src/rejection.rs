@@ -1,0 +1,56 @@
+//! Why a command was refused. Every message names the field or object and the rule.
+
+use serde::{Deserialize, Serialize};
+use thiserror::Error;
+
+use crate::meta::{Revision, Uid};
+use crate::text::Text;
+
+/// One field that breaks a rule.
+#[derive(Debug, Clone, PartialEq, Eq, Error, Serialize, Deserialize)]
+#[error("{field}: {rule}")]
+pub struct Invalid {
+    /// A path such as `spec.taints[1].key`.
+    pub field: Text,
+    /// The offending value and the rule it breaks, as in `"Node_1" is not a DNS-1123 subdomain: ...`.
+    pub rule: Text,
+}
+
+impl Invalid {
+    pub fn new(field: impl Into<Text>, rule: impl Into<Text>) -> Self {
+        Self { field: field.into(), rule: rule.into() }
+    }
+}
+
+impl From<Invalid> for Rejection {
+    fn from(invalid: Invalid) -> Self {
+        Self::Invalid(invalid)
+    }
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Error, Serialize, Deserialize)]
+pub enum Rejection {
+    #[error("{0}")]
+    Invalid(Invalid),
+    #[error("node {name:?} not found")]
+    NotFound { name: Text },
+    #[error("node {name:?} already exists")]
+    AlreadyExists { name: Text },
+    #[error("conflict on node {name:?}: expected resource version {}, it is {}", expected.0, actual.0)]
+    Conflict { name: Text, expected: Revision, actual: Revision },
+    #[error("conflict on node {name:?}: the node with uid {expected} is gone, another one has its name (uid {actual})")]
+    OtherUid { name: Text, expected: Uid, actual: Uid },
+    #[error("proposed in term {proposed}, committed in term {committed}: the proposer no longer led")]
+    ForeignTerm { proposed: u64, committed: u64 },
+    #[error("request {sequence} was overtaken by request {latest} of the same client; its outcome is no longer kept")]
+    Overtaken { sequence: u64, latest: u64 },
+    #[error(
+        "replica {id} is known with another store: its disk was wiped or replaced, and a vote it gave may be forgotten; \
+             remove it (`muster member remove {id}`) and add a new replica under a new id"
+    )]
+    ReplicaStoreChanged { id: u64 },
+    #[error("replica {id} was removed from the cluster; ids are never reused, add the machine under a new id")]
+    ReplicaRetired { id: u64 },
+    #[error("limit reached: {what} (at most {limit})")]
+    LimitReached { what: Text, limit: u64 },
+}

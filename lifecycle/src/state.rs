@@ -1,0 +1,205 @@
+//! The replicated state: a table per kind, a few counters, and what follows from them.
+//!
+//! Cloning shares all chunks, so a snapshot of any size is a handful of pointers. How the state changes is in
+//! `apply`; how it is written down is in `record`.
+
+use std::iter;
+use std::sync::Arc;
+
+use imbl::OrdMap;
+use serde::{Deserialize, Serialize};
+
+use crate::change::Change;
+use crate::client::ClientRecord;
+use crate::command::Outcome;
+use crate::event::Event;
+use crate::meta::Revision;
+use crate::node::{Node, Slot};
+use crate::record::{RecordKey, encode};
+use crate::replica::ReplicaRecord;
+use crate::slot::{FIRST_GENERATION, FreeSlot};
+use crate::table::{Digest, Stored, Table};
+use crate::text::Interner;
+use crate::time::{ClusterTime, Stamp};
+
+pub use crate::builder::StateBuilder;
+
+/// How far a restore can raise the revision: far enough from the end of the numbers that counting never gets there.
+const REVISION_CEILING: u64 = u64::MAX / 2;
+
+#[derive(Debug, Clone, Default)]
+pub struct State {
+    pub(crate) counters: Counters,
+    pub(crate) nodes: Table<Node>,
+    pub(crate) events: Table<Event>,
+    pub(crate) replicas: Table<ReplicaRecord>,
+    pub(crate) clients: Table<ClientRecord>,
+    pub(crate) free_slots: Table<FreeSlot>,
+    pub(crate) derived: Derived,
+}
+
+/// The one record that is not a row of a table.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Counters {
+    pub(crate) revision: Revision,
+    /// Of the last batch; its cluster time is the highest seen.
+    pub(crate) stamp: Stamp,
+    /// Raft cluster generation: how often the state was restored into a new cluster.
+    pub(crate) generation: u64,
+    /// Nodes created so far.
+    pub(crate) incarnations: u64,
+    /// One above the highest slot index ever given out.
+    pub(crate) slots: u32,
+    /// Events recorded so far.
+    pub(crate) events: u64,
+    /// Requests remembered so far.
+    pub(crate) requests: u64,
+}
+
+/// Kept beside the tables because walking them would be too slow; rebuilt from them, never stored.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Derived {
+    pub(crate) ready: usize,
+    /// Clients by last use.
+    pub(crate) recency: OrdMap<u64, u128>,
+    pub(crate) interner: Interner,
+}
+
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct NodeCounts {
+    pub total: usize,
+    pub ready: usize,
+}
+
+/// What a batch did.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Applied {
+    /// One per command, in order.
+    pub outcomes: Vec<Outcome>,
+    /// In order of revision.
+    pub changes: Vec<Change>,
+    /// Every record that is now different or gone, each once, in key order.
+    pub touched: Vec<RecordKey>,
+}
+
+// === impl State ===
+
+impl State {
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    pub fn revision(&self) -> Revision {
+        self.counters.revision
+    }
+
+    pub fn cluster_time(&self) -> ClusterTime {
+        self.counters.stamp.cluster
+    }
+
+    /// The moment of the last batch.
+    pub fn stamp(&self) -> Stamp {
+        self.counters.stamp
+    }
+
+    /// Raft cluster generation, raised by every restore.
+    pub fn generation(&self) -> u64 {
+        self.counters.generation
+    }
+
+    pub fn nodes(&self) -> &Table<Node> {
+        &self.nodes
+    }
+
+    pub fn events(&self) -> &Table<Event> {
+        &self.events
+    }
+
+    pub fn replicas(&self) -> &Table<ReplicaRecord> {
+        &self.replicas
+    }
+
+    pub fn clients(&self) -> &Table<ClientRecord> {
+        &self.clients
+    }
+
+    pub fn free_slots(&self) -> &Table<FreeSlot> {
+        &self.free_slots
+    }
+
+    /// One above the highest slot index ever given out: how long a table by slot must be.
+    pub fn slot_limit(&self) -> u32 {
+        self.counters.slots
+    }
+
+    pub fn node(&self, name: &str) -> Option<&Arc<Node>> {
+        self.nodes.get(name)
+    }
+
+    pub fn node_counts(&self) -> NodeCounts {
+        NodeCounts { total: self.nodes.len(), ready: self.derived.ready }
+    }
+
+    /// Equal on all replicas that applied the same log. It covers every record, the counters included.
+    pub fn digest(&self) -> Digest {
+        let counters = Digest::of_record(&RecordKey::Counters, &encode(&self.counters));
+        [self.objects_digest(), self.replicas.digest(), self.clients.digest(), self.free_slots.digest()]
+            .into_iter()
+            .fold(counters, Digest::plus)
+    }
+
+    /// Covers the objects that watchers see: nodes and events.
+    pub fn objects_digest(&self) -> Digest {
+        self.nodes.digest().plus(self.events.digest())
+    }
+
+    /// The value of a record as it is now; `None` if there is no such record.
+    pub fn record(&self, key: &RecordKey) -> Option<Vec<u8>> {
+        fn encoded<T: Stored>(row: Option<&Arc<T>>) -> Option<Vec<u8>> {
+            row.map(|row| encode(row.as_ref()))
+        }
+        match key {
+            RecordKey::Counters => Some(encode(&self.counters)),
+            RecordKey::Node { name } => encoded(self.nodes.get(name)),
+            RecordKey::Event { sequence } => encoded(self.events.get(sequence)),
+            RecordKey::Replica { id } => encoded(self.replicas.get(id)),
+            RecordKey::Client { id } => encoded(self.clients.get(id)),
+            RecordKey::FreeSlot { index } => encoded(self.free_slots.get(index)),
+        }
+    }
+
+    /// Every record, in key order.
+    pub fn records(&self) -> impl Iterator<Item = (RecordKey, Vec<u8>)> + '_ {
+        iter::once((RecordKey::Counters, encode(&self.counters)))
+            .chain(self.nodes.records())
+            .chain(self.events.records())
+            .chain(self.replicas.records())
+            .chain(self.clients.records())
+            .chain(self.free_slots.records())
+    }
+
+    /// Makes this the state of a new raft cluster, as a restore does.
+    ///
+    /// Revisions move on, so that no revision seen in the old cluster means something else in the new one. Its
+    /// replicas and the requests it answered belong to the old one and are forgotten.
+    pub fn raise_revision(&mut self, by: u64) {
+        self.counters.revision = Revision(self.counters.revision.0.saturating_add(by).min(REVISION_CEILING));
+        self.counters.generation = self.counters.generation.saturating_add(1);
+        self.replicas = Table::default();
+        self.clients = Table::default();
+        self.derived.recency = OrdMap::new();
+    }
+
+    /// For a restore of the same backup a second time: sets the generation further apart.
+    pub fn set_generation(&mut self, generation: u64) {
+        self.counters.generation = generation;
+    }
+
+    /// The slot that the next node will get: the smallest free one, else a new one.
+    pub(crate) fn next_slot(&self) -> Slot {
+        match self.free_slots.first() {
+            Some(free) => free.taken(),
+            None => Slot { index: self.counters.slots, generation: FIRST_GENERATION },
+        }
+    }
+}

@@ -1,0 +1,227 @@
+//! Strings that are cheap to clone, and a pool that keeps one copy of each recurring one.
+//!
+//! A fleet repeats itself: a million nodes carry the same few thousand label keys, condition reasons and
+//! kernel versions. Sharing them is what keeps a node within its memory budget.
+
+use std::borrow::Borrow;
+use std::fmt;
+use std::ops::Deref;
+use std::sync::{Arc, OnceLock};
+
+use serde::de::{Deserializer, Error, Visitor};
+use serde::{Deserialize, Serialize, Serializer};
+
+/// An immutable string behind a shared pointer.
+///
+/// The pointer is thin on purpose. A node holds some sixty texts, most of them shared with other nodes: eight bytes
+/// less in each place outweigh the second allocation of the few that it has for itself.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Text(Arc<Box<str>>);
+
+impl Text {
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    /// At most `max` bytes of `text`, cut at a character boundary and marked with `...` when cut. What people
+    /// send us is quoted in messages that are stored, so it must be bounded.
+    pub fn clipped(text: &str, max: usize) -> Self {
+        if text.len() <= max {
+            return Self::from(text);
+        }
+        let cut = text.floor_char_boundary(max.saturating_sub(3));
+        Self::from(format!("{}...", &text[..cut]))
+    }
+
+    fn holders(&self) -> usize {
+        Arc::strong_count(&self.0)
+    }
+}
+
+impl Default for Text {
+    fn default() -> Self {
+        static EMPTY: OnceLock<Text> = OnceLock::new();
+        EMPTY.get_or_init(|| Self(Arc::default())).clone()
+    }
+}
+
+impl From<&str> for Text {
+    fn from(text: &str) -> Self {
+        if text.is_empty() { Self::default() } else { Self(Arc::new(Box::from(text))) }
+    }
+}
+
+impl From<String> for Text {
+    fn from(text: String) -> Self {
+        if text.is_empty() { Self::default() } else { Self(Arc::new(text.into_boxed_str())) }
+    }
+}
+
+impl From<&String> for Text {
+    fn from(text: &String) -> Self {
+        Self::from(text.as_str())
+    }
+}
+
+impl Deref for Text {
+    type Target = str;
+
+    fn deref(&self) -> &str {
+        &self.0
+    }
+}
+
+impl Borrow<str> for Text {
+    fn borrow(&self) -> &str {
+        &self.0
+    }
+}
+
+impl AsRef<str> for Text {
+    fn as_ref(&self) -> &str {
+        &self.0
+    }
+}
+
+impl PartialEq<str> for Text {
+    fn eq(&self, other: &str) -> bool {
+        self.as_str() == other
+    }
+}
+
+impl PartialEq<&str> for Text {
+    fn eq(&self, other: &&str) -> bool {
+        self.as_str() == *other
+    }
+}
+
+impl fmt::Display for Text {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self.as_str(), f)
+    }
+}
+
+impl fmt::Debug for Text {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(self.as_str(), f)
+    }
+}
+
+impl Serialize for Text {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(self)
+    }
+}
+
+impl<'de> Deserialize<'de> for Text {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct TextVisitor;
+
+        impl Visitor<'_> for TextVisitor {
+            type Value = Text;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a string")
+            }
+
+            fn visit_str<E: Error>(self, text: &str) -> Result<Text, E> {
+                Ok(Text::from(text))
+            }
+        }
+
+        deserializer.deserialize_str(TextVisitor)
+    }
+}
+
+/// Below this many entries a sweep is not worth its walk.
+const SWEEP_FLOOR: usize = 1024;
+
+/// Keeps one copy of each string it is shown. It says nothing about the state: two states that differ only in
+/// their pools are equal.
+///
+/// It is bounded by what is in use: once it holds twice what was alive after the last sweep, it lets go of every
+/// string that nobody else holds.
+#[derive(Debug, Clone, Default)]
+pub struct Interner {
+    pool: imbl::OrdSet<Text>,
+    live: usize,
+}
+
+impl Interner {
+    /// Replaces `text` by the pooled copy, which it becomes if there is none yet.
+    pub fn share(&mut self, text: &mut Text) {
+        // Held by a message, by this object and by somebody else: shared already, most likely through this pool.
+        if text.holders() > 2 {
+            return;
+        }
+        if let Some(pooled) = self.pool.get(text.as_str()) {
+            *text = pooled.clone();
+            return;
+        }
+        if self.pool.len() >= 2 * self.live.max(SWEEP_FLOOR) {
+            self.sweep();
+        }
+        self.pool.insert(text.clone());
+    }
+
+    pub fn len(&self) -> usize {
+        self.pool.len()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.pool.is_empty()
+    }
+
+    fn sweep(&mut self) {
+        self.pool = self.pool.iter().filter(|text| text.holders() > 1).cloned().collect();
+        self.live = self.pool.len();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_text_takes_one_pointer() {
+        assert_eq!(size_of::<Option<Text>>(), 8);
+    }
+
+    #[test]
+    fn the_empty_text_is_shared() {
+        assert!(Arc::ptr_eq(&Text::default().0, &Text::from("").0));
+    }
+
+    #[test]
+    fn clipping_respects_characters_and_marks_the_cut() {
+        let cases =
+            [("short", 8, "short"), ("exactly8", 8, "exactly8"), ("123456789", 8, "12345..."), ("ééééé", 8, "éé...")];
+        for (text, max, expected) in cases {
+            assert_eq!(Text::clipped(text, max), expected);
+        }
+    }
+
+    #[test]
+    fn equal_texts_come_to_share_one_copy() {
+        let mut interner = Interner::default();
+        let (mut first, mut second) = (Text::from("zone-a"), Text::from("zone-a"));
+        interner.share(&mut first);
+        interner.share(&mut second);
+        assert!(Arc::ptr_eq(&first.0, &second.0));
+        assert_eq!(interner.len(), 1);
+    }
+
+    #[test]
+    fn what_nobody_holds_is_let_go() {
+        let mut interner = Interner::default();
+        let mut kept = Text::from("kept");
+        interner.share(&mut kept);
+        for number in 0..10 * SWEEP_FLOOR {
+            interner.share(&mut Text::from(format!("passing-{number}")));
+        }
+        assert!(interner.len() <= 2 * SWEEP_FLOOR);
+        let mut again = Text::from("kept");
+        interner.share(&mut again);
+        assert!(Arc::ptr_eq(&kept.0, &again.0));
+    }
+}

@@ -1,0 +1,216 @@
+//! Random histories. Whatever is asked, the invariants hold, every replica ends up the same, and what is
+//! written down is enough to go on from.
+
+use std::collections::BTreeMap;
+
+use muster_lifecycle::command::{Batch, Command, Operation, Origin, Outcome, Position, Precondition, RequestId};
+use muster_lifecycle::invariant::check_all;
+use muster_lifecycle::meta::{Revision, Uid};
+use muster_lifecycle::node::{ConditionStatus, NodeDraft};
+use muster_lifecycle::record::RecordKey;
+use muster_lifecycle::replica::ReplicaRecord;
+use muster_lifecycle::state::{Applied, State, StateBuilder};
+use muster_lifecycle::text::Text;
+use muster_lifecycle::time::{ClusterTime, Stamp, WallTime};
+use proptest::prelude::*;
+
+use crate::fixture::*;
+
+/// What the precondition of a command shall be, decided when the state is known.
+#[derive(Debug, Clone, Copy)]
+enum Expectation {
+    Nothing,
+    Current,
+    StaleRevision,
+    OtherUid,
+}
+
+/// A command to be, with preconditions still open.
+#[derive(Debug, Clone)]
+struct Intent {
+    operation: Operation,
+    expectation: Expectation,
+    origin: Origin,
+    request: Option<RequestId>,
+}
+
+#[derive(Debug, Clone)]
+struct Step {
+    stamp: Stamp,
+    intents: Vec<Intent>,
+    restart: bool,
+}
+
+fn any_name() -> impl Strategy<Value = String> {
+    prop_oneof![8 => "[abc]", 1 => Just("Not_valid".to_owned())]
+}
+
+fn any_draft() -> impl Strategy<Value = NodeDraft> {
+    let pair = ("[kl]", "[xy]?");
+    let taint = prop_oneof![Just("t:NoExecute"), Just("t=1:NoExecute"), Just("u:NoSchedule")];
+    let cidr = prop_oneof![Just("10.0.0.0/24"), Just("10.0.1.0/24"), Just("fd00::/64")];
+    (
+        any_name(),
+        proptest::option::of(proptest::collection::vec(pair, 0..3)),
+        proptest::option::of(proptest::collection::vec("f[12]", 0..2)),
+        proptest::option::of(proptest::collection::vec(cidr, 0..3)),
+        proptest::option::of("p?"),
+        proptest::option::of(any::<bool>()),
+        proptest::option::of(proptest::collection::vec(taint, 0..3)),
+        proptest::option::of(any_readiness()),
+    )
+        .prop_map(|(name, labels, finalizers, cidrs, provider, unschedulable, taints, readiness)| NodeDraft {
+            labels: labels.map(|labels| labels.into_iter().collect()),
+            finalizers: finalizers.map(|names| names.into_iter().map(Text::from).collect()),
+            pod_cidrs: cidrs.map(|cidrs| cidrs.into_iter().map(|cidr| cidr.parse().expect("a CIDR")).collect()),
+            provider_id: provider.map(Text::from),
+            unschedulable,
+            taints: taints.map(|taints| taints.into_iter().map(raw_taint).collect()),
+            status: readiness.map(ready),
+            ..draft(&name)
+        })
+}
+
+fn any_readiness() -> impl Strategy<Value = ConditionStatus> {
+    prop_oneof![Just(ConditionStatus::True), Just(ConditionStatus::False), Just(ConditionStatus::Unknown)]
+}
+
+fn any_operation() -> impl Strategy<Value = Operation> {
+    let boxed = || any_draft().prop_map(Box::new);
+    let uid = || any::<u128>().prop_map(Uid);
+    let words = prop_oneof![Just("k=1"), Just("k=2 l=1"), Just("k-"), Just("l- k=3"), Just("-bad-=1")];
+    let (add, remove) =
+        (prop_oneof![Just(""), Just("t=1:NoExecute"), Just("t=2:NoExecute v:NoSchedule")], "(t-|v:NoSchedule)?");
+    prop_oneof![
+        4 => (boxed(), uid()).prop_map(|(draft, uid)| Operation::CreateNode { draft, uid }),
+        3 => (boxed(), uid()).prop_map(|(draft, uid)| Operation::ApplyNode { draft, uid, precondition: ANY }),
+        3 => boxed().prop_map(|draft| Operation::ReplaceNode { draft, precondition: ANY }),
+        2 => (any_name(), any_readiness()).prop_map(|(name, readiness)| replace_status(&name, ready(readiness))),
+        2 => (any_name(), words, any::<bool>()).prop_map(|(name, words, overwrite)| label(&name, words, overwrite)),
+        2 => (any_name(), add, remove, any::<bool>()).prop_map(|(name, add, remove, overwrite)| taint(&name, add, &remove, overwrite)),
+        2 => (any_name(), any::<bool>()).prop_map(|(name, unschedulable)| cordon(&name, unschedulable)),
+        3 => any_name().prop_map(|name| delete(&name)),
+        1 => (0u64..3, 0u128..2).prop_map(|(id, store)| Operation::AnnounceReplica {
+            replica: ReplicaRecord { id, store: Uid(store), version: Text::from("1"), retired: false },
+        }),
+        1 => (0u64..3).prop_map(|id| Operation::RetireReplica { id }),
+    ]
+}
+
+fn any_intent() -> impl Strategy<Value = Intent> {
+    let expectation = prop_oneof![
+        4 => Just(Expectation::Nothing),
+        2 => Just(Expectation::Current),
+        1 => Just(Expectation::StaleRevision),
+        1 => Just(Expectation::OtherUid),
+    ];
+    let origin = prop_oneof![
+        6 => Just(alice()),
+        1 => (TERM - 1..=TERM).prop_map(|term| Origin::Controller { term }),
+        1 => Just(Origin::Replica { id: 1 }),
+    ];
+    let request =
+        proptest::option::of((0u128..3, 0u64..8).prop_map(|(client, sequence)| RequestId { client, sequence }));
+    (any_operation(), expectation, origin, request).prop_map(|(operation, expectation, origin, request)| Intent {
+        operation,
+        expectation,
+        origin,
+        request,
+    })
+}
+
+fn any_step() -> impl Strategy<Value = Step> {
+    let stamp = (0u64..100, 0i64..100)
+        .prop_map(|(cluster, wall)| Stamp { cluster: ClusterTime(cluster), wall: WallTime(wall) });
+    (stamp, proptest::collection::vec(any_intent(), 0..6), proptest::bool::weighted(0.2))
+        .prop_map(|(stamp, intents, restart)| Step { stamp, intents, restart })
+}
+
+fn resolved(intent: &Intent, state: &State) -> Command {
+    let mut operation = intent.operation.clone();
+    if let Some((name, precondition)) = about(&mut operation) {
+        let (revision, uid) = state.node(&name).map(|node| (node.meta.revision, node.meta.uid)).unwrap_or_default();
+        *precondition = match intent.expectation {
+            Expectation::Nothing => ANY,
+            Expectation::Current => Precondition { revision: Some(revision), uid: Some(uid) },
+            Expectation::StaleRevision => Precondition { revision: Some(Revision(revision.0 + 1)), uid: None },
+            Expectation::OtherUid => Precondition { revision: None, uid: Some(Uid(uid.0 ^ 1)) },
+        };
+    }
+    Command { origin: intent.origin.clone(), request: intent.request, operation }
+}
+
+fn about(operation: &mut Operation) -> Option<(Text, &mut Precondition)> {
+    match operation {
+        Operation::ApplyNode { draft, precondition, .. } | Operation::ReplaceNode { draft, precondition } => {
+            Some((draft.name.clone(), precondition))
+        }
+        Operation::ReplaceNodeStatus { name, precondition, .. }
+        | Operation::LabelNode { name, precondition, .. }
+        | Operation::AnnotateNode { name, precondition, .. }
+        | Operation::TaintNode { name, precondition, .. }
+        | Operation::CordonNode { name, precondition, .. }
+        | Operation::DeleteNode { name, precondition } => Some((name.clone(), precondition)),
+        Operation::CreateNode { .. } | Operation::AnnounceReplica { .. } | Operation::RetireReplica { .. } => None,
+    }
+}
+
+fn rebuilt(records: impl IntoIterator<Item = (RecordKey, Vec<u8>)>) -> State {
+    let mut builder = StateBuilder::new();
+    for (key, value) in records {
+        builder.push(&key, &value).expect("own records can be read");
+    }
+    builder.finish().expect("own records are complete")
+}
+
+/// What a store holds that writes down the touched records and nothing else.
+fn write_down(store: &mut BTreeMap<RecordKey, Vec<u8>>, state: &State, applied: &Applied) {
+    assert!(applied.touched.is_sorted_by(|left, right| left < right), "each touched key once");
+    for key in &applied.touched {
+        match state.record(key) {
+            Some(value) => store.insert(key.clone(), value),
+            None => store.remove(key),
+        };
+    }
+}
+
+fn revisions_are_gapless(before: Revision, state: &State, applied: &Applied) {
+    let expected = before.0 + 1..=state.revision().0;
+    assert!(applied.changes.iter().map(|change| change.revision.0).eq(expected));
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(256))]
+
+    #[test]
+    fn any_history_keeps_the_law(steps in proptest::collection::vec(any_step(), 1..30)) {
+        let (mut state, mut twin) = (State::new(), State::new());
+        let mut store: BTreeMap<RecordKey, Vec<u8>> = state.records().collect();
+        for (index, step) in steps.iter().enumerate() {
+            let commands = step.intents.iter().map(|intent| resolved(intent, &state)).collect();
+            let batch = Batch { stamp: step.stamp, commands };
+            let position = Position { term: TERM, index: index as u64 };
+            let (revision, objects, snapshot) = (state.revision(), state.objects_digest(), state.clone());
+            let frozen = snapshot.digest();
+
+            let applied = state.apply(position, &batch);
+            check_all(&state).unwrap();
+            revisions_are_gapless(revision, &state, &applied);
+            prop_assert_eq!(applied.outcomes.len(), batch.commands.len());
+            if applied.outcomes.iter().all(|outcome| matches!(outcome, Outcome::Rejected(_))) {
+                prop_assert_eq!(state.objects_digest(), objects, "rejected commands leave objects alone");
+            }
+            prop_assert_eq!(snapshot.digest(), frozen, "a snapshot does not see later changes");
+
+            write_down(&mut store, &state, &applied);
+            prop_assert!(state.records().eq(store.clone()), "touched records are all that changed");
+
+            if step.restart {
+                twin = rebuilt(twin.records());
+                check_all(&twin).unwrap();
+            }
+            prop_assert_eq!(twin.apply(position, &batch), applied);
+            prop_assert_eq!(twin.digest(), state.digest());
+        }
+    }
+}
