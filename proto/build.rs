@@ -1,0 +1,11 @@
+//! Compiles the protocol files with protox, so that no protoc is needed on the machine.
+
+fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let files = ["muster/v1/operator.proto", "muster/v1/peer.proto", "muster/v1/agent.proto"];
+    for file in files {
+        println!("cargo:rerun-if-changed={file}");
+    }
+    let descriptors = protox::compile(files, ["."])?;
+    tonic_prost_build::configure().bytes(".muster.v1").compile_fds(descriptors)?;
+    Ok(())
+}

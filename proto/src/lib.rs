@@ -1,0 +1,16 @@
+//! The wire: messages between agents, replicas and operators, and their conversions to domain types.
+//!
+//! Generated types live in [`v1`] and stop at this crate's conversions; the rest of Muster sees only
+//! valid domain types. [`manifest`] turns Kubernetes JSON into domain objects and back, [`operation`] turns write
+//! requests into commands, and [`status`] turns rejections into gRPC statuses and back.
+
+mod field;
+pub mod manifest;
+pub mod operation;
+pub mod status;
+
+pub mod v1 {
+    //! Generated from `muster/v1/*.proto`.
+    #![allow(clippy::all, clippy::pedantic, clippy::unwrap_used, clippy::wildcard_enum_match_arm, unreachable_pub)]
+    tonic::include_proto!("muster.v1");
+}

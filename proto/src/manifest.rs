@@ -1,0 +1,147 @@
+//! Kubernetes JSON and the domain: Nodes both ways, Events and lists outward.
+//!
+//! A manifest is read strictly where Muster models it (wrong types and values are errors that name the field)
+//! and kept verbatim where it does not, so that `get`, edit and `apply` lose nothing. What the server owns
+//! (timestamps, generation, managed fields) is printed and ignored on input. Whether names, labels and
+//! resources are *legal* is the law's business, decided when a command is applied.
+
+use muster_lifecycle::change::Kind;
+use muster_lifecycle::command::Precondition;
+use muster_lifecycle::meta::Revision;
+use muster_lifecycle::node::{Node, NodeDraft};
+use muster_lifecycle::text::Text;
+use serde_json::{Value, json};
+use thiserror::Error;
+
+use crate::field::{FieldError, Path, Shown};
+
+pub use event::event_to_json;
+use fields::Fields;
+pub(crate) use meta::parse_uid;
+
+mod event;
+mod fields;
+mod meta;
+mod moment;
+mod spec;
+mod status;
+#[cfg(test)]
+mod tests;
+mod unmodelled;
+
+/// The largest manifest that is read.
+pub const MAX_BYTES: usize = 1 << 20;
+/// The deepest nesting that is read. Parsers give up at 128 levels, and a list must stay readable around it.
+pub const MAX_DEPTH: usize = 64;
+
+/// What a Node manifest asks for, and which Node it was written for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NodeManifest {
+    pub draft: NodeDraft,
+    /// From `metadata.resourceVersion` and `metadata.uid`.
+    pub precondition: Precondition,
+}
+
+#[derive(Debug, Error)]
+pub enum ManifestError {
+    #[error("the manifest has {size} bytes; at most {MAX_BYTES} are accepted")]
+    TooLarge { size: usize },
+    #[error("the manifest is nested too deeply; at most {MAX_DEPTH} levels are accepted")]
+    TooDeep,
+    #[error("the manifest is not valid JSON: {0}")]
+    Syntax(serde_json::Error),
+    #[error("{0}")]
+    Field(FieldError),
+}
+
+// === impl ManifestError ===
+
+impl From<FieldError> for ManifestError {
+    fn from(error: FieldError) -> Self {
+        Self::Field(error)
+    }
+}
+
+/// Reads one `v1` Node.
+pub fn node_from_json(bytes: &[u8]) -> Result<NodeManifest, ManifestError> {
+    if bytes.len() > MAX_BYTES {
+        return Err(ManifestError::TooLarge { size: bytes.len() });
+    }
+    let value: Value = serde_json::from_slice(bytes).map_err(ManifestError::Syntax)?;
+    if is_deeper_than(&value, MAX_DEPTH) {
+        return Err(ManifestError::TooDeep);
+    }
+    Ok(read_node(Fields::open(value, Path::MANIFEST)?)?)
+}
+
+/// Prints a Node as Kubernetes does, with the fields Muster does not model back in their places. Slot and
+/// incarnation are Muster's own affair and do not appear.
+pub fn node_to_json(node: &Node) -> Value {
+    let mut json = json!({
+        "apiVersion": "v1",
+        "kind": "Node",
+        "metadata": meta::write(&node.meta),
+        "spec": spec::write(&node.spec),
+        "status": status::write(&node.status),
+    });
+    if let Some(unmodelled) = &node.unmodelled {
+        unmodelled::restore(&mut json, unmodelled);
+    }
+    status::complete(&mut json["status"]);
+    json
+}
+
+/// Wraps objects of one kind as the list that was read at `revision`.
+pub fn list_to_json(kind: Kind, items: impl Iterator<Item = Value>, revision: Revision) -> Value {
+    let kind = match kind {
+        Kind::Node => "NodeList",
+        Kind::Event => "EventList",
+    };
+    json!({
+        "apiVersion": "v1",
+        "kind": kind,
+        "metadata": { "resourceVersion": revision.0.to_string() },
+        "items": items.collect::<Value>(),
+    })
+}
+
+fn read_node(mut fields: Fields<'_>) -> Result<NodeManifest, FieldError> {
+    expect(&mut fields, "apiVersion", "v1")?;
+    expect(&mut fields, "kind", "Node")?;
+    let meta = fields.object("metadata", meta::read)?;
+    let meta = meta.ok_or_else(|| FieldError::new("metadata.name", "is required"))?;
+    let spec = fields.object("spec", spec::read)?.unwrap_or_default();
+    let status = fields.object("status", status::read)?;
+    let leftovers = fields.leftovers();
+    let draft = NodeDraft {
+        name: meta.name,
+        labels: meta.labels,
+        annotations: meta.annotations,
+        finalizers: meta.finalizers,
+        owners: meta.owners,
+        pod_cidrs: spec.pod_cidrs,
+        provider_id: spec.provider_id,
+        unschedulable: spec.unschedulable,
+        taints: spec.taints,
+        status,
+        unmodelled: (!leftovers.is_empty()).then(|| Text::from(Value::Object(leftovers).to_string())),
+    };
+    Ok(NodeManifest { draft, precondition: meta.precondition })
+}
+
+fn expect(fields: &mut Fields<'_>, name: &str, wanted: &str) -> Result<(), FieldError> {
+    match fields.text(name)? {
+        Some(found) if found == wanted => Ok(()),
+        Some(found) => Err(fields.error(name, format_args!("{} is not supported here, only {wanted}", Shown(&found)))),
+        None => Err(fields.error(name, format_args!("is required, and only {wanted} is supported here"))),
+    }
+}
+
+fn is_deeper_than(value: &Value, levels: usize) -> bool {
+    let Some(below) = levels.checked_sub(1) else { return true };
+    match value {
+        Value::Array(elements) => elements.iter().any(|element| is_deeper_than(element, below)),
+        Value::Object(fields) => fields.values().any(|field| is_deeper_than(field, below)),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => false,
+    }
+}

@@ -1,0 +1,393 @@
+//! A write request as the command it stands for.
+//!
+//! Everything that has a syntax (manifests, taints, selectors, uids, request ids) is parsed here, so that only valid
+//! domain types reach the log. Whether the result is allowed is decided when it is applied.
+
+use std::collections::BTreeMap;
+use std::str::FromStr;
+
+use muster_lifecycle::command::{Operation, Precondition, RequestId};
+use muster_lifecycle::meta::{Revision, Uid};
+use muster_lifecycle::name;
+use muster_lifecycle::taint::TaintError;
+use muster_lifecycle::text::Text;
+
+pub use crate::field::FieldError;
+use crate::field::{Path, Shown};
+use crate::manifest::{ManifestError, NodeManifest, node_from_json, parse_uid};
+use crate::v1;
+use crate::v1::write_request::Operation as Wire;
+
+/// How many labels, annotations or taints one edit may set or remove.
+pub const MAX_EDITS: usize = 1_024;
+
+type Changes = Vec<(Text, Option<Text>)>;
+
+/// The operation that `request` asks for. `uid` is for the Node in case it gets created.
+pub fn operation(request: v1::WriteRequest, uid: Uid) -> Result<(Option<RequestId>, Operation), FieldError> {
+    let id = request.request.map(request_id).transpose()?;
+    let Some(wire) = request.operation else {
+        let rule = "is missing; one of create, apply, replace, replace_status, label, annotate, taint, cordon, delete";
+        return Err(FieldError::new("operation", rule));
+    };
+    let operation = match wire {
+        Wire::Create(write) => create(&write, uid)?,
+        Wire::Apply(write) => {
+            let NodeManifest { draft, precondition } = manifest(&write, "apply")?;
+            Operation::ApplyNode { draft: Box::new(draft), uid, precondition }
+        }
+        Wire::Replace(write) => {
+            let NodeManifest { draft, precondition } = manifest(&write, "replace")?;
+            Operation::ReplaceNode { draft: Box::new(draft), precondition }
+        }
+        Wire::ReplaceStatus(write) => replace_status(&write)?,
+        Wire::Label(edit) => {
+            let (name, changes, overwrite, precondition) = pairs_edit(edit, "label", check_label)?;
+            Operation::LabelNode { name, changes, overwrite, precondition }
+        }
+        Wire::Annotate(edit) => {
+            let (name, changes, overwrite, precondition) = pairs_edit(edit, "annotate", check_annotation)?;
+            Operation::AnnotateNode { name, changes, overwrite, precondition }
+        }
+        Wire::Taint(edit) => taint(edit)?,
+        Wire::Cordon(cordon) => Operation::CordonNode {
+            name: object_name(cordon.name, "cordon")?,
+            unschedulable: cordon.unschedulable,
+            precondition: precondition(cordon.precondition, "cordon")?,
+        },
+        Wire::Delete(request) => delete(request)?,
+    };
+    Ok((id, operation))
+}
+
+fn request_id(id: v1::RequestId) -> Result<RequestId, FieldError> {
+    let client: [u8; 16] = (&*id.client)
+        .try_into()
+        .map_err(|_| FieldError::new("request.client", format_args!("must be 16 bytes, is {}", id.client.len())))?;
+    Ok(RequestId { client: u128::from_be_bytes(client), sequence: id.sequence })
+}
+
+/// A resource version on something yet to be created is a mistake; a uid is not, upstream gives a new one as well.
+fn create(write: &v1::ManifestWrite, uid: Uid) -> Result<Operation, FieldError> {
+    let NodeManifest { draft, precondition } = manifest(write, "create")?;
+    match precondition.revision {
+        None => Ok(Operation::CreateNode { draft: Box::new(draft), uid }),
+        Some(_) => Err(FieldError::new("metadata.resourceVersion", "must not be set on an object to be created")),
+    }
+}
+
+fn replace_status(write: &v1::ManifestWrite) -> Result<Operation, FieldError> {
+    let NodeManifest { draft, precondition } = manifest(write, "replace_status")?;
+    let status = draft.status.ok_or_else(|| FieldError::new("status", "is required"))?;
+    Ok(Operation::ReplaceNodeStatus { name: draft.name, status: Box::new(status), precondition })
+}
+
+/// Fields of the manifest are named as the author of the manifest knows them, without the message around it.
+fn manifest(write: &v1::ManifestWrite, operation: &str) -> Result<NodeManifest, FieldError> {
+    node_from_json(&write.object).map_err(|error| match error {
+        ManifestError::Field(error) => error,
+        ManifestError::TooLarge { .. } | ManifestError::TooDeep | ManifestError::Syntax(_) => {
+            Path::Root(operation).field("object").error(error)
+        }
+    })
+}
+
+fn pairs_edit(
+    edit: v1::PairsEdit,
+    operation: &str,
+    check: impl Fn(&str, &str) -> Result<(), Text>,
+) -> Result<(Text, Changes, bool, Precondition), FieldError> {
+    let root = Path::Root(operation);
+    let name = object_name(edit.name, operation)?;
+    bounded(edit.set.len(), &root.field("set"))?;
+    bounded(edit.remove.len(), &root.field("remove"))?;
+    if edit.set.is_empty() && edit.remove.is_empty() {
+        return Err(root.error("sets nothing and removes nothing"));
+    }
+    // In order of keys: the wire's map has none, and what is replicated must.
+    let mut changes: BTreeMap<String, Option<Text>> = BTreeMap::new();
+    for (key, value) in edit.set.into_iter().collect::<BTreeMap<_, _>>() {
+        check(&key, &value).map_err(|rule| root.field("set").key(&key).error(rule))?;
+        changes.insert(key, Some(value.into()));
+    }
+    for (index, key) in edit.remove.into_iter().enumerate() {
+        check(&key, "").map_err(|rule| root.field("remove").index(index).error(rule))?;
+        if let Some(Some(_)) = changes.get(&key) {
+            let rule = format!("{} is also set; do one or the other", Shown(&key));
+            return Err(root.field("remove").index(index).error(rule));
+        }
+        changes.insert(key, None);
+    }
+    let changes = changes.into_iter().map(|(key, value)| (key.into(), value)).collect();
+    Ok((name, changes, edit.overwrite, precondition(edit.precondition, operation)?))
+}
+
+fn check_label(key: &str, value: &str) -> Result<(), Text> {
+    name::qualified_name(key)?;
+    name::label_value(value)
+}
+
+fn check_annotation(key: &str, _value: &str) -> Result<(), Text> {
+    name::annotation_key(key)
+}
+
+fn taint(edit: v1::TaintEdit) -> Result<Operation, FieldError> {
+    if edit.add.is_empty() && edit.remove.is_empty() {
+        return Err(FieldError::new("taint", "adds nothing and removes nothing"));
+    }
+    Ok(Operation::TaintNode {
+        name: object_name(edit.name, "taint")?,
+        add: taint_list(&edit.add, &Path::Root("taint").field("add"))?,
+        remove: taint_list(&edit.remove, &Path::Root("taint").field("remove"))?,
+        overwrite: edit.overwrite,
+        precondition: precondition(edit.precondition, "taint")?,
+    })
+}
+
+fn delete(delete: v1::Delete) -> Result<Operation, FieldError> {
+    if delete.kind != "nodes" {
+        let rule = format!("{} is not known here; only nodes", Shown(&delete.kind));
+        return Err(FieldError::new("delete.kind", rule));
+    }
+    Ok(Operation::DeleteNode {
+        name: object_name(delete.name, "delete")?,
+        precondition: precondition(delete.precondition, "delete")?,
+    })
+}
+
+fn object_name(name: String, operation: &str) -> Result<Text, FieldError> {
+    match name.is_empty() {
+        true => Err(Path::Root(operation).field("name").error("is required")),
+        false => Ok(name.into()),
+    }
+}
+
+fn precondition(wire: Option<v1::Precondition>, operation: &str) -> Result<Precondition, FieldError> {
+    let Some(wire) = wire else { return Ok(Precondition::default()) };
+    let uid = (!wire.uid.is_empty()).then(|| parse_uid(&wire.uid)).transpose();
+    let uid = uid.map_err(|rule| Path::Root(operation).field("precondition").field("uid").error(rule))?;
+    Ok(Precondition { revision: wire.revision.map(Revision), uid })
+}
+
+fn taint_list<T: FromStr<Err = TaintError>>(texts: &[String], path: &Path<'_>) -> Result<Vec<T>, FieldError> {
+    bounded(texts.len(), path)?;
+    let parse = |(index, text): (usize, &String)| text.parse().map_err(|error| taint_error(error, &path.index(index)));
+    texts.iter().enumerate().map(parse).collect()
+}
+
+/// The law names a field of the taint; in a request the taint is one text, and its place names it better.
+fn taint_error(error: TaintError, path: &Path<'_>) -> FieldError {
+    match error {
+        TaintError::Invalid(invalid) => path.error(invalid.rule),
+        TaintError::Malformed { .. } | TaintError::UnknownEffect { .. } | TaintError::MalformedSelector { .. } => {
+            path.error(error)
+        }
+    }
+}
+
+fn bounded(len: usize, path: &Path<'_>) -> Result<(), FieldError> {
+    match len > MAX_EDITS {
+        true => Err(path.error(format_args!("has {len} entries; at most {MAX_EDITS} are accepted in one request"))),
+        false => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use muster_lifecycle::taint::{Effect, Taint, TaintSelector};
+
+    use super::*;
+
+    const UID: Uid = Uid(77);
+    const NODE: &str = r#"{"apiVersion":"v1","kind":"Node","metadata":{"name":"n1"},"status":{}}"#;
+    const NODE_SEEN: &str =
+        r#"{"apiVersion":"v1","kind":"Node","metadata":{"name":"n1","resourceVersion":"12"},"status":{}}"#;
+
+    #[test]
+    fn manifests_become_node_operations() {
+        let seen = Precondition { revision: Some(Revision(12)), uid: None };
+        assert!(
+            matches!(read(Wire::Create(manifest(NODE))), Operation::CreateNode { draft, uid: UID } if draft.name == "n1")
+        );
+        assert!(matches!(
+            read(Wire::Apply(manifest(NODE_SEEN))),
+            Operation::ApplyNode { draft, uid: UID, precondition } if draft.name == "n1" && precondition == seen
+        ));
+        assert!(matches!(
+            read(Wire::Replace(manifest(NODE_SEEN))),
+            Operation::ReplaceNode { draft, precondition } if draft.name == "n1" && precondition == seen
+        ));
+        assert!(matches!(
+            read(Wire::ReplaceStatus(manifest(NODE_SEEN))),
+            Operation::ReplaceNodeStatus { name, precondition, .. } if name == "n1" && precondition == seen
+        ));
+    }
+
+    #[test]
+    fn label_changes_are_in_order_of_keys() {
+        let wanted = Operation::LabelNode {
+            name: "n1".into(),
+            changes: vec![("a".into(), None), ("b".into(), Some("2".into())), ("c".into(), Some("".into()))],
+            overwrite: true,
+            precondition: Precondition { revision: Some(Revision(4)), uid: Some(Uid(1)) },
+        };
+        let edit = v1::PairsEdit {
+            overwrite: true,
+            precondition: Some(v1::Precondition { revision: Some(4), uid: Uid(1).to_string() }),
+            ..pairs(&[("c", ""), ("b", "2")], &["a"])
+        };
+        assert_eq!(read(Wire::Label(edit)), wanted);
+    }
+
+    #[test]
+    fn annotations_may_hold_any_text() {
+        let wanted = Operation::AnnotateNode {
+            name: "n1".into(),
+            changes: vec![("a".into(), Some("two words, ä".into()))],
+            overwrite: false,
+            precondition: Precondition::default(),
+        };
+        assert_eq!(read(Wire::Annotate(pairs(&[("a", "two words, ä")], &[]))), wanted);
+    }
+
+    #[test]
+    fn t_6_taints_are_written_as_on_the_command_line() {
+        let taint =
+            |key: &str, value: &str, effect| Taint { key: key.into(), value: value.into(), effect, added: None };
+        let wanted = Operation::TaintNode {
+            name: "n1".into(),
+            add: vec![taint("a", "1", Effect::NoSchedule), taint("b", "", Effect::NoExecute)],
+            remove: vec![
+                TaintSelector { key: "c".into(), effect: None },
+                TaintSelector { key: "d".into(), effect: Some(Effect::PreferNoSchedule) },
+            ],
+            overwrite: false,
+            precondition: Precondition::default(),
+        };
+        assert_eq!(read(Wire::Taint(taints(&["a=1:NoSchedule", "b:NoExecute"], &["c", "d:PreferNoSchedule"]))), wanted);
+    }
+
+    #[test]
+    fn cordon_and_delete_name_their_node() {
+        let cordon = v1::Cordon { name: "n1".into(), unschedulable: true, precondition: None };
+        let precondition = Precondition::default();
+        let wanted = Operation::CordonNode { name: "n1".into(), unschedulable: true, precondition };
+        assert_eq!(read(Wire::Cordon(cordon)), wanted);
+        assert_eq!(
+            read(Wire::Delete(delete_of("nodes", "n1"))),
+            Operation::DeleteNode { name: "n1".into(), precondition }
+        );
+    }
+
+    #[test]
+    fn the_request_id_is_optional_and_exact() {
+        let with_id = |request| {
+            let operation = Some(Wire::Delete(delete_of("nodes", "n1")));
+            operation_of(v1::WriteRequest { request, operation, timeout_ms: 0 }).map(|(id, _)| id)
+        };
+        assert_eq!(with_id(None), Ok(None));
+        let client = bytes::Bytes::from(vec![0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 2]);
+        let id = RequestId { client: 0x102, sequence: 9 };
+        assert_eq!(with_id(Some(v1::RequestId { client, sequence: 9 })), Ok(Some(id)));
+        let short = with_id(Some(v1::RequestId { client: bytes::Bytes::from_static(b"abc"), sequence: 9 }));
+        assert_eq!(short.unwrap_err().to_string(), "request.client: must be 16 bytes, is 3");
+    }
+
+    #[test]
+    fn errors_name_the_field_and_the_rule() {
+        let no_status = r#"{"apiVersion":"v1","kind":"Node","metadata":{"name":"n1"}}"#;
+        let other_kind = r#"{"apiVersion":"v1","kind":"Pod"}"#;
+        let bad_uid = Some(v1::Precondition { revision: None, uid: "x".into() });
+        let unnamed = v1::PairsEdit { name: String::new(), ..pairs(&[("a", "1")], &[]) };
+        let table = [
+            (Wire::Create(manifest(other_kind)), "kind: \"Pod\" is not supported here, only Node"),
+            (Wire::Apply(manifest("nope")), "apply.object: the manifest is not valid JSON: "),
+            (Wire::Create(manifest(NODE_SEEN)), "metadata.resourceVersion: must not be set on an object to be created"),
+            (Wire::ReplaceStatus(manifest(no_status)), "status: is required"),
+            (Wire::Label(unnamed), "label.name: is required"),
+            (Wire::Label(pairs(&[], &[])), "label: sets nothing and removes nothing"),
+            (Wire::Label(pairs(&[("a b", "1")], &[])), "label.set[\"a b\"]: \"a b\" is not a qualified name"),
+            (Wire::Label(pairs(&[("a", "1 2")], &[])), "label.set[\"a\"]: \"1 2\" is not a label value"),
+            (Wire::Label(pairs(&[], &["ok", ""])), "label.remove[1]: \"\" is not a qualified name"),
+            (Wire::Annotate(pairs(&[("a", "1")], &["a"])), "annotate.remove[0]: \"a\" is also set"),
+            (Wire::Annotate(pairs(&[("/", "1")], &[])), "annotate.set[\"/\"]: \"/\" is not a qualified name"),
+            (Wire::Taint(taints(&[], &[])), "taint: adds nothing and removes nothing"),
+            (
+                Wire::Taint(taints(&["a:NoExecute", "a:NoRun"], &[])),
+                "taint.add[1]: \"NoRun\" is not one of NoSchedule, PreferNoSchedule, NoExecute",
+            ),
+            (Wire::Taint(taints(&["a"], &[])), "taint.add[0]: \"a\" is not a taint"),
+            (Wire::Taint(taints(&["a b:NoExecute"], &[])), "taint.add[0]: \"a b\" is not a qualified name"),
+            (Wire::Taint(taints(&[], &[":NoExecute"])), "taint.remove[0]: \":NoExecute\" names no taint"),
+            (
+                Wire::Cordon(v1::Cordon { name: "n1".into(), unschedulable: true, precondition: bad_uid }),
+                "cordon.precondition.uid: \"x\" is not a uid",
+            ),
+            (Wire::Delete(delete_of("pods", "n1")), "delete.kind: \"pods\" is not known here; only nodes"),
+            (Wire::Delete(delete_of("nodes", "")), "delete.name: is required"),
+        ];
+        for (wire, wanted) in table {
+            let error = try_read(wire).unwrap_err().to_string();
+            assert!(error.starts_with(wanted), "wanted {wanted:?}, got {error:?}");
+        }
+    }
+
+    #[test]
+    fn a_request_without_an_operation_is_refused() {
+        let request = v1::WriteRequest { request: None, operation: None, timeout_ms: 0 };
+        assert_eq!(operation_of(request).unwrap_err().field, "operation");
+    }
+
+    #[test]
+    fn edits_are_bounded() {
+        let keys: Vec<String> = (0..=MAX_EDITS).map(|number| format!("k{number}")).collect();
+        let edit = v1::PairsEdit { remove: keys, ..pairs(&[], &[]) };
+        let error = try_read(Wire::Label(edit)).unwrap_err().to_string();
+        assert_eq!(error, "label.remove: has 1025 entries; at most 1024 are accepted in one request");
+    }
+
+    fn read(wire: Wire) -> Operation {
+        try_read(wire).unwrap()
+    }
+
+    fn try_read(wire: Wire) -> Result<Operation, FieldError> {
+        operation_of(v1::WriteRequest { request: None, operation: Some(wire), timeout_ms: 0 })
+            .map(|(_, operation)| operation)
+    }
+
+    fn operation_of(request: v1::WriteRequest) -> Result<(Option<RequestId>, Operation), FieldError> {
+        operation(request, UID)
+    }
+
+    fn manifest(object: &str) -> v1::ManifestWrite {
+        v1::ManifestWrite { object: object.to_owned().into() }
+    }
+
+    fn pairs(set: &[(&str, &str)], remove: &[&str]) -> v1::PairsEdit {
+        v1::PairsEdit {
+            name: "n1".into(),
+            set: set.iter().map(|(key, value)| (key.to_string(), value.to_string())).collect(),
+            remove: owned(remove),
+            overwrite: false,
+            precondition: None,
+        }
+    }
+
+    fn taints(add: &[&str], remove: &[&str]) -> v1::TaintEdit {
+        v1::TaintEdit {
+            name: "n1".into(),
+            add: owned(add),
+            remove: owned(remove),
+            overwrite: false,
+            precondition: None,
+        }
+    }
+
+    fn delete_of(kind: &str, name: &str) -> v1::Delete {
+        v1::Delete { kind: kind.into(), name: name.into(), precondition: None }
+    }
+
+    fn owned(texts: &[&str]) -> Vec<String> {
+        texts.iter().map(|text| (*text).to_owned()).collect()
+    }
+}

@@ -1,0 +1,128 @@
+//! Rejections as gRPC statuses and back.
+//!
+//! The code and the message serve any gRPC client. The rejection itself rides along in metadata, so that our own
+//! client sees the very value `apply` returned and need not read it out of the message. Both are cut
+//! to what fits in response headers: a rejection that cannot be delivered helps nobody.
+
+use muster_lifecycle::rejection::{Invalid, Rejection};
+use tonic::metadata::{MetadataMap, MetadataValue};
+use tonic::{Code, Status};
+
+use crate::field::FieldError;
+
+const REJECTION_KEY: &str = "muster-rejection-bin";
+/// Percent-encoding may triple the message, and clients refuse headers from about 16 KiB on.
+const MESSAGE_MAX_BYTES: usize = 2_048;
+const REJECTION_MAX_BYTES: usize = 4_096;
+
+/// The status that tells a client of `rejection`.
+pub fn from_rejection(rejection: &Rejection) -> Status {
+    let mut metadata = MetadataMap::new();
+    if let Ok(encoded) = serde_json::to_vec(rejection)
+        && encoded.len() <= REJECTION_MAX_BYTES
+    {
+        metadata.insert_bin(REJECTION_KEY, MetadataValue::from_bytes(&encoded));
+    }
+    Status::with_metadata(code(rejection), cut(rejection.to_string()), metadata)
+}
+
+/// The rejection behind a status; `None` if it was too long to travel, or if something else went wrong.
+pub fn to_rejection(status: &Status) -> Option<Rejection> {
+    let encoded = status.metadata().get_bin(REJECTION_KEY)?.to_bytes().ok()?;
+    serde_json::from_slice(&encoded).ok()
+}
+
+// === impl Status ===
+
+impl From<FieldError> for Status {
+    fn from(error: FieldError) -> Self {
+        from_rejection(&Rejection::Invalid(Invalid { field: error.field.into(), rule: error.rule.into() }))
+    }
+}
+
+fn code(rejection: &Rejection) -> Code {
+    match rejection {
+        Rejection::Invalid(_) => Code::InvalidArgument,
+        Rejection::NotFound { .. } => Code::NotFound,
+        Rejection::AlreadyExists { .. } => Code::AlreadyExists,
+        Rejection::Conflict { .. }
+        | Rejection::OtherUid { .. }
+        | Rejection::ForeignTerm { .. }
+        | Rejection::Overtaken { .. } => Code::Aborted,
+        Rejection::ReplicaStoreChanged { .. } | Rejection::ReplicaRetired { .. } => Code::FailedPrecondition,
+        Rejection::LimitReached { .. } => Code::ResourceExhausted,
+    }
+}
+
+fn cut(mut message: String) -> String {
+    if message.len() > MESSAGE_MAX_BYTES {
+        message.truncate(message.floor_char_boundary(MESSAGE_MAX_BYTES));
+        message.push_str("...");
+    }
+    message
+}
+
+#[cfg(test)]
+mod tests {
+    use muster_lifecycle::meta::{Revision, Uid};
+
+    use super::*;
+
+    fn every_rejection() -> Vec<(Rejection, Code)> {
+        let invalid = Invalid { field: "metadata.name".into(), rule: "\"Ä\" is not a DNS-1123 subdomain".into() };
+        vec![
+            (Rejection::Invalid(invalid), Code::InvalidArgument),
+            (Rejection::NotFound { name: "n1".into() }, Code::NotFound),
+            (Rejection::AlreadyExists { name: "n1".into() }, Code::AlreadyExists),
+            (Rejection::Conflict { name: "n1".into(), expected: Revision(4), actual: Revision(9) }, Code::Aborted),
+            (Rejection::OtherUid { name: "n1".into(), expected: Uid(u128::MAX), actual: Uid(1) }, Code::Aborted),
+            (Rejection::ForeignTerm { proposed: 1, committed: 2 }, Code::Aborted),
+            (Rejection::Overtaken { sequence: 1, latest: u64::MAX }, Code::Aborted),
+            (Rejection::ReplicaStoreChanged { id: 3 }, Code::FailedPrecondition),
+            (Rejection::ReplicaRetired { id: 3 }, Code::FailedPrecondition),
+            (Rejection::LimitReached { what: "nodes".into(), limit: 5 }, Code::ResourceExhausted),
+        ]
+    }
+
+    /// As a client gets it: through response headers.
+    fn delivered(status: Status) -> Status {
+        let response = status.into_http::<()>();
+        Status::from_header_map(response.headers()).unwrap()
+    }
+
+    #[test]
+    fn every_rejection_survives_the_wire() {
+        for (rejection, code) in every_rejection() {
+            let status = delivered(from_rejection(&rejection));
+            assert_eq!(status.code(), code, "{rejection:?}");
+            assert_eq!(status.message(), rejection.to_string());
+            assert_eq!(to_rejection(&status), Some(rejection));
+        }
+    }
+
+    #[test]
+    fn a_long_rejection_still_fits_in_headers() {
+        let rule = "ä".repeat(100_000);
+        let status = delivered(from_rejection(&Rejection::Invalid(Invalid {
+            field: "metadata.annotations".into(),
+            rule: rule.as_str().into(),
+        })));
+        assert_eq!(status.code(), Code::InvalidArgument);
+        assert!(status.message().starts_with("metadata.annotations: ä") && status.message().ends_with("..."));
+        assert!(status.message().len() <= MESSAGE_MAX_BYTES + 3);
+        assert_eq!(to_rejection(&status), None);
+    }
+
+    #[test]
+    fn a_field_error_is_an_invalid_argument() {
+        let status = Status::from(FieldError::new("delete.kind", "\"pods\" is not known here; only nodes"));
+        assert_eq!(status.code(), Code::InvalidArgument);
+        assert_eq!(status.message(), "delete.kind: \"pods\" is not known here; only nodes");
+        assert!(matches!(to_rejection(&status), Some(Rejection::Invalid(_))));
+    }
+
+    #[test]
+    fn other_statuses_carry_no_rejection() {
+        assert_eq!(to_rejection(&Status::unavailable("no quorum: replicas 2, 3 unreachable")), None);
+    }
+}
