@@ -1,0 +1,76 @@
+//! Replicas compare their states: at an equal log index the digest must be equal (I-17).
+//!
+//! A replica that differs from a majority has diverged, by a bug or by a flipped bit in memory. It must
+//! neither answer nor lead again.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use muster_lifecycle::table::Digest;
+use thiserror::Error;
+use tokio_util::sync::CancellationToken;
+
+use crate::replica::Replica;
+
+const AUDIT_INTERVAL: Duration = Duration::from_secs(5);
+
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[error(
+    "this replica's state differs from the majority's at log index {index} (digest {ours} here, {theirs} there): it \
+     has diverged and must not answer; stop it, run `muster member remove` for its id and add it anew under another id"
+)]
+pub struct Diverged {
+    pub index: u64,
+    pub ours: Digest,
+    pub theirs: Digest,
+}
+
+impl Replica {
+    /// Compares digests with the other replicas until one shows that this replica has diverged.
+    pub async fn audit(&self, stop: &CancellationToken) -> Option<Diverged> {
+        loop {
+            tokio::select! {
+                () = stop.cancelled() => return None,
+                () = tokio::time::sleep(AUDIT_INTERVAL) => {}
+            }
+            let voters = self.members().values().filter(|member| member.voter).count();
+            let reached = self.reach_members().await;
+            let others: Vec<_> = reached.into_values().flatten().map(|other| other.digests).collect();
+            if let Some(diverged) = compare(&self.feed().digests(), &others, voters) {
+                return Some(diverged);
+            }
+        }
+    }
+}
+
+/// Diverged, if at some index a majority of the voters agrees on a digest that is not ours.
+fn compare(ours: &[(u64, Digest)], others: &[Vec<(u64, Digest)>], voters: usize) -> Option<Diverged> {
+    ours.iter().find_map(|(index, mine)| {
+        let mut votes: BTreeMap<Digest, usize> = BTreeMap::new();
+        for other in others {
+            if let Some((_, theirs)) = other.iter().find(|(at, _)| at == index) {
+                *votes.entry(*theirs).or_default() += 1;
+            }
+        }
+        let majority = votes.into_iter().find(|(theirs, count)| theirs != mine && *count > voters / 2);
+        majority.map(|(theirs, _)| Diverged { index: *index, ours: *mine, theirs })
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn i_17_only_a_majority_against_us_halts_us() {
+        let ours = [(64, Digest(1)), (128, Digest(2))];
+        let agree = vec![(64, Digest(1)), (128, Digest(2))];
+        let differ = vec![(128, Digest(9))];
+        let behind = vec![(64, Digest(1))];
+        assert_eq!(compare(&ours, &[agree.clone(), differ.clone()], 3), None);
+        assert_eq!(compare(&ours, &[behind, differ.clone()], 3), None);
+        let diverged = Diverged { index: 128, ours: Digest(2), theirs: Digest(9) };
+        assert_eq!(compare(&ours, &[differ.clone(), differ], 3), Some(diverged));
+        assert_eq!(compare(&ours, &[agree], 3), None);
+    }
+}

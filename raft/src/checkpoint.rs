@@ -1,0 +1,194 @@
+//! The applied state, kept on disk so that a restart need not replay the log.
+//!
+//! This is a cache. It is written by a thread of its own, never on the path of an acknowledgement, and it is
+//! believed only if its digest, its store and the log agree with it; otherwise it is moved aside and the
+//! state is rebuilt from snapshot and log. Changes are coalesced: the newest state wins, and only the keys
+//! that were touched since are written, together with the position they belong to, in one atomic batch.
+
+mod tree;
+
+use std::collections::BTreeSet;
+use std::mem;
+use std::path::PathBuf;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, mpsc};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use muster_lifecycle::meta::Uid;
+use muster_lifecycle::record::RecordKey;
+use muster_lifecycle::state::State;
+
+use self::tree::Tree;
+use crate::types::{LogId, StoredMembership};
+
+/// Writes are at least this far apart, unless much waits.
+const INTERVAL: Duration = Duration::from_secs(1);
+/// Touched keys that do not wait for the interval.
+const DIRTY_SOON: usize = 20_000;
+/// Touched keys beyond which remembering them costs more than writing everything.
+const DIRTY_MAX: usize = 400_000;
+
+/// A state, where in the log it stands, and who were the members there.
+#[derive(Debug, Clone)]
+pub struct Moment {
+    pub state: State,
+    pub applied: LogId,
+    pub membership: StoredMembership,
+}
+
+/// The handle. Dropping it writes what is pending and waits for the thread.
+pub struct Checkpoint {
+    shared: Arc<Shared>,
+    thread: Option<JoinHandle<()>>,
+}
+
+#[derive(Default)]
+struct Shared {
+    pending: Mutex<Pending>,
+    wake: Condvar,
+}
+
+#[derive(Default)]
+struct Pending {
+    newest: Option<Moment>,
+    dirty: BTreeSet<RecordKey>,
+    /// What is on disk is no base for changes.
+    everything: bool,
+    closing: bool,
+    /// After an error, until the next start.
+    disabled: bool,
+}
+
+/// What to write next.
+struct Work {
+    moment: Moment,
+    dirty: BTreeSet<RecordKey>,
+    everything: bool,
+}
+
+// === impl Checkpoint ===
+
+impl Checkpoint {
+    /// Opens the checkpoint in `dir`, and loads what it holds if that is sound. `store` says whose it must
+    /// be. Trouble is logged, not returned: a replica starts without its checkpoint.
+    pub fn open(dir: PathBuf, store: Uid) -> (Self, Option<Moment>) {
+        let shared = Arc::new(Shared::default());
+        let (report, loaded) = mpsc::channel();
+        let for_thread = Arc::clone(&shared);
+        let spawned = thread::Builder::new().name("muster-checkpoint".to_owned()).spawn(move || {
+            run(dir, store, &for_thread, &report);
+        });
+        let thread = match spawned {
+            Ok(thread) => Some(thread),
+            Err(error) => {
+                tracing::warn!(%error, "no thread for the checkpoint; restarts replay the log instead");
+                shared.disable();
+                None
+            }
+        };
+        let moment = loaded.recv().ok().flatten();
+        shared.pending().everything = moment.is_none();
+        (Self { shared, thread }, moment)
+    }
+
+    /// What was loaded is not usable after all: the next write replaces all of it.
+    pub fn discard(&self) {
+        self.shared.pending().everything = true;
+    }
+
+    /// The state has moved on, and these records with it.
+    pub fn note(&self, moment: Moment, touched: impl IntoIterator<Item = RecordKey>) {
+        let mut pending = self.shared.pending();
+        if pending.disabled {
+            return;
+        }
+        pending.newest = Some(moment);
+        if !pending.everything {
+            pending.dirty.extend(touched);
+            if pending.dirty.len() > DIRTY_MAX {
+                pending.everything = true;
+                pending.dirty.clear();
+            }
+        }
+        drop(pending);
+        self.shared.wake.notify_one();
+    }
+
+    /// The state was replaced as a whole.
+    pub fn replace(&self, moment: Moment) {
+        self.discard();
+        self.note(moment, []);
+    }
+
+    /// Writes what is pending and lets go of the files.
+    pub fn close(self) {
+        drop(self);
+    }
+}
+
+impl Drop for Checkpoint {
+    fn drop(&mut self) {
+        self.shared.pending().closing = true;
+        self.shared.wake.notify_one();
+        if let Some(thread) = self.thread.take() {
+            // The thread catches its panics; if one escaped, there is nothing left to wait for.
+            let _ = thread.join();
+        }
+    }
+}
+
+// === impl Shared ===
+
+impl Shared {
+    fn pending(&self) -> MutexGuard<'_, Pending> {
+        self.pending.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn disable(&self) {
+        let mut pending = self.pending();
+        *pending = Pending { disabled: true, closing: pending.closing, ..Pending::default() };
+    }
+
+    /// Waits until there is something worth writing. `None` when all is done.
+    fn next_work(&self, last_write: Option<Instant>) -> Option<Work> {
+        let mut pending = self.pending();
+        loop {
+            let wait = last_write.map_or(Duration::ZERO, |at| INTERVAL.saturating_sub(at.elapsed()));
+            let due = wait.is_zero() || pending.closing || pending.dirty.len() >= DIRTY_SOON;
+            if due && let Some(moment) = pending.newest.take() {
+                let dirty = mem::take(&mut pending.dirty);
+                return Some(Work { moment, dirty, everything: mem::take(&mut pending.everything) });
+            }
+            if pending.closing {
+                return None;
+            }
+            pending = if pending.newest.is_some() {
+                self.wake.wait_timeout(pending, wait).unwrap_or_else(PoisonError::into_inner).0
+            } else {
+                self.wake.wait(pending).unwrap_or_else(PoisonError::into_inner)
+            };
+        }
+    }
+}
+
+/// The thread that owns the files.
+fn run(dir: PathBuf, store: Uid, shared: &Shared, report: &mpsc::Sender<Option<Moment>>) {
+    let (tree, moment) = match Tree::open_or_replace(dir, store) {
+        Ok(opened) => opened,
+        Err(error) => {
+            tracing::warn!(%error, "the checkpoint cannot be used; restarts replay the log until this is repaired");
+            return shared.disable();
+        }
+    };
+    if report.send(moment).is_err() {
+        return;
+    }
+    let mut last_write = None;
+    while let Some(work) = shared.next_work(last_write) {
+        if let Err(error) = tree.write(&work) {
+            tracing::warn!(%error, "the checkpoint was not written; it stays unused until the next start");
+            return shared.disable();
+        }
+        last_write = Some(Instant::now());
+    }
+}

@@ -1,0 +1,216 @@
+//! The files of the checkpoint: one sled tree.
+//!
+//! sled may lose what it was told to flush, return errors on opening, or panic. Everything that touches it
+//! is therefore guarded, and everything read from it is verified against a digest.
+
+use std::fs;
+use std::io;
+use std::panic::{self, AssertUnwindSafe};
+use std::path::{Path, PathBuf};
+
+use muster_lifecycle::meta::Uid;
+use muster_lifecycle::record::RecordKey;
+use muster_lifecycle::state::StateBuilder;
+use serde::{Deserialize, Serialize};
+use sled::{Batch, Db};
+use thiserror::Error;
+
+use super::{Moment, Work};
+use crate::frame;
+use crate::persisted::{self, LogIdRecord, StoredMembershipRecord};
+use crate::types::{LogId, StoredMembership};
+
+const VERSION: u32 = 1;
+const CACHE_BYTES: u64 = 16 * 1024 * 1024;
+/// Records written at once when all of them are.
+const CHUNK_RECORDS: usize = 4_096;
+/// Damaged checkpoints kept for whoever wants to know what happened.
+const DAMAGED_MAX: usize = 2;
+
+/// The key of the record that says what the others are. Records have their own prefix.
+const META: &[u8] = b"m";
+const RECORD: u8 = b'r';
+
+#[derive(Debug, Error)]
+pub(super) enum TreeError {
+    #[error("the database failed ({0})")]
+    Sled(#[from] sled::Error),
+    #[error("the database panicked")]
+    Panicked,
+    #[error("it has version {found}, this build reads version {VERSION}")]
+    OtherVersion { found: u32 },
+    #[error("it belongs to store {found:032x}, this is store {expected:032x}")]
+    OtherStore { found: u128, expected: u128 },
+    #[error("{0}")]
+    Damaged(String),
+    #[error("it could not be moved aside ({0})")]
+    MoveAside(io::Error),
+}
+
+/// Says what the records are a state of. Written in the same batch as they are.
+#[derive(Serialize, Deserialize)]
+struct Meta {
+    version: u32,
+    store: u128,
+    applied: LogIdRecord,
+    membership: StoredMembershipRecord,
+    digest: u128,
+}
+
+pub(super) struct Tree {
+    database: Db,
+    store: Uid,
+}
+
+// === impl Tree ===
+
+impl Tree {
+    /// Opens what is there; if that is not sound, moves it aside and starts empty.
+    pub(super) fn open_or_replace(dir: PathBuf, store: Uid) -> Result<(Self, Option<Moment>), TreeError> {
+        let existed = dir.exists();
+        let error = match guarded(|| Self::open(&dir, store)) {
+            Ok(opened) => return Ok(opened),
+            Err(error) if !existed => return Err(error),
+            Err(error) => error,
+        };
+        let aside = move_aside(&dir).map_err(TreeError::MoveAside)?;
+        tracing::warn!(
+            %error,
+            checkpoint = %dir.display(),
+            moved_to = %aside.display(),
+            "the checkpoint is not usable: moved aside, the state is rebuilt from snapshot and log"
+        );
+        guarded(|| Self::open(&dir, store))
+    }
+
+    fn open(dir: &Path, store: Uid) -> Result<(Self, Option<Moment>), TreeError> {
+        let config = sled::Config::new().path(dir).cache_capacity(CACHE_BYTES).flush_every_ms(None);
+        let tree = Self { database: config.open()?, store };
+        let moment = tree.load()?;
+        Ok((tree, moment))
+    }
+
+    /// `None` if nothing complete is there.
+    fn load(&self) -> Result<Option<Moment>, TreeError> {
+        let Some(meta) = self.database.get(META)? else { return Ok(None) };
+        let meta = self.check_meta(&meta)?;
+        let mut builder = StateBuilder::new();
+        for record in self.database.scan_prefix([RECORD]) {
+            let (key, value) = record?;
+            let key = RecordKey::from_bytes(&key[1..]).map_err(damaged)?;
+            builder.push(&key, &value).map_err(damaged)?;
+        }
+        let state = builder.finish().map_err(damaged)?;
+        if state.digest().0 != meta.digest {
+            return Err(damaged("its records do not have the digest they should have"));
+        }
+        let membership = StoredMembership::try_from(meta.membership).map_err(damaged)?;
+        Ok(Some(Moment { state, applied: LogId::from(meta.applied), membership }))
+    }
+
+    fn check_meta(&self, stored: &[u8]) -> Result<Meta, TreeError> {
+        let payload = frame::open(META, stored).map_err(damaged)?;
+        let meta: Meta = persisted::decode(payload).map_err(damaged)?;
+        if meta.version != VERSION {
+            return Err(TreeError::OtherVersion { found: meta.version });
+        }
+        if meta.store != self.store.0 {
+            return Err(TreeError::OtherStore { found: meta.store, expected: self.store.0 });
+        }
+        Ok(meta)
+    }
+
+    pub(super) fn write(&self, work: &Work) -> Result<(), TreeError> {
+        guarded(|| if work.everything { self.write_everything(&work.moment) } else { self.write_changes(work) })
+    }
+
+    fn write_changes(&self, work: &Work) -> Result<(), TreeError> {
+        let mut batch = Batch::default();
+        for key in &work.dirty {
+            match work.moment.state.record(key) {
+                Some(value) => batch.insert(stored_key(key), value),
+                None => batch.remove(stored_key(key)),
+            }
+        }
+        batch.insert(META, self.meta(&work.moment)?);
+        self.database.apply_batch(batch)?;
+        self.database.flush()?;
+        Ok(())
+    }
+
+    /// Too much for one batch: without its meta record the tree counts as empty, so that goes first and
+    /// comes last.
+    fn write_everything(&self, moment: &Moment) -> Result<(), TreeError> {
+        self.database.remove(META)?;
+        self.database.flush()?;
+        self.database.clear()?;
+        let mut batch = Batch::default();
+        for (number, (key, value)) in moment.state.records().enumerate() {
+            batch.insert(stored_key(&key), value);
+            if number % CHUNK_RECORDS == CHUNK_RECORDS - 1 {
+                self.database.apply_batch(std::mem::take(&mut batch))?;
+            }
+        }
+        batch.insert(META, self.meta(moment)?);
+        self.database.apply_batch(batch)?;
+        self.database.flush()?;
+        Ok(())
+    }
+
+    fn meta(&self, moment: &Moment) -> Result<Vec<u8>, TreeError> {
+        let meta = Meta {
+            version: VERSION,
+            store: self.store.0,
+            applied: moment.applied.into(),
+            membership: (&moment.membership).into(),
+            digest: moment.state.digest().0,
+        };
+        Ok(frame::seal(META, &persisted::encode(&meta).map_err(damaged)?))
+    }
+}
+
+fn stored_key(key: &RecordKey) -> Vec<u8> {
+    let mut stored = vec![RECORD];
+    stored.extend(key.to_bytes());
+    stored
+}
+
+fn damaged(detail: impl ToString) -> TreeError {
+    TreeError::Damaged(detail.to_string())
+}
+
+fn guarded<T>(work: impl FnOnce() -> Result<T, TreeError>) -> Result<T, TreeError> {
+    panic::catch_unwind(AssertUnwindSafe(work)).unwrap_or(Err(TreeError::Panicked))
+}
+
+/// Renames the directory, and removes the oldest of those that were moved before.
+fn move_aside(dir: &Path) -> io::Result<PathBuf> {
+    let mut earlier = damaged_numbers(dir)?;
+    earlier.sort_unstable();
+    let number = earlier.last().map_or(1, |last| last + 1);
+    while earlier.len() >= DAMAGED_MAX {
+        fs::remove_dir_all(damaged_path(dir, earlier.remove(0)))?;
+    }
+    let aside = damaged_path(dir, number);
+    fs::rename(dir, &aside)?;
+    Ok(aside)
+}
+
+fn damaged_path(dir: &Path, number: u64) -> PathBuf {
+    dir.with_file_name(format!("{}{number}", damaged_prefix(dir)))
+}
+
+fn damaged_prefix(dir: &Path) -> String {
+    format!("{}.damaged-", dir.file_name().unwrap_or_default().to_string_lossy())
+}
+
+fn damaged_numbers(dir: &Path) -> io::Result<Vec<u64>> {
+    let prefix = damaged_prefix(dir);
+    let parent = dir.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let mut numbers = Vec::new();
+    for entry in fs::read_dir(parent)? {
+        let name = entry?.file_name();
+        numbers.extend(name.to_string_lossy().strip_prefix(&prefix).and_then(|number| number.parse::<u64>().ok()));
+    }
+    Ok(numbers)
+}

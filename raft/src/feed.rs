@@ -1,0 +1,212 @@
+//! What was applied, as the rest of the replica sees it: the current state, and the changes that led
+//! there.
+//!
+//! The state machine publishes; readers take a cheap clone of the newest state, watchers follow a bounded
+//! ring of changes at their own pace. A watcher that falls off the ring is told so ([`Gone`]) instead of
+//! being given a gap.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use arc_swap::ArcSwap;
+use muster_lifecycle::change::Change;
+use muster_lifecycle::meta::Revision;
+use muster_lifecycle::state::State;
+use muster_lifecycle::table::Digest;
+use muster_lifecycle::time::{ClusterTime, Stamp};
+use thiserror::Error;
+use tokio::sync::watch;
+
+use crate::clock::Clock;
+use crate::state_machine::Publisher;
+use crate::types::{LogId, StoredMembership};
+
+/// How many changes a replica keeps for watchers that resume.
+pub const RING_CHANGES_MAX: usize = 32_768;
+/// How many changes a watcher is handed at once.
+const WATCH_BATCH_MAX: usize = 256;
+/// How many digests are kept for comparison with the other replicas.
+const DIGESTS_MAX: usize = 64;
+
+/// One moment of the replicated state.
+pub struct Published {
+    pub state: State,
+    pub applied: Option<LogId>,
+    pub membership: StoredMembership,
+    /// Time since boot when this was applied here: the base for stamping proposals.
+    applied_at: Duration,
+}
+
+impl Published {
+    pub fn applied_index(&self) -> u64 {
+        self.applied.map_or(0, |id| id.index)
+    }
+}
+
+/// The history a watcher asked for is no longer held here.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
+#[error("revision {} is gone: the oldest change still held follows revision {}; list again and watch from there", requested.0, oldest.0)]
+pub struct Gone {
+    pub requested: Revision,
+    pub oldest: Revision,
+}
+
+struct Ring {
+    changes: VecDeque<Arc<Change>>,
+    /// Every change after this revision is in `changes`.
+    floor: Revision,
+    digests: VecDeque<(u64, Digest)>,
+}
+
+pub struct Feed {
+    clock: Arc<dyn Clock>,
+    current: ArcSwap<Published>,
+    ring: Mutex<Ring>,
+    /// The log index applied last. Waking up on it means: look again.
+    applied: watch::Sender<u64>,
+}
+
+// === impl Feed ===
+
+impl Feed {
+    pub fn new(clock: Arc<dyn Clock>) -> Arc<Self> {
+        let published = Published {
+            state: State::new(),
+            applied: None,
+            membership: StoredMembership::default(),
+            applied_at: clock.boot_time(),
+        };
+        Arc::new(Self {
+            clock,
+            current: ArcSwap::from_pointee(published),
+            ring: Mutex::new(Ring { changes: VecDeque::new(), floor: Revision(0), digests: VecDeque::new() }),
+            applied: watch::channel(0).0,
+        })
+    }
+
+    pub fn current(&self) -> Arc<Published> {
+        self.current.load_full()
+    }
+
+    /// The stamp for a proposal made now: the last applied stamp plus the time since it was applied.
+    pub fn stamp(&self) -> Stamp {
+        let current = self.current.load();
+        let since = self.clock.boot_time().saturating_sub(current.applied_at);
+        let since_ms = u64::try_from(since.as_millis()).unwrap_or(u64::MAX);
+        let cluster = ClusterTime(current.state.cluster_time().0.saturating_add(since_ms));
+        Stamp { cluster, wall: self.clock.wall_time() }
+    }
+
+    /// Completes once this replica has applied the log up to `index`.
+    pub async fn wait_applied(&self, index: u64) {
+        let mut applied = self.applied.subscribe();
+        // The sender lives as long as `self`, so waiting can only end by the condition.
+        let _ = applied.wait_for(|reached| *reached >= index).await;
+    }
+
+    /// Follows all changes after `from`. A revision this replica has not reached yet is waited for.
+    pub fn watch(self: &Arc<Self>, from: Revision) -> Result<Watcher, Gone> {
+        let applied = self.applied.subscribe();
+        let ring = self.ring();
+        if from < ring.floor {
+            return Err(Gone { requested: from, oldest: ring.floor });
+        }
+        drop(ring);
+        Ok(Watcher { feed: Arc::clone(self), seen: from, applied })
+    }
+
+    /// Digests at recent round indexes, newest last.
+    pub fn digests(&self) -> Vec<(u64, Digest)> {
+        self.ring().digests.iter().copied().collect()
+    }
+
+    fn ring(&self) -> MutexGuard<'_, Ring> {
+        self.ring.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn published(&self, state: State, applied: Option<LogId>, membership: &StoredMembership) -> Arc<Published> {
+        Arc::new(Published { state, applied, membership: membership.clone(), applied_at: self.clock.boot_time() })
+    }
+
+    fn changes_after(&self, seen: Revision) -> Result<Vec<Arc<Change>>, Gone> {
+        let ring = self.ring();
+        if seen < ring.floor {
+            return Err(Gone { requested: seen, oldest: ring.floor });
+        }
+        let start = ring.changes.partition_point(|change| change.revision <= seen);
+        Ok(ring.changes.range(start..).take(WATCH_BATCH_MAX).cloned().collect())
+    }
+}
+
+impl Publisher for Feed {
+    fn publish(&self, state: State, applied: LogId, membership: &StoredMembership, changes: Vec<Change>) {
+        let published = self.published(state, Some(applied), membership);
+        let mut ring = self.ring();
+        ring.changes.extend(changes.into_iter().map(Arc::new));
+        ring.trim();
+        self.current.store(published);
+        drop(ring);
+        self.applied.send_replace(applied.index);
+    }
+
+    fn reset(&self, state: State, applied: Option<LogId>, membership: &StoredMembership) {
+        let floor = state.revision();
+        let published = self.published(state, applied, membership);
+        let mut ring = self.ring();
+        ring.changes.clear();
+        ring.digests.clear();
+        ring.floor = floor;
+        self.current.store(published);
+        drop(ring);
+        self.applied.send_replace(applied.map_or(0, |id| id.index));
+    }
+
+    fn digest_at(&self, index: u64, digest: Digest) {
+        let mut ring = self.ring();
+        if ring.digests.len() == DIGESTS_MAX {
+            ring.digests.pop_front();
+        }
+        ring.digests.push_back((index, digest));
+    }
+}
+
+impl Ring {
+    fn trim(&mut self) {
+        while self.changes.len() > RING_CHANGES_MAX {
+            if let Some(dropped) = self.changes.pop_front() {
+                self.floor = dropped.revision;
+            }
+        }
+    }
+}
+
+/// One reader of the ring of changes.
+pub struct Watcher {
+    feed: Arc<Feed>,
+    seen: Revision,
+    applied: watch::Receiver<u64>,
+}
+
+// === impl Watcher ===
+
+impl Watcher {
+    /// The next changes in order, at least one. Cancel-safe.
+    pub async fn next(&mut self) -> Result<Vec<Arc<Change>>, Gone> {
+        loop {
+            self.applied.mark_unchanged();
+            let changes = self.feed.changes_after(self.seen)?;
+            if let Some(last) = changes.last() {
+                self.seen = last.revision;
+                return Ok(changes);
+            }
+            // An error would mean the feed is gone, but `self.feed` keeps it alive.
+            let _ = self.applied.changed().await;
+        }
+    }
+
+    /// Everything up to here has been handed out.
+    pub fn seen(&self) -> Revision {
+        self.seen
+    }
+}

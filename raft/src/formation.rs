@@ -1,0 +1,159 @@
+//! The first start of a replica: found the cluster, or wait to be let in.
+//!
+//! A replica with an empty disk asks the others before it does anything. If one of them knows it with
+//! another store, its disk was wiped and it must not come back under its old id (I-28). If nobody has a
+//! log yet and a majority is there, the lowest id among those present founds the cluster; founding it
+//! twice with the same members is harmless.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use openraft::async_runtime::WatchReceiver;
+use openraft::error::{InitializeError, RaftError};
+use thiserror::Error;
+use tokio_util::sync::CancellationToken;
+
+use crate::reach::{self, Reached};
+use crate::replica::Replica;
+use crate::types::{Endpoint, ReplicaId};
+
+const ROUND_PAUSE: Duration = Duration::from_millis(200);
+
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+pub enum FormationError {
+    #[error(
+        "replica {id} is known to replica {witness} with another store: its disk was wiped or replaced, and a vote it \
+         gave may be forgotten; run `muster member remove {id}`, then add this machine under a new id \
+         (`muster init add-replica`, `muster member add`)"
+    )]
+    Wiped { id: ReplicaId, witness: ReplicaId },
+    #[error("replica {id} was removed from the cluster; ids are never reused, add this machine under a new id")]
+    Retired { id: ReplicaId },
+    #[error("cannot found the cluster: {0}")]
+    Consensus(String),
+}
+
+/// What the greetings of one round tell an empty replica to do.
+#[derive(Debug, PartialEq, Eq)]
+enum Verdict {
+    Found,
+    WaitForOthers,
+    /// The cluster exists; its leader will send us the log.
+    WaitForLog,
+    Refuse(FormationError),
+}
+
+impl Replica {
+    /// Completes once this replica has a log. `initial` is empty for a replica that joins a running cluster.
+    pub async fn form(
+        &self,
+        initial: &BTreeMap<ReplicaId, Endpoint>,
+        stop: &CancellationToken,
+    ) -> Result<(), FormationError> {
+        while !stop.is_cancelled() && !self.has_log() {
+            if !initial.is_empty() {
+                self.formation_round(initial).await?;
+            }
+            tokio::select! {
+                () = stop.cancelled() => {}
+                () = tokio::time::sleep(ROUND_PAUSE) => {}
+            }
+        }
+        Ok(())
+    }
+
+    fn has_log(&self) -> bool {
+        self.raft.metrics().borrow_watched().last_log_index.is_some()
+    }
+
+    async fn formation_round(&self, initial: &BTreeMap<ReplicaId, Endpoint>) -> Result<(), FormationError> {
+        let others = initial.iter().filter(|(id, _)| **id != self.id());
+        let greetings = others.map(|(id, endpoint)| async { (*id, reach::greet(&self.peers, *id, endpoint).await) });
+        let reached: BTreeMap<_, _> = futures::future::join_all(greetings)
+            .await
+            .into_iter()
+            .filter_map(|(id, reached)| Some((id, reached.ok()?)))
+            .collect();
+        match judge(self.id(), initial.len(), &reached, self.info.store_id) {
+            Verdict::Found => self.found(initial).await,
+            Verdict::WaitForOthers | Verdict::WaitForLog => Ok(()),
+            Verdict::Refuse(error) => Err(error),
+        }
+    }
+
+    async fn found(&self, initial: &BTreeMap<ReplicaId, Endpoint>) -> Result<(), FormationError> {
+        match self.raft.initialize(initial.clone()).await {
+            Ok(()) => {
+                tracing::info!(members = ?initial.keys().collect::<Vec<_>>(), "founded the cluster");
+                Ok(())
+            }
+            // Somebody's log or vote reached us in between: the cluster exists.
+            Err(RaftError::APIError(InitializeError::NotAllowed(_))) => Ok(()),
+            Err(error) => Err(FormationError::Consensus(error.to_string())),
+        }
+    }
+}
+
+fn judge(
+    id: ReplicaId,
+    members: usize,
+    reached: &BTreeMap<ReplicaId, Reached>,
+    store: muster_lifecycle::meta::Uid,
+) -> Verdict {
+    for (witness, other) in reached {
+        if other.retired {
+            return Verdict::Refuse(FormationError::Retired { id });
+        }
+        if other.known_store.is_some_and(|known| known != store) {
+            return Verdict::Refuse(FormationError::Wiped { id, witness: *witness });
+        }
+    }
+    if reached.values().any(|other| other.initialized) {
+        return Verdict::WaitForLog;
+    }
+    let majority_present = reached.len() + 1 > members / 2;
+    let lowest_present = reached.keys().all(|other| *other > id);
+    if majority_present && lowest_present { Verdict::Found } else { Verdict::WaitForOthers }
+}
+
+#[cfg(test)]
+mod tests {
+    use muster_lifecycle::meta::Uid;
+
+    use super::*;
+
+    fn reached(initialized: bool, known: Option<u128>) -> Reached {
+        Reached {
+            initialized,
+            known_store: known.map(Uid),
+            retired: false,
+            applied: 0,
+            revision: 0,
+            digest: String::new(),
+            digests: Vec::new(),
+            version: String::new(),
+        }
+    }
+
+    #[test]
+    fn an_empty_replica_founds_only_with_a_majority_and_as_the_lowest() {
+        let mine = Uid(1);
+        let none = BTreeMap::new();
+        assert_eq!(judge(1, 3, &none, mine), Verdict::WaitForOthers);
+        assert_eq!(judge(1, 1, &none, mine), Verdict::Found);
+        let second = BTreeMap::from([(2, reached(false, None))]);
+        assert_eq!(judge(1, 3, &second, mine), Verdict::Found);
+        assert_eq!(judge(3, 3, &second, mine), Verdict::WaitForOthers);
+    }
+
+    #[test]
+    fn i_28_a_wiped_replica_never_comes_back_under_its_old_id() {
+        let mine = Uid(1);
+        let joined = BTreeMap::from([(2, reached(true, Some(1)))]);
+        assert_eq!(judge(1, 3, &joined, mine), Verdict::WaitForLog);
+        let wiped = BTreeMap::from([(2, reached(true, Some(7)))]);
+        assert_eq!(judge(1, 3, &wiped, mine), Verdict::Refuse(FormationError::Wiped { id: 1, witness: 2 }));
+        let removed = BTreeMap::from([(3, Reached { retired: true, ..reached(true, None) })]);
+        assert_eq!(judge(1, 3, &removed, mine), Verdict::Refuse(FormationError::Retired { id: 1 }));
+    }
+}

@@ -1,0 +1,128 @@
+//! Who may speak to whom.
+//!
+//! Every message between replicas says which fleet, which generation of the cluster, which replica and
+//! which store it comes from and is meant for. A replica whose disk was wiped comes back with another
+//! store: its old votes are forgotten, so nobody may count it as the voter it was (I-15, I-28).
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use muster_lifecycle::meta::Uid;
+use muster_proto::v1;
+use thiserror::Error;
+
+use crate::feed::{Feed, Published};
+use crate::types::ReplicaId;
+
+/// The replica that the other end proved to be by its certificate. Put into the request's extensions by
+/// whoever terminates TLS.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ProvenReplica(pub ReplicaId);
+
+/// This replica, as it introduces itself.
+#[derive(Debug, Clone)]
+pub struct Introduction {
+    pub fleet: Arc<str>,
+    pub id: ReplicaId,
+    pub store: Uid,
+}
+
+/// Why a message from another replica was refused.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+pub enum Refusal {
+    #[error("the message carries no greeting")]
+    NoGreeting,
+    #[error("the caller's certificate is not a replica's")]
+    NotProven,
+    #[error("the caller says it is replica {claimed} but its certificate is replica {proven}'s")]
+    Impostor { claimed: ReplicaId, proven: ReplicaId },
+    #[error("the caller belongs to fleet {theirs}, this replica to fleet {ours}")]
+    OtherFleet { theirs: String, ours: String },
+    #[error(
+        "the caller's cluster is generation {theirs}, this replica's is {ours}: one of them was restored from a backup"
+    )]
+    OtherGeneration { theirs: u64, ours: u64 },
+    #[error("the message is for replica {meant}, this is replica {ours}")]
+    WrongAddress { meant: ReplicaId, ours: ReplicaId },
+    #[error("{subject} is known with another store: its disk was wiped or replaced; remove it and add a new replica under a new id")]
+    OtherStore { subject: String },
+    #[error("replica {id} was removed from the cluster; ids are never reused")]
+    Retired { id: ReplicaId },
+}
+
+impl From<Refusal> for tonic::Status {
+    fn from(refusal: Refusal) -> Self {
+        Self::permission_denied(refusal.to_string())
+    }
+}
+
+// === impl Introduction ===
+
+impl Introduction {
+    /// The greeting for `to`, naming the store the cluster knows it by.
+    pub fn greet(&self, to: ReplicaId, feed: &Feed) -> v1::Greeting {
+        let current = feed.current();
+        let to_store = current.state.replicas().get(&to).map_or_else(Bytes::new, |known| store_bytes(known.store));
+        v1::Greeting {
+            fleet: self.fleet.to_string(),
+            generation: wire_generation(&current),
+            from: self.id,
+            from_store: store_bytes(self.store),
+            to,
+            to_store,
+        }
+    }
+
+    /// Checks a greeting; the caller's id if it may speak to us.
+    pub fn check(
+        &self,
+        proven: Option<ProvenReplica>,
+        greeting: Option<&v1::Greeting>,
+        feed: &Feed,
+    ) -> Result<ReplicaId, Refusal> {
+        let greeting = greeting.ok_or(Refusal::NoGreeting)?;
+        self.check_belonging(proven, greeting)?;
+        let current = feed.current();
+        let ours = wire_generation(&current);
+        if ours != UNSETTLED && greeting.generation != UNSETTLED && greeting.generation != ours {
+            return Err(Refusal::OtherGeneration { theirs: greeting.generation, ours });
+        }
+        if let Some(known) = current.state.replicas().get(&greeting.from) {
+            if known.retired {
+                return Err(Refusal::Retired { id: greeting.from });
+            }
+            if store_bytes(known.store) != greeting.from_store {
+                return Err(Refusal::OtherStore { subject: format!("replica {}", greeting.from) });
+            }
+        }
+        Ok(greeting.from)
+    }
+
+    pub(crate) fn check_belonging(&self, proven: Option<ProvenReplica>, greeting: &v1::Greeting) -> Result<(), Refusal> {
+        let ProvenReplica(proven) = proven.ok_or(Refusal::NotProven)?;
+        if proven != greeting.from {
+            return Err(Refusal::Impostor { claimed: greeting.from, proven });
+        }
+        if greeting.fleet != *self.fleet {
+            return Err(Refusal::OtherFleet { theirs: greeting.fleet.clone(), ours: self.fleet.to_string() });
+        }
+        if greeting.to != self.id {
+            return Err(Refusal::WrongAddress { meant: greeting.to, ours: self.id });
+        }
+        if !greeting.to_store.is_empty() && greeting.to_store != store_bytes(self.store) {
+            return Err(Refusal::OtherStore { subject: format!("this replica ({})", self.id) });
+        }
+        Ok(())
+    }
+}
+
+/// A replica that has applied nothing belongs to no generation yet: it only asks to be let in.
+const UNSETTLED: u64 = 0;
+
+fn wire_generation(current: &Published) -> u64 {
+    if current.applied.is_some() { current.state.generation() + 1 } else { UNSETTLED }
+}
+
+pub(crate) fn store_bytes(store: Uid) -> Bytes {
+    Bytes::copy_from_slice(&store.0.to_be_bytes())
+}

@@ -1,0 +1,349 @@
+//! The log database: its tables, how it is created, and how it is checked before anything trusts it.
+
+use std::io;
+use std::panic::{self, AssertUnwindSafe};
+use std::sync::Arc;
+
+use muster_lifecycle::meta::Uid;
+use redb::{Builder, Database, DatabaseError, Durability, ReadableDatabase, ReadableTable, TableDefinition};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use thiserror::Error;
+
+use crate::disk::{DatabaseFile, Disk};
+use crate::frame::{self, FrameError};
+use crate::persisted::{self, DecodeError, LogIdRecord, VoteRecord};
+use crate::types::{Entry, LogId, ReplicaId, Vote};
+
+pub(super) const META: TableDefinition<&str, &[u8]> = TableDefinition::new("meta");
+pub(super) const LOG: TableDefinition<u64, &[u8]> = TableDefinition::new("log");
+
+pub(super) const VOTE: &str = "vote";
+pub(super) const PURGED: &str = "purged";
+pub(super) const COMMITTED: &str = "committed";
+const IDENTITY: &str = "identity";
+const DATA_VERSION: &str = "data-version";
+
+/// The version of everything in the data directory. A newer one is never touched.
+pub const DATA_VERSION_NOW: u32 = 1;
+
+pub const LOG_FILE: &str = "log.redb";
+/// A database in the making. It gets its name only when it is complete, so that a crash during creation
+/// cannot be mistaken for a log that lost its content.
+const LOG_FILE_NEW: &str = "log.redb.tmp";
+
+/// Pages redb keeps in memory. Recent entries are cached decoded, so this serves catching up only.
+const PAGE_CACHE_BYTES: usize = 16 * 1024 * 1024;
+
+/// Who may use the store.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Identity {
+    pub replica: ReplicaId,
+    pub fleet: Uid,
+}
+
+/// What a store that is created now is told about itself.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Birth {
+    /// Random. A replica that comes back with another one has lost its vote.
+    pub store: Uid,
+    /// How often the fleet was restored from a backup.
+    pub generation: u64,
+}
+
+/// Where a restored store begins.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Origin {
+    pub(crate) vote: Vote,
+    pub(crate) purged: LogId,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, serde::Deserialize)]
+struct IdentityRecord {
+    store: u128,
+    fleet: u128,
+    generation: u64,
+    replica: ReplicaId,
+}
+
+/// What a checked database holds besides its entries.
+#[derive(Debug)]
+pub(super) struct Content {
+    pub(super) birth: Birth,
+    pub(super) vote: Option<Vote>,
+    pub(super) purged: Option<LogId>,
+    pub(super) committed: Option<LogId>,
+    pub(super) first: u64,
+    pub(super) last: Option<LogId>,
+    pub(super) log_bytes: u64,
+}
+
+#[derive(Debug, Error)]
+pub enum OpenError {
+    #[error(
+        "there is no replica data in {location}: if replica {replica} ran before, its disk was lost and it must not \
+         come back under this id; run `muster member remove {replica}` on another replica, then join with a new id \
+         (`muster member add`)"
+    )]
+    Missing { location: String, replica: ReplicaId },
+    #[error("there is already replica data in {location}: remove it, or choose another directory")]
+    Present { location: String },
+    #[error(
+        "the data in {location} belongs to replica {found}, this is replica {expected}: check the data directory and \
+         the replica id"
+    )]
+    OtherReplica { location: String, found: ReplicaId, expected: ReplicaId },
+    #[error(
+        "the data in {location} belongs to fleet {found:032x}, this replica is configured for fleet {expected:032x}: \
+         check the data directory and the certificates"
+    )]
+    OtherFleet { location: String, found: u128, expected: u128 },
+    #[error(
+        "the data in {location} has version {found}, this build reads up to version {DATA_VERSION_NOW}: run the \
+         release that wrote it, or a newer one"
+    )]
+    NewerVersion { location: String, found: u32 },
+    #[error(
+        "the log in {location} is damaged ({detail}): replica {replica} must not start from it; the other replicas go \
+         on without it. To replace it, run `muster member remove {replica}` on one of them, move this directory away, \
+         and join with a new id (`muster member add`)"
+    )]
+    Damaged { location: String, replica: ReplicaId, detail: String },
+    #[error("the data in {location} cannot be read or written: check the disk")]
+    Io { location: String, source: io::Error },
+}
+
+/// Why a check stopped. Becomes an [`OpenError`] once it is known for whom.
+#[derive(Debug)]
+enum Fault {
+    Io(io::Error),
+    Damage(String),
+    NewerVersion(u32),
+}
+
+// === creating ===
+
+/// Creates the database, complete and durable, or leaves nothing that counts.
+pub(crate) fn create(
+    disk: &Arc<dyn Disk>,
+    identity: &Identity,
+    birth: &Birth,
+    origin: Option<&Origin>,
+) -> Result<(), OpenError> {
+    let present = disk.exists(LOG_FILE).map_err(|source| OpenError::Io { location: disk.location(), source })?;
+    if present {
+        return Err(OpenError::Present { location: disk.location() });
+    }
+    write_new(disk, identity, birth, origin).map_err(|fault| name(fault, disk, identity))
+}
+
+fn write_new(
+    disk: &Arc<dyn Disk>,
+    identity: &Identity,
+    birth: &Birth,
+    origin: Option<&Origin>,
+) -> Result<(), Fault> {
+    let file = disk.create(LOG_FILE_NEW)?;
+    let database = builder().create_with_backend(DatabaseFile(file))?;
+    let mut transaction = database.begin_write().map_err(redb::Error::from)?;
+    transaction.set_durability(Durability::Immediate).map_err(redb::Error::from)?;
+    transaction.set_quick_repair(true);
+    {
+        let mut meta = transaction.open_table(META).map_err(redb::Error::from)?;
+        transaction.open_table(LOG).map_err(redb::Error::from)?;
+        let mut put = |key: &str, frame: Vec<u8>| meta.insert(key, frame.as_slice()).map(drop).map_err(redb::Error::from);
+        put(DATA_VERSION, meta_frame(DATA_VERSION, &DATA_VERSION_NOW)?)?;
+        put(IDENTITY, meta_frame(IDENTITY, &IdentityRecord::new(identity, birth))?)?;
+        if let Some(origin) = origin {
+            put(VOTE, meta_frame(VOTE, &VoteRecord::from(origin.vote))?)?;
+            put(PURGED, meta_frame(PURGED, &LogIdRecord::from(origin.purged))?)?;
+            put(COMMITTED, meta_frame(COMMITTED, &LogIdRecord::from(origin.purged))?)?;
+        }
+    }
+    transaction.commit().map_err(redb::Error::from)?;
+    drop(database);
+    // Closing wrote once more; the name must not be durable before that is.
+    disk.open(LOG_FILE_NEW)?.sync()?;
+    disk.rename(LOG_FILE_NEW, LOG_FILE)?;
+    disk.sync_dir()?;
+    Ok(())
+}
+
+// === opening ===
+
+/// Opens the database and reads every record of it.
+pub(super) fn open(disk: &Arc<dyn Disk>, identity: &Identity) -> Result<(Database, Content), OpenError> {
+    let location = disk.location();
+    match disk.exists(LOG_FILE) {
+        Ok(true) => {}
+        Ok(false) => return Err(OpenError::Missing { location, replica: identity.replica }),
+        Err(source) => return Err(OpenError::Io { location, source }),
+    }
+    // A damaged page may trip an assertion in redb before it trips a check.
+    let checked = panic::catch_unwind(AssertUnwindSafe(|| open_checked(disk)))
+        .unwrap_or_else(|_| Err(Fault::Damage("the database cannot be opened".to_owned())));
+    let (database, content, found) = checked.map_err(|fault| name(fault, disk, identity))?;
+    if found.fleet != identity.fleet.0 {
+        return Err(OpenError::OtherFleet { location, found: found.fleet, expected: identity.fleet.0 });
+    }
+    if found.replica != identity.replica {
+        return Err(OpenError::OtherReplica { location, found: found.replica, expected: identity.replica });
+    }
+    Ok((database, content))
+}
+
+fn open_checked(disk: &Arc<dyn Disk>) -> Result<(Database, Content, IdentityRecord), Fault> {
+    let file = disk.open(LOG_FILE)?;
+    if file.is_empty()? {
+        // redb would take an empty file for a database to be made.
+        return Err(Fault::Damage("the file is empty".to_owned()));
+    }
+    let mut database = builder().create_with_backend(DatabaseFile(file))?;
+    if !database.check_integrity()? {
+        return Err(Fault::Damage("a page of the database does not have the checksum it should have".to_owned()));
+    }
+    let (content, identity) = check(&database)?;
+    Ok((database, content, identity))
+}
+
+fn check(database: &Database) -> Result<(Content, IdentityRecord), Fault> {
+    let transaction = database.begin_read().map_err(redb::Error::from)?;
+    let meta = transaction.open_table(META).map_err(redb::Error::from)?;
+    let version: u32 = required(&meta, DATA_VERSION)?;
+    if version > DATA_VERSION_NOW {
+        return Err(Fault::NewerVersion(version));
+    }
+    let identity: IdentityRecord = required(&meta, IDENTITY)?;
+    let purged = optional::<LogIdRecord>(&meta, PURGED)?.map(LogId::from);
+    let log = transaction.open_table(LOG).map_err(redb::Error::from)?;
+    let (last, log_bytes) = check_entries(&log, purged)?;
+    let content = Content {
+        birth: Birth { store: Uid(identity.store), generation: identity.generation },
+        vote: optional::<VoteRecord>(&meta, VOTE)?.map(Vote::from),
+        purged,
+        committed: optional::<LogIdRecord>(&meta, COMMITTED)?.map(LogId::from),
+        first: purged.map_or(0, |id| id.index + 1),
+        last: last.or(purged),
+        log_bytes,
+    };
+    Ok((content, identity))
+}
+
+/// Reads all entries: each intact, none missing, terms never falling.
+fn check_entries(log: &impl ReadableTable<u64, &'static [u8]>, purged: Option<LogId>) -> Result<(Option<LogId>, u64), Fault> {
+    let mut last: Option<LogId> = None;
+    let mut bytes = 0;
+    for record in log.iter().map_err(redb::Error::from)? {
+        let (index, frame) = record.map_err(redb::Error::from)?;
+        let index = index.value();
+        let entry = read_entry(index, frame.value())?;
+        let previous = last.or(purged);
+        let expected = previous.map_or(0, |id| id.index + 1);
+        if index != expected {
+            return Err(Fault::Damage(format!("entry {expected} is missing, the next one present is {index}")));
+        }
+        if previous.is_some_and(|id| entry.log_id < id) {
+            return Err(Fault::Damage(format!("entry {index} has a lower term than the one before it")));
+        }
+        bytes += frame.value().len() as u64;
+        last = Some(entry.log_id);
+    }
+    Ok((last, bytes))
+}
+
+/// The entry stored at `index`, if it is intact.
+pub(super) fn decode_entry(index: u64, frame: &[u8]) -> io::Result<Entry> {
+    read_entry(index, frame).map_err(|fault| match fault {
+        Fault::Io(error) => error,
+        Fault::Damage(detail) => io::Error::new(io::ErrorKind::InvalidData, detail),
+        Fault::NewerVersion(version) => io::Error::new(io::ErrorKind::InvalidData, format!("data version {version}")),
+    })
+}
+
+fn read_entry(index: u64, frame: &[u8]) -> Result<Entry, Fault> {
+    let damage = |error: &dyn std::fmt::Display| Fault::Damage(format!("entry {index}: {error}"));
+    let payload = frame::open(&index.to_be_bytes(), frame).map_err(|error| damage(&error))?;
+    let entry = persisted::decode_entry(payload).map_err(|error| damage(&error))?;
+    if entry.log_id.index != index {
+        return Err(damage(&format!("it says it is entry {}", entry.log_id.index)));
+    }
+    Ok(entry)
+}
+
+fn optional<T: DeserializeOwned>(
+    meta: &impl ReadableTable<&'static str, &'static [u8]>,
+    key: &str,
+) -> Result<Option<T>, Fault> {
+    let Some(frame) = meta.get(key).map_err(redb::Error::from)? else { return Ok(None) };
+    let payload = frame::open(key.as_bytes(), frame.value()).map_err(|error: FrameError| record_damage(key, &error))?;
+    persisted::decode(payload).map(Some).map_err(|error: DecodeError| record_damage(key, &error))
+}
+
+fn required<T: DeserializeOwned>(
+    meta: &impl ReadableTable<&'static str, &'static [u8]>,
+    key: &str,
+) -> Result<T, Fault> {
+    optional(meta, key)?.ok_or_else(|| Fault::Damage(format!("record {key} is missing")))
+}
+
+fn record_damage(key: &str, error: &dyn std::fmt::Display) -> Fault {
+    Fault::Damage(format!("record {key}: {error}"))
+}
+
+/// A record of the `meta` table.
+pub(super) fn meta_frame<T: Serialize>(key: &str, value: &T) -> io::Result<Vec<u8>> {
+    Ok(frame::seal(key.as_bytes(), &persisted::encode(value).map_err(io::Error::other)?))
+}
+
+fn builder() -> Builder {
+    let mut builder = Builder::new();
+    builder.set_cache_size(PAGE_CACHE_BYTES);
+    builder
+}
+
+fn name(fault: Fault, disk: &Arc<dyn Disk>, identity: &Identity) -> OpenError {
+    let location = disk.location();
+    match fault {
+        Fault::Io(source) => OpenError::Io { location, source },
+        Fault::Damage(detail) => OpenError::Damaged { location, replica: identity.replica, detail },
+        Fault::NewerVersion(found) => OpenError::NewerVersion { location, found },
+    }
+}
+
+impl IdentityRecord {
+    fn new(identity: &Identity, birth: &Birth) -> Self {
+        Self {
+            store: birth.store.0,
+            fleet: identity.fleet.0,
+            generation: birth.generation,
+            replica: identity.replica,
+        }
+    }
+}
+
+// === impl Fault ===
+
+impl From<io::Error> for Fault {
+    fn from(error: io::Error) -> Self {
+        // A file that ends too early is damage, not a failing disk.
+        match error.kind() {
+            io::ErrorKind::UnexpectedEof | io::ErrorKind::InvalidData => Self::Damage(error.to_string()),
+            _ => Self::Io(error),
+        }
+    }
+}
+
+impl From<DatabaseError> for Fault {
+    fn from(error: DatabaseError) -> Self {
+        redb::Error::from(error).into()
+    }
+}
+
+impl From<redb::Error> for Fault {
+    fn from(error: redb::Error) -> Self {
+        match error {
+            redb::Error::Io(error) => error.into(),
+            other => Self::Damage(other.to_string()),
+        }
+    }
+}

@@ -1,0 +1,239 @@
+//! The peers' door: raft's messages and what followers ask of the leader.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use muster_proto::v1;
+use muster_proto::v1::peer_server::{Peer, PeerServer};
+use openraft::async_runtime::WatchReceiver;
+use openraft::alias::SnapshotOf;
+use tokio::time::{Instant, timeout};
+use tonic::{Request, Response, Status, Streaming};
+
+use crate::codec::{decode, encode};
+use crate::greeting::{ProvenReplica, store_bytes};
+use crate::membership::MembershipError;
+use crate::network::SnapshotAnnouncement;
+use crate::peers::PEER_MESSAGE_MAX;
+use crate::proposer::ProposeError;
+use crate::replica::{Replica, RequestError};
+use crate::snapshot_store::SnapshotFile;
+use crate::types::{ReplicaId, TypeConfig};
+
+/// Longest a forwarded request may keep the leader busy, whatever the caller asks for.
+const REQUEST_TIMEOUT_MAX: Duration = Duration::from_secs(60);
+const MEMBERSHIP_TIMEOUT: Duration = Duration::from_secs(20);
+/// A sender that stalls longer than this has its snapshot dropped.
+const SNAPSHOT_CHUNK_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// The service for tonic, with its message limits.
+pub fn peer_service(replica: Replica) -> PeerServer<PeerService> {
+    PeerServer::new(PeerService { replica })
+        .max_decoding_message_size(PEER_MESSAGE_MAX)
+        .max_encoding_message_size(PEER_MESSAGE_MAX)
+}
+
+pub struct PeerService {
+    replica: Replica,
+}
+
+// === impl PeerService ===
+
+impl PeerService {
+    fn admit(
+        &self,
+        proven: Option<ProvenReplica>,
+        greeting: Option<&v1::Greeting>,
+    ) -> Result<ReplicaId, Status> {
+        let replica = &self.replica;
+        replica.peers.introduction.check(proven, greeting, replica.feed()).map_err(|refusal| {
+            tracing::warn!(%refusal, from = greeting.map(|greeting| greeting.from), "refused a message from a replica");
+            refusal.into()
+        })
+    }
+
+    fn admit_raft(&self, request: Request<v1::RaftMessage>) -> Result<Bytes, Status> {
+        let proven = proven(&request);
+        let message = request.into_inner();
+        self.admit(proven, message.greeting.as_ref())?;
+        Ok(message.payload)
+    }
+
+    async fn receive_snapshot(
+        &self,
+        announced: &SnapshotAnnouncement,
+        mut chunks: Streaming<v1::SnapshotChunk>,
+    ) -> Result<SnapshotFile, Status> {
+        let mut receiver = self.replica.snapshots.receive().map_err(storage)?;
+        loop {
+            let chunk = timeout(SNAPSHOT_CHUNK_TIMEOUT, chunks.message())
+                .await
+                .map_err(|_| Status::deadline_exceeded("the snapshot stalled"))??;
+            let Some(chunk) = chunk else { break };
+            // A few hundred KiB to the page cache; the sync happens once, in `finish`.
+            receiver.write(&chunk.data).map_err(storage)?;
+        }
+        let finished = tokio::task::spawn_blocking(move || receiver.finish()).await;
+        let file = finished.map_err(|error| Status::internal(error.to_string()))?.map_err(storage)?;
+        if file.log_id() != announced.last_log_id {
+            return Err(Status::data_loss("the snapshot is not the one that was announced"));
+        }
+        Ok(file)
+    }
+}
+
+#[tonic::async_trait]
+impl Peer for PeerService {
+    async fn hello(&self, request: Request<v1::Greeting>) -> Result<Response<v1::HelloResponse>, Status> {
+        let proven = proven(&request);
+        let greeting = request.into_inner();
+        let replica = &self.replica;
+        replica.peers.introduction.check_belonging(proven, &greeting).map_err(|refusal| {
+            tracing::warn!(%refusal, from = greeting.from, "refused a greeting");
+            Status::from(refusal)
+        })?;
+        let current = replica.current();
+        let known = current.state.replicas().get(&greeting.from);
+        let metrics = replica.raft.metrics().borrow_watched().clone();
+        Ok(Response::new(v1::HelloResponse {
+            id: replica.id(),
+            store: store_bytes(replica.info.store_id),
+            initialized: metrics.last_log_index.is_some() || metrics.current_term > 0,
+            known_store: known.map_or_else(Bytes::new, |known| store_bytes(known.store)),
+            retired: known.is_some_and(|known| known.retired),
+            leader: metrics.current_leader,
+            term: metrics.current_term,
+            applied: current.applied_index(),
+            revision: current.state.revision().0,
+            digest: current.state.digest().to_string(),
+            version: replica.version.to_owned(),
+            digests: replica.feed().digests().into_iter().map(digest_at).collect(),
+        }))
+    }
+
+    async fn append(&self, request: Request<v1::RaftMessage>) -> Result<Response<v1::RaftReply>, Status> {
+        let rpc = decode("append", &self.admit_raft(request)?)?;
+        reply(&self.replica.raft.append_entries(rpc).await.map_err(stopped)?)
+    }
+
+    async fn vote(&self, request: Request<v1::RaftMessage>) -> Result<Response<v1::RaftReply>, Status> {
+        let rpc = decode("vote", &self.admit_raft(request)?)?;
+        reply(&self.replica.raft.vote(rpc).await.map_err(stopped)?)
+    }
+
+    async fn pre_vote(&self, request: Request<v1::RaftMessage>) -> Result<Response<v1::RaftReply>, Status> {
+        let rpc = decode("pre-vote", &self.admit_raft(request)?)?;
+        reply(&self.replica.raft.pre_vote(rpc).await.map_err(stopped)?)
+    }
+
+    async fn transfer_leader(&self, request: Request<v1::RaftMessage>) -> Result<Response<v1::RaftReply>, Status> {
+        let rpc = decode("leader transfer", &self.admit_raft(request)?)?;
+        reply(&self.replica.raft.handle_transfer_leader(rpc).await.map_err(stopped)?)
+    }
+
+    async fn install_snapshot(
+        &self,
+        request: Request<Streaming<v1::SnapshotChunk>>,
+    ) -> Result<Response<v1::RaftReply>, Status> {
+        let proven = proven(&request);
+        let mut chunks = request.into_inner();
+        let first = chunks.message().await?.ok_or_else(|| Status::invalid_argument("the snapshot stream is empty"))?;
+        self.admit(proven, first.greeting.as_ref())?;
+        let announced: SnapshotAnnouncement = decode("snapshot announcement", &first.header)?;
+        let file = self.receive_snapshot(&announced, chunks).await?;
+        let meta = file.header().meta().map_err(storage)?;
+        let snapshot: SnapshotOf<TypeConfig, SnapshotFile> = openraft::Snapshot { meta, snapshot: file };
+        reply(&self.replica.raft.install_full_snapshot(announced.vote, snapshot).await.map_err(stopped)?)
+    }
+
+    async fn propose(&self, request: Request<v1::ProposeRequest>) -> Result<Response<v1::ProposeResponse>, Status> {
+        let proven = proven(&request);
+        let request = request.into_inner();
+        self.admit(proven, request.greeting.as_ref())?;
+        let command = decode("command", &request.command)?;
+        let limit = Duration::from_millis(u64::from(request.timeout_ms)).min(REQUEST_TIMEOUT_MAX);
+        let settled = timeout(limit, self.replica.proposer.propose(command))
+            .await
+            .map_err(|_| Status::deadline_exceeded("not committed in time"))?
+            .map_err(propose_status)?;
+        let outcome = encode(&settled.outcome)?;
+        Ok(Response::new(v1::ProposeResponse { outcome, index: settled.index }))
+    }
+
+    async fn read_index(
+        &self,
+        request: Request<v1::ReadIndexRequest>,
+    ) -> Result<Response<v1::ReadIndexResponse>, Status> {
+        let proven = proven(&request);
+        self.admit(proven, request.get_ref().greeting.as_ref())?;
+        let index = self.replica.read_index_as_leader().await.map_err(request_status)?;
+        Ok(Response::new(v1::ReadIndexResponse { index }))
+    }
+
+    async fn change_membership(
+        &self,
+        request: Request<v1::MembershipRequest>,
+    ) -> Result<Response<v1::MembershipResponse>, Status> {
+        let proven = proven(&request);
+        let request = request.into_inner();
+        self.admit(proven, request.greeting.as_ref())?;
+        let change = decode("membership change", &request.change)?;
+        let deadline = Instant::now() + MEMBERSHIP_TIMEOUT;
+        let done = self.replica.change_as_leader(&change, deadline).await;
+        let message = done.map_err(|error| membership_status(&error))?;
+        Ok(Response::new(v1::MembershipResponse { message }))
+    }
+}
+
+fn proven<T>(request: &Request<T>) -> Option<ProvenReplica> {
+    request.extensions().get::<ProvenReplica>().copied()
+}
+
+fn reply<T: serde::Serialize>(answer: &T) -> Result<Response<v1::RaftReply>, Status> {
+    Ok(Response::new(v1::RaftReply { payload: encode(answer)? }))
+}
+
+fn digest_at((index, digest): (u64, muster_lifecycle::table::Digest)) -> v1::DigestAt {
+    v1::DigestAt { index, digest: Bytes::copy_from_slice(&digest.0.to_be_bytes()) }
+}
+
+fn stopped(error: impl std::fmt::Display) -> Status {
+    Status::unavailable(format!("this replica's consensus stopped: {error}"))
+}
+
+fn storage(error: impl std::fmt::Display) -> Status {
+    Status::data_loss(error.to_string())
+}
+
+fn propose_status(error: ProposeError) -> Status {
+    let text = error.to_string();
+    match error {
+        ProposeError::NotLeader { .. } => Status::failed_precondition(text),
+        ProposeError::Overloaded | ProposeError::DiskFull(_) => Status::resource_exhausted(text),
+        ProposeError::Unknown | ProposeError::Stopped => Status::unavailable(text),
+    }
+}
+
+fn request_status(error: RequestError) -> Status {
+    match error {
+        RequestError::NoQuorum(text) | RequestError::Forwarding(text) => Status::unavailable(text),
+        RequestError::Refused(error) => propose_status(error),
+    }
+}
+
+/// How a membership error looks on the wire, here and at the operators' door.
+pub fn membership_status(error: &MembershipError) -> Status {
+    match error {
+        MembershipError::Request(request) => request_status(request.clone()),
+        MembershipError::NotMember { .. } => Status::not_found(error.to_string()),
+        MembershipError::AlreadyMember { .. } | MembershipError::AlreadyVoter { .. } => {
+            Status::already_exists(error.to_string())
+        }
+        MembershipError::Retired { .. }
+        | MembershipError::TooFarBehind { .. }
+        | MembershipError::LastVoter { .. }
+        | MembershipError::CannotLead { .. }
+        | MembershipError::NotMoved
+        | MembershipError::Consensus(_) => Status::aborted(error.to_string()),
+    }
+}

@@ -1,0 +1,61 @@
+//! Greeting another replica: is it there, what does it know, do we belong together.
+
+use std::time::Duration;
+
+use muster_lifecycle::meta::Uid;
+use muster_lifecycle::table::Digest;
+
+use crate::peers::{Lane, Peers};
+use crate::types::{Endpoint, ReplicaId};
+
+const GREETING_TIMEOUT: Duration = Duration::from_millis(1_000);
+
+/// What a replica says when greeted.
+#[derive(Debug, Clone)]
+pub struct Reached {
+    /// It has a vote or a log: it is part of a cluster already.
+    pub initialized: bool,
+    /// The store it knows for us.
+    pub known_store: Option<Uid>,
+    /// It knows that we were removed.
+    pub retired: bool,
+    pub applied: u64,
+    pub revision: u64,
+    pub digest: String,
+    pub digests: Vec<(u64, Digest)>,
+    pub version: String,
+}
+
+pub async fn greet(peers: &Peers, target: ReplicaId, endpoint: &Endpoint) -> Result<Reached, String> {
+    let mut client = peers.client(target, endpoint, Lane::Request);
+    let answer = match tokio::time::timeout(GREETING_TIMEOUT, client.hello(peers.greet(target))).await {
+        Ok(Ok(answer)) => answer.into_inner(),
+        Ok(Err(status)) => return Err(describe(&status)),
+        Err(_) => return Err(format!("no answer within {} ms", GREETING_TIMEOUT.as_millis())),
+    };
+    Ok(Reached {
+        initialized: answer.initialized,
+        known_store: u128_from(&answer.known_store).map(Uid),
+        retired: answer.retired,
+        applied: answer.applied,
+        revision: answer.revision,
+        digest: answer.digest,
+        digests: answer.digests.iter().filter_map(|at| Some((at.index, Digest(u128_from(&at.digest)?)))).collect(),
+        version: answer.version,
+    })
+}
+
+/// The innermost cause: "connection refused" says more than "transport error".
+fn describe(status: &tonic::Status) -> String {
+    let mut cause: Option<&dyn std::error::Error> = std::error::Error::source(status);
+    let mut text = status.message().to_owned();
+    while let Some(error) = cause {
+        text = error.to_string();
+        cause = error.source();
+    }
+    text
+}
+
+fn u128_from(bytes: &[u8]) -> Option<u128> {
+    Some(u128::from_be_bytes(bytes.try_into().ok()?))
+}

@@ -1,0 +1,360 @@
+//! One running replica: consensus, storage and feed tied together behind one handle.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use muster_lifecycle::command::{Command, Operation, Origin, Outcome};
+use muster_lifecycle::rejection::Rejection;
+use muster_lifecycle::replica::ReplicaRecord;
+use openraft::async_runtime::WatchReceiver;
+use openraft::error::{Fatal, LinearizableReadError, RaftError};
+use openraft::{Config, ReadPolicy, SnapshotPolicy};
+use thiserror::Error;
+use tokio::time::{Instant, timeout_at};
+use tokio_util::sync::CancellationToken;
+
+use crate::connector::Connector;
+use crate::feed::{Feed, Published};
+use crate::greeting::Introduction;
+use crate::log_store::LogStore;
+use crate::network::Network;
+use crate::peers::{Lane, Peers};
+use crate::proposer::{ProposeError, Proposer, Settled};
+use crate::reach::{self, Reached};
+use crate::snapshot_pressure::SnapshotPressure;
+use crate::snapshot_store::{SnapshotFile, SnapshotStore};
+use crate::state_machine::StateMachine;
+use crate::store::StoreInfo;
+use crate::types::{Endpoint, ReplicaId, TypeConfig};
+
+pub type Raft = openraft::Raft<TypeConfig, StateMachine>;
+
+/// How long to wait before asking again who leads.
+const RETRY_PAUSE: Duration = Duration::from_millis(50);
+const HANDOVER_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// The clocks of consensus, apart so that tests can set their own.
+#[derive(Debug, Clone, Copy)]
+pub struct Timing {
+    pub heartbeat_ms: u64,
+    pub election_min_ms: u64,
+    pub election_max_ms: u64,
+}
+
+impl Default for Timing {
+    fn default() -> Self {
+        Self { heartbeat_ms: 200, election_min_ms: 600, election_max_ms: 1_000 }
+    }
+}
+
+/// Why a request could not be served before its deadline.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+pub enum RequestError {
+    #[error("{0}")]
+    NoQuorum(String),
+    #[error(transparent)]
+    Refused(#[from] ProposeError),
+    #[error("{0}")]
+    Forwarding(String),
+}
+
+/// A replica at work. Clones share it.
+#[derive(Clone)]
+pub struct Replica {
+    pub(crate) raft: Raft,
+    pub(crate) peers: Arc<Peers>,
+    pub(crate) proposer: Proposer,
+    pub(crate) info: StoreInfo,
+    pub(crate) snapshots: SnapshotStore,
+    pub(crate) version: &'static str,
+    log: LogStore,
+    pressure: Arc<SnapshotPressure>,
+}
+
+// === impl Replica ===
+
+impl Replica {
+    /// Starts consensus on an opened store. The replica takes part as soon as its peer service is served.
+    pub async fn start(
+        introduction: Introduction,
+        (log, state_machine, info): (LogStore, StateMachine, StoreInfo),
+        feed: Arc<Feed>,
+        connector: Arc<dyn Connector>,
+        timing: Timing,
+        version: &'static str,
+    ) -> Result<Self, Fatal<TypeConfig>> {
+        let config = Arc::new(consensus_config(&introduction, timing));
+        let peers = Peers::new(introduction, Arc::clone(&feed), connector);
+        let (snapshots, pressure) = (state_machine.snapshots(), state_machine.pressure());
+        let network = Network::new(Arc::clone(&peers));
+        let raft = Raft::new(peers.introduction.id, config, network, log.clone(), state_machine).await?;
+        let proposer = Proposer::spawn(raft.clone(), feed, log.capacity());
+        let replica = Self { raft, peers, proposer, info, snapshots, version, log, pressure };
+        tokio::spawn(replica.clone().keep_snapshots_fresh());
+        Ok(replica)
+    }
+
+    pub fn id(&self) -> ReplicaId {
+        self.peers.introduction.id
+    }
+
+    pub fn feed(&self) -> &Arc<Feed> {
+        &self.peers.feed
+    }
+
+    pub fn current(&self) -> Arc<Published> {
+        self.peers.feed.current()
+    }
+
+    pub fn term(&self) -> u64 {
+        self.raft.metrics().borrow_watched().current_term
+    }
+
+    pub fn leader(&self) -> Option<ReplicaId> {
+        self.raft.metrics().borrow_watched().current_leader
+    }
+
+    /// Voters and learners with their addresses, as this replica knows them.
+    pub fn members(&self) -> BTreeMap<ReplicaId, Member> {
+        let metrics = self.raft.metrics().borrow_watched().clone();
+        let membership = metrics.membership_config.membership().clone();
+        let voters: Vec<_> = membership.voter_ids().collect();
+        let member = |(id, endpoint): (&ReplicaId, &Endpoint)| {
+            let member = Member { endpoint: endpoint.clone(), voter: voters.contains(id) };
+            (*id, member)
+        };
+        membership.nodes().map(member).collect()
+    }
+
+    /// Applies a command wherever the leader is. Commands with a request id are retried until `deadline`;
+    /// others are tried again only while it is certain that they did not happen.
+    pub async fn write(&self, command: Command, deadline: Instant) -> Result<Settled, RequestError> {
+        loop {
+            let failure = match timeout_at(deadline, self.write_once(&command, deadline)).await {
+                Ok(Ok(settled)) => return Ok(settled),
+                Ok(Err(error)) => error,
+                Err(_) => return Err(self.no_quorum().await),
+            };
+            let happened_for_sure_not = matches!(failure, RequestError::Refused(ProposeError::NotLeader { .. }));
+            let final_answer = matches!(
+                failure,
+                RequestError::Refused(ProposeError::DiskFull(_) | ProposeError::Overloaded | ProposeError::Stopped)
+            );
+            if final_answer || (command.request.is_none() && !happened_for_sure_not) {
+                return Err(failure);
+            }
+            if Instant::now() + RETRY_PAUSE >= deadline {
+                return Err(self.no_quorum().await);
+            }
+            tokio::time::sleep(RETRY_PAUSE).await;
+        }
+    }
+
+    async fn write_once(&self, command: &Command, deadline: Instant) -> Result<Settled, RequestError> {
+        match self.leader() {
+            Some(leader) if leader == self.id() => Ok(self.proposer.propose(command.clone()).await?),
+            Some(leader) => self.forward(leader, command, deadline).await,
+            None => Err(ProposeError::NotLeader { leader: None }.into()),
+        }
+    }
+
+    /// Brings this replica up to everything committed before the call, or says why it cannot.
+    pub async fn read_barrier(&self, deadline: Instant) -> Result<(), RequestError> {
+        loop {
+            let attempt = async {
+                let index = self.read_index().await?;
+                self.feed().wait_applied(index).await;
+                Ok::<_, RequestError>(())
+            };
+            match timeout_at(deadline, attempt).await {
+                Ok(Ok(())) => return Ok(()),
+                Ok(Err(_)) if Instant::now() + RETRY_PAUSE < deadline => tokio::time::sleep(RETRY_PAUSE).await,
+                Ok(Err(_)) | Err(_) => return Err(self.no_quorum().await),
+            }
+        }
+    }
+
+    async fn read_index(&self) -> Result<u64, RequestError> {
+        match self.leader() {
+            Some(leader) if leader == self.id() => self.read_index_as_leader().await,
+            Some(leader) => self.ask_read_index(leader).await,
+            None => Err(ProposeError::NotLeader { leader: None }.into()),
+        }
+    }
+
+    /// The log index a linearizable read must wait for, confirmed with a quorum.
+    pub(crate) async fn read_index_as_leader(&self) -> Result<u64, RequestError> {
+        match self.raft.get_read_log_id(ReadPolicy::ReadIndex).await {
+            Ok((read_log_id, _)) => Ok(read_log_id.log_id().index),
+            Err(RaftError::APIError(LinearizableReadError::ForwardToLeader(to))) => {
+                Err(ProposeError::NotLeader { leader: to.leader_id }.into())
+            }
+            Err(RaftError::APIError(LinearizableReadError::QuorumNotEnough(_))) => Err(self.no_quorum().await),
+            Err(RaftError::Fatal(_)) => Err(ProposeError::Stopped.into()),
+        }
+    }
+
+    /// An error that says which replicas do not answer.
+    pub async fn no_quorum(&self) -> RequestError {
+        let silent: Vec<String> = self
+            .reach_members()
+            .await
+            .into_iter()
+            .filter(|(_, reached)| reached.is_err())
+            .map(|(id, _)| id.to_string())
+            .collect();
+        RequestError::NoQuorum(match silent.len() {
+            0 => "no leader yet: an election is under way; try again in a moment".to_owned(),
+            1 => format!("no quorum: replica {} unreachable", silent[0]),
+            _ => format!("no quorum: replicas {} unreachable", silent.join(", ")),
+        })
+    }
+
+    /// Greets every other member at once.
+    pub async fn reach_members(&self) -> BTreeMap<ReplicaId, Result<Reached, String>> {
+        let others = self.members().into_iter().filter(|(id, _)| *id != self.id());
+        let greetings = others.map(|(id, member)| async move { (id, reach::greet(&self.peers, id, &member.endpoint).await) });
+        futures::future::join_all(greetings).await.into_iter().collect()
+    }
+
+    /// Makes this replica's store known to the cluster. `Err` means it must not take part any more.
+    pub async fn announce(&self, stop: &CancellationToken) -> Result<(), Rejection> {
+        let replica = ReplicaRecord {
+            id: self.id(),
+            store: self.info.store_id,
+            version: self.version.into(),
+            retired: false,
+        };
+        let operation = Operation::AnnounceReplica { replica };
+        let command = Command { origin: Origin::Replica { id: self.id() }, request: None, operation };
+        while !stop.is_cancelled() {
+            let deadline = Instant::now() + Duration::from_secs(5);
+            match self.write(command.clone(), deadline).await {
+                Ok(Settled { outcome: Outcome::Done(_), .. }) => return Ok(()),
+                Ok(Settled { outcome: Outcome::Rejected(rejection), .. }) => return Err(rejection),
+                Err(error) => tracing::debug!(%error, "not announced yet"),
+            }
+            tokio::time::sleep(RETRY_PAUSE).await;
+        }
+        Ok(())
+    }
+
+    /// Completes when consensus cannot go on, with the reason.
+    pub async fn failed(&self) -> String {
+        let mut metrics = self.raft.metrics();
+        loop {
+            if let Err(fatal) = &metrics.borrow_watched().running_state {
+                return fatal.to_string();
+            }
+            if metrics.changed().await.is_err() {
+                return "consensus stopped".to_owned();
+            }
+        }
+    }
+
+    /// Stops consensus at once, as a crash would: nothing is handed over.
+    pub async fn kill(&self) {
+        // It ends either way; that it could not be joined is no news to somebody who kills.
+        let _ = self.raft.shutdown().await;
+    }
+
+    /// Drops every log entry that the current snapshot holds. For tests of what is then left.
+    pub async fn purge_behind_snapshot(&self) {
+        let Some(snapshot) = self.raft.metrics().borrow_watched().snapshot else { return };
+        if self.raft.trigger().purge_log(snapshot.index).await.is_err() {
+            return;
+        }
+        let purged = |metrics: &openraft::RaftMetrics<TypeConfig>| metrics.purged >= Some(snapshot);
+        let _ = self.raft.wait(Some(HANDOVER_TIMEOUT)).metrics(purged, "the log is purged").await;
+    }
+
+    /// Hands leadership over if this replica has it, then stops consensus and closes the store.
+    pub async fn stop(&self) {
+        if self.leader() == Some(self.id()) {
+            self.hand_over(None).await;
+        }
+        if let Err(error) = self.raft.shutdown().await {
+            tracing::warn!(%error, "consensus did not stop cleanly");
+        }
+        self.log.close().await;
+    }
+
+    /// Moves leadership to `to`, or to the voter whose log is closest to ours. True if it moved in time.
+    pub(crate) async fn hand_over(&self, to: Option<ReplicaId>) -> bool {
+        let Some(to) = to.or_else(|| self.closest_voter()) else { return false };
+        if self.raft.trigger().transfer_leader(to).await.is_err() {
+            return false;
+        }
+        let id = self.id();
+        let moved = |metrics: &openraft::RaftMetrics<TypeConfig>| {
+            metrics.current_leader.is_some_and(|leader| leader != id)
+        };
+        self.raft.wait(Some(HANDOVER_TIMEOUT)).metrics(moved, "leadership moves").await.is_ok()
+    }
+
+    fn closest_voter(&self) -> Option<ReplicaId> {
+        let metrics = self.raft.metrics().borrow_watched().clone();
+        let replication = metrics.replication?;
+        let voters: Vec<_> = metrics.membership_config.membership().voter_ids().collect();
+        let others = replication.into_iter().filter(|(id, _)| *id != metrics.id && voters.contains(id));
+        others.max_by_key(|(_, matched)| matched.as_ref().map(|log_id| log_id.index)).map(|(id, _)| id)
+    }
+
+    async fn keep_snapshots_fresh(self) {
+        let mut metrics = self.raft.metrics();
+        while metrics.changed().await.is_ok() {
+            if self.pressure.should_snapshot() && self.raft.trigger().snapshot().await.is_err() {
+                return;
+            }
+        }
+    }
+
+    pub(crate) fn endpoint_of(&self, id: ReplicaId) -> Option<Endpoint> {
+        self.members().remove(&id).map(|member| member.endpoint)
+    }
+
+    pub(crate) fn request_client(
+        &self,
+        target: ReplicaId,
+    ) -> Option<muster_proto::v1::peer_client::PeerClient<tonic::transport::Channel>> {
+        Some(self.peers.client(target, &self.endpoint_of(target)?, Lane::Request))
+    }
+
+    /// The current snapshot, built anew so that it holds everything applied so far.
+    pub async fn backup(&self) -> Result<SnapshotFile, String> {
+        let wanted = self.current().applied;
+        self.raft.trigger().snapshot().await.map_err(|error| error.to_string())?;
+        let reached = |metrics: &openraft::RaftMetrics<TypeConfig>| metrics.snapshot >= wanted;
+        let wait = self.raft.wait(Some(Duration::from_secs(120)));
+        wait.metrics(reached, "snapshot for the backup").await.map_err(|error| error.to_string())?;
+        let snapshot = self.raft.get_snapshot().await.map_err(|error| error.to_string())?;
+        snapshot.map(|snapshot| snapshot.snapshot).ok_or_else(|| "there is nothing to back up yet".to_owned())
+    }
+}
+
+#[derive(Debug, Clone)]
+pub struct Member {
+    pub endpoint: Endpoint,
+    pub voter: bool,
+}
+
+fn consensus_config(introduction: &Introduction, timing: Timing) -> Config {
+    Config {
+        cluster_name: introduction.fleet.to_string(),
+        heartbeat_interval: timing.heartbeat_ms,
+        election_timeout_min: timing.election_min_ms,
+        election_timeout_max: timing.election_max_ms,
+        enable_pre_vote: Some(true),
+        // A restarted leader has heard nobody: it must not resume its term and judge.
+        enable_leader_restore: Some(false),
+        // Snapshots are taken by the bytes logged since the last one, see `SnapshotPressure`.
+        snapshot_policy: SnapshotPolicy::Never,
+        install_snapshot_timeout: 600_000,
+        max_in_snapshot_log_to_keep: 2_000,
+        purge_batch_size: 256,
+        max_payload_entries: 128,
+        replication_lag_threshold: 2_000,
+        ..Config::default()
+    }
+}

@@ -1,0 +1,234 @@
+//! The replicated state as the consensus library drives it.
+//!
+//! Applying is pure and in memory. What was applied is published (to readers and watchers), then the writers
+//! are answered, so that whoever was answered finds the effect of the write; then the checkpoint is told.
+
+use std::io;
+use std::sync::Arc;
+
+use futures::stream::{Stream, StreamExt};
+use muster_lifecycle::change::Change;
+use muster_lifecycle::command::Position;
+use muster_lifecycle::record::RecordKey;
+use muster_lifecycle::state::State;
+use muster_lifecycle::table::Digest;
+use openraft::EntryPayload;
+use openraft::storage::{ApplyResponder, EntryResponder, RaftSnapshotBuilder, RaftStateMachine};
+
+use crate::checkpoint::{Checkpoint, Moment};
+use crate::snapshot_pressure::{Mark, SnapshotPressure};
+use crate::snapshot_store::{SnapshotFile, SnapshotHeader, SnapshotStore};
+use crate::types::{Entry, LogId, Outcomes, SnapshotMeta, StoredMembership, TypeConfig};
+
+type Snapshot = openraft::alias::SnapshotOf<TypeConfig, SnapshotFile>;
+
+/// Replicas compare the digests of their states at multiples of this index.
+pub const DIGEST_EVERY: u64 = 256;
+/// Changes that are published together at most.
+const PUBLISH_CHANGES_MAX: usize = 4_096;
+/// Entries that are answered together at most.
+const PUBLISH_ENTRIES_MAX: usize = 1_024;
+
+/// Learns what was applied, in order.
+pub trait Publisher: Send + Sync + 'static {
+    /// The state moved on to `applied` through these changes.
+    fn publish(&self, state: State, applied: LogId, membership: &StoredMembership, changes: Vec<Change>);
+    /// The state was replaced, by opening a store or installing a snapshot: watchers must start over.
+    fn reset(&self, state: State, applied: Option<LogId>, membership: &StoredMembership);
+    /// The digest of the state at an index that every replica passes.
+    fn digest_at(&self, index: u64, digest: Digest);
+}
+
+/// What a state machine works with.
+pub(crate) struct Parts {
+    pub(crate) snapshots: SnapshotStore,
+    pub(crate) checkpoint: Option<Checkpoint>,
+    pub(crate) publisher: Arc<dyn Publisher>,
+    pub(crate) pressure: Arc<SnapshotPressure>,
+}
+
+pub struct StateMachine {
+    state: State,
+    applied: Option<LogId>,
+    membership: StoredMembership,
+    parts: Parts,
+}
+
+/// A view of one moment, to be written as a snapshot.
+pub struct SnapshotBuilder {
+    state: State,
+    applied: Option<LogId>,
+    membership: StoredMembership,
+    snapshots: SnapshotStore,
+    fleet: u128,
+    mark: Mark,
+}
+
+/// What was applied and nobody knows yet.
+#[derive(Default)]
+struct Unpublished {
+    entries: usize,
+    changes: Vec<Change>,
+    touched: Vec<RecordKey>,
+    answers: Vec<(ApplyResponder<TypeConfig>, Outcomes)>,
+}
+
+// === impl StateMachine ===
+
+impl StateMachine {
+    pub(crate) fn new(state: State, applied: Option<LogId>, membership: StoredMembership, parts: Parts) -> Self {
+        parts.publisher.reset(state.clone(), applied, &membership);
+        Self { state, applied, membership, parts }
+    }
+
+    pub fn state(&self) -> &State {
+        &self.state
+    }
+
+    /// The snapshots of this replica, to send from and to receive into.
+    pub fn snapshots(&self) -> SnapshotStore {
+        self.parts.snapshots.clone()
+    }
+
+    pub fn pressure(&self) -> Arc<SnapshotPressure> {
+        Arc::clone(&self.parts.pressure)
+    }
+
+    fn apply_entry(&mut self, entry: Entry, responder: Option<ApplyResponder<TypeConfig>>, news: &mut Unpublished) {
+        let id = entry.log_id;
+        let outcomes = match entry.payload {
+            EntryPayload::Blank => Outcomes::default(),
+            EntryPayload::Membership(membership) => {
+                self.membership = StoredMembership::new(Some(id), membership);
+                Outcomes::default()
+            }
+            EntryPayload::Normal(batch) => {
+                let position = Position { term: id.leader_id.term, index: id.index };
+                let applied = self.state.apply(position, &batch);
+                news.changes.extend(applied.changes);
+                news.touched.extend(applied.touched);
+                Outcomes(applied.outcomes)
+            }
+        };
+        self.applied = Some(id);
+        news.entries += 1;
+        news.answers.extend(responder.map(|responder| (responder, outcomes)));
+        if id.index.is_multiple_of(DIGEST_EVERY) {
+            self.parts.publisher.digest_at(id.index, self.state.digest());
+        }
+    }
+
+    fn publish(&self, news: Unpublished) {
+        let Some(applied) = self.applied.filter(|_| news.entries > 0) else { return };
+        self.parts.publisher.publish(self.state.clone(), applied, &self.membership, news.changes);
+        for (responder, outcomes) in news.answers {
+            responder.send(outcomes);
+        }
+        if let Some(checkpoint) = &self.parts.checkpoint {
+            checkpoint.note(self.moment(applied), news.touched);
+        }
+    }
+
+    fn moment(&self, applied: LogId) -> Moment {
+        Moment { state: self.state.clone(), applied, membership: self.membership.clone() }
+    }
+}
+
+// === impl Unpublished ===
+
+impl Unpublished {
+    fn is_full(&self) -> bool {
+        self.changes.len() >= PUBLISH_CHANGES_MAX || self.entries >= PUBLISH_ENTRIES_MAX
+    }
+}
+
+// === what openraft asks ===
+
+impl RaftStateMachine<TypeConfig> for StateMachine {
+    type SnapshotData = SnapshotFile;
+    type SnapshotBuilder = SnapshotBuilder;
+
+    async fn applied_state(&mut self) -> io::Result<(Option<LogId>, StoredMembership)> {
+        Ok((self.applied, self.membership.clone()))
+    }
+
+    async fn apply<Strm>(&mut self, mut entries: Strm) -> io::Result<()>
+    where
+        Strm: Stream<Item = io::Result<EntryResponder<TypeConfig>>> + Unpin + Send,
+    {
+        let mut news = Unpublished::default();
+        let mut result = Ok(());
+        while let Some(next) = entries.next().await {
+            match next {
+                Ok((entry, responder)) => self.apply_entry(entry, responder, &mut news),
+                Err(error) => {
+                    result = Err(error);
+                    break;
+                }
+            }
+            if news.is_full() {
+                self.publish(std::mem::take(&mut news));
+            }
+        }
+        self.publish(news);
+        result
+    }
+
+    /// A snapshot that would fill the disk is put off: the log has a reserve, the process would not survive.
+    async fn try_create_snapshot_builder(&mut self, force: bool) -> Option<SnapshotBuilder> {
+        if !force && !self.parts.snapshots.has_room() {
+            tracing::warn!("no snapshot was taken: the disk has too little room for one; free some space");
+            return None;
+        }
+        Some(self.get_snapshot_builder().await)
+    }
+
+    async fn get_snapshot_builder(&mut self) -> SnapshotBuilder {
+        SnapshotBuilder {
+            state: self.state.clone(),
+            applied: self.applied,
+            membership: self.membership.clone(),
+            snapshots: self.parts.snapshots.clone(),
+            fleet: self.parts.snapshots.fleet(),
+            mark: self.parts.pressure.mark(),
+        }
+    }
+
+    async fn install_snapshot(&mut self, meta: &SnapshotMeta, snapshot: SnapshotFile) -> io::Result<()> {
+        let of = snapshot.header().meta().map_err(io::Error::other)?;
+        if of != *meta {
+            let text = format!("the snapshot is of {of}, it was announced as one of {meta}");
+            return Err(io::Error::new(io::ErrorKind::InvalidData, text));
+        }
+        let snapshots = self.parts.snapshots.clone();
+        let (_, state) =
+            tokio::task::spawn_blocking(move || snapshots.install(snapshot)).await.map_err(io::Error::other)??;
+        self.state = state;
+        self.applied = of.last_log_id;
+        self.membership = of.last_membership;
+        self.parts.publisher.reset(self.state.clone(), self.applied, &self.membership);
+        if let (Some(checkpoint), Some(applied)) = (&self.parts.checkpoint, self.applied) {
+            checkpoint.replace(self.moment(applied));
+        }
+        Ok(())
+    }
+
+    async fn get_current_snapshot(&mut self) -> io::Result<Option<Snapshot>> {
+        self.parts.snapshots.current().map(offer).transpose()
+    }
+}
+
+impl RaftSnapshotBuilder<TypeConfig> for SnapshotBuilder {
+    type SnapshotData = SnapshotFile;
+
+    async fn build_snapshot(&mut self) -> io::Result<Snapshot> {
+        let header = SnapshotHeader::new(&self.state, self.fleet, self.applied, &self.membership);
+        let (snapshots, state, mark) = (self.snapshots.clone(), self.state.clone(), self.mark);
+        let written = tokio::task::spawn_blocking(move || snapshots.write(header, &state, mark));
+        offer(written.await.map_err(io::Error::other)??)
+    }
+}
+
+fn offer(snapshot: SnapshotFile) -> io::Result<Snapshot> {
+    Ok(Snapshot { meta: snapshot.header().meta().map_err(io::Error::other)?, snapshot })
+}

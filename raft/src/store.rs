@@ -1,0 +1,219 @@
+//! A replica's data directory as a whole: log, snapshots, checkpoint.
+//!
+//! ```text
+//! open:  log (verified)  +  newest of { snapshot (verified), checkpoint (verified, known to the log) }
+//!        -> the consensus library replays the rest of the log
+//! ```
+
+use std::collections::BTreeMap;
+use std::io;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use muster_lifecycle::meta::Uid;
+use muster_lifecycle::state::State;
+use thiserror::Error;
+
+use crate::abort::Abort;
+use crate::checkpoint::{Checkpoint, Moment};
+use crate::disk::Disk;
+use crate::log_store::{self, Birth, Identity, LOG_FILE, LogStore, OpenError, Origin};
+use crate::persisted::log_id;
+use crate::snapshot_pressure::SnapshotPressure;
+use crate::snapshot_store::{self, Found, SnapshotError, SnapshotHeader, SnapshotStore};
+use crate::state_machine::{Parts, Publisher, StateMachine};
+use crate::types::{Endpoint, LogId, ReplicaId, StoredMembership, Vote};
+
+/// The term and index at which a restored cluster begins. All its replicas begin there.
+const RESTORED_TERM: u64 = 1;
+const RESTORED_INDEX: u64 = 1;
+
+pub struct OpenOptions {
+    pub disk: Arc<dyn Disk>,
+    /// `None`: no checkpoint, a restart replays the log from the newest snapshot.
+    pub checkpoint_dir: Option<PathBuf>,
+    pub identity: Identity,
+    /// Allows an empty directory to become a new store. Only for a replica that never ran.
+    pub create: Option<Birth>,
+    pub publisher: Arc<dyn Publisher>,
+    pub abort: Arc<dyn Abort>,
+}
+
+/// What the store knows about itself.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct StoreInfo {
+    pub store_id: Uid,
+    pub generation: u64,
+    /// Whether a cluster was ever formed or joined with it.
+    pub initialized: bool,
+}
+
+/// What a restored replica starts with.
+pub struct Restoration<'a> {
+    pub identity: Identity,
+    /// Random, as in [`Birth`].
+    pub store: Uid,
+    /// Already raised: see [`State::raise_revision`].
+    pub state: &'a State,
+    /// The voters of the new cluster, the same on each of them.
+    pub members: BTreeMap<ReplicaId, Endpoint>,
+}
+
+#[derive(Debug, Error)]
+pub enum StoreError {
+    #[error(transparent)]
+    Log(#[from] OpenError),
+    #[error("the snapshots in {location} cannot be read or written: check the disk")]
+    Snapshots { location: String, source: io::Error },
+    #[error(
+        "the log in {location} begins after {purged}, and no intact snapshot or checkpoint reaches so far ({detail}): \
+         replica {replica} cannot start. The other replicas go on without it. To replace it, run `muster member remove \
+         {replica}` on one of them, move this directory away, and join with a new id (`muster member add`)"
+    )]
+    NoBase { location: String, replica: ReplicaId, purged: LogId, detail: String },
+    #[error("a restored cluster needs at least one member: name its replicas")]
+    NoMembers,
+    #[error("the snapshot of the restored state could not be written to {location}")]
+    Restore { location: String, source: SnapshotError },
+}
+
+pub struct Store;
+
+/// Where replaying starts.
+struct Base {
+    state: State,
+    applied: Option<LogId>,
+    membership: StoredMembership,
+}
+
+// === impl Store ===
+
+impl Store {
+    /// Opens everything, verified. Reads the whole log and state: blocks for as long as that takes.
+    pub fn open(options: OpenOptions) -> Result<(LogStore, StateMachine, StoreInfo), StoreError> {
+        let OpenOptions { disk, checkpoint_dir, identity, create, publisher, abort } = options;
+        let log = open_log(&disk, &identity, create, &abort)?;
+        let birth = log.birth();
+        let unreadable = |source| StoreError::Snapshots { location: disk.location(), source };
+        let (snapshots, found) = SnapshotStore::open(
+            Arc::clone(&disk),
+            identity.fleet.0,
+            birth.generation,
+            abort,
+            log.pressure(),
+        )
+        .map_err(unreadable)?;
+        report_damage(&found);
+        let damage = describe_damage(&found);
+        let (checkpoint, moment) = match checkpoint_dir {
+            Some(dir) => {
+                let (checkpoint, moment) = Checkpoint::open(dir, birth.store);
+                (Some(checkpoint), moment)
+            }
+            None => (None, None),
+        };
+        let base = choose(&log, found, checkpoint.as_ref(), moment).map_err(unreadable)?;
+        if let Some(purged) = log.purged().filter(|purged| Some(*purged) > base.applied) {
+            let (location, replica) = (disk.location(), identity.replica);
+            return Err(StoreError::NoBase { location, replica, purged, detail: damage });
+        }
+        let info = StoreInfo {
+            store_id: birth.store,
+            generation: birth.generation,
+            initialized: log.is_initialized() || base.applied.is_some(),
+        };
+        let parts = Parts { snapshots, checkpoint, publisher, pressure: log.pressure() };
+        Ok((log, StateMachine::new(base.state, base.applied, base.membership, parts), info))
+    }
+
+    /// Makes a new store whose only content is the given state. All members of the new cluster must be given
+    /// the same state and members; they then agree without any further step.
+    pub fn restore(disk: &Arc<dyn Disk>, restoration: &Restoration<'_>, abort: Arc<dyn Abort>) -> Result<(), StoreError> {
+        let Restoration { identity, store, state, members } = restoration;
+        let location = disk.location();
+        let smallest = *members.keys().next().ok_or(StoreError::NoMembers)?;
+        let unreadable = |source| StoreError::Snapshots { location: location.clone(), source };
+        if disk.exists(LOG_FILE).map_err(unreadable)? {
+            return Err(OpenError::Present { location }.into());
+        }
+        // Snapshots without a log are what an interrupted restore leaves.
+        snapshot_store::remove_all(&**disk).map_err(unreadable)?;
+        let start = log_id(RESTORED_TERM, RESTORED_INDEX);
+        let voters = vec![members.keys().copied().collect()];
+        let membership = openraft::Membership::new(voters, members.clone()).map_err(|_| StoreError::NoMembers)?;
+        let header =
+            SnapshotHeader::new(state, identity.fleet.0, Some(start), &StoredMembership::new(Some(start), membership));
+        let pressure = Arc::new(SnapshotPressure::new(0));
+        let generation = state.generation();
+        let (snapshots, _) =
+            SnapshotStore::open(Arc::clone(disk), identity.fleet.0, generation, abort, Arc::clone(&pressure))
+                .map_err(unreadable)?;
+        snapshots.write(header, state, pressure.mark()).map_err(unreadable)?;
+        // Nobody leads in that term: an uncommitted vote makes the first election use the next one.
+        let origin = Origin { vote: Vote::new(RESTORED_TERM, smallest), purged: start };
+        log_store::create(disk, identity, &Birth { store: *store, generation }, Some(&origin))?;
+        Ok(())
+    }
+}
+
+fn open_log(
+    disk: &Arc<dyn Disk>,
+    identity: &Identity,
+    create: Option<Birth>,
+    abort: &Arc<dyn Abort>,
+) -> Result<LogStore, StoreError> {
+    let (disk, abort) = (Arc::clone(disk), Arc::clone(abort));
+    let Some(birth) = create else { return Ok(LogStore::open(disk, identity, abort)?) };
+    let unreadable = |source| StoreError::Snapshots { location: disk.location(), source };
+    let has_log = disk.exists(LOG_FILE).map_err(unreadable)?;
+    let has_snapshots = snapshot_store::any(&*disk).map_err(unreadable)?;
+    if has_snapshots && !has_log {
+        // An empty log beside a snapshot has lost its vote. Making a new one would break agreement.
+        let detail = "there are snapshots but no log".to_owned();
+        return Err(OpenError::Damaged { location: disk.location(), replica: identity.replica, detail }.into());
+    }
+    Ok(LogStore::open_or_create(disk, identity, &birth, abort)?)
+}
+
+/// The newest state that can be trusted.
+fn choose(
+    log: &LogStore,
+    found: Found,
+    checkpoint: Option<&Checkpoint>,
+    moment: Option<Moment>,
+) -> io::Result<Base> {
+    let base = match found.newest {
+        Some((file, state)) => Base {
+            state,
+            applied: file.log_id(),
+            membership: file.header().stored_membership().map_err(io::Error::other)?,
+        },
+        None => Base { state: State::new(), applied: None, membership: StoredMembership::default() },
+    };
+    let (Some(checkpoint), Some(moment)) = (checkpoint, moment) else { return Ok(base) };
+    // The checkpoint is written without waiting for the log. After a power cut it may know entries that the
+    // log does not: starting from it would make the log begin where no durable snapshot is.
+    let usable = Some(moment.applied) >= base.applied && log.contains(moment.applied)?;
+    if usable {
+        return Ok(Base { state: moment.state, applied: Some(moment.applied), membership: moment.membership });
+    }
+    tracing::warn!(
+        checkpoint = %moment.applied,
+        "the checkpoint does not fit the log: it is ignored and will be overwritten"
+    );
+    checkpoint.discard();
+    Ok(base)
+}
+
+fn report_damage(found: &Found) {
+    for (name, error) in &found.damaged {
+        tracing::error!(name, %error, "a snapshot is damaged and is not used");
+    }
+}
+
+fn describe_damage(found: &Found) -> String {
+    match found.damaged.first() {
+        Some((name, error)) => format!("{name}: {error}"),
+        None => "there is none".to_owned(),
+    }
+}

@@ -1,0 +1,42 @@
+//! The one type configuration of the consensus library.
+
+use std::fmt;
+
+use muster_lifecycle::command::{Batch, Outcome};
+use serde::{Deserialize, Serialize};
+
+/// Where a replica listens, as the replicated membership knows it.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Endpoint {
+    pub peer: String,
+    pub agent: String,
+    pub client: String,
+}
+
+impl fmt::Display for Endpoint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.peer)
+    }
+}
+
+/// The answers to a batch, in its order. Empty for entries that carry no commands.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Outcomes(pub Vec<Outcome>);
+
+pub type ReplicaId = u64;
+
+openraft::declare_raft_types!(
+    pub TypeConfig:
+        D = Batch,
+        R = Outcomes,
+        NodeId = ReplicaId,
+        Node = Endpoint,
+        // At most one leader per term, so that a term names its leader: `apply` relies on it.
+        LeaderId = openraft::impls::leader_id_std::LeaderId<Self::Term, Self::NodeId>,
+);
+
+pub type LogId = openraft::alias::LogIdOf<TypeConfig>;
+pub type Vote = openraft::alias::VoteOf<TypeConfig>;
+pub type Entry = openraft::alias::EntryOf<TypeConfig>;
+pub type StoredMembership = openraft::alias::StoredMembershipOf<TypeConfig>;
+pub type SnapshotMeta = openraft::alias::SnapshotMetaOf<TypeConfig>;

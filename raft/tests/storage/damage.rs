@@ -1,0 +1,147 @@
+//! I-19, F-26: damage is detected, never served.
+
+use muster_lifecycle::meta::Uid;
+use muster_raft::disk::sim::SimDisk;
+use muster_raft::log_store::{Identity, LOG_FILE, LogStore, OpenError};
+use muster_raft::persisted::log_id;
+use muster_raft::store::StoreError;
+use openraft::storage::{RaftLogReader, RaftLogStorage};
+use proptest::prelude::*;
+
+use crate::fixture::{self, BIRTH, IDENTITY, entries, open_sim, recorder};
+
+/// A log with a vote, some history, and an orderly end.
+async fn filled() -> SimDisk {
+    let sim = SimDisk::new();
+    let mut store = open_sim(&sim);
+    for start in (0..400).step_by(40) {
+        store.append(entries(1, start..start + 40)).await.unwrap();
+    }
+    store.log.truncate_after(Some(log_id(1, 379))).await.unwrap();
+    store.vote(5).await.unwrap();
+    store.close().await;
+    sim
+}
+
+/// Either refused, or exactly what was written.
+async fn assert_refused_or_unharmed(sim: &SimDisk, what: &str) -> bool {
+    match fixture::open(sim.mount(), None) {
+        Err(StoreError::Log(error @ (OpenError::Damaged { .. } | OpenError::NewerVersion { .. }))) => {
+            assert!(error.to_string().contains("muster member") || error.to_string().contains("release"), "{error}");
+            true
+        }
+        Err(other) => panic!("{what}: {other}"),
+        Ok(mut store) => {
+            assert_eq!(store.entries().await, entries(1, 0..380), "{what}");
+            assert_eq!(store.log.read_vote().await.unwrap().unwrap().leader_id.term, 5, "{what}");
+            store.close().await;
+            false
+        }
+    }
+}
+
+#[test]
+fn f_26_every_byte_of_the_header_may_be_damaged_and_nothing_wrong_is_served() {
+    fixture::run(async {
+        let intact = filled().await.content(LOG_FILE).unwrap();
+        for bit in 0..320 * 8 {
+            let sim = with_log(&intact);
+            sim.flip_bit(LOG_FILE, bit);
+            assert_refused_or_unharmed(&sim, &format!("bit {bit} of the header")).await;
+        }
+    });
+}
+
+#[test]
+fn f_26_a_truncated_log_is_refused() {
+    fixture::run(async {
+        let intact = filled().await.content(LOG_FILE).unwrap();
+        for length in [0, 1, 63, 320, 4_095, 4_096, 8_192, intact.len() / 2, intact.len() - 4_096, intact.len() - 1] {
+            let sim = with_log(&intact);
+            sim.corrupt(LOG_FILE, |content| content.truncate(length));
+            assert!(assert_refused_or_unharmed(&sim, &format!("cut to {length}")).await, "cut to {length} bytes");
+        }
+    });
+}
+
+#[test]
+fn f_26_entries_and_votes_are_where_damage_is_always_refused() {
+    fixture::run(async {
+        let intact = filled().await.content(LOG_FILE).unwrap();
+        let needle = b"node-1-200";
+        let places: Vec<_> =
+            (0..intact.len() - needle.len()).filter(|at| intact[*at..].starts_with(needle)).collect();
+        assert!(!places.is_empty());
+        let sim = with_log(&intact);
+        for at in places {
+            sim.flip_bit(LOG_FILE, at * 8);
+        }
+        assert!(assert_refused_or_unharmed(&sim, "entry 200").await);
+    });
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 1, ..ProptestConfig::default() })]
+
+    #[test]
+    fn f_26_any_flipped_bit_of_the_log_is_refused_or_harmless(bits in prop::collection::vec(any::<prop::sample::Index>(), 1_000)) {
+        fixture::run(async {
+            let intact = filled().await.content(LOG_FILE).unwrap();
+            for bit in bits {
+                let sim = with_log(&intact);
+                let bit = bit.index(intact.len() * 8);
+                sim.flip_bit(LOG_FILE, bit);
+                assert_refused_or_unharmed(&sim, &format!("bit {bit}")).await;
+            }
+        });
+    }
+}
+
+fn with_log(content: &[u8]) -> SimDisk {
+    let sim = SimDisk::new();
+    let disk = sim.mount();
+    let file = disk.create(LOG_FILE).unwrap();
+    file.write_at(0, content).unwrap();
+    file.sync().unwrap();
+    disk.sync_dir().unwrap();
+    sim
+}
+
+#[test]
+fn a_missing_log_is_not_made_up() {
+    let sim = SimDisk::new();
+    let error = LogStore::open(sim.mount(), &IDENTITY, recorder()).err().unwrap();
+    assert!(matches!(error, OpenError::Missing { .. }), "{error}");
+    assert!(error.to_string().contains("muster member remove 1"), "{error}");
+    assert!(sim.names().is_empty());
+}
+
+#[test]
+fn a_log_that_was_deleted_beside_its_snapshot_is_not_replaced_by_an_empty_one() {
+    fixture::run(async {
+        let sim = SimDisk::new();
+        let mut store = open_sim(&sim);
+        store.append(entries(1, 0..3)).await.unwrap();
+        store.apply_up_to(2).await.unwrap();
+        store.snapshot().await.unwrap();
+        store.close().await;
+        sim.mount().remove(LOG_FILE).unwrap();
+        let error = fixture::open(sim.mount(), None).err().unwrap();
+        assert!(matches!(error, StoreError::Log(OpenError::Damaged { .. })), "{error}");
+    });
+}
+
+#[test]
+fn f_28_the_data_of_another_replica_or_fleet_is_refused() {
+    fixture::run(async {
+        let sim = SimDisk::new();
+        open_sim(&sim).close().await;
+        let open = |identity: Identity| LogStore::open(sim.mount(), &identity, recorder()).err().unwrap().to_string();
+        let error = open(Identity { replica: 2, ..IDENTITY });
+        assert!(error.contains("belongs to replica 1, this is replica 2"), "{error}");
+        let error = open(Identity { fleet: Uid(9), ..IDENTITY });
+        assert!(error.contains("check the data directory"), "{error}");
+        let again = LogStore::open_or_create(sim.mount(), &IDENTITY, &BIRTH, recorder()).unwrap();
+        assert_eq!(again.birth(), BIRTH);
+    });
+}

@@ -1,0 +1,58 @@
+//! The bytes on disk, pinned: a change here is a change of the data version.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use muster_raft::frame;
+use muster_raft::persisted::{
+    LogIdRecord, MembershipRecord, StoredMembershipRecord, VoteRecord, encode, encode_entry, log_id,
+};
+use muster_raft::snapshot_store::{SnapshotHeader, read_header, write_snapshot};
+use muster_raft::types::{Endpoint, Entry};
+use openraft::EntryPayload;
+
+use crate::fixture::{entry, state_after};
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+fn membership() -> MembershipRecord {
+    let endpoint = Endpoint { peer: "p:1".into(), agent: "a:1".into(), client: "c:1".into() };
+    MembershipRecord { voters: vec![BTreeSet::from([1])], endpoints: BTreeMap::from([(1, endpoint)]) }
+}
+
+#[test]
+fn frames_of_log_entries() {
+    let blank = Entry { log_id: log_id(3, 500), payload: EntryPayload::Blank };
+    let change = Entry { log_id: log_id(3, 501), payload: EntryPayload::Membership(membership().try_into().unwrap()) };
+    let sealed = |entry: &Entry| hex(&frame::seal(&entry.log_id.index.to_be_bytes(), &encode_entry(entry).unwrap()));
+    assert_eq!(sealed(&blank), "GOLDEN");
+    assert_eq!(sealed(&change), "GOLDEN");
+    assert_eq!(&sealed(&entry(3, 502))[10..20], "GOLDEN", "id and kind; the batch is pinned in lifecycle");
+}
+
+#[test]
+fn records_of_vote_and_position() {
+    assert_eq!(hex(&encode(&VoteRecord { term: 300, candidate: 2, committed: true }).unwrap()), "ac020201");
+    assert_eq!(hex(&encode(&LogIdRecord { term: 300, index: 7 }).unwrap()), "ac0207");
+}
+
+#[test]
+fn head_of_a_snapshot() {
+    let header = SnapshotHeader {
+        last_log_id: Some(LogIdRecord { term: 3, index: 9 }),
+        membership: StoredMembershipRecord {
+            established: Some(LogIdRecord { term: 1, index: 0 }),
+            membership: membership(),
+        },
+        fleet: 0xf1ee7,
+        generation: 2,
+        revision: 77,
+        digest: 0xd16e57,
+    };
+    let mut file = Vec::new();
+    write_snapshot(&mut file, &header, &state_after(&[])).unwrap();
+    assert_eq!(read_header(file.as_slice()).unwrap(), header);
+    let length = 20 + encode(&header).unwrap().len();
+    assert_eq!(hex(&file[..length]), "GOLDEN");
+}
