@@ -1,0 +1,87 @@
+//! Outgoing connections: TCP with short-lived patience, then TLS to a server that must prove its name.
+
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::FutureExt;
+use futures::future::BoxFuture;
+use muster_raft::connector::{Connector, Io};
+use rustix::net::sockopt;
+use rustls::ClientConfig;
+use rustls::pki_types::ServerName;
+use tokio::net::TcpStream;
+use tokio::time::timeout;
+
+use crate::address::HostPort;
+use crate::pki::FleetId;
+
+/// For each of the two steps, the TCP connection and the TLS handshake.
+const PATIENCE: Duration = Duration::from_secs(5);
+const KEEPALIVE_IDLE: Duration = Duration::from_secs(30);
+const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(10);
+const KEEPALIVE_PROBES: u32 = 3;
+/// Data unacknowledged for so long means that the other machine is gone, whatever the kernel's retries would say.
+const UNACKNOWLEDGED_LIMIT_MS: u32 = 30_000;
+
+/// Connects to peers: whoever answers must be that replica of that fleet, wherever the address leads.
+#[derive(Debug, Clone)]
+pub struct TlsConnector {
+    tls: Arc<ClientConfig>,
+    fleet: FleetId,
+}
+
+impl TlsConnector {
+    pub fn new(tls: Arc<ClientConfig>, fleet: FleetId) -> Self {
+        Self { tls, fleet }
+    }
+}
+
+impl Connector for TlsConnector {
+    fn connect(&self, target: u64, address: &str) -> BoxFuture<'static, io::Result<Box<dyn Io>>> {
+        let (tls, name, address) = (Arc::clone(&self.tls), self.fleet.replica_name(target), address.to_owned());
+        async move {
+            let address = parse(&address)?;
+            dial(tls, &name, &address).await
+        }
+        .boxed()
+    }
+}
+
+/// Connects to a replica's client door, as operators do: the server must be certified for the host that was dialled.
+pub async fn connect_client(tls: Arc<ClientConfig>, address: &HostPort) -> io::Result<Box<dyn Io>> {
+    dial(tls, address.host(), address).await
+}
+
+async fn dial(tls: Arc<ClientConfig>, name: &str, address: &HostPort) -> io::Result<Box<dyn Io>> {
+    let name = ServerName::try_from(name.to_owned()).map_err(invalid)?;
+    let connecting = TcpStream::connect((address.host().to_owned(), address.port()));
+    let tcp = timeout(PATIENCE, connecting).await.map_err(|_| late("connecting", address))??;
+    tune(&tcp)?;
+    let handshake = tokio_rustls::TlsConnector::from(tls).connect(name, tcp);
+    let stream = timeout(PATIENCE, handshake).await.map_err(|_| late("the TLS handshake", address))??;
+    Ok(Box::new(stream))
+}
+
+/// Small messages leave at once, and a peer that vanished without a word is noticed. Used for both directions.
+pub(crate) fn tune(tcp: &TcpStream) -> io::Result<()> {
+    tcp.set_nodelay(true)?;
+    sockopt::set_socket_keepalive(tcp, true)?;
+    sockopt::set_tcp_keepidle(tcp, KEEPALIVE_IDLE)?;
+    sockopt::set_tcp_keepintvl(tcp, KEEPALIVE_INTERVAL)?;
+    sockopt::set_tcp_keepcnt(tcp, KEEPALIVE_PROBES)?;
+    sockopt::set_tcp_user_timeout(tcp, UNACKNOWLEDGED_LIMIT_MS)?;
+    Ok(())
+}
+
+fn parse(address: &str) -> io::Result<HostPort> {
+    address.parse().map_err(invalid)
+}
+
+fn invalid(error: impl std::error::Error + Send + Sync + 'static) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidInput, error)
+}
+
+fn late(step: &str, address: &HostPort) -> io::Error {
+    io::Error::new(io::ErrorKind::TimedOut, format!("{step} to {address} took longer than {} s", PATIENCE.as_secs()))
+}

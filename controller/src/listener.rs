@@ -1,0 +1,373 @@
+//! The accept loop of a door: from a plain connection to one whose other end is known.
+//!
+//! The transport library's own loop bounds neither connections nor handshakes and says nothing about whom it turned
+//! away. This one waits for a free place before it accepts, so that the surplus stays in the kernel's backlog; gives
+//! each handshake a few seconds; and logs each refusal with the address and the reason, at a bounded rate.
+
+use std::convert::Infallible;
+use std::io;
+use std::net::SocketAddr;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::{Duration, Instant};
+
+use futures::future::BoxFuture;
+use futures::{FutureExt, Stream};
+use muster_raft::connector::Io;
+use rustls::{CertificateError, ServerConfig};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::{TcpListener, TcpSocket};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
+use tokio::task::{AbortHandle, JoinSet};
+use tokio::time::{sleep, timeout};
+use tokio_rustls::TlsAcceptor;
+use tokio_rustls::server::TlsStream;
+use tonic::transport::server::Connected;
+
+use crate::connector;
+use crate::door::{DoorKind, Limits};
+use crate::identity::{self, Identity};
+use crate::logging::Gate;
+use crate::pki::FleetId;
+
+pub const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(5);
+/// Without file descriptors every accept fails at once; a pause lets some be closed instead of burning a core.
+const EXHAUSTED_PAUSE: Duration = Duration::from_millis(100);
+const BACKLOG: u32 = 4096;
+/// Handshaken connections that wait for the server to take them; it does so at once.
+const READY_QUEUE: usize = 64;
+const LOGGED_PER_WINDOW: u32 = 10;
+const LOG_WINDOW: Duration = Duration::from_secs(10);
+
+/// Where plain connections come from: a TCP socket, or a simulated network.
+pub trait Listener: Send + 'static {
+    fn accept(&mut self) -> BoxFuture<'_, io::Result<(Box<dyn Io>, SocketAddr)>>;
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum BindError {
+    #[error(
+        "cannot listen for {kind} connections on {address}: the address is in use; stop whoever uses it, or choose \
+         another with {} (`{}` in the configuration)",
+        kind.listen_flag(),
+        kind.listen_key()
+    )]
+    InUse { kind: DoorKind, address: SocketAddr },
+    #[error(
+        "cannot listen for {kind} connections on {address}: choose an address of this machine with {} (`{}` in the \
+         configuration)",
+        kind.listen_flag(),
+        kind.listen_key()
+    )]
+    Other { kind: DoorKind, address: SocketAddr, source: io::Error },
+}
+
+/// Why somebody was turned away. Said to the log only: a stranger learns nothing.
+#[derive(Debug, thiserror::Error)]
+pub enum Refusal {
+    #[error("the handshake took longer than {} s", HANDSHAKE_TIMEOUT.as_secs())]
+    Stalled,
+    #[error("no client certificate was shown")]
+    NoCertificate,
+    #[error("wrong CA: the certificate was not signed by the CA of this door")]
+    WrongAuthority,
+    #[error("the certificate has expired or is not valid yet")]
+    Expired,
+    #[error("wrong kind of certificate: it is not for clients")]
+    WrongUsage,
+    #[error("the handshake failed: {0}")]
+    Handshake(io::Error),
+    #[error("the certificate identifies nobody: {0}")]
+    Nobody(#[from] identity::Error),
+    #[error("wrong fleet: {user} belongs to fleet {theirs}")]
+    WrongFleet { user: String, theirs: FleetId },
+    #[error("wrong role: a {role} ({user}) has no business at this door")]
+    WrongRole { user: String, role: &'static str },
+}
+
+/// TCP sockets, tuned for small messages and for noticing dead peers.
+#[derive(Debug)]
+pub struct Tcp {
+    listener: TcpListener,
+}
+
+/// What it takes to come in by one door.
+#[derive(Clone)]
+pub struct Door {
+    kind: DoorKind,
+    acceptor: TlsAcceptor,
+    fleet: FleetId,
+}
+
+/// Who is connected; every request of the connection carries it as an extension.
+#[derive(Debug, Clone)]
+pub struct Peer {
+    pub identity: Arc<Identity>,
+    pub remote: SocketAddr,
+}
+
+/// An admitted connection. It holds its place in the door's count until it is dropped.
+pub struct Connection {
+    stream: TlsStream<Box<dyn Io>>,
+    peer: Peer,
+    _place: Option<OwnedSemaphorePermit>,
+}
+
+/// The admitted connections of a door. Dropping it closes the door; connections already handed out live on.
+pub struct Incoming {
+    ready: mpsc::Receiver<Connection>,
+    accepting: AbortHandle,
+}
+
+// === impl Tcp ===
+
+impl Tcp {
+    pub fn bind(kind: DoorKind, address: SocketAddr) -> Result<Self, BindError> {
+        match Self::listen(address) {
+            Ok(listener) => Ok(Self { listener }),
+            Err(error) if error.kind() == io::ErrorKind::AddrInUse => Err(BindError::InUse { kind, address }),
+            Err(source) => Err(BindError::Other { kind, address, source }),
+        }
+    }
+
+    pub fn local_addr(&self) -> io::Result<SocketAddr> {
+        self.listener.local_addr()
+    }
+
+    fn listen(address: SocketAddr) -> io::Result<TcpListener> {
+        let socket = if address.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
+        // A restarted replica must not wait until the kernel forgets its former connections.
+        socket.set_reuseaddr(true)?;
+        socket.bind(address)?;
+        socket.listen(BACKLOG)
+    }
+}
+
+impl Listener for Box<dyn Listener> {
+    fn accept(&mut self) -> BoxFuture<'_, io::Result<(Box<dyn Io>, SocketAddr)>> {
+        (**self).accept()
+    }
+}
+
+impl Listener for Tcp {
+    fn accept(&mut self) -> BoxFuture<'_, io::Result<(Box<dyn Io>, SocketAddr)>> {
+        async {
+            let (stream, remote) = self.listener.accept().await?;
+            connector::tune(&stream)?;
+            Ok((Box::new(stream) as Box<dyn Io>, remote))
+        }
+        .boxed()
+    }
+}
+
+// === impl Door ===
+
+impl Door {
+    pub fn new(kind: DoorKind, tls: Arc<ServerConfig>, fleet: FleetId) -> Self {
+        Self { kind, acceptor: TlsAcceptor::from(tls), fleet }
+    }
+
+    /// Starts accepting, within the limits of this kind of door.
+    pub fn open(self, listener: impl Listener) -> Incoming {
+        let limits = self.kind.limits();
+        self.open_within(listener, limits)
+    }
+
+    pub fn open_within(self, listener: impl Listener, limits: Limits) -> Incoming {
+        let (admitted, ready) = mpsc::channel(READY_QUEUE);
+        let accepting = tokio::spawn(accept_loop(self, listener, limits, admitted)).abort_handle();
+        Incoming { ready, accepting }
+    }
+
+    /// Finds out who is there and whether they may come in.
+    pub async fn admit(&self, io: Box<dyn Io>, remote: SocketAddr) -> Result<Connection, Refusal> {
+        let handshake = timeout(HANDSHAKE_TIMEOUT, self.acceptor.accept(io));
+        let stream = handshake.await.map_err(|_| Refusal::Stalled)?.map_err(Refusal::from_handshake)?;
+        let certificates = stream.get_ref().1.peer_certificates().unwrap_or_default();
+        let identity = Identity::from_certificate(certificates.first().ok_or(Refusal::NoCertificate)?)?;
+        self.require_welcome(&identity)?;
+        Ok(Connection { stream, peer: Peer { identity: Arc::new(identity), remote }, _place: None })
+    }
+
+    fn require_welcome(&self, identity: &Identity) -> Result<(), Refusal> {
+        let user = identity.user.clone();
+        if identity.fleet != self.fleet {
+            return Err(Refusal::WrongFleet { user, theirs: identity.fleet.clone() });
+        }
+        if !self.kind.admits(&identity.kind) {
+            return Err(Refusal::WrongRole { user, role: identity.kind.noun() });
+        }
+        Ok(())
+    }
+}
+
+async fn accept_loop(door: Door, mut listener: impl Listener, limits: Limits, admitted: mpsc::Sender<Connection>) {
+    let places = Arc::new(Semaphore::new(limits.connections));
+    let handshakes = Arc::new(Semaphore::new(limits.handshakes));
+    let door = Arc::new(door);
+    let complaints = Arc::new(Gate::new(LOGGED_PER_WINDOW, LOG_WINDOW));
+    // Owned by this task, so that closing the door also ends the handshakes under way.
+    let mut running = JoinSet::new();
+    loop {
+        while running.try_join_next().is_some() {}
+        let Some(place) = free_place(&places, &door, &complaints).await else { return };
+        let Ok(turn) = Arc::clone(&handshakes).acquire_owned().await else { return };
+        match listener.accept().await {
+            Ok((io, remote)) => {
+                let (door, complaints, admitted) = (Arc::clone(&door), Arc::clone(&complaints), admitted.clone());
+                running.spawn(async move {
+                    let outcome = door.admit(io, remote).await;
+                    drop(turn);
+                    match outcome {
+                        // Nobody takes it any more only while the door closes.
+                        Ok(connection) => drop(admitted.send(connection.holding(place)).await),
+                        Err(refusal) => report_refusal(&door, remote, &refusal, &complaints),
+                    }
+                });
+            }
+            Err(error) => survive(&door, &error, &complaints).await,
+        }
+    }
+}
+
+async fn free_place(places: &Arc<Semaphore>, door: &Door, complaints: &Gate) -> Option<OwnedSemaphorePermit> {
+    if let Ok(place) = Arc::clone(places).try_acquire_owned() {
+        return Some(place);
+    }
+    if let Some(unsaid) = complaints.pass(Instant::now()) {
+        tracing::warn!(door = %door.kind, unsaid, "the door is full: new connections wait until others close");
+    }
+    Arc::clone(places).acquire_owned().await.ok()
+}
+
+fn report_refusal(door: &Door, remote: SocketAddr, refusal: &Refusal, complaints: &Gate) {
+    if let Some(unsaid) = complaints.pass(Instant::now()) {
+        tracing::warn!(door = %door.kind, %remote, reason = %refusal, unsaid, "connection refused");
+    }
+}
+
+/// A failed accept concerns one connection or the whole machine, but never ends the door.
+async fn survive(door: &Door, error: &io::Error, complaints: &Gate) {
+    if concerns_one_connection(error) {
+        return;
+    }
+    if let Some(unsaid) = complaints.pass(Instant::now()) {
+        tracing::warn!(door = %door.kind, %error, unsaid, "cannot accept connections; trying again");
+    }
+    sleep(EXHAUSTED_PAUSE).await;
+}
+
+fn concerns_one_connection(error: &io::Error) -> bool {
+    [
+        io::ErrorKind::ConnectionAborted,
+        io::ErrorKind::ConnectionReset,
+        io::ErrorKind::Interrupted,
+        io::ErrorKind::InvalidInput,
+        io::ErrorKind::NotConnected,
+    ]
+    .contains(&error.kind())
+}
+
+// === impl Refusal ===
+
+impl Refusal {
+    fn from_handshake(error: io::Error) -> Self {
+        let cause = error.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>());
+        if let Some(rustls::Error::NoCertificatesPresented) = cause {
+            return Self::NoCertificate;
+        }
+        if let Some(rustls::Error::InvalidCertificate(reason)) = cause {
+            return Self::from_certificate(reason).unwrap_or(Self::Handshake(error));
+        }
+        Self::Handshake(error)
+    }
+
+    fn from_certificate(reason: &CertificateError) -> Option<Self> {
+        use CertificateError as Bad;
+        if matches!(reason, Bad::UnknownIssuer | Bad::BadSignature) {
+            return Some(Self::WrongAuthority);
+        }
+        if matches!(
+            reason,
+            Bad::Expired | Bad::ExpiredContext { .. } | Bad::NotValidYet | Bad::NotValidYetContext { .. }
+        ) {
+            return Some(Self::Expired);
+        }
+        matches!(reason, Bad::InvalidPurpose | Bad::InvalidPurposeContext { .. }).then_some(Self::WrongUsage)
+    }
+}
+
+// === impl Connection ===
+
+impl Connection {
+    pub fn peer(&self) -> &Peer {
+        &self.peer
+    }
+
+    fn holding(self, place: OwnedSemaphorePermit) -> Self {
+        Self { _place: Some(place), ..self }
+    }
+}
+
+impl std::fmt::Debug for Connection {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Connection").field("peer", &self.peer).finish_non_exhaustive()
+    }
+}
+
+impl Connected for Connection {
+    type ConnectInfo = Peer;
+
+    fn connect_info(&self) -> Peer {
+        self.peer.clone()
+    }
+}
+
+impl AsyncRead for Connection {
+    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_read(cx, buf)
+    }
+}
+
+impl AsyncWrite for Connection {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write(cx, buf)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(cx)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bufs: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write_vectored(cx, bufs)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
+    }
+}
+
+// === impl Incoming ===
+
+impl Stream for Incoming {
+    type Item = Result<Connection, Infallible>;
+
+    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        self.ready.poll_recv(cx).map(|connection| connection.map(Ok))
+    }
+}
+
+impl Drop for Incoming {
+    fn drop(&mut self) {
+        self.accepting.abort();
+    }
+}

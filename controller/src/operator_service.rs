@@ -1,0 +1,268 @@
+//! The operators' door: reads, watches, writes, membership, backup.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::stream::BoxStream;
+use futures::{Stream, StreamExt, stream};
+use muster_lifecycle::change::Object;
+use muster_lifecycle::command::{Command, Origin, Outcome, ReceiptEffect, RequestId};
+use muster_lifecycle::meta::{Revision, Uid};
+use muster_proto::operation::operation;
+use muster_proto::status::from_rejection;
+use muster_proto::v1;
+use muster_proto::v1::member_request::Action;
+use muster_proto::v1::operator_server::{Operator, OperatorServer};
+use muster_proto::v1::write_response::Effect;
+use muster_raft::membership::MembershipChange;
+use muster_raft::peer_service::membership_status;
+use muster_raft::proposer::ProposeError;
+use muster_raft::replica::{Replica, RequestError};
+use muster_raft::types::Endpoint;
+use tokio::time::Instant;
+use tonic::{Request, Response, Status};
+
+use crate::address::HostPort;
+use crate::collection::{Selection, render};
+use crate::door::DoorKind;
+use crate::identity::{Identity, Role};
+use crate::listener::Peer;
+use crate::overview;
+use crate::watching;
+
+const TIMEOUT_DEFAULT: Duration = Duration::from_secs(10);
+const TIMEOUT_MAX: Duration = Duration::from_secs(60);
+/// Objects in one chunk of a list; an object is bounded, so a chunk is too.
+const LIST_CHUNK_BYTES: usize = 256 * 1024;
+
+/// The service for tonic, with its message limits.
+pub fn operator_service(replica: Replica) -> OperatorServer<OperatorService> {
+    OperatorServer::new(OperatorService { replica })
+        .max_decoding_message_size(DoorKind::Client.limits().message_bytes)
+        .max_encoding_message_size(DoorKind::Client.limits().message_bytes)
+}
+
+pub struct OperatorService {
+    replica: Replica,
+}
+
+// === impl OperatorService ===
+
+impl OperatorService {
+    async fn ensure(&self, consistency: Option<v1::Consistency>) -> Result<(), Status> {
+        if consistency.is_some_and(|consistency| consistency.stale) {
+            return Ok(());
+        }
+        self.replica.read_barrier(Instant::now() + TIMEOUT_DEFAULT).await.map_err(request_status)
+    }
+
+    async fn write_as(&self, user: &str, request: v1::WriteRequest) -> Result<v1::WriteResponse, Status> {
+        let deadline = Instant::now() + timeout(request.timeout_ms);
+        let (request_id, operation) = operation(request, Uid(rand::random()))
+            .map_err(|error| Status::invalid_argument(error.to_string()))?;
+        // With an id of our own at least our retries towards the leader apply once.
+        let request_id = request_id.unwrap_or_else(|| RequestId { client: rand::random(), sequence: 1 });
+        let origin = Origin::Operator { user: user.into() };
+        let command = Command { origin, request: Some(request_id), operation };
+        let name = command.operation.object_name().unwrap_or_default().to_owned();
+        let settled = self.replica.write(command, deadline).await.map_err(request_status)?;
+        match settled.outcome {
+            Outcome::Done(receipt) => {
+                let effect = effect(receipt.effect);
+                tracing::info!(user, node = name, ?effect, revision = receipt.revision.0, "write");
+                Ok(v1::WriteResponse { effect: effect.into(), revision: receipt.revision.0, name })
+            }
+            Outcome::Rejected(rejection) => Err(from_rejection(&rejection)),
+        }
+    }
+}
+
+#[tonic::async_trait]
+impl Operator for OperatorService {
+    async fn get(&self, request: Request<v1::GetRequest>) -> Result<Response<v1::GetResponse>, Status> {
+        reader(&request)?;
+        let request = request.into_inner();
+        let selection = Selection::all(&request.kind)?;
+        self.ensure(request.consistency).await?;
+        let current = self.replica.current();
+        let object = selection.get(&current.state, &request.name).ok_or_else(|| {
+            let noun = request.kind.strip_suffix('s').unwrap_or(&request.kind);
+            Status::not_found(format!("{noun} {:?} not found", request.name))
+        })?;
+        Ok(Response::new(v1::GetResponse { object: to_bytes(&object), revision: current.state.revision().0 }))
+    }
+
+    type ListStream = BoxStream<'static, Result<v1::ListChunk, Status>>;
+
+    async fn list(&self, request: Request<v1::ListRequest>) -> Result<Response<Self::ListStream>, Status> {
+        reader(&request)?;
+        let request = request.into_inner();
+        let selection = Selection::parse(&request.kind, &request.label_selector, &request.field_selector)?;
+        self.ensure(request.consistency).await?;
+        let current = self.replica.current();
+        let revision = current.state.revision().0;
+        let mut objects = selection.objects(&current.state);
+        if request.limit > 0 {
+            objects.truncate(request.limit as usize);
+        }
+        Ok(Response::new(list_chunks(objects, revision).boxed()))
+    }
+
+    type WatchStream = BoxStream<'static, Result<v1::WatchEvent, Status>>;
+
+    async fn watch(&self, request: Request<v1::WatchRequest>) -> Result<Response<Self::WatchStream>, Status> {
+        reader(&request)?;
+        let request = request.into_inner();
+        let selection = Selection::parse(&request.kind, &request.label_selector, &request.field_selector)?;
+        let from = request.from_revision.map(Revision);
+        let events = watching::watch(self.replica.feed(), selection, from)?;
+        Ok(Response::new(events))
+    }
+
+    async fn write(&self, request: Request<v1::WriteRequest>) -> Result<Response<v1::WriteResponse>, Status> {
+        let identity = writer(&request)?;
+        let written = self.write_as(&identity.user, request.into_inner()).await;
+        if let Err(status) = &written {
+            tracing::info!(user = identity.user, code = ?status.code(), why = status.message(), "write refused");
+        }
+        written.map(Response::new)
+    }
+
+    async fn status(&self, request: Request<v1::StatusRequest>) -> Result<Response<v1::StatusResponse>, Status> {
+        let identity = reader(&request)?;
+        Ok(Response::new(overview::overview(&self.replica, identity.fleet.to_string()).await))
+    }
+
+    async fn member(&self, request: Request<v1::MemberRequest>) -> Result<Response<v1::MemberResponse>, Status> {
+        let identity = writer(&request)?;
+        let change = membership_change(request.into_inner())?;
+        tracing::info!(user = identity.user, ?change, "membership change asked");
+        let done = self.replica.change_membership(&change, Instant::now() + TIMEOUT_MAX).await;
+        let message = done.map_err(|error| membership_status(&error))?;
+        tracing::info!(user = identity.user, %message, "membership changed");
+        Ok(Response::new(v1::MemberResponse { message }))
+    }
+
+    type BackupStream = BoxStream<'static, Result<v1::BackupChunk, Status>>;
+
+    async fn backup(&self, request: Request<v1::BackupRequest>) -> Result<Response<Self::BackupStream>, Status> {
+        let identity = writer(&request)?;
+        self.replica.read_barrier(Instant::now() + TIMEOUT_DEFAULT).await.map_err(request_status)?;
+        let file = self.replica.backup().await.map_err(Status::unavailable)?;
+        tracing::info!(user = identity.user, bytes = file.len(), "backup");
+        let chunks = file.chunks().map(|chunk| match chunk {
+            Ok(data) => Ok(v1::BackupChunk { data }),
+            Err(error) => Err(Status::data_loss(error.to_string())),
+        });
+        Ok(Response::new(stream::iter(chunks).boxed()))
+    }
+}
+
+/// Renders as it goes, so that a large list is never in memory as text. At least one chunk, to carry the revision.
+fn list_chunks(objects: Vec<Object>, revision: u64) -> impl Stream<Item = Result<v1::ListChunk, Status>> + Send {
+    let mut objects = objects.into_iter().peekable();
+    let mut begun = false;
+    let chunks = std::iter::from_fn(move || {
+        if begun && objects.peek().is_none() {
+            return None;
+        }
+        begun = true;
+        let mut chunk = v1::ListChunk { objects: Vec::new(), revision };
+        let mut bytes = 0;
+        while bytes < LIST_CHUNK_BYTES {
+            let Some(object) = objects.next() else { break };
+            let rendered = to_bytes(&object);
+            bytes += rendered.len();
+            chunk.objects.push(rendered);
+        }
+        Some(Ok(chunk))
+    });
+    stream::iter(chunks)
+}
+
+/// Operators and viewers may read.
+fn reader<T>(request: &Request<T>) -> Result<Arc<Identity>, Status> {
+    let identity = caller(request)?;
+    match identity.kind {
+        Role::Operator | Role::Viewer => Ok(identity),
+        Role::Replica(_) | Role::Node(_) | Role::Aggregator => Err(denied(&identity, "read here")),
+    }
+}
+
+/// Only operators may change anything.
+fn writer<T>(request: &Request<T>) -> Result<Arc<Identity>, Status> {
+    let identity = caller(request)?;
+    match identity.kind {
+        Role::Operator => Ok(identity),
+        Role::Viewer | Role::Replica(_) | Role::Node(_) | Role::Aggregator => Err(denied(&identity, "change anything")),
+    }
+}
+
+fn caller<T>(request: &Request<T>) -> Result<Arc<Identity>, Status> {
+    let caller = request.extensions().get::<Peer>();
+    caller.map(|caller| Arc::clone(&caller.identity)).ok_or_else(|| Status::unauthenticated("no client certificate"))
+}
+
+fn denied(identity: &Identity, what: &str) -> Status {
+    tracing::warn!(%identity, what, "denied");
+    Status::permission_denied(format!("{identity} may not {what}; ask for a certificate in group muster:operators"))
+}
+
+fn timeout(asked_ms: u32) -> Duration {
+    if asked_ms == 0 { TIMEOUT_DEFAULT } else { Duration::from_millis(u64::from(asked_ms)).min(TIMEOUT_MAX) }
+}
+
+fn to_bytes(object: &Object) -> bytes::Bytes {
+    render(object).to_string().into()
+}
+
+fn effect(effect: ReceiptEffect) -> Effect {
+    match effect {
+        ReceiptEffect::Created => Effect::Created,
+        ReceiptEffect::Changed => Effect::Changed,
+        ReceiptEffect::Unchanged => Effect::Unchanged,
+        ReceiptEffect::Deleted => Effect::Deleted,
+    }
+}
+
+fn membership_change(request: v1::MemberRequest) -> Result<MembershipChange, Status> {
+    let action = request.action.ok_or_else(|| Status::invalid_argument("action: is missing"))?;
+    Ok(match action {
+        Action::Add(add) => {
+            require_id("add.id", add.id)?;
+            let endpoint = Endpoint {
+                peer: require_address("add.peer", add.peer)?,
+                agent: require_address("add.agent", add.agent)?,
+                client: require_address("add.client", add.client)?,
+            };
+            MembershipChange::Add { id: add.id, endpoint }
+        }
+        Action::Promote(id) => MembershipChange::Promote { id },
+        Action::Remove(id) => MembershipChange::Remove { id },
+        Action::Transfer(0) => MembershipChange::Transfer { to: None },
+        Action::Transfer(id) => MembershipChange::Transfer { to: Some(id) },
+    })
+}
+
+fn require_id(field: &str, id: u64) -> Result<(), Status> {
+    if id == 0 { Err(Status::invalid_argument(format!("{field}: must be 1 or more"))) } else { Ok(()) }
+}
+
+fn require_address(field: &str, address: String) -> Result<String, Status> {
+    match address.parse::<HostPort>() {
+        Ok(_) => Ok(address),
+        Err(error) => Err(Status::invalid_argument(format!("{field}: {error}"))),
+    }
+}
+
+fn request_status(error: RequestError) -> Status {
+    let text = error.to_string();
+    match error {
+        RequestError::Refused(ProposeError::Overloaded | ProposeError::DiskFull(_)) => Status::resource_exhausted(text),
+        RequestError::NoQuorum(_)
+        | RequestError::Forwarding(_)
+        | RequestError::Refused(ProposeError::NotLeader { .. } | ProposeError::Unknown | ProposeError::Stopped) => {
+            Status::unavailable(text)
+        }
+    }
+}

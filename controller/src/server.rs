@@ -1,0 +1,222 @@
+//! One replica from start to stop: opens the store, starts consensus, opens the doors, and closes all of it
+//! in order.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use muster_lifecycle::meta::Uid;
+use muster_raft::abort::AbortProcess;
+use muster_raft::audit::Diverged;
+use muster_raft::clock::{Clock, SystemClock};
+use muster_raft::connector::Connector;
+use muster_raft::disk::Disk;
+use muster_raft::disk::real::{DiskError, RealDisk};
+use muster_raft::feed::Feed;
+use muster_raft::formation::FormationError;
+use muster_raft::greeting::{Introduction, ProvenReplica};
+use muster_raft::log_store::{Birth, Identity};
+use muster_raft::peer_service::peer_service;
+use muster_raft::replica::{Replica, Timing};
+use muster_raft::store::{OpenOptions, Store, StoreError};
+use muster_raft::types::{Endpoint, ReplicaId};
+use thiserror::Error;
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+use tonic::service::interceptor::InterceptedService;
+use tonic::transport::Server;
+use tonic::{Request, Status};
+
+use crate::agent_service::agent_service;
+use crate::config::{Doors, Member, ServerConfig};
+use crate::connector::TlsConnector;
+use crate::door::{DoorKind, door_limits};
+use crate::identity::Role;
+use crate::listener::{BindError, Door, Incoming, Listener, Peer, Tcp};
+use crate::operator_service::operator_service;
+use crate::tls::{self, ReplicaTls};
+
+pub const VERSION: &str = env!("CARGO_PKG_VERSION");
+/// How long open calls may take to finish once the doors close.
+const DOORS_CLOSE_TIMEOUT: Duration = Duration::from_secs(3);
+
+/// Why a replica could not start, or had to end.
+#[derive(Debug, Error)]
+pub enum ServeError {
+    #[error(transparent)]
+    Tls(#[from] tls::Error),
+    #[error(transparent)]
+    Bind(#[from] BindError),
+    #[error(transparent)]
+    Disk(#[from] DiskError),
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    #[error("consensus cannot start: {0}")]
+    Start(String),
+    #[error(transparent)]
+    Formation(#[from] FormationError),
+    #[error("this replica may not take part: {0}")]
+    Refused(muster_lifecycle::rejection::Rejection),
+    #[error(transparent)]
+    Diverged(#[from] Diverged),
+    #[error("consensus stopped: {0}; restart the replica, and if that does not help replace it")]
+    Consensus(String),
+}
+
+/// What a replica takes from the world outside. Tests and simulations bring their own.
+pub struct Environment {
+    pub clock: Arc<dyn Clock>,
+    pub disk: Arc<dyn Disk>,
+    pub connector: Arc<dyn Connector>,
+    pub listeners: Doors<Box<dyn Listener>>,
+    pub timing: Timing,
+}
+
+/// Runs a replica on this machine's clock, disk and network until `shutdown`.
+pub async fn serve(config: ServerConfig, shutdown: CancellationToken) -> Result<(), ServeError> {
+    let tls = ReplicaTls::load(&config.tls_dir)?;
+    let listeners = Doors {
+        peer: Box::new(Tcp::bind(DoorKind::Peer, config.listen.peer)?) as Box<dyn Listener>,
+        agent: Box::new(Tcp::bind(DoorKind::Agent, config.listen.agent)?),
+        client: Box::new(Tcp::bind(DoorKind::Client, config.listen.client)?),
+    };
+    let environment = Environment {
+        clock: Arc::new(SystemClock),
+        disk: RealDisk::open(&config.data_dir)?,
+        connector: Arc::new(TlsConnector::new(Arc::clone(&tls.peer_client), config.fleet.clone())),
+        listeners,
+        timing: Timing::default(),
+    };
+    serve_in(environment, config, tls, shutdown).await
+}
+
+/// Runs a replica in a given environment until `shutdown`, or until it may not go on.
+pub async fn serve_in(
+    environment: Environment,
+    config: ServerConfig,
+    tls: ReplicaTls,
+    shutdown: CancellationToken,
+) -> Result<(), ServeError> {
+    let Environment { clock, disk, connector, listeners, timing } = environment;
+    let replica = start_replica(&config, clock, disk, connector, timing).await?;
+    let closing = CancellationToken::new();
+    let mut doors = open_doors(&config, &tls, listeners, &replica, &closing);
+    tracing::info!(replica = config.id, fleet = %config.fleet, version = VERSION, "replica started");
+    let ended = tokio::select! {
+        () = shutdown.cancelled() => Ok(()),
+        error = take_part(&replica, &config, &shutdown) => Err(error),
+    };
+    if let Err(error) = &ended {
+        tracing::error!(%error, "replica must stop");
+    }
+    replica.stop().await;
+    closing.cancel();
+    let closed = async { while doors.join_next().await.is_some() {} };
+    if tokio::time::timeout(DOORS_CLOSE_TIMEOUT, closed).await.is_err() {
+        tracing::info!("some calls did not end in time and were cut");
+    }
+    tracing::info!(replica = config.id, "replica stopped");
+    ended
+}
+
+async fn start_replica(
+    config: &ServerConfig,
+    clock: Arc<dyn Clock>,
+    disk: Arc<dyn Disk>,
+    connector: Arc<dyn Connector>,
+    timing: Timing,
+) -> Result<Replica, ServeError> {
+    let feed = Feed::new(clock);
+    let options = OpenOptions {
+        disk,
+        checkpoint_dir: Some(config.data_dir.join("checkpoint")),
+        identity: store_identity(config),
+        create: Some(Birth { store: Uid(rand::random()), generation: 0 }),
+        publisher: Arc::clone(&feed) as _,
+        abort: Arc::new(AbortProcess),
+    };
+    let opened = tokio::task::spawn_blocking(move || Store::open(options)).await;
+    let store = opened.map_err(|error| ServeError::Start(error.to_string()))??;
+    let introduction =
+        Introduction { fleet: config.fleet.to_string().into(), id: config.id, store: store.2.store_id };
+    let started = Replica::start(introduction, store, feed, connector, timing, VERSION).await;
+    started.map_err(|error| ServeError::Start(error.to_string()))
+}
+
+/// Completes only when this replica may not go on.
+async fn take_part(replica: &Replica, config: &ServerConfig, shutdown: &CancellationToken) -> ServeError {
+    let join = async {
+        let initial = initial_members(config);
+        if let Err(error) = replica.form(&initial, shutdown).await {
+            return error.into();
+        }
+        if let Err(rejection) = replica.announce(shutdown).await {
+            return ServeError::Refused(rejection);
+        }
+        match replica.audit(shutdown).await {
+            Some(diverged) => diverged.into(),
+            None => std::future::pending().await,
+        }
+    };
+    tokio::select! {
+        error = join => error,
+        reason = replica.failed() => ServeError::Consensus(reason),
+    }
+}
+
+fn initial_members(config: &ServerConfig) -> BTreeMap<ReplicaId, Endpoint> {
+    config.initial_members.iter().map(|member| (member.id, endpoint(member))).collect()
+}
+
+pub(crate) fn store_identity(config: &ServerConfig) -> Identity {
+    Identity { replica: config.id, fleet: Uid(config.fleet.number()) }
+}
+
+pub(crate) fn endpoint(member: &Member) -> Endpoint {
+    Endpoint { peer: member.peer.to_string(), agent: member.agent.to_string(), client: member.client.to_string() }
+}
+
+fn open_doors(
+    config: &ServerConfig,
+    tls: &ReplicaTls,
+    listeners: Doors<Box<dyn Listener>>,
+    replica: &Replica,
+    closing: &CancellationToken,
+) -> JoinSet<()> {
+    let door = |kind, tls| Door::new(kind, Arc::clone(tls), config.fleet.clone());
+    let peers = door(DoorKind::Peer, &tls.peer_server).open(listeners.peer);
+    let agents = door(DoorKind::Agent, &tls.server).open(listeners.agent);
+    let clients = door(DoorKind::Client, &tls.server).open(listeners.client);
+    let mut doors = JoinSet::new();
+    let peer_services = InterceptedService::new(peer_service(replica.clone()), prove_replica);
+    let peer_router = door_limits(Server::builder(), DoorKind::Peer).add_service(peer_services);
+    let agent_router = door_limits(Server::builder(), DoorKind::Agent).add_service(agent_service(replica.clone()));
+    let client_router = door_limits(Server::builder(), DoorKind::Client).add_service(operator_service(replica.clone()));
+    doors.spawn(run_door(DoorKind::Peer, peer_router, peers, closing.clone()));
+    doors.spawn(run_door(DoorKind::Agent, agent_router, agents, closing.clone()));
+    doors.spawn(run_door(DoorKind::Client, client_router, clients, closing.clone()));
+    doors
+}
+
+async fn run_door(
+    kind: DoorKind,
+    router: tonic::transport::server::Router,
+    incoming: Incoming,
+    closing: CancellationToken,
+) {
+    let served = router.serve_with_incoming_shutdown(incoming, closing.cancelled_owned()).await;
+    if let Err(error) = served {
+        tracing::error!(door = %kind, %error, "door failed");
+    }
+}
+
+/// Tells the peer service which replica the certificate belongs to.
+#[expect(clippy::result_large_err, reason = "the signature is tonic's")]
+fn prove_replica(mut request: Request<()>) -> Result<Request<()>, Status> {
+    let proven = match request.extensions().get::<Peer>().map(|peer| &peer.identity.kind) {
+        Some(Role::Replica(id)) => ProvenReplica(*id),
+        _ => return Err(Status::permission_denied("only replicas may speak here")),
+    };
+    request.extensions_mut().insert(proven);
+    Ok(request)
+}

@@ -1,0 +1,109 @@
+//! A watch as an operator sees it: the selected changes, in order, with bookmarks in between.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::StreamExt;
+use futures::stream::{self, BoxStream};
+use muster_lifecycle::change::{Change, Object};
+use muster_lifecycle::meta::Revision;
+use muster_proto::v1;
+use muster_proto::v1::watch_event::Type;
+use muster_raft::feed::{Feed, Gone, Watcher};
+use serde_json::Value;
+use tonic::Status;
+
+use crate::collection::{Seen, Selection, render};
+
+/// How long a watcher waits for news before it is told how far it has come.
+const BOOKMARK_INTERVAL: Duration = Duration::from_secs(5);
+
+type Events = BoxStream<'static, Result<v1::WatchEvent, Status>>;
+
+/// Follows `selection` after `from`, or from what there is now.
+pub fn watch(feed: &Arc<Feed>, selection: Selection, from: Option<Revision>) -> Result<Events, Status> {
+    let (initial, from) = match from {
+        Some(from) => (VecDeque::new(), from),
+        None => {
+            let current = feed.current();
+            let revision = current.state.revision();
+            let mut events: VecDeque<_> =
+                selection.objects(&current.state).iter().map(|object| event(Type::Added, object, None)).collect();
+            events.push_back(bookmark(revision));
+            (events, revision)
+        }
+    };
+    let watcher = feed.watch(from).map_err(gone)?;
+    let follower = Follower { watcher, selection, pending: initial, bookmarked: from, ended: false };
+    Ok(stream::unfold(follower, Follower::step).boxed())
+}
+
+struct Follower {
+    watcher: Watcher,
+    selection: Selection,
+    pending: VecDeque<v1::WatchEvent>,
+    bookmarked: Revision,
+    ended: bool,
+}
+
+// === impl Follower ===
+
+impl Follower {
+    async fn step(mut self) -> Option<(Result<v1::WatchEvent, Status>, Self)> {
+        loop {
+            if let Some(event) = self.pending.pop_front() {
+                return Some((Ok(event), self));
+            }
+            if self.ended {
+                return None;
+            }
+            if let Err(gone_by) = self.refill().await {
+                self.ended = true;
+                return Some((Err(gone(gone_by)), self));
+            }
+        }
+    }
+
+    async fn refill(&mut self) -> Result<(), Gone> {
+        match tokio::time::timeout(BOOKMARK_INTERVAL, self.watcher.next()).await {
+            Ok(changes) => {
+                let selection = &self.selection;
+                self.pending.extend(changes?.iter().filter_map(|change| seen_event(selection, change)));
+            }
+            Err(_) if self.watcher.seen() > self.bookmarked => {
+                self.bookmarked = self.watcher.seen();
+                self.pending.push_back(bookmark(self.bookmarked));
+            }
+            Err(_) => {}
+        }
+        Ok(())
+    }
+}
+
+fn seen_event(selection: &Selection, change: &Change) -> Option<v1::WatchEvent> {
+    let (seen, object) = selection.see(change)?;
+    let event_type = match seen {
+        Seen::Added => Type::Added,
+        Seen::Modified => Type::Modified,
+        Seen::Deleted => Type::Deleted,
+    };
+    Some(event(event_type, object, Some(change.revision)))
+}
+
+/// `at` is the revision of the change; a deleted object carries it too, so that a reader can resume after it.
+fn event(event_type: Type, object: &Object, at: Option<Revision>) -> v1::WatchEvent {
+    let mut json = render(object);
+    let own = json["metadata"]["resourceVersion"].as_str().and_then(|text| text.parse().ok()).unwrap_or(0);
+    let revision = at.map_or(own, |at| at.0);
+    json["metadata"]["resourceVersion"] = Value::String(revision.to_string());
+    v1::WatchEvent { r#type: event_type.into(), revision, object: json.to_string().into() }
+}
+
+fn bookmark(revision: Revision) -> v1::WatchEvent {
+    v1::WatchEvent { r#type: Type::Bookmark.into(), revision: revision.0, object: bytes::Bytes::new() }
+}
+
+fn gone(gone: Gone) -> Status {
+    Status::out_of_range(gone.to_string())
+}
