@@ -50,10 +50,12 @@ pub struct OperatorService {
 
 impl OperatorService {
     async fn ensure(&self, consistency: Option<v1::Consistency>) -> Result<(), Status> {
-        if consistency.is_some_and(|consistency| consistency.stale) {
+        let consistency = consistency.unwrap_or_default();
+        if consistency.stale {
             return Ok(());
         }
-        self.replica.read_barrier(Instant::now() + TIMEOUT_DEFAULT).await.map_err(request_status)
+        let deadline = Instant::now() + timeout(consistency.timeout_ms);
+        self.replica.read_barrier(deadline).await.map_err(request_status)
     }
 
     async fn write_as(&self, user: &str, request: v1::WriteRequest) -> Result<v1::WriteResponse, Status> {

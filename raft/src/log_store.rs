@@ -10,8 +10,10 @@
 //! is acknowledged before it is synced, every record is checksummed, everything is verified before the
 //! store is used, and a damaged store is never started from.
 
+mod capacity;
 mod tables;
 mod tail;
+mod witness;
 mod writer;
 
 use std::fmt::Debug;
@@ -23,11 +25,11 @@ use std::thread;
 use futures::stream::{self, Stream, StreamExt};
 use openraft::storage::{IOFlushed, LogState, RaftLogReader, RaftLogStorage};
 use redb::{Database, ReadableDatabase};
-use thiserror::Error;
 use tokio::sync::{Semaphore, mpsc, oneshot};
 
-pub(crate) use self::tables::{Origin, create};
+pub use self::capacity::{Capacity, DiskFull, RESERVE_BYTES};
 pub use self::tables::{Birth, DATA_VERSION_NOW, Identity, LOG_FILE, OpenError};
+pub(crate) use self::tables::{Origin, create};
 use self::tail::{Encoded, Tail};
 use self::writer::{Append, Op, Writer};
 use crate::abort::Abort;
@@ -43,8 +45,6 @@ const ROOM_UNITS: u32 = 64 * 1_024;
 const ROOM_UNIT: usize = 1_024;
 /// Entries in one replication message, by their stored size.
 const MESSAGE_BYTES_MAX: usize = 1024 * 1024;
-/// Free space below which no new proposals are accepted. What is already on its way must still fit.
-pub const RESERVE_BYTES: u64 = 64 * 1024 * 1024;
 /// A read that keeps meeting truncations is not going to get better.
 const READ_ATTEMPTS_MAX: usize = 16;
 
@@ -67,28 +67,12 @@ struct Shared {
     pressure: Arc<SnapshotPressure>,
 }
 
-/// Whether there is room for more proposals.
-#[derive(Clone, Debug)]
-pub struct Capacity {
-    disk: Arc<dyn Disk>,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq, Error)]
-#[error(
-    "the disk under {location} is nearly full: {free} bytes are free, {RESERVE_BYTES} are kept in reserve; free some \
-     space, writes resume by themselves"
-)]
-pub struct DiskFull {
-    pub location: String,
-    pub free: u64,
-}
-
 // === impl LogStore ===
 
 impl LogStore {
     /// Opens the log of this replica; it must exist. Reads and verifies all of it.
     pub fn open(disk: Arc<dyn Disk>, identity: &Identity, abort: Arc<dyn Abort>) -> Result<Self, OpenError> {
-        let (database, content) = tables::open(&disk, identity)?;
+        let (database, witness, content) = tables::open(&disk, identity)?;
         let pressure = Arc::new(SnapshotPressure::new(content.log_bytes));
         let location = disk.location();
         let (queue, received) = mpsc::channel(QUEUE_MAX);
@@ -100,7 +84,14 @@ impl LogStore {
             birth: content.birth,
             pressure,
         });
-        let writer = Writer { shared: Arc::clone(&shared), queue: received, abort, committed: None };
+        let writer = Writer {
+            shared: Arc::clone(&shared),
+            queue: received,
+            abort,
+            witness,
+            transactions: content.transactions,
+            committed: None,
+        };
         thread::Builder::new()
             .name("muster-log".to_owned())
             .spawn(move || writer.run())
@@ -134,7 +125,7 @@ impl LogStore {
     }
 
     pub fn capacity(&self) -> Capacity {
-        Capacity { disk: Arc::clone(&self.shared.disk) }
+        Capacity::new(Arc::clone(&self.shared.disk))
     }
 
     /// How badly a snapshot is wanted.
@@ -228,7 +219,9 @@ impl Shared {
             entries.retain(|entry| entry.log_id.index >= expected);
             check_gapless(&entries, expected, plan.stored.end, complete)?;
             if complete {
-                entries.extend(plan.recent.iter().map(|entry| Entry::clone(entry)).filter(|entry| entry.log_id.index >= first));
+                entries.extend(
+                    plan.recent.iter().map(|entry| Entry::clone(entry)).filter(|entry| entry.log_id.index >= first),
+                );
             }
             return Ok(entries);
         }
@@ -272,23 +265,6 @@ fn check_gapless(entries: &[Entry], start: u64, end: u64, complete: bool) -> io:
     }
     let text = format!("the log is damaged: entry {expected} of {start}..{end} is missing");
     Err(io::Error::new(io::ErrorKind::InvalidData, text))
-}
-
-// === impl Capacity ===
-
-impl Capacity {
-    pub fn free_bytes(&self) -> io::Result<u64> {
-        self.disk.free_bytes()
-    }
-
-    /// Refuses while the reserve is touched. A disk that cannot say how full it is gets the benefit of the
-    /// doubt: the write itself will tell.
-    pub fn check(&self) -> Result<(), DiskFull> {
-        match self.free_bytes() {
-            Ok(free) if free < RESERVE_BYTES => Err(DiskFull { location: self.disk.location(), free }),
-            Ok(_) | Err(_) => Ok(()),
-        }
-    }
 }
 
 // === what openraft asks ===

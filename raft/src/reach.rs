@@ -8,7 +8,7 @@ use muster_lifecycle::table::Digest;
 use crate::peers::{Lane, Peers};
 use crate::types::{Endpoint, ReplicaId};
 
-const GREETING_TIMEOUT: Duration = Duration::from_millis(1_000);
+const GREETING_TIMEOUT: Duration = Duration::from_millis(500);
 
 /// What a replica says when greeted.
 #[derive(Debug, Clone)]

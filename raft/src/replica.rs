@@ -32,6 +32,8 @@ pub type Raft = openraft::Raft<TypeConfig, StateMachine>;
 
 /// How long to wait before asking again who leads.
 const RETRY_PAUSE: Duration = Duration::from_millis(50);
+/// Finding out who does not answer takes this long at most.
+const EXPLANATION_TIME: Duration = Duration::from_millis(700);
 const HANDOVER_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// The clocks of consensus, apart so that tests can set their own.
@@ -130,6 +132,7 @@ impl Replica {
     /// Applies a command wherever the leader is. Commands with a request id are retried until `deadline`;
     /// others are tried again only while it is certain that they did not happen.
     pub async fn write(&self, command: Command, deadline: Instant) -> Result<Settled, RequestError> {
+        let deadline = leaving_time_to_explain(deadline);
         loop {
             let failure = match timeout_at(deadline, self.write_once(&command, deadline)).await {
                 Ok(Ok(settled)) => return Ok(settled),
@@ -161,6 +164,7 @@ impl Replica {
 
     /// Brings this replica up to everything committed before the call, or says why it cannot.
     pub async fn read_barrier(&self, deadline: Instant) -> Result<(), RequestError> {
+        let deadline = leaving_time_to_explain(deadline);
         loop {
             let attempt = async {
                 let index = self.read_index().await?;
@@ -337,6 +341,12 @@ impl Replica {
 pub struct Member {
     pub endpoint: Endpoint,
     pub voter: bool,
+}
+
+/// An earlier deadline, so that the caller still hears which replicas are silent before its own.
+fn leaving_time_to_explain(deadline: Instant) -> Instant {
+    let remaining = deadline.saturating_duration_since(Instant::now());
+    deadline - EXPLANATION_TIME.min(remaining / 4)
 }
 
 fn consensus_config(introduction: &Introduction, timing: Timing) -> Config {

@@ -27,11 +27,7 @@ pub struct Mark(u64);
 impl SnapshotPressure {
     /// For a store whose log already holds this much.
     pub fn new(log_bytes: u64) -> Self {
-        Self {
-            appended: AtomicU64::new(log_bytes),
-            covered: AtomicU64::new(0),
-            snapshot_bytes: AtomicU64::new(0),
-        }
+        Self { appended: AtomicU64::new(log_bytes), covered: AtomicU64::new(0), snapshot_bytes: AtomicU64::new(0) }
     }
 
     pub fn log_bytes_since_snapshot(&self) -> u64 {

@@ -14,8 +14,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use muster_lifecycle::state::State;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
+use self::file::{Arrival, Temporary, load};
 pub use self::file::{SnapshotChunks, SnapshotFile};
-use self::file::{Temporary, load};
 pub use self::format::{FORMAT, SnapshotError, SnapshotHeader, read_header, read_snapshot, write_snapshot};
 use crate::abort::Abort;
 use crate::disk::{Appender, Disk, DiskFile};
@@ -137,8 +137,14 @@ impl SnapshotStore {
             let (_, state) = snapshot.load()?;
             return Ok((snapshot, state));
         }
-        let snapshot = if snapshot.arrived_on(&self.shared.disk) { snapshot } else { self.copy(&snapshot)? };
-        let Some(arrival) = snapshot.arrival() else { return Err(SnapshotError::Busy) };
+        if let Some(arrival) = snapshot.arrival_on(&self.shared.disk) {
+            return self.settle(&snapshot, arrival);
+        }
+        let (copy, arrival) = self.copy(&snapshot)?;
+        self.settle(&copy, &arrival)
+    }
+
+    fn settle(&self, snapshot: &SnapshotFile, arrival: &Arrival) -> Result<(SnapshotFile, State), SnapshotError> {
         let mark = self.shared.pressure.mark();
         let settled = snapshot.settled();
         self.publish(&arrival.temporary, &settled)?;
@@ -147,12 +153,12 @@ impl SnapshotStore {
     }
 
     /// Brings in a snapshot that lies on another disk.
-    fn copy(&self, snapshot: &SnapshotFile) -> Result<SnapshotFile, SnapshotError> {
+    fn copy(&self, snapshot: &SnapshotFile) -> Result<(SnapshotFile, Arrival), SnapshotError> {
         let mut receiver = self.receive()?;
         for chunk in snapshot.chunks() {
             receiver.write(&chunk?)?;
         }
-        receiver.finish()
+        receiver.verify()
     }
 
     /// Gives a synced file its name, durably, and removes what it replaces.
@@ -230,11 +236,17 @@ impl SnapshotReceiver {
 
     /// Verifies all of what came, so that only a sound snapshot is ever offered for installing. Blocks.
     pub fn finish(self) -> Result<SnapshotFile, SnapshotError> {
+        let (snapshot, arrival) = self.verify()?;
+        Ok(snapshot.arriving(arrival))
+    }
+
+    fn verify(self) -> Result<(SnapshotFile, Arrival), SnapshotError> {
         self.store.or_abort(self.file.sync().map_err(SnapshotError::Io))?;
         let (header, state) = load(&self.file)?;
         self.store.check_origin(&header)?;
         let name = name(header.log_id());
-        Ok(SnapshotFile::new(self.file, name, header, self.out.written()).arriving(self.temporary, state))
+        let snapshot = SnapshotFile::new(self.file, name, header, self.out.written());
+        Ok((snapshot, Arrival { temporary: self.temporary, state }))
     }
 }
 

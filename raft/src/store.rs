@@ -20,7 +20,7 @@ use crate::disk::Disk;
 use crate::log_store::{self, Birth, Identity, LOG_FILE, LogStore, OpenError, Origin};
 use crate::persisted::log_id;
 use crate::snapshot_pressure::SnapshotPressure;
-use crate::snapshot_store::{self, Found, SnapshotError, SnapshotHeader, SnapshotStore};
+use crate::snapshot_store::{self, Found, SnapshotHeader, SnapshotStore};
 use crate::state_machine::{Parts, Publisher, StateMachine};
 use crate::types::{Endpoint, LogId, ReplicaId, StoredMembership, Vote};
 
@@ -73,8 +73,6 @@ pub enum StoreError {
     NoBase { location: String, replica: ReplicaId, purged: LogId, detail: String },
     #[error("a restored cluster needs at least one member: name its replicas")]
     NoMembers,
-    #[error("the snapshot of the restored state could not be written to {location}")]
-    Restore { location: String, source: SnapshotError },
 }
 
 pub struct Store;
@@ -95,14 +93,9 @@ impl Store {
         let log = open_log(&disk, &identity, create, &abort)?;
         let birth = log.birth();
         let unreadable = |source| StoreError::Snapshots { location: disk.location(), source };
-        let (snapshots, found) = SnapshotStore::open(
-            Arc::clone(&disk),
-            identity.fleet.0,
-            birth.generation,
-            abort,
-            log.pressure(),
-        )
-        .map_err(unreadable)?;
+        let (snapshots, found) =
+            SnapshotStore::open(Arc::clone(&disk), identity.fleet.0, birth.generation, abort, log.pressure())
+                .map_err(unreadable)?;
         report_damage(&found);
         let damage = describe_damage(&found);
         let (checkpoint, moment) = match checkpoint_dir {
@@ -128,7 +121,11 @@ impl Store {
 
     /// Makes a new store whose only content is the given state. All members of the new cluster must be given
     /// the same state and members; they then agree without any further step.
-    pub fn restore(disk: &Arc<dyn Disk>, restoration: &Restoration<'_>, abort: Arc<dyn Abort>) -> Result<(), StoreError> {
+    pub fn restore(
+        disk: &Arc<dyn Disk>,
+        restoration: &Restoration<'_>,
+        abort: Arc<dyn Abort>,
+    ) -> Result<(), StoreError> {
         let Restoration { identity, store, state, members } = restoration;
         let location = disk.location();
         let smallest = *members.keys().next().ok_or(StoreError::NoMembers)?;
@@ -176,12 +173,7 @@ fn open_log(
 }
 
 /// The newest state that can be trusted.
-fn choose(
-    log: &LogStore,
-    found: Found,
-    checkpoint: Option<&Checkpoint>,
-    moment: Option<Moment>,
-) -> io::Result<Base> {
+fn choose(log: &LogStore, found: Found, checkpoint: Option<&Checkpoint>, moment: Option<Moment>) -> io::Result<Base> {
     let base = match found.newest {
         Some((file, state)) => Base {
             state,

@@ -30,6 +30,7 @@ const DAMAGED_MAX: usize = 2;
 /// The key of the record that says what the others are. Records have their own prefix.
 const META: &[u8] = b"m";
 const RECORD: u8 = b'r';
+const COMPLETE: &str = "complete";
 
 #[derive(Debug, Error)]
 pub(super) enum TreeError {
@@ -43,6 +44,8 @@ pub(super) enum TreeError {
     OtherStore { found: u128, expected: u128 },
     #[error("{0}")]
     Damaged(String),
+    #[error("its directory cannot be written ({0})")]
+    Io(#[from] io::Error),
     #[error("it could not be moved aside ({0})")]
     MoveAside(io::Error),
 }
@@ -60,6 +63,9 @@ struct Meta {
 pub(super) struct Tree {
     database: Db,
     store: Uid,
+    /// Exists from the first complete write on and is removed while everything is written anew: sled opens
+    /// a garbled file as an empty one, which must not pass for a checkpoint that was never written.
+    complete: PathBuf,
 }
 
 // === impl Tree ===
@@ -85,8 +91,11 @@ impl Tree {
 
     fn open(dir: &Path, store: Uid) -> Result<(Self, Option<Moment>), TreeError> {
         let config = sled::Config::new().path(dir).cache_capacity(CACHE_BYTES).flush_every_ms(None);
-        let tree = Self { database: config.open()?, store };
+        let tree = Self { database: config.open()?, store, complete: dir.join(COMPLETE) };
         let moment = tree.load()?;
+        if moment.is_none() && tree.complete.exists() {
+            return Err(damaged("it was complete once and holds nothing now"));
+        }
         Ok((tree, moment))
     }
 
@@ -141,6 +150,9 @@ impl Tree {
     /// Too much for one batch: without its meta record the tree counts as empty, so that goes first and
     /// comes last.
     fn write_everything(&self, moment: &Moment) -> Result<(), TreeError> {
+        if self.complete.exists() {
+            fs::remove_file(&self.complete)?;
+        }
         self.database.remove(META)?;
         self.database.flush()?;
         self.database.clear()?;
@@ -154,6 +166,7 @@ impl Tree {
         batch.insert(META, self.meta(moment)?);
         self.database.apply_batch(batch)?;
         self.database.flush()?;
+        fs::write(&self.complete, "")?;
         Ok(())
     }
 

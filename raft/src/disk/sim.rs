@@ -87,6 +87,16 @@ impl SimDisk {
         self.model().syncs
     }
 
+    /// While on, syncs of files report success and do nothing: a disk with a cache that lies.
+    pub fn ignore_file_syncs(&self, on: bool) {
+        self.model().ignore_file_syncs = on;
+    }
+
+    /// While on, syncs of the directory report success and do nothing.
+    pub fn ignore_dir_syncs(&self, on: bool) {
+        self.model().ignore_dir_syncs = on;
+    }
+
     /// After `count` more successful syncs each one fails with an input/output error.
     pub fn fail_syncs_after(&self, count: u64) {
         let mut model = self.model();

@@ -10,6 +10,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use thiserror::Error;
 
+use super::witness::Witness;
 use crate::disk::{DatabaseFile, Disk};
 use crate::frame::{self, FrameError};
 use crate::persisted::{self, DecodeError, LogIdRecord, VoteRecord};
@@ -21,6 +22,8 @@ pub(super) const LOG: TableDefinition<u64, &[u8]> = TableDefinition::new("log");
 pub(super) const VOTE: &str = "vote";
 pub(super) const PURGED: &str = "purged";
 pub(super) const COMMITTED: &str = "committed";
+/// How many transactions there have been. See the witness.
+pub(super) const TRANSACTIONS: &str = "transactions";
 const IDENTITY: &str = "identity";
 const DATA_VERSION: &str = "data-version";
 
@@ -76,6 +79,7 @@ pub(super) struct Content {
     pub(super) first: u64,
     pub(super) last: Option<LogId>,
     pub(super) log_bytes: u64,
+    pub(super) transactions: u64,
 }
 
 #[derive(Debug, Error)]
@@ -137,12 +141,8 @@ pub(crate) fn create(
     write_new(disk, identity, birth, origin).map_err(|fault| name(fault, disk, identity))
 }
 
-fn write_new(
-    disk: &Arc<dyn Disk>,
-    identity: &Identity,
-    birth: &Birth,
-    origin: Option<&Origin>,
-) -> Result<(), Fault> {
+fn write_new(disk: &Arc<dyn Disk>, identity: &Identity, birth: &Birth, origin: Option<&Origin>) -> Result<(), Fault> {
+    Witness::create(disk)?;
     let file = disk.create(LOG_FILE_NEW)?;
     let database = builder().create_with_backend(DatabaseFile(file))?;
     let mut transaction = database.begin_write().map_err(redb::Error::from)?;
@@ -151,8 +151,10 @@ fn write_new(
     {
         let mut meta = transaction.open_table(META).map_err(redb::Error::from)?;
         transaction.open_table(LOG).map_err(redb::Error::from)?;
-        let mut put = |key: &str, frame: Vec<u8>| meta.insert(key, frame.as_slice()).map(drop).map_err(redb::Error::from);
+        let mut put =
+            |key: &str, frame: Vec<u8>| meta.insert(key, frame.as_slice()).map(drop).map_err(redb::Error::from);
         put(DATA_VERSION, meta_frame(DATA_VERSION, &DATA_VERSION_NOW)?)?;
+        put(TRANSACTIONS, meta_frame(TRANSACTIONS, &0_u64)?)?;
         put(IDENTITY, meta_frame(IDENTITY, &IdentityRecord::new(identity, birth))?)?;
         if let Some(origin) = origin {
             put(VOTE, meta_frame(VOTE, &VoteRecord::from(origin.vote))?)?;
@@ -172,7 +174,7 @@ fn write_new(
 // === opening ===
 
 /// Opens the database and reads every record of it.
-pub(super) fn open(disk: &Arc<dyn Disk>, identity: &Identity) -> Result<(Database, Content), OpenError> {
+pub(super) fn open(disk: &Arc<dyn Disk>, identity: &Identity) -> Result<(Database, Witness, Content), OpenError> {
     let location = disk.location();
     match disk.exists(LOG_FILE) {
         Ok(true) => {}
@@ -182,17 +184,17 @@ pub(super) fn open(disk: &Arc<dyn Disk>, identity: &Identity) -> Result<(Databas
     // A damaged page may trip an assertion in redb before it trips a check.
     let checked = panic::catch_unwind(AssertUnwindSafe(|| open_checked(disk)))
         .unwrap_or_else(|_| Err(Fault::Damage("the database cannot be opened".to_owned())));
-    let (database, content, found) = checked.map_err(|fault| name(fault, disk, identity))?;
+    let (database, witness, content, found) = checked.map_err(|fault| name(fault, disk, identity))?;
     if found.fleet != identity.fleet.0 {
         return Err(OpenError::OtherFleet { location, found: found.fleet, expected: identity.fleet.0 });
     }
     if found.replica != identity.replica {
         return Err(OpenError::OtherReplica { location, found: found.replica, expected: identity.replica });
     }
-    Ok((database, content))
+    Ok((database, witness, content))
 }
 
-fn open_checked(disk: &Arc<dyn Disk>) -> Result<(Database, Content, IdentityRecord), Fault> {
+fn open_checked(disk: &Arc<dyn Disk>) -> Result<(Database, Witness, Content, IdentityRecord), Fault> {
     let file = disk.open(LOG_FILE)?;
     if file.is_empty()? {
         // redb would take an empty file for a database to be made.
@@ -203,7 +205,12 @@ fn open_checked(disk: &Arc<dyn Disk>) -> Result<(Database, Content, IdentityReco
         return Err(Fault::Damage("a page of the database does not have the checksum it should have".to_owned()));
     }
     let (content, identity) = check(&database)?;
-    Ok((database, content, identity))
+    let (witness, seen) = Witness::open(disk)?;
+    if content.transactions < seen {
+        let text = format!("{seen} transactions were acknowledged, it knows of {}", content.transactions);
+        return Err(Fault::Damage(text));
+    }
+    Ok((database, witness, content, identity))
 }
 
 fn check(database: &Database) -> Result<(Content, IdentityRecord), Fault> {
@@ -225,12 +232,16 @@ fn check(database: &Database) -> Result<(Content, IdentityRecord), Fault> {
         first: purged.map_or(0, |id| id.index + 1),
         last: last.or(purged),
         log_bytes,
+        transactions: required(&meta, TRANSACTIONS)?,
     };
     Ok((content, identity))
 }
 
 /// Reads all entries: each intact, none missing, terms never falling.
-fn check_entries(log: &impl ReadableTable<u64, &'static [u8]>, purged: Option<LogId>) -> Result<(Option<LogId>, u64), Fault> {
+fn check_entries(
+    log: &impl ReadableTable<u64, &'static [u8]>,
+    purged: Option<LogId>,
+) -> Result<(Option<LogId>, u64), Fault> {
     let mut last: Option<LogId> = None;
     let mut bytes = 0;
     for record in log.iter().map_err(redb::Error::from)? {
@@ -312,12 +323,7 @@ fn name(fault: Fault, disk: &Arc<dyn Disk>, identity: &Identity) -> OpenError {
 
 impl IdentityRecord {
     fn new(identity: &Identity, birth: &Birth) -> Self {
-        Self {
-            store: birth.store.0,
-            fleet: identity.fleet.0,
-            generation: birth.generation,
-            replica: identity.replica,
-        }
+        Self { store: birth.store.0, fleet: identity.fleet.0, generation: birth.generation, replica: identity.replica }
     }
 }
 
@@ -326,10 +332,8 @@ impl IdentityRecord {
 impl From<io::Error> for Fault {
     fn from(error: io::Error) -> Self {
         // A file that ends too early is damage, not a failing disk.
-        match error.kind() {
-            io::ErrorKind::UnexpectedEof | io::ErrorKind::InvalidData => Self::Damage(error.to_string()),
-            _ => Self::Io(error),
-        }
+        let damage = matches!(error.kind(), io::ErrorKind::UnexpectedEof | io::ErrorKind::InvalidData);
+        if damage { Self::Damage(error.to_string()) } else { Self::Io(error) }
     }
 }
 
@@ -341,9 +345,6 @@ impl From<DatabaseError> for Fault {
 
 impl From<redb::Error> for Fault {
     fn from(error: redb::Error) -> Self {
-        match error {
-            redb::Error::Io(error) => error.into(),
-            other => Self::Damage(other.to_string()),
-        }
+        if let redb::Error::Io(error) = error { error.into() } else { Self::Damage(error.to_string()) }
     }
 }

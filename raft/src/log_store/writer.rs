@@ -12,7 +12,8 @@ use redb::{Database, Durability, ReadableTable, Table};
 use tokio::sync::{OwnedSemaphorePermit, mpsc, oneshot};
 
 use super::Shared;
-use super::tables::{COMMITTED, LOG, META, PURGED, VOTE, meta_frame};
+use super::tables::{COMMITTED, LOG, META, PURGED, TRANSACTIONS, VOTE, meta_frame};
+use super::witness::Witness;
 use crate::abort::Abort;
 use crate::persisted::{LogIdRecord, VoteRecord};
 use crate::types::{LogId, TypeConfig, Vote};
@@ -45,6 +46,8 @@ pub(super) struct Writer {
     pub(super) shared: Arc<Shared>,
     pub(super) queue: mpsc::Receiver<Op>,
     pub(super) abort: Arc<dyn Abort>,
+    pub(super) witness: Witness,
+    pub(super) transactions: u64,
     /// Known to be committed, not yet written: it rides with the next transaction that happens anyway.
     pub(super) committed: Option<LogId>,
 }
@@ -93,10 +96,12 @@ impl Writer {
     fn transact(&mut self, group: &[Op]) -> io::Result<()> {
         let database = self.shared.database.read().unwrap_or_else(PoisonError::into_inner);
         let database = database.as_ref().ok_or_else(super::closed)?;
-        if write_group(database, group, self.committed).map_err(into_io)? {
+        let number = self.transactions + 1;
+        if write_group(database, number, group, self.committed).map_err(into_io)? {
             self.committed = None;
         }
-        Ok(())
+        self.transactions = number;
+        self.witness.write(number)
     }
 
     /// Tells everybody who waits. Returns the reply of an order to close.
@@ -142,11 +147,14 @@ impl Writer {
             tracing::warn!(%error, "the committed position was not saved on closing; the next start replays from an older one");
         }
         drop(self.shared.database.write().unwrap_or_else(PoisonError::into_inner).take());
+        if let Err(error) = self.witness.sync() {
+            tracing::warn!(%error, "the witness of the log was not synced on closing");
+        }
     }
 }
 
 /// Writes a group durably. Says whether `committed` was part of it.
-fn write_group(database: &Database, group: &[Op], committed: Option<LogId>) -> Result<bool, redb::Error> {
+fn write_group(database: &Database, number: u64, group: &[Op], committed: Option<LogId>) -> Result<bool, redb::Error> {
     let mut transaction = database.begin_write()?;
     transaction.set_durability(Durability::Immediate)?;
     // Reopening after a crash takes moments instead of a walk through the whole file.
@@ -155,6 +163,7 @@ fn write_group(database: &Database, group: &[Op], committed: Option<LogId>) -> R
     {
         let mut log = transaction.open_table(LOG)?;
         let mut meta = transaction.open_table(META)?;
+        meta.insert(TRANSACTIONS, meta_frame(TRANSACTIONS, &number)?.as_slice())?;
         for op in group {
             stage(op, &mut log, &mut meta)?;
         }
@@ -201,22 +210,16 @@ fn stage_committed(
 }
 
 fn into_io(error: redb::Error) -> io::Error {
-    match error {
-        redb::Error::Io(error) => error,
-        other => io::Error::other(other),
-    }
+    if let redb::Error::Io(error) = error { error } else { io::Error::other(error) }
 }
 
 /// What happened and what to do, for the last line an operator sees of this process.
 fn explain(error: &io::Error, location: &str) -> String {
-    let advice = match error.kind() {
-        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
-            "the disk is full: free some space and start this replica again"
-        }
-        _ => {
-            "the disk failed: check it, then start this replica again; if its data is lost, replace the replica \
-             (`muster member remove`, then `muster member add` with a new id)"
-        }
+    let advice = if matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded) {
+        "the disk is full: free some space and start this replica again"
+    } else {
+        "the disk failed: check it, then start this replica again; if its data is lost, replace the replica (`muster \
+         member remove`, then `muster member add` with a new id)"
     };
     format!("the log in {location} could not be written ({error}); {advice}; the other replicas go on without this one")
 }

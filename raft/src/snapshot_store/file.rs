@@ -64,11 +64,10 @@ impl SnapshotFile {
     }
 
     /// The same snapshot, not yet installed.
-    pub(super) fn arriving(&self, temporary: Temporary, state: State) -> Self {
-        let inner = &*self.inner;
-        let arrival = Some(Arrival { temporary, state });
-        let (file, name, header) = (Arc::clone(&inner.file), inner.name.clone(), inner.header.clone());
-        Self { inner: Arc::new(Inner { file, name, header, len: inner.len, arrival }) }
+    pub(super) fn arriving(&self, arrival: Arrival) -> Self {
+        let Inner { file, name, header, len, arrival: _ } = &*self.inner;
+        let (file, name, header) = (Arc::clone(file), name.clone(), header.clone());
+        Self { inner: Arc::new(Inner { file, name, header, len: *len, arrival: Some(arrival) }) }
     }
 
     /// The same snapshot, without what installing it needed.
@@ -113,12 +112,9 @@ impl SnapshotFile {
         Arc::ptr_eq(&self.inner.file, &other.inner.file)
     }
 
-    pub(super) fn arrival(&self) -> Option<&Arrival> {
-        self.inner.arrival.as_ref()
-    }
-
-    pub(super) fn arrived_on(&self, disk: &Arc<dyn Disk>) -> bool {
-        self.arrival().is_some_and(|arrival| Arc::ptr_eq(&arrival.temporary.disk, disk))
+    /// What is needed to install it on `disk`, if that is where it arrived.
+    pub(super) fn arrival_on(&self, disk: &Arc<dyn Disk>) -> Option<&Arrival> {
+        self.inner.arrival.as_ref().filter(|arrival| Arc::ptr_eq(&arrival.temporary.disk, disk))
     }
 }
 

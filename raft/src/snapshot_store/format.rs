@@ -46,13 +46,17 @@ pub enum SnapshotError {
     Io(#[from] io::Error),
     #[error("this is not a snapshot or backup of Muster: check the file name")]
     NotASnapshot,
-    #[error("the snapshot has format {found}, this build reads format {FORMAT}: use the release that wrote it, or a newer one")]
+    #[error(
+        "the snapshot has format {found}, this build reads format {FORMAT}: use the release that wrote it, or a newer one"
+    )]
     OtherFormat { found: u32 },
     #[error("the snapshot is damaged ({detail}): use another copy")]
     Damaged { detail: String },
     #[error("the snapshot belongs to fleet {found:032x}, this is fleet {expected:032x}: it comes from somewhere else")]
     OtherFleet { found: u128, expected: u128 },
-    #[error("the snapshot is of generation {found}, this replica of generation {expected}: it is from before a restore")]
+    #[error(
+        "the snapshot is of generation {found}, this replica of generation {expected}: it is from before a restore"
+    )]
     OlderGeneration { found: u64, expected: u64 },
     #[error("snapshots are already being received: try again later")]
     Busy,
@@ -233,9 +237,9 @@ fn read_array<const N: usize>(input: &mut impl Read) -> Result<[u8; N], Snapshot
 }
 
 fn fill(input: &mut impl Read, out: &mut [u8]) -> Result<(), SnapshotError> {
-    input.read_exact(out).map_err(|error| match error.kind() {
-        io::ErrorKind::UnexpectedEof => damaged("it ends too early"),
-        _ => SnapshotError::Io(error),
+    input.read_exact(out).map_err(|error| {
+        let short = error.kind() == io::ErrorKind::UnexpectedEof;
+        if short { damaged("it ends too early") } else { SnapshotError::Io(error) }
     })
 }
 

@@ -33,7 +33,8 @@ impl Machine {
     }
 
     fn damaged(&self) -> Vec<String> {
-        let names = fs::read_dir(self.dir.path()).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
+        let names =
+            fs::read_dir(self.dir.path()).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
         let mut damaged: Vec<_> = names.filter(|name| name.contains(".damaged-")).collect();
         damaged.sort();
         damaged
@@ -145,7 +146,8 @@ fn f_27_a_damaged_checkpoint_is_moved_aside_and_rebuilt() {
             damage(&machine.checkpoint());
             let mut store = machine.open();
             assert_eq!(store.machine.applied_state().await.unwrap().0, None, "round {round}");
-            let kept: Vec<_> = (round.saturating_sub(1).max(1)..=round).map(|n| format!("checkpoint.damaged-{n}")).collect();
+            let kept: Vec<_> =
+                (round.saturating_sub(1).max(1)..=round).map(|n| format!("checkpoint.damaged-{n}")).collect();
             assert_eq!(machine.damaged(), kept, "at most two are kept");
             store.apply_up_to(9).await.unwrap();
             close(store).await;
@@ -231,10 +233,7 @@ fn a_checkpoint_that_cannot_be_written_does_not_stop_the_replica() {
     });
 }
 
-fn delete_node(
-    state: &mut muster_lifecycle::state::State,
-    name: &str,
-) -> Vec<muster_lifecycle::record::RecordKey> {
+fn delete_node(state: &mut muster_lifecycle::state::State, name: &str) -> Vec<muster_lifecycle::record::RecordKey> {
     use muster_lifecycle::command::{Operation, Position, Precondition};
     let mut batch = fixture::batch(1, 40);
     batch.commands[0].operation = Operation::DeleteNode { name: name.into(), precondition: Precondition::default() };
@@ -258,6 +257,10 @@ fn copy_dir(from: &Path, to: &Path) {
     for entry in fs::read_dir(from).unwrap() {
         let entry = entry.unwrap();
         let target = to.join(entry.file_name());
-        if entry.file_type().unwrap().is_dir() { copy_dir(&entry.path(), &target) } else { drop(fs::copy(entry.path(), target).unwrap()) }
+        if entry.file_type().unwrap().is_dir() {
+            copy_dir(&entry.path(), &target)
+        } else {
+            fs::copy(entry.path(), target).unwrap();
+        }
     }
 }

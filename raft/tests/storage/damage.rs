@@ -10,8 +10,15 @@ use proptest::prelude::*;
 
 use crate::fixture::{self, BIRTH, IDENTITY, entries, open_sim, recorder};
 
-/// A log with a vote, some history, and an orderly end.
-async fn filled() -> SimDisk {
+/// How the process ended that wrote the log.
+#[derive(Debug, Clone, Copy)]
+enum Ended {
+    Orderly,
+    Killed,
+}
+
+/// The files of a log with some history and a vote.
+async fn filled(ended: Ended) -> Vec<(String, Vec<u8>)> {
     let sim = SimDisk::new();
     let mut store = open_sim(&sim);
     for start in (0..400).step_by(40) {
@@ -19,8 +26,15 @@ async fn filled() -> SimDisk {
     }
     store.log.truncate_after(Some(log_id(1, 379))).await.unwrap();
     store.vote(5).await.unwrap();
-    store.close().await;
-    sim
+    match ended {
+        Ended::Orderly => store.close().await,
+        Ended::Killed => sim.kill(),
+    }
+    sim.names().into_iter().map(|name| (name.clone(), sim.content(&name).unwrap())).collect()
+}
+
+fn log_bytes(files: &[(String, Vec<u8>)]) -> &[u8] {
+    &files.iter().find(|(name, _)| name == LOG_FILE).unwrap().1
 }
 
 /// Either refused, or exactly what was written.
@@ -43,11 +57,13 @@ async fn assert_refused_or_unharmed(sim: &SimDisk, what: &str) -> bool {
 #[test]
 fn f_26_every_byte_of_the_header_may_be_damaged_and_nothing_wrong_is_served() {
     fixture::run(async {
-        let intact = filled().await.content(LOG_FILE).unwrap();
-        for bit in 0..320 * 8 {
-            let sim = with_log(&intact);
-            sim.flip_bit(LOG_FILE, bit);
-            assert_refused_or_unharmed(&sim, &format!("bit {bit} of the header")).await;
+        for ended in [Ended::Orderly, Ended::Killed] {
+            let intact = filled(ended).await;
+            for bit in 0..320 * 8 {
+                let sim = with_files(&intact);
+                sim.flip_bit(LOG_FILE, bit);
+                assert_refused_or_unharmed(&sim, &format!("bit {bit} of the header, {ended:?}")).await;
+            }
         }
     });
 }
@@ -55,9 +71,10 @@ fn f_26_every_byte_of_the_header_may_be_damaged_and_nothing_wrong_is_served() {
 #[test]
 fn f_26_a_truncated_log_is_refused() {
     fixture::run(async {
-        let intact = filled().await.content(LOG_FILE).unwrap();
-        for length in [0, 1, 63, 320, 4_095, 4_096, 8_192, intact.len() / 2, intact.len() - 4_096, intact.len() - 1] {
-            let sim = with_log(&intact);
+        let intact = filled(Ended::Orderly).await;
+        let full = log_bytes(&intact).len();
+        for length in [0, 1, 63, 320, 4_095, 4_096, 8_192, full / 2, full - 4_096, full - 1] {
+            let sim = with_files(&intact);
             sim.corrupt(LOG_FILE, |content| content.truncate(length));
             assert!(assert_refused_or_unharmed(&sim, &format!("cut to {length}")).await, "cut to {length} bytes");
         }
@@ -67,12 +84,12 @@ fn f_26_a_truncated_log_is_refused() {
 #[test]
 fn f_26_entries_and_votes_are_where_damage_is_always_refused() {
     fixture::run(async {
-        let intact = filled().await.content(LOG_FILE).unwrap();
+        let intact = filled(Ended::Orderly).await;
         let needle = b"node-1-200";
-        let places: Vec<_> =
-            (0..intact.len() - needle.len()).filter(|at| intact[*at..].starts_with(needle)).collect();
+        let log = log_bytes(&intact);
+        let places: Vec<_> = (0..log.len() - needle.len()).filter(|at| log[*at..].starts_with(needle)).collect();
         assert!(!places.is_empty());
-        let sim = with_log(&intact);
+        let sim = with_files(&intact);
         for at in places {
             sim.flip_bit(LOG_FILE, at * 8);
         }
@@ -81,28 +98,67 @@ fn f_26_entries_and_votes_are_where_damage_is_always_refused() {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 1, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 2, ..ProptestConfig::default() })]
 
     #[test]
-    fn f_26_any_flipped_bit_of_the_log_is_refused_or_harmless(bits in prop::collection::vec(any::<prop::sample::Index>(), 1_000)) {
+    fn f_26_any_flipped_bit_of_the_log_is_refused_or_harmless(
+        bits in prop::collection::vec(any::<prop::sample::Index>(), 500),
+        ended in prop_oneof![Just(Ended::Orderly), Just(Ended::Killed)],
+    ) {
         fixture::run(async {
-            let intact = filled().await.content(LOG_FILE).unwrap();
+            let intact = filled(ended).await;
             for bit in bits {
-                let sim = with_log(&intact);
-                let bit = bit.index(intact.len() * 8);
+                let sim = with_files(&intact);
+                let bit = bit.index(log_bytes(&intact).len() * 8);
                 sim.flip_bit(LOG_FILE, bit);
-                assert_refused_or_unharmed(&sim, &format!("bit {bit}")).await;
+                assert_refused_or_unharmed(&sim, &format!("bit {bit}, {ended:?}")).await;
             }
         });
     }
 }
 
-fn with_log(content: &[u8]) -> SimDisk {
+#[test]
+fn f_28_an_older_copy_of_the_log_is_refused() {
+    fixture::run(async {
+        let sim = SimDisk::new();
+        let mut store = open_sim(&sim);
+        store.append(entries(1, 0..3)).await.unwrap();
+        store.close().await;
+        let older = sim.content(LOG_FILE).unwrap();
+        let mut store = open_sim(&sim);
+        store.vote(7).await.unwrap();
+        store.close().await;
+        sim.corrupt(LOG_FILE, |content| *content = older);
+        let error = fixture::open(sim.mount(), None).err().unwrap().to_string();
+        assert!(error.contains("transactions were acknowledged"), "{error}");
+    });
+}
+
+#[test]
+fn a_witness_that_is_lost_or_damaged_is_made_anew() {
+    fixture::run(async {
+        let intact = filled(Ended::Killed).await;
+        for damage in [
+            |sim: &SimDisk| drop(sim.mount().remove("log.witness")),
+            |sim: &SimDisk| {
+                sim.flip_bit("log.witness", 50);
+            },
+        ] {
+            let sim = with_files(&intact);
+            damage(&sim);
+            assert!(!assert_refused_or_unharmed(&sim, "witness").await);
+        }
+    });
+}
+
+fn with_files(files: &[(String, Vec<u8>)]) -> SimDisk {
     let sim = SimDisk::new();
     let disk = sim.mount();
-    let file = disk.create(LOG_FILE).unwrap();
-    file.write_at(0, content).unwrap();
-    file.sync().unwrap();
+    for (name, content) in files {
+        let file = disk.create(name).unwrap();
+        file.write_at(0, content).unwrap();
+        file.sync().unwrap();
+    }
     disk.sync_dir().unwrap();
     sim
 }

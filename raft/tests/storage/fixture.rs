@@ -25,35 +25,35 @@ use openraft::EntryPayload;
 use openraft::storage::{IOFlushed, RaftLogReader, RaftLogStorage, RaftSnapshotBuilder, RaftStateMachine};
 use openraft::type_config::TypeConfigExt;
 
-pub const FLEET: Uid = Uid(0xf1ee7);
-pub const REPLICA: u64 = 1;
-pub const IDENTITY: Identity = Identity { replica: REPLICA, fleet: FLEET };
-pub const BIRTH: Birth = Birth { store: Uid(0x57073), generation: 0 };
+pub(crate) const FLEET: Uid = Uid(0xf1ee7);
+pub(crate) const REPLICA: u64 = 1;
+pub(crate) const IDENTITY: Identity = Identity { replica: REPLICA, fleet: FLEET };
+pub(crate) const BIRTH: Birth = Birth { store: Uid(0x57073), generation: 0 };
 
 /// An opened store, and what it told the outside.
-pub struct Opened {
-    pub log: LogStore,
-    pub machine: StateMachine,
-    pub info: StoreInfo,
-    pub published: Arc<Published>,
-    pub abort: Arc<RecordAbort>,
+pub(crate) struct Opened {
+    pub(crate) log: LogStore,
+    pub(crate) machine: StateMachine,
+    pub(crate) info: StoreInfo,
+    pub(crate) published: Arc<Published>,
+    pub(crate) abort: Arc<RecordAbort>,
 }
 
 /// Remembers what was published.
 #[derive(Default)]
-pub struct Published(Mutex<Told>);
+pub(crate) struct Published(Mutex<Told>);
 
 #[derive(Default, Clone)]
-pub struct Told {
-    pub applied: Option<LogId>,
-    pub changes: usize,
-    pub resets: usize,
-    pub digest: Option<Digest>,
-    pub rounds: Vec<u64>,
+pub(crate) struct Told {
+    pub(crate) applied: Option<LogId>,
+    pub(crate) changes: usize,
+    pub(crate) resets: usize,
+    pub(crate) digest: Option<Digest>,
+    pub(crate) rounds: Vec<u64>,
 }
 
 impl Published {
-    pub fn told(&self) -> Told {
+    pub(crate) fn told(&self) -> Told {
         self.0.lock().unwrap().clone()
     }
 }
@@ -78,7 +78,7 @@ impl Publisher for Published {
     }
 }
 
-pub fn open(disk: Arc<dyn Disk>, checkpoint_dir: Option<PathBuf>) -> Result<Opened, StoreError> {
+pub(crate) fn open(disk: Arc<dyn Disk>, checkpoint_dir: Option<PathBuf>) -> Result<Opened, StoreError> {
     let published = Arc::new(Published::default());
     let abort = Arc::new(RecordAbort::default());
     let (log, machine, info) = Store::open(OpenOptions {
@@ -92,56 +92,57 @@ pub fn open(disk: Arc<dyn Disk>, checkpoint_dir: Option<PathBuf>) -> Result<Open
     Ok(Opened { log, machine, info, published, abort })
 }
 
-pub fn open_sim(sim: &SimDisk) -> Opened {
+pub(crate) fn open_sim(sim: &SimDisk) -> Opened {
     open(sim.mount(), None).unwrap()
 }
 
 impl Opened {
     /// Lets go of everything in an orderly way.
-    pub async fn close(self) {
+    pub(crate) async fn close(self) {
         self.log.close().await;
     }
 
     /// Appends and waits for the acknowledgement.
-    pub async fn append(&mut self, entries: Vec<Entry>) -> io::Result<()> {
+    pub(crate) async fn append(&mut self, entries: Vec<Entry>) -> io::Result<()> {
         let (flushed, acknowledged) = TypeConfig::oneshot();
         self.log.append(entries, IOFlushed::signal(flushed)).await?;
         acknowledged.await.map_err(io::Error::other)?
     }
 
-    pub async fn vote(&mut self, term: u64) -> io::Result<()> {
+    pub(crate) async fn vote(&mut self, term: u64) -> io::Result<()> {
         self.log.save_vote(&Vote::new(term, REPLICA)).await
     }
 
     /// Applies what the log holds after the last applied entry, up to `last`.
-    pub async fn apply_up_to(&mut self, last: u64) -> io::Result<()> {
+    pub(crate) async fn apply_up_to(&mut self, last: u64) -> io::Result<()> {
         let start = self.machine.applied_state().await?.0.map_or(0, |id| id.index + 1);
         let entries = self.log.try_get_log_entries(start..=last).await?;
         self.machine.apply(stream::iter(entries.into_iter().map(|entry| Ok((entry, None))))).await
     }
 
-    pub async fn snapshot(&mut self) -> io::Result<SnapshotFile> {
+    pub(crate) async fn snapshot(&mut self) -> io::Result<SnapshotFile> {
         Ok(self.machine.get_snapshot_builder().await.build_snapshot().await?.snapshot)
     }
 
-    pub async fn entries(&mut self) -> Vec<Entry> {
+    pub(crate) async fn entries(&mut self) -> Vec<Entry> {
         self.log.try_get_log_entries(..).await.unwrap()
     }
 }
 
 /// An entry that creates a node of its own. Entry 0 is the blank one that a cluster begins with.
-pub fn entry(term: u64, index: u64) -> Entry {
+pub(crate) fn entry(term: u64, index: u64) -> Entry {
     let payload = if index == 0 { EntryPayload::Blank } else { EntryPayload::Normal(batch(term, index)) };
     Entry { log_id: log_id(term, index), payload }
 }
 
-pub fn entries(term: u64, indexes: std::ops::Range<u64>) -> Vec<Entry> {
+pub(crate) fn entries(term: u64, indexes: std::ops::Range<u64>) -> Vec<Entry> {
     indexes.map(|index| entry(term, index)).collect()
 }
 
-pub fn batch(term: u64, index: u64) -> Batch {
+pub(crate) fn batch(term: u64, index: u64) -> Batch {
     let draft = NodeDraft { name: format!("node-{term}-{index}").into(), ..NodeDraft::default() };
-    let operation = Operation::CreateNode { draft: Box::new(draft), uid: Uid(u128::from(index) << 64 | u128::from(term)) };
+    let operation =
+        Operation::CreateNode { draft: Box::new(draft), uid: Uid(u128::from(index) << 64 | u128::from(term)) };
     let origin = Origin::Operator { user: "tester".into() };
     Batch {
         stamp: Stamp { cluster: ClusterTime(index), wall: WallTime(1_700_000_000_000) },
@@ -150,7 +151,7 @@ pub fn batch(term: u64, index: u64) -> Batch {
 }
 
 /// The state after the given entries, by the law alone.
-pub fn state_after<'a>(entries: impl IntoIterator<Item = &'a Entry>) -> State {
+pub(crate) fn state_after<'a>(entries: impl IntoIterator<Item = &'a Entry>) -> State {
     let mut state = State::new();
     for entry in entries {
         if let EntryPayload::Normal(batch) = &entry.payload {
@@ -160,12 +161,11 @@ pub fn state_after<'a>(entries: impl IntoIterator<Item = &'a Entry>) -> State {
     state
 }
 
-pub fn recorder() -> Arc<dyn Abort> {
+pub(crate) fn recorder() -> Arc<dyn Abort> {
     Arc::new(RecordAbort::default())
 }
 
 /// Runs a test that awaits.
-pub fn run<T>(test: impl Future<Output = T>) -> T {
+pub(crate) fn run<T>(test: impl Future<Output = T>) -> T {
     tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(test)
 }
-

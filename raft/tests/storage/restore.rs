@@ -8,14 +8,14 @@ use muster_lifecycle::state::State;
 use muster_raft::disk::sim::SimDisk;
 use muster_raft::log_store::OpenError;
 use muster_raft::persisted::log_id;
-use muster_raft::store::{Restoration, Store, StoreError};
 use muster_raft::snapshot_store::SnapshotFile;
+use muster_raft::store::{Restoration, Store, StoreError};
 use muster_raft::types::{Endpoint, ReplicaId, TypeConfig, Vote};
+use openraft::Raft;
 use openraft::error::{RPCError, ReplicationClosed, StreamingError, Unreachable};
 use openraft::network::{RPCOption, RaftNetworkFactory, RaftNetworkV2};
 use openraft::raft::{AppendEntriesRequest, AppendEntriesResponse, SnapshotResponse, VoteRequest, VoteResponse};
 use openraft::storage::{RaftLogStorage, StorageHelper};
-use openraft::Raft;
 use proptest::prelude::*;
 
 use crate::fixture::{self, BIRTH, IDENTITY, entries, open_sim, recorder, state_after};

@@ -47,7 +47,7 @@ fn a_newer_snapshot_replaces_the_older_one_whose_readers_go_on() {
         let reading = old.chunks();
         store.apply_up_to(11).await.unwrap();
         store.snapshot().await.unwrap();
-        assert_eq!(sim.names(), ["log.redb", "snapshot-1-11.snap"]);
+        assert_eq!(sim.names(), ["log.redb", "log.witness", "snapshot-1-11.snap"]);
         let bytes: Vec<u8> = reading.flat_map(|chunk| chunk.unwrap()).collect();
         assert_eq!(bytes.len() as u64, old.len());
         assert_eq!(read_snapshot(bytes.as_slice()).unwrap().0, *old.header());
@@ -88,7 +88,7 @@ fn a_snapshot_that_arrives_damaged_or_incomplete_is_refused_and_leaves_nothing()
             receiver.write(bad).unwrap();
             let error = receiver.finish().unwrap_err();
             assert!(matches!(error, SnapshotError::Damaged { .. } | SnapshotError::NotASnapshot), "{error}");
-            assert_eq!(sim.names(), ["log.redb", NAME]);
+            assert_eq!(sim.names(), ["log.redb", "log.witness", NAME]);
         }
         assert_eq!(store.abort.reasons().len(), 0);
     });
@@ -128,7 +128,7 @@ fn unfinished_snapshots_are_removed_at_start() {
         open_sim(&sim).close().await;
         sim.mount().create("snapshot-7.tmp").unwrap();
         open_sim(&sim);
-        assert_eq!(sim.names(), ["log.redb"]);
+        assert_eq!(sim.names(), ["log.redb", "log.witness"]);
     });
 }
 

@@ -27,6 +27,8 @@ pub(super) struct Model {
     pub(super) syncs: u64,
     pub(super) changes: u64,
     pub(super) failing_from: Option<u64>,
+    pub(super) ignore_file_syncs: bool,
+    pub(super) ignore_dir_syncs: bool,
     /// The boot and the number of changes at which the disk stops answering.
     pub(super) halt_at: Option<(u64, u64)>,
     pub(super) capacity: Option<u64>,
@@ -111,6 +113,9 @@ impl Model {
     }
 
     pub(super) fn sync_dir(&mut self) {
+        if self.ignore_dir_syncs {
+            return;
+        }
         self.durable_names.clone_from(&self.names);
         self.unsynced_names.clear();
     }
@@ -145,7 +150,9 @@ impl Model {
     }
 
     pub(super) fn sync_file(&mut self, inode: Inode) {
-        self.files[inode.0].sync();
+        if !self.ignore_file_syncs {
+            self.files[inode.0].sync();
+        }
     }
 
     pub(super) fn power_loss(&mut self, seed: u64) {
@@ -162,6 +169,8 @@ impl Model {
         self.boot += 1;
         self.withheld = false;
         self.failing_from = None;
+        self.ignore_file_syncs = false;
+        self.ignore_dir_syncs = false;
     }
 
     fn check_room(&self, inode: Inode, wanted: u64) -> io::Result<()> {

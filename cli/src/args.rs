@@ -1,0 +1,115 @@
+//! The command line.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Parser, Subcommand};
+
+use crate::dev;
+use crate::verb;
+
+/// A node controller that stands on its own.
+#[derive(Debug, Parser)]
+#[command(name = "muster", version, about, arg_required_else_help = true, disable_help_subcommand = false)]
+pub struct Cli {
+    /// The folder with the cluster's client.toml [default: $MUSTER_DIR, ~/.config/muster, ./.muster-dev]
+    #[arg(long, global = true, value_name = "DIR")]
+    pub dir: Option<PathBuf>,
+    /// How long to try, as in 500ms, 10s, 2m [default: 10s]
+    #[arg(long, global = true, value_name = "TIME", value_parser = duration)]
+    pub timeout: Option<Duration>,
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Show nodes, events or replicas
+    Get(verb::get::Args),
+    /// Show one or more nodes at length, with their events
+    Describe(verb::describe::Args),
+    /// Create or change nodes from manifests (JSON or YAML)
+    Apply(verb::apply::Args),
+    /// Set (k=v) or remove (k-) labels of a node
+    Label(verb::edit::PairsArgs),
+    /// Set (k=v) or remove (k-) annotations of a node
+    Annotate(verb::edit::PairsArgs),
+    /// Add (k=v:Effect) or remove (k:Effect-, k-) taints of a node
+    Taint(verb::edit::TaintArgs),
+    /// Mark nodes as unschedulable
+    Cordon(verb::cordon::Args),
+    /// Mark nodes as schedulable
+    Uncordon(verb::cordon::Args),
+    /// Delete nodes
+    Delete(verb::delete::Args),
+    /// Show the cluster's leader, replicas and counts
+    Status(verb::status::Args),
+    /// Change which replicas belong to the cluster
+    #[command(subcommand)]
+    Member(verb::member::Action),
+    /// Write a backup of the cluster's state to a file
+    Backup(verb::backup::Args),
+    /// Make stopped, empty replicas start from a backup, as a new cluster of the same fleet
+    Restore(verb::restore::Args),
+    /// Found a fleet: its id, certificate authorities, and what each replica and operator needs
+    Init(verb::init::Args),
+    /// Run one replica
+    Server(Box<verb::server::Args>),
+    /// Run a local cluster of real replica processes
+    Dev(dev::Args),
+    /// Print a completion script for a shell
+    Completions(verb::completions::Args),
+    /// Print the version
+    Version,
+}
+
+/// `500ms`, `10s`, `2m`, `1h`; a bare number means seconds.
+pub fn duration(text: &str) -> Result<Duration, String> {
+    let wrong = || format!("{text:?} is not a time: write it like 500ms, 10s or 2m");
+    let split = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
+    let (number, unit) = text.split_at(split);
+    let number: u64 = number.parse().map_err(|_| wrong())?;
+    let millis = match unit {
+        "ms" => Some(number),
+        "" | "s" => number.checked_mul(1_000),
+        "m" => number.checked_mul(60_000),
+        "h" => number.checked_mul(3_600_000),
+        _ => None,
+    };
+    match millis {
+        Some(millis) if (1..=MAX_TIMEOUT_MS).contains(&millis) => Ok(Duration::from_millis(millis)),
+        _ => Err(wrong()),
+    }
+}
+
+const MAX_TIMEOUT_MS: u64 = 24 * 3_600_000;
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn times_are_numbers_with_a_unit() {
+        assert_eq!(duration("500ms"), Ok(Duration::from_millis(500)));
+        assert_eq!(duration("10"), Ok(Duration::from_secs(10)));
+        assert_eq!(duration("2m"), Ok(Duration::from_secs(120)));
+        for text in ["", "s", "0s", "-1s", "1.5s", "10 s", "99999999999999999999s", "9999999h"] {
+            assert!(duration(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn flags_may_stand_before_and_after_the_verb() {
+        for line in ["muster --dir x get nodes", "muster get nodes --dir x", "muster dev restart 2 --dir x"] {
+            let cli = Cli::try_parse_from(line.split(' ')).unwrap();
+            assert_eq!(cli.dir, Some(PathBuf::from("x")), "{line}");
+        }
+    }
+}

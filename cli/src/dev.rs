@@ -1,0 +1,201 @@
+//! `muster dev`: a real cluster on this machine, one process per replica.
+//!
+//! ```text
+//!   muster dev ──spawns──> muster server (replica 1)   each in its own process, stopped by SIGTERM, and by
+//!      │                   muster server (replica 2)   itself when the pipe from `dev` closes
+//!      │                   muster server (replica 3)
+//!      └── DIR/control.sock <── muster dev restart ID, muster dev stop
+//! ```
+//! The replicas are processes and not tasks, so that killing one is a real crash.
+
+mod cluster;
+mod control;
+mod guide;
+pub mod lock;
+mod ports;
+mod record;
+mod replica;
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use clap::Subcommand;
+use muster_controller::fleet::{Fleet, ReplicaPlan};
+use tokio::signal::unix::{Signal, SignalKind, signal};
+
+use self::cluster::Cluster;
+use self::lock::Lock;
+use crate::discover::DEV_DIR;
+use crate::exit::Failure;
+use crate::output::say;
+use crate::verb::Context;
+use crate::verb::init::{DEFAULT_PORT_BASE, Place};
+
+#[derive(Debug, Clone, clap::Args)]
+#[command(args_conflicts_with_subcommands = true)]
+pub struct Args {
+    /// How many replicas to start with [default: 3]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=9))]
+    pub replicas: Option<u16>,
+    /// Replica N uses the three ports from this plus 10 x (N - 1) on [default: 7400]
+    #[arg(long, value_name = "PORT", value_parser = clap::value_parser!(u16).range(1..))]
+    pub port_base: Option<u16>,
+    /// Restart replicas that die
+    #[arg(long)]
+    pub restart: bool,
+    #[command(subcommand)]
+    pub command: Option<Command>,
+}
+
+#[derive(Debug, Clone, Subcommand)]
+pub enum Command {
+    /// Restart a replica of the running local cluster, dead or alive
+    Restart { id: u64 },
+    /// Stop the running local cluster
+    Stop,
+}
+
+const DEFAULT_REPLICAS: u16 = 3;
+const PORTS_PER_REPLICA: u16 = 10;
+const HOST: &str = "127.0.0.1";
+const CONTROL_TIMEOUT: Duration = Duration::from_secs(30);
+
+pub async fn run(context: &Context, args: Args) -> Result<(), Failure> {
+    let dir = context.dir.clone().unwrap_or_else(|| DEV_DIR.into());
+    match args.command {
+        Some(Command::Restart { id }) => {
+            let patience = context.timeout.unwrap_or(CONTROL_TIMEOUT);
+            control::restart(&dir, id, patience).await
+        }
+        Some(Command::Stop) => control::stop(&dir, context.timeout.unwrap_or(CONTROL_TIMEOUT)).await,
+        None => start(&dir, &args).await,
+    }
+}
+
+async fn start(dir: &Path, args: &Args) -> Result<(), Failure> {
+    let mut signals = Signals::new()?;
+    make_folder(dir)?;
+    let dir = dir.canonicalize()?;
+    let lock = Lock::acquire(&dir)?;
+    record::remove(&dir);
+    let first_start = !dir.join("pki").exists();
+    let fleet = fleet(&dir, args, first_start).await?;
+    let mut cluster = Cluster::new(&dir, &fleet, args.restart)?;
+    let outcome = tokio::select! {
+        outcome = cluster.run(first_start) => outcome,
+        () = signals.stop() => Ok(()),
+    };
+    say("stopping");
+    record::remove(&dir);
+    cluster.stop().await;
+    drop(lock);
+    outcome
+}
+
+/// The fleet in `dir`, founded now if there is none.
+async fn fleet(dir: &Path, args: &Args, first_start: bool) -> Result<Fleet, Failure> {
+    if first_start {
+        let plans = plans(args.replicas.unwrap_or(DEFAULT_REPLICAS), args.port_base.unwrap_or(DEFAULT_PORT_BASE))?;
+        ports::require_free(&plans, "--port-base PORT", Duration::ZERO).await?;
+        say(format_args!("founding a fleet of {} replicas in {}", plans.len(), dir.display()));
+        return Fleet::create(dir, &plans).map_err(Failure::other);
+    }
+    let fleet = Fleet::load(dir).map_err(Failure::other)?;
+    same_shape(dir, args, fleet.replicas())?;
+    // Replicas of a `dev` that was killed need a moment to notice.
+    let remedy = "a folder of its own: --dir DIR --port-base PORT";
+    ports::require_free(fleet.replicas(), remedy, ports::LEAVING_TIMEOUT).await?;
+    say(format_args!("resuming fleet {} in {}", fleet.id(), dir.display()));
+    Ok(fleet)
+}
+
+/// Addresses and members are the cluster's own knowledge by now; flags that ask for others are refused, not ignored.
+fn same_shape(dir: &Path, args: &Args, plans: &[ReplicaPlan]) -> Result<(), Failure> {
+    let founded = plans.first().map(|plan| plan.peer.port());
+    let other_ports = args.port_base.is_some_and(|base| Some(base) != founded);
+    let other_count = args.replicas.is_some_and(|count| usize::from(count) > plans.len());
+    match other_ports || other_count {
+        false => Ok(()),
+        true => Err(Failure::Conflict(format!(
+            "{} holds a cluster of {} replicas from port {} on; start without --replicas and --port-base to resume it, \
+             choose another --dir, or remove the folder to begin anew",
+            dir.display(),
+            plans.len(),
+            founded.unwrap_or_default(),
+        ))),
+    }
+}
+
+fn plans(count: u16, base: u16) -> Result<Vec<ReplicaPlan>, Failure> {
+    let place = |index: u16| {
+        let port_base = index.checked_mul(PORTS_PER_REPLICA).and_then(|offset| base.checked_add(offset));
+        let port_base = port_base
+            .ok_or_else(|| Failure::Usage(format!("--port-base {base} leaves no room for {count} replicas")))?;
+        Place { id: u64::from(index) + 1, host: HOST.into(), port_base }.plan()
+    };
+    (0..count).map(place).collect()
+}
+
+fn make_folder(dir: &Path) -> Result<(), Failure> {
+    let failed = |error| Failure::other(anyhow::Error::new(error).context(format!("cannot create {}", dir.display())));
+    muster_controller::secret::make_dir(dir).map_err(failed)
+}
+
+/// Everything that may ask `dev` to stop.
+struct Signals {
+    interrupt: Signal,
+    terminate: Signal,
+    hangup: Signal,
+}
+
+// === impl Signals ===
+
+impl Signals {
+    fn new() -> Result<Self, Failure> {
+        Ok(Self {
+            interrupt: signal(SignalKind::interrupt())?,
+            terminate: signal(SignalKind::terminate())?,
+            hangup: signal(SignalKind::hangup())?,
+        })
+    }
+
+    async fn stop(&mut self) {
+        tokio::select! {
+            _ = self.interrupt.recv() => {}
+            _ = self.terminate.recv() => {}
+            _ = self.hangup.recv() => {}
+        }
+    }
+}
+
+/// Where a replica of `dir` keeps everything.
+fn replica_dir(dir: &Path, id: u64) -> PathBuf {
+    dir.join(format!("replica-{id}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn args(replicas: Option<u16>, port_base: Option<u16>) -> Args {
+        Args { replicas, port_base, restart: false, command: None }
+    }
+
+    #[test]
+    fn replicas_are_ten_ports_apart() {
+        let plans = plans(3, 7400).unwrap();
+        let clients: Vec<String> = plans.iter().map(|plan| plan.client.to_string()).collect();
+        assert_eq!(clients, ["127.0.0.1:7402", "127.0.0.1:7412", "127.0.0.1:7422"]);
+        assert!(super::plans(3, 65_520).is_err());
+    }
+
+    #[test]
+    fn flags_that_contradict_the_folder_are_refused() {
+        let plans = plans(3, 7400).unwrap();
+        let check = |replicas, base| same_shape(Path::new("d"), &args(replicas, base), &plans);
+        assert!(check(None, None).is_ok());
+        assert!(check(Some(3), Some(7400)).is_ok());
+        assert!(check(Some(5), None).unwrap_err().to_string().contains("from port 7400 on"));
+        assert!(check(None, Some(8000)).is_err());
+    }
+}

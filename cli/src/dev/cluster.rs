@@ -1,0 +1,270 @@
+//! The replicas of a local cluster together: brought up, watched over, restarted, stopped.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::process::ExitStatus;
+use std::time::Duration;
+
+use anyhow::Context as _;
+use futures::FutureExt;
+use futures::future::{join_all, select_all};
+use muster_controller::config::ClientConfig;
+use muster_controller::fleet::Fleet;
+use muster_proto::v1::StatusResponse;
+use tokio::time::Instant;
+
+use super::control::{Call, Control, Request};
+use super::replica::{self, Replica};
+use super::{guide, record};
+use crate::client::{Client, Query, has_leader};
+use crate::exit::Failure;
+use crate::output::{Out, say};
+
+pub(super) struct Cluster {
+    dir: PathBuf,
+    program: PathBuf,
+    replicas: BTreeMap<u64, Replica>,
+    restart_dead: bool,
+    client: Client,
+}
+
+const READY_TIMEOUT: Duration = Duration::from_secs(60);
+const LOOK_AGAIN: Duration = Duration::from_millis(100);
+
+// === impl Cluster ===
+
+impl Cluster {
+    pub(super) fn new(dir: &Path, fleet: &Fleet, restart_dead: bool) -> Result<Self, Failure> {
+        let mut replicas = BTreeMap::new();
+        for plan in fleet.replicas() {
+            match fleet.replica_dir(plan.id).join("config.toml").is_file() {
+                true => {
+                    replicas.insert(plan.id, Replica::load(dir, plan.id).map_err(Failure::Other)?);
+                }
+                false => say(format_args!("replica {} has no folder any more and is left out", plan.id)),
+            }
+        }
+        let config = ClientConfig::load(&fleet.operator_dir().join("client.toml")).map_err(Failure::other)?;
+        let client = Client::new(config).map_err(Failure::other)?.with_timeout(Duration::from_secs(3));
+        let program = std::env::current_exe().context("cannot find this program's own file").map_err(Failure::Other)?;
+        Ok(Self { dir: dir.into(), program, replicas, restart_dead, client })
+    }
+
+    /// Brings the cluster up and watches over it until it is asked to stop.
+    pub(super) async fn run(&mut self, first_start: bool) -> Result<(), Failure> {
+        for replica in self.replicas.values_mut() {
+            let pid = replica.start(&self.program).map_err(Failure::Other)?;
+            say(format_args!("replica {} started (pid {pid})", replica.id()));
+        }
+        let leader = self.wait_until_ready(first_start).await?;
+        let mut control = Control::open(&self.dir).map_err(Failure::Other)?;
+        record::write(&self.dir, self.replicas.values()).map_err(Failure::Other)?;
+        self.show(leader);
+        self.supervise(&mut control).await
+    }
+
+    pub(super) async fn stop(&mut self) {
+        join_all(self.replicas.values_mut().map(Replica::stop)).await;
+    }
+
+    async fn wait_until_ready(&mut self, first_start: bool) -> Result<u64, Failure> {
+        let deadline = Instant::now() + READY_TIMEOUT;
+        let mut said = String::new();
+        while Instant::now() < deadline {
+            let client = self.client.sibling();
+            let status = tokio::select! {
+                (id, ended) = any_end(&mut self.replicas) => {
+                    self.died_early(id, ended, first_start)?;
+                    continue;
+                }
+                status = settled(&client) => status,
+            };
+            let missing = self.missing(status.as_ref(), first_start);
+            match status.and_then(|status| status.leader) {
+                Some(leader) if missing.is_empty() => return Ok(leader),
+                leader => {
+                    let now = progress(leader, &missing);
+                    if now != said {
+                        say(&now);
+                        said = now;
+                    }
+                }
+            }
+            tokio::time::sleep(LOOK_AGAIN).await;
+        }
+        Err(Failure::Timeout(format!(
+            "the cluster was not ready after {READY_TIMEOUT:?} ({said}); see the logs in {}/replica-N/log",
+            self.dir.display()
+        )))
+    }
+
+    /// Which of our running replicas the cluster does not see yet. A replica that was prepared but never added, or
+    /// was removed, is not the cluster's; at a first start all are.
+    fn missing(&self, status: Option<&StatusResponse>, first_start: bool) -> Vec<u64> {
+        let running = self.replicas.values().filter(|replica| replica.is_running()).map(Replica::id);
+        let is_missing = |id: &u64| match status {
+            None => true,
+            Some(status) => match status.replicas.iter().find(|replica| replica.id == *id) {
+                Some(replica) => !replica.reachable,
+                None => first_start || status.replicas.is_empty(),
+            },
+        };
+        running.filter(is_missing).collect()
+    }
+
+    /// A first start must be complete; an older cluster may come up without one replica, as it would in real life.
+    fn died_early(&self, id: u64, ended: std::io::Result<ExitStatus>, first_start: bool) -> Result<(), Failure> {
+        let obituary = self.obituary(id, ended);
+        let running = self.replicas.values().filter(|replica| replica.is_running()).count();
+        if first_start || running * 2 <= self.replicas.len() {
+            let remedy = "if a port is in use, choose others with --port-base PORT (and a new --dir)";
+            return Err(Failure::other(anyhow::anyhow!("{obituary}{remedy}")));
+        }
+        say(obituary.trim_end());
+        Ok(())
+    }
+
+    fn obituary(&self, id: u64, ended: std::io::Result<ExitStatus>) -> String {
+        let Some(replica) = self.replicas.get(&id) else { return String::new() };
+        let how = ended.map_or_else(|error| error.to_string(), replica::describe);
+        format!(
+            "replica {id} (pid {}) ended: {how}; the end of {}:\n{}",
+            replica.last_pid(),
+            replica.log().display(),
+            replica.log_tail()
+        )
+    }
+
+    /// Nobody may be listening any more; the cluster runs all the same.
+    fn show(&self, leader: u64) {
+        let mut out = Out::stdout();
+        for line in guide::lines(&self.dir, leader, self.replicas.values()) {
+            if out.line(line).is_err() {
+                return;
+            }
+        }
+        let _ = out.flush();
+    }
+
+    async fn supervise(&mut self, control: &mut Control) -> Result<(), Failure> {
+        loop {
+            let due = self.replicas.values().filter_map(|replica| replica.restart_at).min();
+            tokio::select! {
+                (id, ended) = any_end(&mut self.replicas) => self.died(id, ended),
+                call = control.next() => {
+                    let Call { request, answer } = call;
+                    let outcome = match request {
+                        Request::Stop => Ok(format!("stopping the cluster in {}", self.dir.display())),
+                        Request::Restart(id) => self.restart(id).await.map_err(|error| format!("{error:#}")),
+                    };
+                    // Whoever asked may have left; what was asked is done.
+                    let _ = answer.send(outcome);
+                    if request == Request::Stop {
+                        control.settle().await;
+                        return Ok(());
+                    }
+                }
+                () = at(due) => self.restart_due(),
+            }
+        }
+    }
+
+    fn died(&mut self, id: u64, ended: std::io::Result<ExitStatus>) {
+        say(self.obituary(id, ended).trim_end());
+        let Some(replica) = self.replicas.get_mut(&id) else { return };
+        let by_hand = format!("restart it with `{} dev restart {id}`", guide::command(&self.dir));
+        match replica.next_restart().filter(|_| self.restart_dead) {
+            Some(pause) => replica.restart_at = Some(Instant::now() + pause),
+            None if self.restart_dead => say(format_args!("replica {id} keeps dying and is left alone; {by_hand}")),
+            None => say(by_hand),
+        }
+    }
+
+    fn restart_due(&mut self) {
+        let now = Instant::now();
+        for replica in self.replicas.values_mut().filter(|replica| replica.restart_at.is_some_and(|at| at <= now)) {
+            match replica.start(&self.program) {
+                Ok(pid) => say(format_args!("replica {} restarted (pid {pid})", replica.id())),
+                Err(error) => {
+                    replica.restart_at = None;
+                    say(format_args!("replica {} cannot be restarted: {error:#}", replica.id()));
+                }
+            }
+        }
+        self.rewrite_record();
+    }
+
+    /// Also starts a replica whose folder was prepared while we ran.
+    async fn restart(&mut self, id: u64) -> anyhow::Result<String> {
+        let mut replica = match self.replicas.remove(&id) {
+            Some(replica) => replica,
+            None => Replica::load(&self.dir, id).with_context(|| format!("there is no replica {id} here"))?,
+        };
+        replica.stop().await;
+        replica.forgive();
+        let started = replica.start(&self.program);
+        self.replicas.insert(id, replica);
+        let pid = started?;
+        self.rewrite_record();
+        let done = format!("replica {id} restarted, pid {pid}");
+        say(&done);
+        Ok(done)
+    }
+
+    fn rewrite_record(&self) {
+        if let Err(error) = record::write(&self.dir, self.replicas.values()) {
+            say(format_args!("{error:#}"));
+        }
+    }
+}
+
+/// The cluster's status, with a leader only if one answers for a quorum. After a restart replicas remember who
+/// led before, so their word alone is not enough.
+async fn settled(client: &Client) -> Option<StatusResponse> {
+    let status = client.status().await.ok()?;
+    let probe = Query { limit: 1, ..Query::of("nodes") };
+    match has_leader(&status) && client.list(&probe).await.is_ok() {
+        true => client.status().await.ok(),
+        false => Some(StatusResponse { leader: None, ..status }),
+    }
+}
+
+/// The first replica whose process ends.
+async fn any_end(replicas: &mut BTreeMap<u64, Replica>) -> (u64, std::io::Result<ExitStatus>) {
+    let ends = replicas.iter_mut().map(|(id, replica)| replica.ended().map(|ended| (*id, ended)).boxed());
+    let ends: Vec<_> = ends.collect();
+    match ends.is_empty() {
+        true => std::future::pending().await,
+        false => select_all(ends).await.0,
+    }
+}
+
+async fn at(due: Option<Instant>) {
+    match due {
+        Some(due) => tokio::time::sleep_until(due).await,
+        None => std::future::pending().await,
+    }
+}
+
+fn progress(leader: Option<u64>, missing: &[u64]) -> String {
+    let leads = match leader {
+        Some(id) => format!("replica {id} leads"),
+        None => "no leader yet".into(),
+    };
+    let missing: Vec<String> = missing.iter().map(u64::to_string).collect();
+    match missing.is_empty() {
+        true => format!("waiting: {leads}"),
+        false => format!("waiting: {leads}; not up yet: {}", missing.join(", ")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn progress_says_what_is_still_missing() {
+        assert_eq!(progress(None, &[2, 3]), "waiting: no leader yet; not up yet: 2, 3");
+        assert_eq!(progress(Some(1), &[]), "waiting: replica 1 leads");
+    }
+}

@@ -1,0 +1,271 @@
+//! `DIR/control.sock`: how `muster dev restart` and `muster dev stop` reach the `muster dev` that runs.
+//!
+//! One line each way: `restart 2` or `stop`; answered by `ok TEXT` or `error TEXT`.
+
+use std::fs;
+use std::io;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+use std::time::Duration;
+
+use anyhow::Context as _;
+use muster_controller::config::ClientConfig;
+use rustix::process::{Pid, test_kill_process};
+use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
+use tokio::net::{UnixListener, UnixStream};
+use tokio::sync::{mpsc, oneshot};
+use tokio::time::Instant;
+
+use super::lock;
+use crate::client::Client;
+use crate::exit::Failure;
+use crate::output::say;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Request {
+    Restart(u64),
+    Stop,
+}
+
+/// A request with the way to answer it.
+pub(super) struct Call {
+    pub(super) request: Request,
+    pub(super) answer: oneshot::Sender<Result<String, String>>,
+}
+
+/// Removes the socket when it goes.
+pub(super) struct Control {
+    path: PathBuf,
+    calls: mpsc::Receiver<Call>,
+    task: tokio::task::JoinHandle<()>,
+}
+
+const LINE_LIMIT: u64 = 4096;
+const READ_TIMEOUT: Duration = Duration::from_secs(5);
+const SETTLE_TIMEOUT: Duration = Duration::from_secs(1);
+const PENDING_CALLS: usize = 4;
+const LOOK_AGAIN: Duration = Duration::from_millis(100);
+
+// === impl Control ===
+
+impl Control {
+    /// The caller holds the folder's lock, so whatever socket is there is a dead one.
+    pub(super) fn open(dir: &Path) -> anyhow::Result<Self> {
+        let path = path(dir);
+        if let Err(error) = fs::remove_file(&path)
+            && error.kind() != io::ErrorKind::NotFound
+        {
+            return Err(error).with_context(|| format!("cannot remove {}", path.display()));
+        }
+        let listener = UnixListener::bind(&path).with_context(|| {
+            format!("cannot listen on {} (is the path too long? choose a shorter --dir)", path.display())
+        })?;
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o600))?;
+        let (sender, calls) = mpsc::channel(PENDING_CALLS);
+        let task = tokio::spawn(serve(listener, sender));
+        Ok(Self { path, calls, task })
+    }
+
+    /// The next call; for ever none if the listener failed.
+    pub(super) async fn next(&mut self) -> Call {
+        match self.calls.recv().await {
+            Some(call) => call,
+            None => std::future::pending().await,
+        }
+    }
+}
+
+impl Control {
+    /// After a stop: gives the answer time to leave.
+    pub(super) async fn settle(&mut self) {
+        // A caller that does not read its answer is not waited for.
+        let _ = tokio::time::timeout(SETTLE_TIMEOUT, &mut self.task).await;
+    }
+}
+
+impl Drop for Control {
+    fn drop(&mut self) {
+        self.task.abort();
+        // Best effort: a dead socket is replaced by the next start.
+        let _ = fs::remove_file(&self.path);
+    }
+}
+
+// === impl Request ===
+
+impl FromStr for Request {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text.trim().split_once(' ') {
+            None if text.trim() == "stop" => Ok(Self::Stop),
+            Some(("restart", id)) => id.parse().map(Self::Restart).map_err(|_| format!("{id:?} is not a replica id")),
+            _ => Err(format!("{:?} is not a request", text.trim())),
+        }
+    }
+}
+
+impl std::fmt::Display for Request {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Restart(id) => write!(f, "restart {id}"),
+            Self::Stop => write!(f, "stop"),
+        }
+    }
+}
+
+/// One caller at a time is plenty. Ends once a stop was answered.
+async fn serve(listener: UnixListener, calls: mpsc::Sender<Call>) {
+    loop {
+        match listener.accept().await {
+            Ok((stream, _)) => {
+                // A caller that leaves in the middle is its own problem.
+                if matches!(answer(stream, &calls).await, Ok(Some(Request::Stop))) {
+                    return;
+                }
+            }
+            Err(_) => tokio::time::sleep(LOOK_AGAIN).await,
+        }
+    }
+}
+
+async fn answer(stream: UnixStream, calls: &mpsc::Sender<Call>) -> io::Result<Option<Request>> {
+    let (reader, mut writer) = stream.into_split();
+    let mut line = String::new();
+    let mut reader = BufReader::new(reader.take(LINE_LIMIT));
+    tokio::time::timeout(READ_TIMEOUT, reader.read_line(&mut line)).await.map_err(io::Error::other)??;
+    let request = line.parse();
+    let outcome = match request.clone() {
+        Ok(request) => {
+            let (answer, answered) = oneshot::channel();
+            let sent = calls.send(Call { request, answer }).await.is_ok();
+            match answered.await {
+                Ok(outcome) if sent => outcome,
+                Ok(_) | Err(_) => Err("`muster dev` is stopping".into()),
+            }
+        }
+        Err(wrong) => Err(wrong),
+    };
+    let reply = match outcome {
+        Ok(text) => format!("ok {text}\n"),
+        Err(text) => format!("error {text}\n"),
+    };
+    writer.write_all(reply.as_bytes()).await?;
+    Ok(request.ok())
+}
+
+/// Asks the `muster dev` that runs in `dir`.
+pub(super) async fn ask(dir: &Path, request: Request, patience: Duration) -> Result<String, Failure> {
+    let asked = tokio::time::timeout(patience, exchange(dir, request)).await;
+    let reply = asked.map_err(|_| Failure::Timeout(format!("`muster dev` did not answer within {patience:?}")))?;
+    let reply = reply.map_err(|error| match lock::holder(dir) {
+        Some(pid) => {
+            Failure::Unreachable(format!("`muster dev` (pid {pid}) cannot be reached yet: {error}; try again"))
+        }
+        None => Failure::Unreachable(format!("no `muster dev` runs in {}; start it, or name its --dir", dir.display())),
+    })?;
+    match reply.trim_end().split_once(' ') {
+        Some(("ok", text)) => Ok(text.into()),
+        Some((_, text)) => Err(Failure::other(anyhow::anyhow!("{text}"))),
+        None => Err(Failure::other(anyhow::anyhow!("`muster dev` ended before it answered"))),
+    }
+}
+
+async fn exchange(dir: &Path, request: Request) -> io::Result<String> {
+    let mut stream = UnixStream::connect(path(dir)).await?;
+    stream.write_all(format!("{request}\n").as_bytes()).await?;
+    let mut reply = String::new();
+    BufReader::new(stream.take(LINE_LIMIT)).read_line(&mut reply).await?;
+    Ok(reply)
+}
+
+/// Stops the cluster and waits until it is gone, so that the folder may be touched afterwards.
+pub(super) async fn stop(dir: &Path, patience: Duration) -> Result<(), Failure> {
+    let deadline = Instant::now() + patience;
+    say(ask(dir, Request::Stop, patience).await?);
+    while let Some(pid) = lock::holder(dir) {
+        if Instant::now() >= deadline {
+            return Err(Failure::Timeout(format!("`muster dev` (pid {pid}) is still stopping after {patience:?}")));
+        }
+        tokio::time::sleep(LOOK_AGAIN).await;
+    }
+    Ok(())
+}
+
+/// Restarts a replica and waits until the cluster sees it again.
+pub(super) async fn restart(dir: &Path, id: u64, patience: Duration) -> Result<(), Failure> {
+    let deadline = Instant::now() + patience;
+    let answer = ask(dir, Request::Restart(id), patience).await?;
+    let pid: Option<i32> = answer.rsplit_once(' ').and_then(|(_, pid)| pid.parse().ok());
+    say(&answer);
+    let config = ClientConfig::load(&dir.join("operator/client.toml")).map_err(Failure::other)?;
+    let client = Client::new(config).map_err(Failure::other)?.with_timeout(Duration::from_secs(2));
+    loop {
+        let known = client.status().await.ok().and_then(|status| {
+            let has_leader = status.leader.is_some();
+            let reachable = status.replicas.iter().find(|replica| replica.id == id).map(|replica| replica.reachable);
+            has_leader.then_some(reachable)
+        });
+        match known {
+            Some(Some(true)) => return Ok(()),
+            Some(None) => {
+                say(format_args!("replica {id} is not a member; add it with `muster member add {id} ...`"));
+                return Ok(());
+            }
+            Some(Some(false)) | None => {}
+        }
+        if pid.and_then(Pid::from_raw).is_some_and(|pid| test_kill_process(pid).is_err()) {
+            let log = super::replica_dir(dir, id).join("log");
+            return Err(Failure::other(anyhow::anyhow!("replica {id} ended again; see {}", log.display())));
+        }
+        if Instant::now() >= deadline {
+            return Err(Failure::Timeout(format!("replica {id} runs, but is not reachable after {patience:?}")));
+        }
+        tokio::time::sleep(LOOK_AGAIN).await;
+    }
+}
+
+fn path(dir: &Path) -> PathBuf {
+    dir.join("control.sock")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn requests_read_back_as_written() {
+        for request in [Request::Restart(2), Request::Stop] {
+            assert_eq!(request.to_string().parse(), Ok(request));
+        }
+        for text in ["", "restart", "restart x", "stop now", "reboot"] {
+            assert!(text.parse::<Request>().is_err(), "{text}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_call_is_answered_and_the_socket_is_private() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut control = Control::open(dir.path()).unwrap();
+        let mode = fs::metadata(path(dir.path())).unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0o600);
+        let serve = async {
+            let call = control.next().await;
+            assert_eq!(call.request, Request::Restart(7));
+            call.answer.send(Ok("done".into())).unwrap();
+        };
+        let ((), answer) = tokio::join!(serve, ask(dir.path(), Request::Restart(7), Duration::from_secs(5)));
+        assert_eq!(answer.unwrap(), "done");
+        drop(control);
+        assert!(!path(dir.path()).exists());
+    }
+
+    #[tokio::test]
+    async fn without_a_dev_the_error_says_so() {
+        let dir = tempfile::tempdir().unwrap();
+        let error = ask(dir.path(), Request::Stop, Duration::from_secs(5)).await.unwrap_err();
+        assert_eq!(error.exit() as u8, 3);
+        assert!(error.to_string().contains("no `muster dev` runs"), "{error}");
+    }
+}

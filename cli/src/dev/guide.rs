@@ -1,0 +1,91 @@
+//! What `muster dev` prints once everything is up: what runs where, and commands that work when pasted.
+
+use std::path::{Path, PathBuf};
+
+use super::replica::Replica;
+use crate::discover;
+use crate::render::table;
+
+const HEADERS: &[&str] = &["REPLICA", "PID", "PEER", "AGENT", "CLIENT", "LOG"];
+const MANIFEST: &str = r#"'{"apiVersion":"v1","kind":"Node","metadata":{"name":"n1"}}'"#;
+
+pub(super) fn lines<'a>(dir: &Path, leader: u64, replicas: impl Iterator<Item = &'a Replica>) -> Vec<String> {
+    let rows: Vec<Vec<String>> = replicas.map(row).collect();
+    let mut lines = table::render(HEADERS, &rows, true);
+    let command = command(dir);
+    lines.extend([
+        String::new(),
+        format!("replica {leader} leads. Try:"),
+        format!("  {command} status"),
+        format!("  echo {MANIFEST} | {command} apply -f -"),
+        format!("  {command} get nodes --watch"),
+        String::new(),
+        "Ctrl-C stops everything; the next `muster dev` resumes it.".into(),
+    ]);
+    lines
+}
+
+fn row(replica: &Replica) -> Vec<String> {
+    let doors = &replica.config().advertise;
+    vec![
+        replica.id().to_string(),
+        replica.last_pid().to_string(),
+        doors.peer.to_string(),
+        doors.agent.to_string(),
+        doors.client.to_string(),
+        replica.log().display().to_string(),
+    ]
+}
+
+/// How to call this very binary for the cluster in `dir`, from the folder we are in.
+pub(super) fn command(dir: &Path) -> String {
+    let program = std::env::current_exe().unwrap_or_else(|_| "muster".into());
+    let program = match is_on_path(&program) {
+        true => "muster".into(),
+        false => quoted(&program.display().to_string()),
+    };
+    match discover::is_default(dir) {
+        true => program,
+        false => format!("{program} --dir {}", quoted(&dir.display().to_string())),
+    }
+}
+
+/// Whether the first `muster` on the PATH is this file.
+fn is_on_path(program: &Path) -> bool {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let found: Option<PathBuf> =
+        std::env::split_paths(&path).map(|folder| folder.join("muster")).find(|file| file.is_file());
+    match (found.map(|file| file.canonicalize()), program.canonicalize()) {
+        (Some(Ok(found)), Ok(program)) => found == program,
+        _ => false,
+    }
+}
+
+/// As one word for a POSIX shell.
+fn quoted(text: &str) -> String {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "/._-+:@%,=".contains(c);
+    match !text.is_empty() && text.chars().all(plain) {
+        true => text.into(),
+        false => format!("'{}'", text.replace('\'', r"'\''")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paths_survive_the_shell() {
+        assert_eq!(quoted("/usr/bin/muster"), "/usr/bin/muster");
+        assert_eq!(quoted("/a b/muster"), "'/a b/muster'");
+        assert_eq!(quoted("it's"), r"'it'\''s'");
+        assert_eq!(quoted(""), "''");
+    }
+
+    #[test]
+    fn a_folder_that_is_not_the_default_is_spelled_out() {
+        let dir = tempfile::tempdir().unwrap();
+        let command = command(dir.path());
+        assert!(command.contains(&format!("--dir {}", dir.path().display())), "{command}");
+    }
+}

@@ -1,0 +1,57 @@
+//! Finds out before anything is started, or even written, whether the ports are free.
+
+use std::io;
+use std::net::TcpListener;
+use std::time::Duration;
+
+use muster_controller::address::HostPort;
+use muster_controller::fleet::ReplicaPlan;
+use tokio::time::Instant;
+
+use crate::exit::Failure;
+use crate::output::say;
+
+/// How long replicas of a `dev` that was killed may take to stop.
+pub(super) const LEAVING_TIMEOUT: Duration = Duration::from_secs(15);
+const LOOK_AGAIN: Duration = Duration::from_millis(100);
+
+pub(super) async fn require_free(plans: &[ReplicaPlan], remedy: &str, patience: Duration) -> Result<(), Failure> {
+    let deadline = Instant::now() + patience;
+    let mut said = false;
+    while let Some((address, error)) = first_taken(plans) {
+        if error.kind() != io::ErrorKind::AddrInUse || Instant::now() >= deadline {
+            return Err(Failure::Conflict(format!(
+                "cannot listen on {address}: {error}; free it, or choose other ports with {remedy}"
+            )));
+        }
+        if !said {
+            say(format_args!("waiting for {address} to become free"));
+            said = true;
+        }
+        tokio::time::sleep(LOOK_AGAIN).await;
+    }
+    Ok(())
+}
+
+fn first_taken(plans: &[ReplicaPlan]) -> Option<(HostPort, io::Error)> {
+    let doors = plans.iter().flat_map(|plan| [&plan.peer, &plan.agent, &plan.client]);
+    doors.into_iter().find_map(|door| TcpListener::bind(door.listen()).err().map(|error| (door.clone(), error)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::verb::init::Place;
+
+    #[tokio::test]
+    async fn a_taken_port_is_named_with_the_flag_that_changes_it() {
+        let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+        let port_base = taken.local_addr().unwrap().port();
+        if port_base > u16::MAX - 2 {
+            return;
+        }
+        let plan = Place { id: 1, host: "127.0.0.1".into(), port_base }.plan().unwrap();
+        let refusal = require_free(&[plan], "--port-base PORT", Duration::ZERO).await.unwrap_err().to_string();
+        assert!(refusal.contains(&format!("127.0.0.1:{port_base}")) && refusal.contains("--port-base"), "{refusal}");
+    }
+}

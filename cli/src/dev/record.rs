@@ -1,0 +1,39 @@
+//! `DIR/cluster.json`: what runs where, for scripts. It is there exactly while the cluster is up.
+
+use std::fs;
+use std::path::Path;
+
+use anyhow::Context as _;
+use serde_json::{Value, json};
+
+use super::replica::Replica;
+
+const FILE: &str = "cluster.json";
+
+/// Readers see the old file or the new one, never half of one.
+pub(super) fn write<'a>(dir: &Path, replicas: impl Iterator<Item = &'a Replica>) -> anyhow::Result<()> {
+    let replicas: Vec<Value> = replicas.map(entry).collect();
+    let cluster = json!({"replicas": replicas, "pid": std::process::id()});
+    let (path, unfinished) = (dir.join(FILE), dir.join(format!("{FILE}.new")));
+    fs::write(&unfinished, format!("{cluster:#}\n"))
+        .and_then(|()| fs::rename(&unfinished, &path))
+        .with_context(|| format!("cannot write {}", path.display()))
+}
+
+pub(super) fn remove(dir: &Path) {
+    // Absent is what we want; anything else shows when it is written next.
+    let _ = fs::remove_file(dir.join(FILE));
+}
+
+/// A dead replica keeps its last process id until it is restarted.
+fn entry(replica: &Replica) -> Value {
+    let doors = &replica.config().advertise;
+    json!({
+        "id": replica.id(),
+        "pid": replica.last_pid(),
+        "peer": doors.peer.to_string(),
+        "agent": doors.agent.to_string(),
+        "client": doors.client.to_string(),
+        "data_dir": replica.config().data_dir,
+    })
+}

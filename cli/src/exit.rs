@@ -1,0 +1,260 @@
+//! What a failed command tells its caller: a message, a next step, and an exit code that means something.
+
+use std::fmt;
+use std::io;
+use std::process::ExitCode;
+
+use thiserror::Error;
+use tonic::Code;
+
+use crate::client;
+use crate::discover;
+
+/// The exit codes of every command.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[repr(u8)]
+pub enum Exit {
+    Ok = 0,
+    Error = 1,
+    Usage = 2,
+    Unreachable = 3,
+    NotFound = 4,
+    Conflict = 5,
+    Denied = 6,
+    Timeout = 7,
+    Partial = 8,
+    Interrupted = 130,
+}
+
+/// Why a command failed.
+#[derive(Debug, Error)]
+pub enum Failure {
+    #[error("{0}")]
+    Usage(String),
+    #[error("{0}")]
+    NotFound(String),
+    #[error("{0}")]
+    Conflict(String),
+    #[error("{0}")]
+    Unreachable(String),
+    #[error("{0}")]
+    NoLeader(String),
+    #[error("{0}")]
+    Timeout(String),
+    #[error(transparent)]
+    Discovery(#[from] discover::Error),
+    #[error(transparent)]
+    Call(#[from] client::Error),
+    #[error(transparent)]
+    Watch(#[from] client::WatchError),
+    /// Several things were asked for; each failure has been printed.
+    #[error("{failed} of {total} failed")]
+    Several { failed: usize, total: usize, exit: Exit },
+    #[error("interrupted")]
+    Interrupted,
+    /// Whoever read our output has seen enough.
+    #[error("output closed")]
+    OutputClosed,
+    #[error("{}", chain(.0))]
+    Other(anyhow::Error),
+}
+
+// === impl Exit ===
+
+impl From<Exit> for ExitCode {
+    fn from(exit: Exit) -> Self {
+        Self::from(exit as u8)
+    }
+}
+
+// === impl Failure ===
+
+impl Failure {
+    pub fn exit(&self) -> Exit {
+        match self {
+            Self::Usage(_) | Self::Discovery(discover::Error::NotFound { .. }) => Exit::Usage,
+            Self::NotFound(_) => Exit::NotFound,
+            Self::Conflict(_) => Exit::Conflict,
+            Self::Unreachable(_) | Self::NoLeader(_) => Exit::Unreachable,
+            Self::Timeout(_) => Exit::Timeout,
+            Self::Call(error) | Self::Watch(client::WatchError::Failed(error)) => of_call(error),
+            Self::Discovery(discover::Error::Config(_))
+            | Self::Watch(client::WatchError::Gone { .. })
+            | Self::Other(_) => Exit::Error,
+            Self::Several { exit, .. } => *exit,
+            Self::Interrupted => Exit::Interrupted,
+            Self::OutputClosed => Exit::Ok,
+        }
+    }
+
+    /// The next command to try, where there is one.
+    pub fn next_step(&self) -> Option<&'static str> {
+        match self {
+            Self::Call(error) | Self::Watch(client::WatchError::Failed(error)) => after_call(error),
+            Self::NotFound(_) => Some("list what there is: `muster get nodes`, `muster get replicas`"),
+            Self::NoLeader(_) => {
+                Some("a majority of replicas must run; `muster get nodes --stale` reads without one meanwhile")
+            }
+            Self::Usage(_) => Some("`muster help` lists the commands, `muster COMMAND --help` explains one"),
+            Self::Conflict(_)
+            | Self::Unreachable(_)
+            | Self::Timeout(_)
+            | Self::Discovery(_)
+            | Self::Watch(client::WatchError::Gone { .. })
+            | Self::Several { .. }
+            | Self::Interrupted
+            | Self::OutputClosed
+            | Self::Other(_) => None,
+        }
+    }
+
+    /// Nothing is left to say: it was said, or nobody listens.
+    pub fn is_silent(&self) -> bool {
+        matches!(self, Self::OutputClosed)
+    }
+
+    pub fn other(error: impl Into<anyhow::Error>) -> Self {
+        Self::Other(error.into())
+    }
+}
+
+impl From<io::Error> for Failure {
+    fn from(error: io::Error) -> Self {
+        match error.kind() == io::ErrorKind::BrokenPipe {
+            true => Self::OutputClosed,
+            false => Self::Other(error.into()),
+        }
+    }
+}
+
+fn of_call(error: &client::Error) -> Exit {
+    match error {
+        client::Error::Refused { code, .. } => of_code(*code),
+        client::Error::Exhausted(exhausted) if exhausted.only_silence() => Exit::Timeout,
+        client::Error::Exhausted(exhausted) if exhausted.only_distrust() => Exit::Denied,
+        client::Error::Exhausted(_) => Exit::Unreachable,
+    }
+}
+
+fn of_code(code: Code) -> Exit {
+    match code {
+        Code::Ok => Exit::Ok,
+        Code::NotFound => Exit::NotFound,
+        Code::AlreadyExists | Code::Aborted | Code::FailedPrecondition => Exit::Conflict,
+        Code::PermissionDenied | Code::Unauthenticated => Exit::Denied,
+        Code::DeadlineExceeded => Exit::Timeout,
+        Code::Unavailable => Exit::Unreachable,
+        Code::InvalidArgument
+        | Code::ResourceExhausted
+        | Code::OutOfRange
+        | Code::Unimplemented
+        | Code::Internal
+        | Code::Unknown
+        | Code::DataLoss
+        | Code::Cancelled => Exit::Error,
+    }
+}
+
+fn after_call(error: &client::Error) -> Option<&'static str> {
+    match of_call(error) {
+        Exit::Unreachable => Some(
+            "`muster status` shows who is up; `--stale` reads what one replica has; `muster dev` starts a local cluster",
+        ),
+        Exit::Timeout => Some("`muster status` shows who is up; `--timeout 30s` waits longer"),
+        Exit::Denied => Some("get a certificate that may: `muster init issue-client NAME --group operators --out DIR`"),
+        Exit::NotFound => Some("list what there is: `muster get nodes`"),
+        Exit::Conflict => Some("read the object again (`muster get node NAME -o yaml`) and decide anew"),
+        Exit::Ok | Exit::Error | Exit::Usage | Exit::Partial | Exit::Interrupted => None,
+    }
+}
+
+/// The outcome of doing several things, each reported when it happened. One thing keeps its own code; if all of
+/// several failed alike, that code; otherwise "partial".
+pub fn combine(total: usize, failures: Vec<Failure>) -> Result<(), Failure> {
+    let failed = failures.len();
+    let mut exits: Vec<Exit> = failures.iter().map(Failure::exit).collect();
+    exits.sort_unstable();
+    exits.dedup();
+    match (failed, exits.as_slice()) {
+        (0, _) => Ok(()),
+        (_, [exit]) if failed == total => Err(Failure::Several { failed, total, exit: *exit }),
+        _ => Err(Failure::Several { failed, total, exit: Exit::Partial }),
+    }
+}
+
+/// The whole chain of causes on one line.
+fn chain(error: &anyhow::Error) -> impl fmt::Display + '_ {
+    struct Chain<'a>(&'a anyhow::Error);
+    impl fmt::Display for Chain<'_> {
+        fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            write!(f, "{:#}", self.0)
+        }
+    }
+    Chain(error)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::client::{Exhausted, Tried, Why};
+
+    fn refused(code: Code) -> Failure {
+        Failure::Call(client::Error::Refused { code, message: String::new(), address: String::new() })
+    }
+
+    fn exhausted(whys: &[Why]) -> Failure {
+        let tried = whys.iter().map(|why| Tried { address: "a:1".into(), why: why.clone() }).collect();
+        let deadline = Duration::from_secs(1);
+        Failure::Call(client::Error::Exhausted(Exhausted { deadline, tried, outcome_unknown: false }))
+    }
+
+    #[test]
+    fn exit_codes_follow_the_table() {
+        let refusals = [
+            (Code::InvalidArgument, 1),
+            (Code::ResourceExhausted, 1),
+            (Code::NotFound, 4),
+            (Code::Aborted, 5),
+            (Code::AlreadyExists, 5),
+            (Code::FailedPrecondition, 5),
+            (Code::PermissionDenied, 6),
+            (Code::Unauthenticated, 6),
+        ];
+        for (code, expected) in refusals {
+            assert_eq!(refused(code).exit() as u8, expected, "{code:?}");
+        }
+        assert_eq!(Failure::Usage(String::new()).exit() as u8, 2);
+        assert_eq!(Failure::Interrupted.exit() as u8, 130);
+        assert_eq!(Failure::NoLeader(String::new()).exit() as u8, 3);
+    }
+
+    #[test]
+    fn unreachable_late_and_distrusted_are_told_apart() {
+        let refused = Why::NoConnection("connection refused".into());
+        let silent = Why::Silent(Duration::from_secs(3));
+        let distrusted = Why::Distrusted("unknown CA".into());
+        assert_eq!(exhausted(&[refused.clone(), silent.clone()]).exit(), Exit::Unreachable);
+        assert_eq!(exhausted(&[Why::Unavailable("no quorum".into())]).exit(), Exit::Unreachable);
+        assert_eq!(exhausted(&[silent.clone(), silent]).exit(), Exit::Timeout);
+        assert_eq!(exhausted(&[distrusted.clone(), distrusted]).exit(), Exit::Denied);
+    }
+
+    #[test]
+    fn several_outcomes_combine() {
+        assert!(combine(2, vec![]).is_ok());
+        let code = |total, failures| combine(total, failures).unwrap_err().exit() as u8;
+        assert_eq!(code(1, vec![refused(Code::NotFound)]), 4);
+        assert_eq!(code(2, vec![refused(Code::NotFound)]), 8);
+        assert_eq!(code(2, vec![refused(Code::NotFound), refused(Code::NotFound)]), 4);
+        assert_eq!(code(2, vec![refused(Code::NotFound), refused(Code::Aborted)]), 8);
+    }
+
+    #[test]
+    fn a_closed_pipe_is_no_failure() {
+        let failure = Failure::from(io::Error::from(io::ErrorKind::BrokenPipe));
+        assert_eq!(failure.exit(), Exit::Ok);
+        assert!(failure.is_silent());
+    }
+}

@@ -1,0 +1,20 @@
+//! The `muster` binary as a library: the client verbs, the local development cluster, and starting a replica.
+//!
+//! ```text
+//!   args ──> verb ──> client ──TLS──> any replica
+//!             │  └──> render ──> output (stdout)
+//!             ├──> dev       three replica processes on this machine
+//!             └──> server    one replica, from flags and a file
+//! ```
+//! [`client`] stands on its own, so that tests and load generators use the very client that operators use.
+
+pub mod args;
+pub mod client;
+pub mod dev;
+pub mod discover;
+pub mod exit;
+pub mod manifest;
+pub mod output;
+pub mod render;
+pub mod resource;
+pub mod verb;

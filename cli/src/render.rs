@@ -1,0 +1,31 @@
+//! How objects look on a terminal: kubectl's tables and descriptions, from Kubernetes JSON.
+
+pub mod age;
+pub mod describe;
+pub mod event;
+pub mod node;
+pub mod replica;
+pub mod table;
+
+use serde_json::Value;
+
+/// The text at a path of keys, or nothing.
+pub(crate) fn text<'a>(object: &'a Value, path: &[&str]) -> &'a str {
+    at(object, path).as_str().unwrap_or_default()
+}
+
+/// What stands at a path of keys; `null` if nothing does.
+pub(crate) fn at<'a>(object: &'a Value, path: &[&str]) -> &'a Value {
+    path.iter().fold(object, |value, key| &value[*key])
+}
+
+/// The items of a list at a path; none if there is no list.
+pub(crate) fn items<'a>(object: &'a Value, path: &[&str]) -> &'a [Value] {
+    at(object, path).as_array().map_or(&[], Vec::as_slice)
+}
+
+/// A word in place of nothing, so that columns can be counted by scripts.
+pub(crate) fn or(text: &str, placeholder: &str) -> String {
+    let shown = if text.is_empty() { placeholder } else { text };
+    shown.to_owned()
+}

@@ -1,0 +1,145 @@
+//! What each verb does. A verb parses its words, calls the cluster, prints data on stdout and narration on stderr.
+
+pub mod apply;
+pub mod backup;
+pub mod completions;
+pub mod cordon;
+pub mod delete;
+pub mod describe;
+pub mod edit;
+pub mod get;
+pub mod init;
+pub mod member;
+pub mod restore;
+pub mod server;
+pub mod status;
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use bytes::Bytes;
+use muster_proto::v1::write_request::Operation;
+use muster_proto::v1::{Precondition, WriteResponse, write_response};
+use serde_json::Value;
+
+use crate::args::{Cli, Command};
+use crate::client::{Client, DEFAULT_TIMEOUT};
+use crate::dev;
+use crate::discover::Surroundings;
+use crate::exit::{self, Failure};
+use crate::output::{Out, say};
+
+/// What every verb may need to know about how it was called.
+#[derive(Debug, Clone, Default)]
+pub struct Context {
+    pub dir: Option<PathBuf>,
+    pub timeout: Option<Duration>,
+}
+
+/// Flags of verbs that change an object which may have changed meanwhile.
+#[derive(Debug, Clone, Default, clap::Args)]
+pub struct PreconditionArgs {
+    /// Only if the object is still at this resource version
+    #[arg(long, value_name = "N")]
+    pub resource_version: Option<u64>,
+}
+
+pub async fn run(cli: Cli) -> Result<(), Failure> {
+    let context = Context { dir: cli.dir, timeout: cli.timeout };
+    match cli.command {
+        Command::Get(args) => get::run(&context, args).await,
+        Command::Describe(args) => describe::run(&context, args).await,
+        Command::Apply(args) => apply::run(&context, args).await,
+        Command::Label(args) => edit::label(&context, args).await,
+        Command::Annotate(args) => edit::annotate(&context, args).await,
+        Command::Taint(args) => edit::taint(&context, args).await,
+        Command::Cordon(args) => cordon::run(&context, args, true).await,
+        Command::Uncordon(args) => cordon::run(&context, args, false).await,
+        Command::Delete(args) => delete::run(&context, args).await,
+        Command::Status(args) => status::run(&context, args).await,
+        Command::Member(action) => member::run(&context, action).await,
+        Command::Backup(args) => backup::run(&context, args).await,
+        Command::Restore(args) => restore::run(&context, &args),
+        Command::Init(args) => init::run(&context, args),
+        Command::Server(args) => server::run(*args).await,
+        Command::Dev(args) => dev::run(&context, args).await,
+        Command::Completions(args) => completions::run(&args),
+        Command::Version => version(),
+    }
+}
+
+// === impl Context ===
+
+impl Context {
+    pub fn client(&self) -> Result<Client, Failure> {
+        self.client_within(DEFAULT_TIMEOUT)
+    }
+
+    /// A client whose calls may take `default` unless the caller said otherwise.
+    pub fn client_within(&self, default: Duration) -> Result<Client, Failure> {
+        let config = Surroundings::of_process(self.dir.clone()).load()?;
+        let client = Client::new(config).map_err(Failure::other)?;
+        Ok(client.with_timeout(self.timeout.unwrap_or(default)))
+    }
+}
+
+// === impl PreconditionArgs ===
+
+impl PreconditionArgs {
+    fn precondition(&self) -> Option<Precondition> {
+        self.resource_version.map(|revision| Precondition { revision: Some(revision), uid: String::new() })
+    }
+}
+
+fn version() -> Result<(), Failure> {
+    let mut out = Out::stdout();
+    out.line(format_args!("muster {}", env!("CARGO_PKG_VERSION")))?;
+    out.flush()
+}
+
+/// Does the same to several nodes, one after the other, and reports each. One failure does not spare the others.
+async fn change_each(
+    client: &Client,
+    names: &[String],
+    operation: impl Fn(&str) -> Operation,
+    done: impl Fn(&WriteResponse) -> &'static str,
+) -> Result<(), Failure> {
+    let mut out = Out::stdout();
+    let mut failures = Vec::new();
+    for name in names {
+        match client.write(operation(name)).await {
+            Ok(response) => {
+                out.line(format_args!("node/{name} {}", done(&response)))?;
+                out.flush()?;
+            }
+            Err(error) => failures.push(Failure::from(error)),
+        }
+    }
+    report(names.len(), failures)
+}
+
+/// One failure of one thing is the command's own; several are listed first and then counted.
+fn report(total: usize, mut failures: Vec<Failure>) -> Result<(), Failure> {
+    if total == 1
+        && let Some(only) = failures.pop()
+    {
+        return Err(only);
+    }
+    for failure in &failures {
+        say(format_args!("error: {failure}"));
+    }
+    exit::combine(total, failures)
+}
+
+fn is_unchanged(response: &WriteResponse) -> bool {
+    response.effect() == write_response::Effect::Unchanged
+}
+
+/// What a replica sent as an object.
+fn object(bytes: &Bytes) -> Result<Value, Failure> {
+    serde_json::from_slice(bytes).map_err(|error| {
+        Failure::other(anyhow::anyhow!(
+            "a replica sent an object that is not JSON: {error}; are all replicas of one version?"
+        ))
+    })
+}

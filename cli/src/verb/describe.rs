@@ -1,0 +1,47 @@
+//! `muster describe node NAME`.
+
+use jiff::Timestamp;
+use serde_json::Value;
+
+use super::{Context, object, report};
+use crate::client::{Client, Query};
+use crate::exit::Failure;
+use crate::output::Out;
+use crate::render::{describe, event};
+use crate::resource::Selection;
+
+#[derive(Debug, Clone, clap::Args)]
+pub struct Args {
+    /// The nodes: `node NAME...` or `node/NAME...`
+    #[arg(required = true, value_name = "node NAME")]
+    pub what: Vec<String>,
+}
+
+pub async fn run(context: &Context, args: Args) -> Result<(), Failure> {
+    let names = Selection::nodes(&args.what)?;
+    let client = context.client()?;
+    let mut out = Out::stdout();
+    let mut failures = Vec::new();
+    for (index, name) in names.iter().enumerate() {
+        match page(&client, name).await {
+            Ok(page) => {
+                if index > 0 {
+                    out.text("\n\n")?;
+                }
+                out.text(&page)?;
+            }
+            Err(failure) => failures.push(failure),
+        }
+    }
+    out.flush()?;
+    report(names.len(), failures)
+}
+
+async fn page(client: &Client, name: &str) -> Result<String, Failure> {
+    let node = object(&client.get("nodes", name, false).await?.value)?;
+    let about = format!("involvedObject.kind=Node,involvedObject.name={name}");
+    let events = client.list(&Query { field_selector: about, ..Query::of("events") }).await?;
+    let mut events = events.value.iter().map(object).collect::<Result<Vec<Value>, _>>()?;
+    event::sort(&mut events);
+    Ok(describe::describe(&node, &events, Timestamp::now()))
+}

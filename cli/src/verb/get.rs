@@ -1,0 +1,160 @@
+//! `muster get`: nodes, events and replicas, once or as they change.
+
+mod follow;
+mod print;
+
+use std::collections::BTreeSet;
+
+use serde_json::Value;
+
+use self::print::Printer;
+use super::{Context, object, report};
+use crate::client::{Client, Query};
+use crate::exit::Failure;
+use crate::output::{Format, Out, say};
+use crate::render::{event, replica, table};
+use crate::resource::{Resource, Selection};
+
+#[derive(Debug, Clone, clap::Args)]
+pub struct Args {
+    /// What to show: nodes, events or replicas, with names if not all: `nodes a b`, `node/a`
+    #[arg(required = true, value_name = "KIND [NAME]")]
+    pub what: Vec<String>,
+    /// Only objects with these labels, as in zone=a,gpu!=x
+    #[arg(short = 'l', long, default_value = "", hide_default_value = true, value_name = "SELECTOR")]
+    pub selector: String,
+    /// Only objects with these fields, as in metadata.name=a
+    #[arg(long, default_value = "", hide_default_value = true, value_name = "SELECTOR")]
+    pub field_selector: String,
+    #[arg(short, long, value_enum, default_value_t = Format::Table)]
+    pub output: Format,
+    /// Go on showing changes as they come
+    #[arg(short, long)]
+    pub watch: bool,
+    /// With --watch: also say what happened (ADDED, MODIFIED, DELETED)
+    #[arg(long, requires = "watch")]
+    pub output_watch_events: bool,
+    /// Read what one replica has, even if it is out of touch with the others
+    #[arg(long)]
+    pub stale: bool,
+    #[arg(long)]
+    pub no_headers: bool,
+}
+
+pub async fn run(context: &Context, args: Args) -> Result<(), Failure> {
+    let selection = Selection::parse(&args.what)?;
+    let client = context.client()?;
+    match selection.resource {
+        Resource::Replicas => replicas(&client, &selection.names, &args).await,
+        Resource::Nodes | Resource::Events if args.watch => follow::run(&client, &selection, &args).await,
+        Resource::Nodes | Resource::Events if selection.names.is_empty() => all(&client, &selection, &args).await,
+        Resource::Nodes | Resource::Events => named(&client, &selection, &args).await,
+    }
+}
+
+// === impl Args ===
+
+impl Args {
+    fn query(&self, resource: Resource) -> Query {
+        Query {
+            kind: resource.kind().into(),
+            label_selector: self.selector.clone(),
+            field_selector: self.field_selector.clone(),
+            limit: 0,
+            stale: self.stale,
+        }
+    }
+
+    fn has_selector(&self) -> bool {
+        !(self.selector.is_empty() && self.field_selector.is_empty())
+    }
+}
+
+async fn all(client: &Client, selection: &Selection, args: &Args) -> Result<(), Failure> {
+    let list = client.list(&args.query(selection.resource)).await?;
+    if args.stale {
+        confess(client, &list.answered_by).await;
+    }
+    let mut objects = list.value.iter().map(object).collect::<Result<Vec<_>, _>>()?;
+    if selection.resource == Resource::Events {
+        event::sort(&mut objects);
+    }
+    let mut printer = Printer::new(selection.resource, args);
+    printer.list(objects, list.revision)?;
+    printer.flush()
+}
+
+async fn named(client: &Client, selection: &Selection, args: &Args) -> Result<(), Failure> {
+    if args.has_selector() {
+        return Err(Failure::Usage("names and selectors exclude each other".into()));
+    }
+    let (mut objects, mut failures, mut revision) = (Vec::new(), Vec::new(), 0);
+    let mut answered_by = BTreeSet::new();
+    for name in &selection.names {
+        match client.get(selection.resource.kind(), name, args.stale).await {
+            Ok(read) => {
+                objects.push(object(&read.value)?);
+                revision = revision.max(read.revision);
+                answered_by.insert(read.answered_by);
+            }
+            Err(error) => failures.push(Failure::from(error)),
+        }
+    }
+    if args.stale {
+        for address in &answered_by {
+            confess(client, address).await;
+        }
+    }
+    let mut printer = Printer::new(selection.resource, args);
+    match <[Value; 1]>::try_from(objects) {
+        Ok([only]) if selection.names.len() == 1 => printer.single(&only)?,
+        Ok(only) => printer.list(only.into(), revision)?,
+        Err(objects) if objects.is_empty() => {}
+        Err(objects) => printer.list(objects, revision)?,
+    }
+    printer.flush()?;
+    report(selection.names.len(), failures)
+}
+
+/// A stale read is never passed off as a fresh one.
+async fn confess(client: &Client, address: &str) {
+    match client.replica_at(address).await {
+        Some(id) => say(format_args!("stale read from replica {id}")),
+        None => say(format_args!("stale read from the replica at {address}")),
+    }
+}
+
+async fn replicas(client: &Client, names: &[String], args: &Args) -> Result<(), Failure> {
+    if args.watch || args.has_selector() {
+        return Err(Failure::Usage("replicas can be neither watched nor selected; name them by id".into()));
+    }
+    let status = client.status().await?;
+    let wanted = |id: u64| names.is_empty() || names.contains(&id.to_string());
+    let found: Vec<_> = status.replicas.iter().filter(|replica| wanted(replica.id)).collect();
+    let missing = names.iter().filter(|name| !found.iter().any(|replica| replica.id.to_string() == **name));
+    let failures: Vec<_> = missing.map(|name| Failure::NotFound(format!("replica {name:?} not found"))).collect();
+    let mut out = Out::stdout();
+    match args.output {
+        Format::Table | Format::Wide if found.is_empty() => {}
+        Format::Table | Format::Wide => {
+            let rows: Vec<_> = found.iter().map(|found| replica::row(found)).collect();
+            for line in table::render(replica::HEADERS, &rows, !args.no_headers) {
+                out.line(line)?;
+            }
+        }
+        Format::Json => out.json(&replica_list(&found))?,
+        Format::Yaml => out.yaml(&replica_list(&found))?,
+        Format::Name => {
+            for replica in &found {
+                out.line(format_args!("replica/{}", replica.id))?;
+            }
+        }
+    }
+    out.flush()?;
+    report(names.len(), failures)
+}
+
+fn replica_list(replicas: &[&muster_proto::v1::ReplicaStatus]) -> Value {
+    let items: Vec<Value> = replicas.iter().map(|found| replica::to_json(found)).collect();
+    serde_json::json!({"apiVersion": "muster/v1", "kind": "ReplicaList", "items": items})
+}

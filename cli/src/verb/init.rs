@@ -1,0 +1,215 @@
+//! `muster init`: found a fleet, prepare a further replica, issue a person's certificate.
+
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+use std::time::Duration;
+
+use clap::ValueEnum;
+use muster_controller::address::HostPort;
+use muster_controller::fleet::{self, Fleet, Grant, ReplicaPlan};
+use muster_controller::pki::OPERATOR_LIFETIME;
+
+use super::Context;
+use crate::exit::Failure;
+use crate::output::{Out, say};
+
+#[derive(Debug, Clone, clap::Args)]
+#[command(args_conflicts_with_subcommands = true)]
+pub struct Args {
+    /// A founding replica: its id and host, and the first of its three ports (peer, agent, client) [default: 7400]
+    #[arg(long = "replica", required = true, value_name = "ID=HOST[:PORT]")]
+    pub replicas: Vec<Place>,
+    #[command(subcommand)]
+    pub command: Option<Command>,
+}
+
+#[derive(Debug, Clone, clap::Subcommand)]
+pub enum Command {
+    /// Prepare the folder of a replica that joins the running cluster
+    AddReplica {
+        /// Its id and host, and the first of its three ports (peer, agent, client) [default: 7400]
+        #[arg(value_name = "ID=HOST[:PORT]")]
+        replica: Place,
+    },
+    /// Issue a certificate to a person, with a client.toml to use it
+    IssueClient {
+        /// Who it is for; appears in events and logs
+        name: String,
+        /// What it allows: operators may change things, viewers only look
+        #[arg(long, value_enum)]
+        group: Group,
+        /// The folder to write
+        #[arg(long, value_name = "DIR")]
+        out: PathBuf,
+        /// How long it is valid
+        #[arg(long, value_name = "DAYS", value_parser = clap::value_parser!(u32).range(1..=3650))]
+        days: Option<u32>,
+    },
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Group {
+    Operators,
+    Viewers,
+}
+
+/// Where a replica runs: its three doors are at three ports in a row.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Place {
+    pub id: u64,
+    pub host: String,
+    pub port_base: u16,
+}
+
+pub const DEFAULT_PORT_BASE: u16 = 7400;
+const DAY: Duration = Duration::from_secs(24 * 60 * 60);
+
+pub fn run(context: &Context, args: Args) -> Result<(), Failure> {
+    let Some(dir) = context.dir.clone() else {
+        return Err(Failure::Usage("name the fleet's folder with --dir DIR".into()));
+    };
+    match args.command {
+        None => found(&dir, &args.replicas),
+        Some(Command::AddReplica { replica }) => add_replica(&dir, &replica),
+        Some(Command::IssueClient { name, group, out, days }) => {
+            let lifetime = days.map_or(OPERATOR_LIFETIME, |days| DAY * days);
+            issue_client(&dir, &name, group, &out, lifetime)
+        }
+    }
+}
+
+fn found(dir: &Path, places: &[Place]) -> Result<(), Failure> {
+    let plans = places.iter().map(Place::plan).collect::<Result<Vec<_>, _>>()?;
+    let fleet = Fleet::create(dir, &plans).map_err(refused)?;
+    let mut out = Out::stdout();
+    out.line(fleet.id())?;
+    out.flush()?;
+    say(format_args!("fleet {} founded in {}:", fleet.id(), dir.display()));
+    for plan in &plans {
+        let folder = fleet.replica_dir(plan.id);
+        say(format_args!(
+            "  {}: move it to {}, then `muster server --config config.toml`",
+            folder.display(),
+            plan.peer.host()
+        ));
+    }
+    say(format_args!("  {}: an operator's credentials, for ~/.config/muster", fleet.operator_dir().display()));
+    say(format_args!("  {}: the CA keys; whoever holds them can sign. Keep them offline", dir.join("pki").display()));
+    Ok(())
+}
+
+fn add_replica(dir: &Path, place: &Place) -> Result<(), Failure> {
+    let plan = place.plan()?;
+    let folder = Fleet::load(dir).map_err(refused)?.add_replica(&plan).map_err(refused)?;
+    let mut out = Out::stdout();
+    out.line(folder.display())?;
+    out.flush()?;
+    say(format_args!("move it to {} and start it with `muster server --config config.toml`, then:", plan.peer.host()));
+    say(format_args!(
+        "  muster member add {} --peer {} --agent {} --client {}\n  muster member promote {}",
+        plan.id, plan.peer, plan.agent, plan.client, plan.id
+    ));
+    Ok(())
+}
+
+fn issue_client(dir: &Path, name: &str, group: Group, folder: &Path, lifetime: Duration) -> Result<(), Failure> {
+    let fleet = Fleet::load(dir).map_err(refused)?;
+    fleet.issue_client(folder, name, group.grant(), lifetime).map_err(refused)?;
+    let mut out = Out::stdout();
+    out.line(folder.display())?;
+    out.flush()?;
+    say(format_args!("use it with `--dir {0}` or `MUSTER_DIR={0}`", folder.display()));
+    Ok(())
+}
+
+fn refused(error: fleet::Error) -> Failure {
+    match error {
+        fleet::Error::Exists { .. } | fleet::Error::InTheWay { .. } | fleet::Error::ReplicaExists(_) => {
+            Failure::Conflict(error.to_string())
+        }
+        fleet::Error::Absent { .. } => Failure::NotFound(error.to_string()),
+        fleet::Error::NoReplicas | fleet::Error::Name(_) | fleet::Error::Plan(_) => Failure::Usage(error.to_string()),
+        fleet::Error::Pki(_) | fleet::Error::File(_) | fleet::Error::Toml(_) => Failure::other(error),
+    }
+}
+
+// === impl Group ===
+
+impl Group {
+    fn grant(self) -> Grant {
+        match self {
+            Self::Operators => Grant::Operator,
+            Self::Viewers => Grant::Viewer,
+        }
+    }
+}
+
+// === impl Place ===
+
+impl Place {
+    pub fn plan(&self) -> Result<ReplicaPlan, Failure> {
+        let [peer, agent, client] = [0, 1, 2].map(|offset| self.door(offset));
+        Ok(ReplicaPlan { id: self.id, hosts: Vec::new(), peer: peer?, agent: agent?, client: client? })
+    }
+
+    fn door(&self, offset: u16) -> Result<HostPort, Failure> {
+        let wrong = |reason: String| Failure::Usage(format!("replica {}: {reason}", self.id));
+        let port = self.port_base.checked_add(offset).ok_or_else(|| wrong("its ports go beyond 65535".into()))?;
+        let host = if self.host.contains(':') { format!("[{}]", self.host) } else { self.host.clone() };
+        format!("{host}:{port}").parse().map_err(|error: muster_controller::address::Error| wrong(error.to_string()))
+    }
+}
+
+impl FromStr for Place {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let wrong = || format!("{text:?} is not a replica: write ID=HOST or ID=HOST:PORT, as in 1=10.0.0.1:7400");
+        let (id, place) = text.split_once('=').ok_or_else(wrong)?;
+        let id = id.parse().ok().filter(|id| *id > 0).ok_or_else(wrong)?;
+        let (host, port) = match (place.strip_prefix('[').and_then(|rest| rest.split_once(']')), place.rsplit_once(':'))
+        {
+            (Some((host, "")), _) => (host, None),
+            (Some((host, port)), _) => (host, Some(port.strip_prefix(':').ok_or_else(wrong)?)),
+            (None, Some((host, port))) => (host, Some(port)),
+            (None, None) => (place, None),
+        };
+        let port_base = match port {
+            Some(port) => port.parse().ok().filter(|port| *port > 0).ok_or_else(wrong)?,
+            None => DEFAULT_PORT_BASE,
+        };
+        match host.is_empty() {
+            true => Err(wrong()),
+            false => Ok(Self { id, host: host.into(), port_base }),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn replicas_are_written_as_id_host_and_port() {
+        for (text, host, port) in [
+            ("1=10.0.0.1", "10.0.0.1", 7400),
+            ("1=db.example.org:9000", "db.example.org", 9000),
+            ("1=[::1]:9000", "::1", 9000),
+            ("1=[::1]", "::1", 7400),
+        ] {
+            let expected = Place { id: 1, host: host.into(), port_base: port };
+            assert_eq!(text.parse::<Place>(), Ok(expected), "{text}");
+        }
+        for text in ["", "1", "=host", "0=host", "x=host", "1=", "1=host:0", "1=host:port", "1=[::1]9000"] {
+            assert!(text.parse::<Place>().is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn doors_are_three_ports_in_a_row() {
+        let plan = "2=10.0.0.2:7500".parse::<Place>().unwrap().plan().unwrap();
+        let ports = [&plan.peer, &plan.agent, &plan.client].map(HostPort::port);
+        assert_eq!(ports, [7500, 7501, 7502]);
+        assert!("2=10.0.0.2:65534".parse::<Place>().unwrap().plan().is_err());
+    }
+}

@@ -1,0 +1,96 @@
+//! The dependency walls of ARCHITECTURE.md: what each crate may use, checked against the manifests.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap().to_owned()
+}
+
+fn dependencies(manifest: &Path) -> BTreeSet<String> {
+    let text = std::fs::read_to_string(manifest).unwrap();
+    let manifest: toml::Table = text.parse().unwrap();
+    let section = manifest.get("dependencies").and_then(toml::Value::as_table);
+    section.map(|table| table.keys().cloned().collect()).unwrap_or_default()
+}
+
+fn members() -> Vec<String> {
+    let text = std::fs::read_to_string(root().join("Cargo.toml")).unwrap();
+    let manifest: toml::Table = text.parse().unwrap();
+    let members = manifest["workspace"]["members"].as_array().unwrap();
+    members.iter().map(|member| member.as_str().unwrap().to_owned()).collect()
+}
+
+#[test]
+fn lifecycle_is_pure() {
+    let allowed = ["serde", "thiserror", "imbl", "postcard", "xxhash-rust", "ipnet"];
+    for dependency in dependencies(&root().join("lifecycle/Cargo.toml")) {
+        assert!(allowed.contains(&dependency.as_str()), "lifecycle must stay pure, but depends on {dependency}");
+    }
+}
+
+#[test]
+fn lifecycle_reads_no_clock_and_rolls_no_dice() {
+    let forbidden = ["std::time::Instant", "SystemTime", "std::thread", "std::fs", "std::net::Tcp", "HashMap", "async fn"];
+    for file in rust_files(&root().join("lifecycle/src")) {
+        let text = std::fs::read_to_string(&file).unwrap();
+        for word in forbidden {
+            assert!(!text.contains(word), "{} uses {word}", file.display());
+        }
+    }
+}
+
+#[test]
+fn each_framework_lives_in_one_crate() {
+    let homes = [("openraft", "raft"), ("redb", "raft"), ("sled", "raft"), ("ractor", "actors"), ("axum", "controller"), ("clap", "cli")];
+    for member in members() {
+        let dependencies = dependencies(&root().join(&member).join("Cargo.toml"));
+        for (framework, home) in homes {
+            assert!(member == home || !dependencies.contains(framework), "{member} depends on {framework}, which belongs to {home}");
+        }
+    }
+}
+
+#[test]
+fn dependencies_point_down_the_diamond() {
+    let below = |member: &str| -> &[&str] {
+        match member {
+            "lifecycle" => &[],
+            "proto" | "actors" => &["muster-lifecycle"],
+            "raft" => &["muster-lifecycle", "muster-proto"],
+            "controller" => &["muster-lifecycle", "muster-proto", "muster-raft"],
+            "bench" => &["muster-lifecycle", "muster-proto", "muster-raft", "muster-controller"],
+            "cli" => &["muster-lifecycle", "muster-proto", "muster-raft", "muster-controller", "muster-bench"],
+            other => panic!("say in this test what {other} may depend on"),
+        }
+    };
+    for member in members() {
+        let ours = dependencies(&root().join(&member).join("Cargo.toml"));
+        for dependency in ours.iter().filter(|name| name.starts_with("muster")) {
+            assert!(below(&member).contains(&dependency.as_str()), "{member} must not depend on {dependency}");
+        }
+    }
+}
+
+#[test]
+fn every_file_says_what_it_is() {
+    for member in members() {
+        for file in rust_files(&root().join(&member)) {
+            let text = std::fs::read_to_string(&file).unwrap();
+            assert!(text.starts_with("//!"), "{} does not open with what it is", file.display());
+        }
+    }
+}
+
+fn rust_files(dir: &Path) -> Vec<PathBuf> {
+    let mut files = Vec::new();
+    for entry in std::fs::read_dir(dir).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            files.extend(rust_files(&path));
+        } else if path.extension().is_some_and(|extension| extension == "rs") {
+            files.push(path);
+        }
+    }
+    files
+}
