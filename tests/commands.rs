@@ -1,4 +1,5 @@
 //! The command line against a real cluster: what it prints, what it refuses, and how it says so.
+#![allow(clippy::unwrap_used)]
 
 mod support;
 
@@ -9,7 +10,8 @@ use serde_json::Value;
 use support::{Cluster, MUSTER, eventually, text};
 
 /// The example of the Kubernetes documentation.
-const DOCS_EXAMPLE: &str = r#"{"kind":"Node","apiVersion":"v1","metadata":{"name":"10.240.79.157","labels":{"name":"my-first-k8s-node"}}}"#;
+const DOCS_EXAMPLE: &str =
+    r#"{"kind":"Node","apiVersion":"v1","metadata":{"name":"10.240.79.157","labels":{"name":"my-first-k8s-node"}}}"#;
 
 fn apply(cluster: &Cluster, manifest: &str) -> std::process::Output {
     let mut child = Command::new(MUSTER)
@@ -93,9 +95,18 @@ fn events_and_descriptions(cluster: &Cluster) {
 fn bad_input_names_the_field_and_changes_nothing(cluster: &Cluster) {
     let before = json(&cluster.ok(&["status", "-o", "json"]))["revision"].clone();
     let cases = [
-        (r#"{"apiVersion":"v1","kind":"Node","metadata":{"name":"Node_1"}}"#, "metadata.name: \"Node_1\" is not a DNS-1123 subdomain"),
-        (r#"{"apiVersion":"v1","kind":"Node","metadata":{"name":"n"},"spec":{"taints":[{"key":"k","effect":"NoRun"}]}}"#, "spec.taints[0].effect"),
-        (r#"{"apiVersion":"v1","kind":"Node","metadata":{"name":"n"},"status":{"capacity":{"cpu":"-1"}}}"#, "status.capacity"),
+        (
+            r#"{"apiVersion":"v1","kind":"Node","metadata":{"name":"Node_1"}}"#,
+            "metadata.name: \"Node_1\" is not a DNS-1123 subdomain",
+        ),
+        (
+            r#"{"apiVersion":"v1","kind":"Node","metadata":{"name":"n"},"spec":{"taints":[{"key":"k","effect":"NoRun"}]}}"#,
+            "spec.taints[0].effect",
+        ),
+        (
+            r#"{"apiVersion":"v1","kind":"Node","metadata":{"name":"n"},"status":{"capacity":{"cpu":"-1"}}}"#,
+            "status.capacity",
+        ),
         (r#"{"apiVersion":"v1","kind":"Node","metadata":{"name":"n","labels":{"a b":"c"}}}"#, "metadata.labels"),
         (r#"{"apiVersion":"v1","kind":"Pod","metadata":{"name":"n"}}"#, "kind"),
         ("{nonsense", "-"),

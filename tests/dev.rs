@@ -1,4 +1,5 @@
 //! `muster dev` itself: it starts, reports, restarts, resumes, and leaves nothing behind.
+#![allow(clippy::unwrap_used)]
 
 mod support;
 
@@ -75,8 +76,8 @@ fn a_damaged_checkpoint_is_rebuilt_and_a_damaged_log_refuses_to_start() {
     assert_eq!(cluster.ok(&["get", "nodes", "-o", "name"]), "node/kept\n");
 
     cluster.kill(1);
-    let log = std::fs::read_dir(&data).unwrap().map(|entry| entry.unwrap().path());
-    let log = log.filter(|path| path.extension().is_some_and(|extension| extension == "redb")).next();
+    let mut files = std::fs::read_dir(&data).unwrap().map(|entry| entry.unwrap().path());
+    let log = files.find(|path| path.extension().is_some_and(|extension| extension == "redb"));
     damage(&log.expect("a redb file in the data directory"));
     let _ = cluster.muster(&["dev", "restart", "1"]);
     eventually("replica 1 says how to replace it", || cluster.log_of(1).contains("muster member").then_some(()));

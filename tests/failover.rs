@@ -1,4 +1,5 @@
 //! Crashes under load: nothing acknowledged is lost, nothing rejected appears, watchers miss nothing.
+#![allow(clippy::unwrap_used)]
 
 mod support;
 
@@ -7,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use muster_cli::client::{Client, Query};
+use muster_controller::client::{Client, Query};
 use muster_proto::v1;
 use muster_proto::v1::watch_event::Type;
 use muster_proto::v1::write_request::Operation;
@@ -22,7 +23,9 @@ const KILLS: usize = 20;
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Promise {
     Absent,
-    Present { cordoned: bool },
+    Present {
+        cordoned: bool,
+    },
     /// The outcome of the last write is not known: either is allowed.
     Either(Box<Promise>, Box<Promise>),
 }
@@ -116,7 +119,11 @@ impl Worker {
 }
 
 /// Follows every node change from the beginning and rebuilds the collection from it.
-async fn follow(client: Client, from: u64, until: Arc<AtomicU64>) -> (BTreeMap<String, Value>, Vec<(u64, i32, String)>) {
+async fn follow(
+    client: Client,
+    from: u64,
+    until: Arc<AtomicU64>,
+) -> (BTreeMap<String, Value>, Vec<(u64, i32, String)>) {
     let mut watch = client.watch(Query::of("nodes"), Some(from)).await.unwrap();
     let (mut nodes, mut seen) = (BTreeMap::new(), Vec::new());
     loop {
@@ -129,7 +136,10 @@ async fn follow(client: Client, from: u64, until: Arc<AtomicU64>) -> (BTreeMap<S
         let event = event.expect("the watch is never gone: other replicas hold its history");
         let node: Value = serde_json::from_slice(&event.object).unwrap();
         let name = node["metadata"]["name"].as_str().unwrap().to_owned();
-        assert!(seen.last().is_none_or(|(revision, ..)| *revision < event.revision), "out of order or twice: {event:?}");
+        assert!(
+            seen.last().is_none_or(|(revision, ..)| *revision < event.revision),
+            "out of order or twice: {event:?}"
+        );
         let known = nodes.contains_key(&name);
         match event.r#type() {
             Type::Added => assert!(!known, "{name} added twice"),

@@ -1,4 +1,5 @@
 //! Replacing a replica whose disk was wiped, by `member` commands, while writes go on; backup and restore.
+#![allow(clippy::unwrap_used)]
 
 mod support;
 
@@ -21,7 +22,11 @@ impl Drop for Extra {
     }
 }
 
-async fn write_until(client: muster_cli::client::Client, stop: Arc<AtomicBool>, written: Arc<AtomicU64>) -> Vec<String> {
+async fn write_until(
+    client: muster_controller::client::Client,
+    stop: Arc<AtomicBool>,
+    written: Arc<AtomicU64>,
+) -> Vec<String> {
     let mut names = Vec::new();
     while !stop.load(Ordering::Relaxed) {
         let name = format!("load-{}", names.len());
@@ -90,7 +95,8 @@ fn replace_replica_three(cluster: &Cluster, written: &AtomicU64) -> Extra {
 fn i_10_a_backup_restores_into_a_new_cluster_with_raised_revisions() {
     let mut cluster = Cluster::start();
     let manifest = cluster.dir.path().join("node.json");
-    std::fs::write(&manifest, r#"{"apiVersion":"v1","kind":"Node","metadata":{"name":"kept","labels":{"a":"b"}}}"#).unwrap();
+    std::fs::write(&manifest, r#"{"apiVersion":"v1","kind":"Node","metadata":{"name":"kept","labels":{"a":"b"}}}"#)
+        .unwrap();
     cluster.ok(&["apply", "-f", manifest.to_str().unwrap()]);
     cluster.ok(&["cordon", "kept"]);
     let backup = cluster.dir.path().join("fleet.backup");

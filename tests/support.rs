@@ -2,7 +2,7 @@
 //!
 //! Everything is waited for by condition. Processes are ended by the ids in `cluster.json`, or with the
 //! `dev` process that owns them.
-#![allow(dead_code, unreachable_pub)]
+#![allow(dead_code, unreachable_pub, clippy::unwrap_used)]
 
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
@@ -10,7 +10,7 @@ use std::process::{Child, Command, Output, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-use muster_cli::client::Client;
+use muster_controller::client::Client;
 use muster_controller::config::ClientConfig;
 use serde_json::Value;
 
@@ -97,7 +97,7 @@ impl Cluster {
     }
 
     pub fn pids(&self) -> Vec<u32> {
-        self.replicas().iter().map(|replica| pid_of(replica)).collect()
+        self.replicas().iter().map(pid_of).collect()
     }
 
     pub fn replica(&self, id: u64) -> Value {

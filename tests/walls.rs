@@ -1,4 +1,5 @@
 //! The dependency walls of ARCHITECTURE.md: what each crate may use, checked against the manifests.
+#![allow(clippy::unwrap_used)]
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -31,7 +32,8 @@ fn lifecycle_is_pure() {
 
 #[test]
 fn lifecycle_reads_no_clock_and_rolls_no_dice() {
-    let forbidden = ["std::time::Instant", "SystemTime", "std::thread", "std::fs", "std::net::Tcp", "HashMap", "async fn"];
+    let forbidden =
+        ["std::time::Instant", "SystemTime", "std::thread", "std::fs", "std::net::Tcp", "HashMap", "async fn"];
     for file in rust_files(&root().join("lifecycle/src")) {
         let text = std::fs::read_to_string(&file).unwrap();
         for word in forbidden {
@@ -42,11 +44,21 @@ fn lifecycle_reads_no_clock_and_rolls_no_dice() {
 
 #[test]
 fn each_framework_lives_in_one_crate() {
-    let homes = [("openraft", "raft"), ("redb", "raft"), ("sled", "raft"), ("ractor", "actors"), ("axum", "controller"), ("clap", "cli")];
+    let homes = [
+        ("openraft", "raft"),
+        ("redb", "raft"),
+        ("sled", "raft"),
+        ("ractor", "actors"),
+        ("axum", "controller"),
+        ("clap", "cli"),
+    ];
     for member in members() {
         let dependencies = dependencies(&root().join(&member).join("Cargo.toml"));
         for (framework, home) in homes {
-            assert!(member == home || !dependencies.contains(framework), "{member} depends on {framework}, which belongs to {home}");
+            assert!(
+                member == home || !dependencies.contains(framework),
+                "{member} depends on {framework}, which belongs to {home}"
+            );
         }
     }
 }

@@ -57,6 +57,9 @@ pub enum Command {
     Server(Box<verb::server::Args>),
     /// Run a local cluster of real replica processes
     Dev(dev::Args),
+    /// Measure a cluster of this binary, started for the purpose
+    #[command(subcommand)]
+    Bench(verb::bench::Args),
     /// Print a completion script for a shell
     Completions(verb::completions::Args),
     /// Print the version

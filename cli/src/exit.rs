@@ -7,8 +7,8 @@ use std::process::ExitCode;
 use thiserror::Error;
 use tonic::Code;
 
-use crate::client;
 use crate::discover;
+use muster_controller::client;
 
 /// The exit codes of every command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -198,7 +198,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::client::{Exhausted, Tried, Why};
+    use muster_controller::client::{Exhausted, Tried, Why};
 
     fn refused(code: Code) -> Failure {
         Failure::Call(client::Error::Refused { code, message: String::new(), address: String::new() })

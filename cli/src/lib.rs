@@ -6,10 +6,10 @@
 //!             ├──> dev       three replica processes on this machine
 //!             └──> server    one replica, from flags and a file
 //! ```
-//! [`client`] stands on its own, so that tests and load generators use the very client that operators use.
+//! The client itself is `muster_controller::client`, beside the door it knocks at, so that tests and load generators use
+//! the very client that operators use.
 
 pub mod args;
-pub mod client;
 pub mod dev;
 pub mod discover;
 pub mod exit;

@@ -2,6 +2,7 @@
 
 pub mod apply;
 pub mod backup;
+pub mod bench;
 pub mod completions;
 pub mod cordon;
 pub mod delete;
@@ -23,11 +24,11 @@ use muster_proto::v1::{Precondition, WriteResponse, write_response};
 use serde_json::Value;
 
 use crate::args::{Cli, Command};
-use crate::client::{Client, DEFAULT_TIMEOUT};
 use crate::dev;
 use crate::discover::Surroundings;
 use crate::exit::{self, Failure};
 use crate::output::{Out, say};
+use muster_controller::client::{Client, DEFAULT_TIMEOUT};
 
 /// What every verb may need to know about how it was called.
 #[derive(Debug, Clone, Default)]
@@ -63,6 +64,7 @@ pub async fn run(cli: Cli) -> Result<(), Failure> {
         Command::Init(args) => init::run(&context, args),
         Command::Server(args) => server::run(*args).await,
         Command::Dev(args) => dev::run(&context, args).await,
+        Command::Bench(args) => bench::run(args).await,
         Command::Completions(args) => completions::run(&args),
         Command::Version => version(),
     }

@@ -11,6 +11,7 @@
 
 pub mod address;
 pub mod agent_service;
+pub mod client;
 pub mod collection;
 pub mod config;
 pub mod connector;

@@ -60,8 +60,8 @@ impl OperatorService {
 
     async fn write_as(&self, user: &str, request: v1::WriteRequest) -> Result<v1::WriteResponse, Status> {
         let deadline = Instant::now() + timeout(request.timeout_ms);
-        let (request_id, operation) = operation(request, Uid(rand::random()))
-            .map_err(|error| Status::invalid_argument(error.to_string()))?;
+        let (request_id, operation) =
+            operation(request, Uid(rand::random())).map_err(|error| Status::invalid_argument(error.to_string()))?;
         // With an id of our own at least our retries towards the leader apply once.
         let request_id = request_id.unwrap_or_else(|| RequestId { client: rand::random(), sequence: 1 });
         let origin = Origin::Operator { user: user.into() };

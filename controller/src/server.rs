@@ -137,8 +137,7 @@ async fn start_replica(
     };
     let opened = tokio::task::spawn_blocking(move || Store::open(options)).await;
     let store = opened.map_err(|error| ServeError::Start(error.to_string()))??;
-    let introduction =
-        Introduction { fleet: config.fleet.to_string().into(), id: config.id, store: store.2.store_id };
+    let introduction = Introduction { fleet: config.fleet.to_string().into(), id: config.id, store: store.2.store_id };
     let started = Replica::start(introduction, store, feed, connector, timing, VERSION).await;
     started.map_err(|error| ServeError::Start(error.to_string()))
 }
@@ -211,7 +210,6 @@ async fn run_door(
 }
 
 /// Tells the peer service which replica the certificate belongs to.
-#[expect(clippy::result_large_err, reason = "the signature is tonic's")]
 fn prove_replica(mut request: Request<()>) -> Result<Request<()>, Status> {
     let proven = match request.extensions().get::<Peer>().map(|peer| &peer.identity.kind) {
         Some(Role::Replica(id)) => ProvenReplica(*id),

@@ -44,7 +44,9 @@ pub enum Refusal {
     OtherGeneration { theirs: u64, ours: u64 },
     #[error("the message is for replica {meant}, this is replica {ours}")]
     WrongAddress { meant: ReplicaId, ours: ReplicaId },
-    #[error("{subject} is known with another store: its disk was wiped or replaced; remove it and add a new replica under a new id")]
+    #[error(
+        "{subject} is known with another store: its disk was wiped or replaced; remove it and add a new replica under a new id"
+    )]
     OtherStore { subject: String },
     #[error("replica {id} was removed from the cluster; ids are never reused")]
     Retired { id: ReplicaId },
@@ -98,7 +100,11 @@ impl Introduction {
         Ok(greeting.from)
     }
 
-    pub(crate) fn check_belonging(&self, proven: Option<ProvenReplica>, greeting: &v1::Greeting) -> Result<(), Refusal> {
+    pub(crate) fn check_belonging(
+        &self,
+        proven: Option<ProvenReplica>,
+        greeting: &v1::Greeting,
+    ) -> Result<(), Refusal> {
         let ProvenReplica(proven) = proven.ok_or(Refusal::NotProven)?;
         if proven != greeting.from {
             return Err(Refusal::Impostor { claimed: greeting.from, proven });

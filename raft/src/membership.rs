@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 
 use muster_lifecycle::command::{Command, Operation, Origin, Outcome};
-use openraft::async_runtime::WatchReceiver;
 use openraft::ChangeMembers;
+use openraft::async_runtime::WatchReceiver;
 use openraft::error::{ClientWriteError, RaftError};
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
@@ -19,11 +19,20 @@ const PROMOTION_LAG_MAX: u64 = 1_000;
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum MembershipChange {
-    Add { id: ReplicaId, endpoint: Endpoint },
-    Promote { id: ReplicaId },
-    Remove { id: ReplicaId },
+    Add {
+        id: ReplicaId,
+        endpoint: Endpoint,
+    },
+    Promote {
+        id: ReplicaId,
+    },
+    Remove {
+        id: ReplicaId,
+    },
     /// `None`: to the voter whose log is closest to the leader's.
-    Transfer { to: Option<ReplicaId> },
+    Transfer {
+        to: Option<ReplicaId>,
+    },
 }
 
 /// Why a membership change was not made. Each says what to do instead.

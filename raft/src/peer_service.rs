@@ -5,8 +5,8 @@ use std::time::Duration;
 use bytes::Bytes;
 use muster_proto::v1;
 use muster_proto::v1::peer_server::{Peer, PeerServer};
-use openraft::async_runtime::WatchReceiver;
 use openraft::alias::SnapshotOf;
+use openraft::async_runtime::WatchReceiver;
 use tokio::time::{Instant, timeout};
 use tonic::{Request, Response, Status, Streaming};
 
@@ -40,11 +40,7 @@ pub struct PeerService {
 // === impl PeerService ===
 
 impl PeerService {
-    fn admit(
-        &self,
-        proven: Option<ProvenReplica>,
-        greeting: Option<&v1::Greeting>,
-    ) -> Result<ReplicaId, Status> {
+    fn admit(&self, proven: Option<ProvenReplica>, greeting: Option<&v1::Greeting>) -> Result<ReplicaId, Status> {
         let replica = &self.replica;
         replica.peers.introduction.check(proven, greeting, replica.feed()).map_err(|refusal| {
             tracing::warn!(%refusal, from = greeting.map(|greeting| greeting.from), "refused a message from a replica");

@@ -57,9 +57,7 @@ impl Peers {
                 channel
             }
         };
-        PeerClient::new(channel)
-            .max_decoding_message_size(PEER_MESSAGE_MAX)
-            .max_encoding_message_size(PEER_MESSAGE_MAX)
+        PeerClient::new(channel).max_decoding_message_size(PEER_MESSAGE_MAX).max_encoding_message_size(PEER_MESSAGE_MAX)
     }
 
     pub fn greet(&self, target: ReplicaId) -> v1::Greeting {

@@ -218,18 +218,15 @@ impl Replica {
     /// Greets every other member at once.
     pub async fn reach_members(&self) -> BTreeMap<ReplicaId, Result<Reached, String>> {
         let others = self.members().into_iter().filter(|(id, _)| *id != self.id());
-        let greetings = others.map(|(id, member)| async move { (id, reach::greet(&self.peers, id, &member.endpoint).await) });
+        let greetings =
+            others.map(|(id, member)| async move { (id, reach::greet(&self.peers, id, &member.endpoint).await) });
         futures::future::join_all(greetings).await.into_iter().collect()
     }
 
     /// Makes this replica's store known to the cluster. `Err` means it must not take part any more.
     pub async fn announce(&self, stop: &CancellationToken) -> Result<(), Rejection> {
-        let replica = ReplicaRecord {
-            id: self.id(),
-            store: self.info.store_id,
-            version: self.version.into(),
-            retired: false,
-        };
+        let replica =
+            ReplicaRecord { id: self.id(), store: self.info.store_id, version: self.version.into(), retired: false };
         let operation = Operation::AnnounceReplica { replica };
         let command = Command { origin: Origin::Replica { id: self.id() }, request: None, operation };
         while !stop.is_cancelled() {
@@ -291,9 +288,8 @@ impl Replica {
             return false;
         }
         let id = self.id();
-        let moved = |metrics: &openraft::RaftMetrics<TypeConfig>| {
-            metrics.current_leader.is_some_and(|leader| leader != id)
-        };
+        let moved =
+            |metrics: &openraft::RaftMetrics<TypeConfig>| metrics.current_leader.is_some_and(|leader| leader != id);
         self.raft.wait(Some(HANDOVER_TIMEOUT)).metrics(moved, "leadership moves").await.is_ok()
     }
 

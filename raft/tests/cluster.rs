@@ -1,4 +1,5 @@
 //! Whole clusters on simulated disks and wires: what is acknowledged survives, what may not speak is refused.
+#![allow(clippy::unwrap_used)]
 
 mod harness;
 

@@ -1,6 +1,6 @@
 //! Three replicas in one process: real consensus, real gRPC, real storage code, over a simulated network and
 //! simulated disks that can lose whatever was not synced.
-#![allow(dead_code, unreachable_pub)]
+#![allow(dead_code, unreachable_pub, clippy::unwrap_used)]
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -159,7 +159,8 @@ impl Cluster {
         .expect("the store opens");
         let introduction = Introduction { fleet: FLEET.into(), id, store: store.2.store_id };
         let dialler = Arc::new(Dialler { wires: Arc::clone(&self.wires), from: id });
-        let replica = Replica::start(introduction, store, feed, dialler, TIMING, "test").await.expect("consensus starts");
+        let replica =
+            Replica::start(introduction, store, feed, dialler, TIMING, "test").await.expect("consensus starts");
         let stop = CancellationToken::new();
         let serving = self.serve(id, &replica, &stop);
         let (joining, joining_stop) = (replica.clone(), stop.clone());
@@ -184,7 +185,8 @@ impl Cluster {
         .expect("the store opens");
         let introduction = Introduction { fleet: FLEET.into(), id, store: store.2.store_id };
         let dialler = Arc::new(Dialler { wires: Arc::clone(&self.wires), from: id });
-        let replica = Replica::start(introduction, store, feed, dialler, TIMING, "test").await.expect("consensus starts");
+        let replica =
+            Replica::start(introduction, store, feed, dialler, TIMING, "test").await.expect("consensus starts");
         let stop = CancellationToken::new();
         let serving = self.serve(id, &replica, &stop);
         let formed = tokio::time::timeout(PATIENCE, replica.form(&self.members, &stop)).await.expect("an answer");

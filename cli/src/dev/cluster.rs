@@ -16,9 +16,9 @@ use tokio::time::Instant;
 use super::control::{Call, Control, Request};
 use super::replica::{self, Replica};
 use super::{guide, record};
-use crate::client::{Client, Query, has_leader};
 use crate::exit::Failure;
 use crate::output::{Out, say};
+use muster_controller::client::{Client, Query, has_leader};
 
 pub(super) struct Cluster {
     dir: PathBuf,

@@ -18,9 +18,9 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
 
 use super::lock;
-use crate::client::Client;
 use crate::exit::Failure;
 use crate::output::say;
+use muster_controller::client::Client;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Request {

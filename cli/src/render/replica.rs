@@ -4,7 +4,7 @@ use muster_proto::v1::{ReplicaStatus, StatusResponse};
 use serde_json::{Value, json};
 
 use super::or;
-use crate::client::has_leader;
+use muster_controller::client::has_leader;
 
 pub const HEADERS: &[&str] = &["ID", "ROLE", "REACHABLE", "APPLIED", "PEER", "AGENT", "CLIENT", "VERSION"];
 

@@ -12,10 +12,10 @@ use muster_proto::v1::write_request::Operation;
 use muster_proto::v1::{ManifestWrite, WriteResponse, write_response};
 
 use super::{Context, report};
-use crate::client;
 use crate::exit::Failure;
 use crate::manifest::{self, Document, FILE_LIMIT, Place};
 use crate::output::Out;
+use muster_controller::client;
 
 #[derive(Debug, Clone, clap::Args)]
 pub struct Args {

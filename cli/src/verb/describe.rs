@@ -4,11 +4,11 @@ use jiff::Timestamp;
 use serde_json::Value;
 
 use super::{Context, object, report};
-use crate::client::{Client, Query};
 use crate::exit::Failure;
 use crate::output::Out;
 use crate::render::{describe, event};
 use crate::resource::Selection;
+use muster_controller::client::{Client, Query};
 
 #[derive(Debug, Clone, clap::Args)]
 pub struct Args {

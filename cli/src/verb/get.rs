@@ -9,11 +9,11 @@ use serde_json::Value;
 
 use self::print::Printer;
 use super::{Context, object, report};
-use crate::client::{Client, Query};
 use crate::exit::Failure;
 use crate::output::{Format, Out, say};
 use crate::render::{event, replica, table};
 use crate::resource::{Resource, Selection};
+use muster_controller::client::{Client, Query};
 
 #[derive(Debug, Clone, clap::Args)]
 pub struct Args {

@@ -3,10 +3,10 @@
 use muster_proto::v1::StatusResponse;
 
 use super::Context;
-use crate::client::has_leader;
 use crate::exit::Failure;
 use crate::output::{Format, Out};
 use crate::render::{replica, table};
+use muster_controller::client::has_leader;
 
 #[derive(Debug, Clone, clap::Args)]
 pub struct Args {

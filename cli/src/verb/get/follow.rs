@@ -7,12 +7,12 @@ use serde_json::Value;
 
 use super::print::{Happened, Printer};
 use super::{Args, confess};
-use crate::client::{Client, Query, Read, WatchError};
 use crate::exit::Failure;
 use crate::output::say;
 use crate::render::{event, text};
 use crate::resource::{Resource, Selection};
 use crate::verb::object;
+use muster_controller::client::{Client, Query, Read, WatchError};
 
 /// What was printed: the last state of every object still there.
 #[derive(Default)]

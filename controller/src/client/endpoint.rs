@@ -5,11 +5,11 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
+use crate::address::HostPort;
+use crate::config::ClientConfig;
+use crate::tls;
 use futures::future::BoxFuture;
 use hyper_util::rt::TokioIo;
-use muster_controller::address::HostPort;
-use muster_controller::config::ClientConfig;
-use muster_controller::tls;
 use muster_proto::v1::operator_client::OperatorClient;
 use rustls::pki_types::ServerName;
 use thiserror::Error;

@@ -2,19 +2,18 @@
 
 use std::sync::{Mutex, PoisonError};
 
+use crate::address::HostPort;
+use crate::door::DoorKind;
+use crate::fleet::{Fleet, ReplicaPlan};
+use crate::listener::{Door, Tcp};
+use crate::tls::ReplicaTls;
 use futures::stream::{self, BoxStream};
 use futures::{FutureExt, StreamExt};
-use muster_controller::address::HostPort;
-use muster_controller::door::DoorKind;
-use muster_controller::fleet::Fleet;
-use muster_controller::listener::{Door, Tcp};
-use muster_controller::tls::ReplicaTls;
 use muster_proto::v1::operator_server::{Operator, OperatorServer};
 use muster_proto::v1::watch_event::Type;
 use tonic::{Code, Request, Response, Status};
 
 use super::*;
-use crate::verb::init::Place;
 
 #[test]
 fn every_writer_has_its_own_id_and_counts_upwards() {
@@ -168,7 +167,8 @@ struct World {
 impl World {
     fn new(fakes: Vec<Fake>) -> Self {
         let dir = tempfile::tempdir().unwrap();
-        let plan = Place { id: 1, host: "127.0.0.1".into(), port_base: 1 }.plan().unwrap();
+        let at = |port: u16| format!("127.0.0.1:{port}").parse().unwrap();
+        let plan = ReplicaPlan { id: 1, hosts: Vec::new(), peer: at(1), agent: at(2), client: at(3) };
         let fleet = Fleet::create(dir.path(), &[plan]).unwrap();
         let tls = ReplicaTls::load(&fleet.replica_dir(1).join("tls")).unwrap();
         let fakes: Vec<Arc<Fake>> = fakes.into_iter().map(Arc::new).collect();

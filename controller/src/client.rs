@@ -15,8 +15,8 @@ use std::io::{Seek, SeekFrom, Write};
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::config::ClientConfig;
 use bytes::Bytes;
-use muster_controller::config::ClientConfig;
 use muster_proto::v1::{self, member_request, write_request};
 use tokio::sync::Mutex;
 use tokio::time::Instant;

@@ -1,0 +1,45 @@
+//! A handful of durations, summed up.
+
+use std::time::Duration;
+
+/// Sorted samples.
+#[derive(Debug, Default)]
+pub struct Latencies(Vec<Duration>);
+
+impl FromIterator<Duration> for Latencies {
+    fn from_iter<I: IntoIterator<Item = Duration>>(samples: I) -> Self {
+        let mut sorted: Vec<_> = samples.into_iter().collect();
+        sorted.sort_unstable();
+        Self(sorted)
+    }
+}
+
+impl Latencies {
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// The smallest sample that is not exceeded by `percent` of them, in milliseconds.
+    pub fn percentile_ms(&self, percent: usize) -> f64 {
+        let rank = (self.0.len() * percent).div_ceil(100).max(1);
+        self.0.get(rank - 1).map_or(0.0, |sample| sample.as_secs_f64() * 1_000.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn percentiles_are_samples() {
+        let latencies: Latencies = (1..=100).rev().map(Duration::from_millis).collect();
+        assert_eq!(latencies.percentile_ms(50), 50.0);
+        assert_eq!(latencies.percentile_ms(99), 99.0);
+        assert_eq!(latencies.percentile_ms(100), 100.0);
+        assert_eq!(Latencies::default().percentile_ms(50), 0.0);
+    }
+}

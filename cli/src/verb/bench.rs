@@ -1,0 +1,35 @@
+//! `muster bench`: measure a cluster of this very binary.
+
+use muster_bench::Scenario;
+
+use crate::exit::Failure;
+
+#[derive(Debug, Clone, Copy, clap::Subcommand)]
+pub enum Args {
+    /// Committed writes per second at 1, 16 and 256 clients
+    Writes {
+        /// How long to measure at each number of clients
+        #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..=3600))]
+        seconds: u64,
+    },
+    /// How long writes pause when the leader is killed
+    Gap {
+        #[arg(long, default_value_t = 20)]
+        kills: usize,
+    },
+    /// Resident memory per node
+    Memory {
+        #[arg(long, default_value_t = 100_000)]
+        nodes: usize,
+    },
+}
+
+pub async fn run(args: Args) -> Result<(), Failure> {
+    let scenario = match args {
+        Args::Writes { seconds } => Scenario::Writes { seconds },
+        Args::Gap { kills } => Scenario::Gap { kills },
+        Args::Memory { nodes } => Scenario::Memory { nodes },
+    };
+    let binary = std::env::current_exe().map_err(|error| Failure::Other(error.into()))?;
+    muster_bench::run(binary, scenario).await.map_err(Failure::Other)
+}
