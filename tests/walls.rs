@@ -24,7 +24,7 @@ fn members() -> Vec<String> {
 
 #[test]
 fn lifecycle_is_pure() {
-    let allowed = ["serde", "thiserror", "imbl", "postcard", "xxhash-rust", "ipnet"];
+    let allowed = ["serde", "thiserror", "imbl", "arcstr", "postcard", "xxhash-rust", "ipnet"];
     for dependency in dependencies(&root().join("lifecycle/Cargo.toml")) {
         assert!(allowed.contains(&dependency.as_str()), "lifecycle must stay pure, but depends on {dependency}");
     }

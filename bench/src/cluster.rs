@@ -96,7 +96,8 @@ impl Drop for Cluster {
     }
 }
 
-fn resident_bytes(pid: u32) -> Result<u64> {
+/// Resident memory of a process.
+pub fn resident_bytes(pid: u32) -> Result<u64> {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status"))?;
     let line = status.lines().find(|line| line.starts_with("VmRSS:")).context("no VmRSS")?;
     let kib: u64 = line.split_whitespace().nth(1).context("no VmRSS value")?.parse()?;

@@ -8,6 +8,7 @@ pub mod gap;
 pub mod latency;
 pub mod memory;
 pub mod node;
+pub mod state;
 pub mod writes;
 
 use std::path::PathBuf;
@@ -22,16 +23,19 @@ pub enum Scenario {
     Writes { seconds: u64 },
     /// How long writes pause when the leader is killed.
     Gap { kills: usize },
-    /// Bytes of memory per node.
+    /// Bytes of memory per node: replica processes.
     Memory { nodes: usize },
+    /// Bytes of memory per node: the replicated state alone.
+    State { nodes: usize },
 }
 
 /// Runs one scenario with the given `muster` binary and prints its table.
 pub async fn run(binary: PathBuf, scenario: Scenario) -> Result<()> {
-    let cluster = cluster::Cluster::start(&binary)?;
+    let cluster = || cluster::Cluster::start(&binary);
     match scenario {
-        Scenario::Writes { seconds } => writes::run(&cluster, Duration::from_secs(seconds)).await,
-        Scenario::Gap { kills } => gap::run(&cluster, kills).await,
-        Scenario::Memory { nodes } => memory::run(&cluster, nodes).await,
+        Scenario::Writes { seconds } => writes::run(&cluster()?, Duration::from_secs(seconds)).await,
+        Scenario::Gap { kills } => gap::run(&cluster()?, kills).await,
+        Scenario::Memory { nodes } => memory::run(&cluster()?, nodes).await,
+        Scenario::State { nodes } => state::run(nodes),
     }
 }

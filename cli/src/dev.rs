@@ -43,6 +43,12 @@ pub struct Args {
     /// Restart replicas that die
     #[arg(long)]
     pub restart: bool,
+    /// How many simulated nodes to run; this version runs none yet and says so
+    #[arg(long, value_name = "N")]
+    pub nodes: Option<u32>,
+    /// Over how many zones to spread them
+    #[arg(long, value_name = "N")]
+    pub zones: Option<u32>,
     #[command(subcommand)]
     pub command: Option<Command>,
 }
@@ -73,6 +79,9 @@ pub async fn run(context: &Context, args: Args) -> Result<(), Failure> {
 }
 
 async fn start(dir: &Path, args: &Args) -> Result<(), Failure> {
+    if args.nodes.is_some() || args.zones.is_some() {
+        say("this version runs no simulated nodes yet: --nodes and --zones have no effect");
+    }
     let mut signals = Signals::new()?;
     make_folder(dir)?;
     let dir = dir.canonicalize()?;
@@ -178,7 +187,7 @@ mod tests {
     use super::*;
 
     fn args(replicas: Option<u16>, port_base: Option<u16>) -> Args {
-        Args { replicas, port_base, restart: false, command: None }
+        Args { replicas, port_base, restart: false, nodes: None, zones: None, command: None }
     }
 
     #[test]

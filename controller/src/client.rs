@@ -196,7 +196,7 @@ impl Client {
     /// over). Returns the number of bytes; the caller syncs.
     pub async fn backup(&self, file: &std::fs::File) -> Result<u64, Error> {
         let answer = self
-            .call(Patience::stream(self.timeout), |mut operator, silence| async move {
+            .call(Patience::prepared_stream(self.timeout), |mut operator, silence| async move {
                 let mut chunks = within(silence, operator.backup(v1::BackupRequest {})).await?.into_inner();
                 let mut file = file;
                 file.set_len(0).and_then(|()| file.seek(SeekFrom::Start(0))).map_err(disk)?;

@@ -31,6 +31,8 @@ use crate::overview;
 use crate::watching;
 
 const TIMEOUT_DEFAULT: Duration = Duration::from_secs(10);
+/// A snapshot of a million nodes takes a while.
+const BACKUP_TIMEOUT: Duration = Duration::from_secs(120);
 const TIMEOUT_MAX: Duration = Duration::from_secs(60);
 /// Objects in one chunk of a list; an object is bounded, so a chunk is too.
 const LIST_CHUNK_BYTES: usize = 256 * 1024;
@@ -150,7 +152,7 @@ impl Operator for OperatorService {
     async fn backup(&self, request: Request<v1::BackupRequest>) -> Result<Response<Self::BackupStream>, Status> {
         let identity = writer(&request)?;
         self.replica.read_barrier(Instant::now() + TIMEOUT_DEFAULT).await.map_err(request_status)?;
-        let file = self.replica.backup().await.map_err(Status::unavailable)?;
+        let file = self.replica.backup(Instant::now() + BACKUP_TIMEOUT).await.map_err(Status::unavailable)?;
         tracing::info!(user = identity.user, bytes = file.len(), "backup");
         let chunks = file.chunks().map(|chunk| match chunk {
             Ok(data) => Ok(v1::BackupChunk { data }),
@@ -260,7 +262,9 @@ fn require_address(field: &str, address: String) -> Result<String, Status> {
 fn request_status(error: RequestError) -> Status {
     let text = error.to_string();
     match error {
-        RequestError::Refused(ProposeError::Overloaded | ProposeError::DiskFull(_)) => Status::resource_exhausted(text),
+        RequestError::Refused(ProposeError::Overloaded | ProposeError::Exhausted(_)) => {
+            Status::resource_exhausted(text)
+        }
         RequestError::NoQuorum(_)
         | RequestError::Forwarding(_)
         | RequestError::Refused(ProposeError::NotLeader { .. } | ProposeError::Unknown | ProposeError::Stopped) => {

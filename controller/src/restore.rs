@@ -61,13 +61,12 @@ pub fn restore(config: &ServerConfig, backup: &Path, generation: Option<u64>) ->
         return Err(RestoreError::OtherFleet { ours: config.fleet.to_string() });
     }
     let current = state.generation();
-    state.raise_revision(REVISION_STEP);
-    if let Some(asked) = generation {
-        if asked <= current {
-            return Err(RestoreError::OldGeneration { asked, current });
-        }
-        state.set_generation(asked);
+    let generation = generation.unwrap_or(current + 1);
+    if generation <= current {
+        return Err(RestoreError::OldGeneration { asked: generation, current });
     }
+    // A step per generation, so that a second restore of the same backup does not reuse the first one's revisions.
+    state.raise_revision(REVISION_STEP.saturating_mul(generation - current), generation);
     let members = config.initial_members.iter().map(|member| (member.id, endpoint(member))).collect();
     let report = RestoreReport {
         nodes: state.node_counts().total as u64,

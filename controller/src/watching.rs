@@ -23,25 +23,25 @@ type Events = BoxStream<'static, Result<v1::WatchEvent, Status>>;
 
 /// Follows `selection` after `from`, or from what there is now.
 pub fn watch(feed: &Arc<Feed>, selection: Selection, from: Option<Revision>) -> Result<Events, Status> {
-    let (initial, from) = match from {
-        Some(from) => (VecDeque::new(), from),
+    let (initial, from, pending) = match from {
+        Some(from) => (Vec::new(), from, VecDeque::new()),
         None => {
             let current = feed.current();
             let revision = current.state.revision();
-            let mut events: VecDeque<_> =
-                selection.objects(&current.state).iter().map(|object| event(Type::Added, object, None)).collect();
-            events.push_back(bookmark(revision));
-            (events, revision)
+            (selection.objects(&current.state), revision, VecDeque::from([bookmark(revision)]))
         }
     };
     let watcher = feed.watch(from).map_err(gone)?;
-    let follower = Follower { watcher, selection, pending: initial, bookmarked: from, ended: false };
+    let initial = initial.into_iter();
+    let follower = Follower { watcher, selection, initial, pending, bookmarked: from, ended: false };
     Ok(stream::unfold(follower, Follower::step).boxed())
 }
 
 struct Follower {
     watcher: Watcher,
     selection: Selection,
+    /// What there was in the beginning; rendered one at a time, because it may be a whole fleet.
+    initial: std::vec::IntoIter<Object>,
     pending: VecDeque<v1::WatchEvent>,
     bookmarked: Revision,
     ended: bool,
@@ -51,6 +51,9 @@ struct Follower {
 
 impl Follower {
     async fn step(mut self) -> Option<(Result<v1::WatchEvent, Status>, Self)> {
+        if let Some(object) = self.initial.next() {
+            return Some((Ok(event(Type::Added, &object, None)), self));
+        }
         loop {
             if let Some(event) = self.pending.pop_front() {
                 return Some((Ok(event), self));

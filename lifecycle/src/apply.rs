@@ -155,15 +155,18 @@ impl Application<'_> {
         Receipt { revision: self.state.revision(), effect }
     }
 
-    /// Takes the next slot and incarnation for a node that is about to be stored.
-    pub(crate) fn take_identity(&mut self) -> (Slot, Incarnation) {
-        let slot = self.state.next_slot();
+    /// The slot and incarnation that the next node will get.
+    pub(crate) fn next_identity(&self) -> (Slot, Incarnation) {
+        (self.state.next_slot(), Incarnation(self.state.counters.incarnations + 1))
+    }
+
+    /// Takes them for a node that is about to be stored.
+    pub(crate) fn take_identity(&mut self, slot: Slot) {
         match self.state.free_slots.remove(&slot.index) {
             Some(_) => self.touch::<FreeSlot>(&slot.index),
             None => self.state.counters.slots += 1,
         }
         self.state.counters.incarnations += 1;
-        (slot, Incarnation(self.state.counters.incarnations))
     }
 
     /// Stores a node under the next revision.

@@ -165,8 +165,10 @@ impl Application<'_> {
             return Err(Rejection::LimitReached { what: Text::from("nodes"), limit: NODES_MAX as u64 });
         }
         node.meta.revision = self.next_revision();
+        (node.slot, node.incarnation) = self.next_identity();
         node_rules::size(&node)?;
-        (node.slot, node.incarnation) = self.take_identity();
+        self.take_identity(node.slot);
+        node.detach_texts();
         let node = self.put_node(node);
         self.note(&node, REGISTERED, format!("node {} was registered by {origin}", node.meta.name));
         Ok(Receipt { revision: node.meta.revision, effect: ReceiptEffect::Created })

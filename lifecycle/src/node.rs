@@ -151,6 +151,17 @@ impl Node {
         self.status.share_texts(&name, interner);
     }
 
+    /// Gives a new node its own copies of the strings that are its alone, apart from the command that brought them.
+    pub(crate) fn detach_texts(&mut self) {
+        self.meta.name.detach();
+        self.spec.provider_id.iter_mut().for_each(Text::detach);
+        self.status.addresses.iter_mut().for_each(|address| address.address.detach());
+        if let Some(info) = &mut self.status.info {
+            [&mut info.machine_id, &mut info.system_uuid, &mut info.boot_id].into_iter().for_each(Text::detach);
+        }
+        self.unmodelled.iter_mut().for_each(Text::detach);
+    }
+
     pub fn is_ready(&self) -> bool {
         self.status.ready().is_some_and(|condition| condition.status == ConditionStatus::True)
     }

@@ -182,17 +182,12 @@ impl State {
     ///
     /// Revisions move on, so that no revision seen in the old cluster means something else in the new one. Its
     /// replicas and the requests it answered belong to the old one and are forgotten.
-    pub fn raise_revision(&mut self, by: u64) {
+    pub fn raise_revision(&mut self, by: u64, generation: u64) {
         self.counters.revision = Revision(self.counters.revision.0.saturating_add(by).min(REVISION_CEILING));
-        self.counters.generation = self.counters.generation.saturating_add(1);
+        self.counters.generation = generation;
         self.replicas = Table::default();
         self.clients = Table::default();
         self.derived.recency = OrdMap::new();
-    }
-
-    /// For a restore of the same backup a second time: sets the generation further apart.
-    pub fn set_generation(&mut self, generation: u64) {
-        self.counters.generation = generation;
     }
 
     /// The slot that the next node will get: the smallest free one, else a new one.

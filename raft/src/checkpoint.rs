@@ -173,7 +173,7 @@ impl Shared {
 
 /// The thread that owns the files.
 fn run(dir: PathBuf, store: Uid, shared: &Shared, report: &mpsc::Sender<Option<Moment>>) {
-    let (tree, moment) = match Tree::open_or_replace(dir, store) {
+    let (mut tree, moment) = match Tree::open_or_replace(dir, store) {
         Ok(opened) => opened,
         Err(error) => {
             tracing::warn!(%error, "the checkpoint cannot be used; restarts replay the log until this is repaired");

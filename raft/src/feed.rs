@@ -125,8 +125,12 @@ impl Feed {
         self.ring.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Entries without commands carry no stamp: time goes on from the last one that did.
     fn published(&self, state: State, applied: Option<LogId>, membership: &StoredMembership) -> Arc<Published> {
-        Arc::new(Published { state, applied, membership: membership.clone(), applied_at: self.clock.boot_time() })
+        let current = self.current.load();
+        let stamped = state.cluster_time() != current.state.cluster_time();
+        let applied_at = if stamped { self.clock.boot_time() } else { current.applied_at };
+        Arc::new(Published { state, applied, membership: membership.clone(), applied_at })
     }
 
     fn changes_after(&self, seen: Revision) -> Result<Vec<Arc<Change>>, Gone> {
@@ -157,6 +161,8 @@ impl Publisher for Feed {
         ring.changes.clear();
         ring.digests.clear();
         ring.floor = floor;
+        // Replicas that were restored from different backups differ from the first entry on.
+        ring.digests.extend(applied.map(|id| (id.index, published.state.digest())));
         self.current.store(published);
         drop(ring);
         self.applied.send_replace(applied.map_or(0, |id| id.index));
@@ -208,5 +214,76 @@ impl Watcher {
     /// Everything up to here has been handed out.
     pub fn seen(&self) -> Revision {
         self.seen
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicU64, Ordering};
+
+    use muster_lifecycle::command::{Batch, Position};
+    use muster_lifecycle::time::WallTime;
+
+    use super::*;
+    use crate::persisted::log_id;
+
+    #[derive(Default)]
+    struct HandClock {
+        boot_ms: AtomicU64,
+        wall_ms: AtomicU64,
+    }
+
+    impl Clock for HandClock {
+        fn boot_time(&self) -> Duration {
+            Duration::from_millis(self.boot_ms.load(Ordering::Relaxed))
+        }
+
+        fn wall_time(&self) -> WallTime {
+            WallTime(i64::try_from(self.wall_ms.load(Ordering::Relaxed)).unwrap_or(i64::MAX))
+        }
+    }
+
+    fn apply(feed: &Feed, index: u64, stamp: Option<Stamp>) {
+        let mut state = feed.current().state.clone();
+        if let Some(stamp) = stamp {
+            state.apply(Position { term: 1, index }, &Batch { stamp, commands: Vec::new() });
+        }
+        feed.publish(state, log_id(1, index), &StoredMembership::default(), Vec::new());
+    }
+
+    #[test]
+    fn cluster_time_runs_on_through_entries_that_carry_no_stamp() {
+        let clock = Arc::new(HandClock::default());
+        let feed = Feed::new(Arc::clone(&clock) as _);
+        clock.boot_ms.store(1_000, Ordering::Relaxed);
+        apply(&feed, 1, Some(feed.stamp()));
+        assert_eq!(feed.stamp().cluster, ClusterTime(1_000));
+        // Ten idle minutes, then an election: the new leader's blank entry must not swallow them.
+        clock.boot_ms.store(601_000, Ordering::Relaxed);
+        apply(&feed, 2, None);
+        assert_eq!(feed.stamp().cluster, ClusterTime(601_000));
+    }
+
+    #[test]
+    fn cluster_time_does_not_follow_the_wall_clock() {
+        let clock = Arc::new(HandClock::default());
+        let feed = Feed::new(Arc::clone(&clock) as _);
+        clock.boot_ms.store(5_000, Ordering::Relaxed);
+        clock.wall_ms.store(3_600_000, Ordering::Relaxed);
+        assert_eq!(feed.stamp(), Stamp { cluster: ClusterTime(5_000), wall: WallTime(3_600_000) });
+        clock.wall_ms.store(0, Ordering::Relaxed);
+        assert_eq!(feed.stamp().cluster, ClusterTime(5_000));
+    }
+
+    #[test]
+    fn i_11_a_watcher_that_falls_off_the_ring_is_told_so() {
+        let feed = Feed::new(Arc::new(HandClock::default()));
+        let node_changes = (1..=RING_CHANGES_MAX as u64 + 10)
+            .map(|revision| Change { revision: Revision(revision), before: None, after: None })
+            .collect();
+        feed.publish(State::new(), log_id(1, 1), &StoredMembership::default(), node_changes);
+        let gone = feed.watch(Revision(9)).err();
+        assert_eq!(gone, Some(Gone { requested: Revision(9), oldest: Revision(10) }));
+        assert!(feed.watch(Revision(10)).is_ok());
     }
 }

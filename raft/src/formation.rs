@@ -1,9 +1,9 @@
 //! The first start of a replica: found the cluster, or wait to be let in.
 //!
 //! A replica with an empty disk asks the others before it does anything. If one of them knows it with
-//! another store, its disk was wiped and it must not come back under its old id (I-28). If nobody has a
-//! log yet and a majority is there, the lowest id among those present founds the cluster; founding it
-//! twice with the same members is harmless.
+//! another store, its disk was wiped and it must not come back under its old id (I-28). The cluster is founded
+//! once all initial members are there and none of them has a log, by the one with the lowest id. A majority is
+//! not enough: a wiped replica and one that never started would found a second cluster beside the first.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -111,9 +111,9 @@ fn judge(
     if reached.values().any(|other| other.initialized) {
         return Verdict::WaitForLog;
     }
-    let majority_present = reached.len() + 1 > members / 2;
-    let lowest_present = reached.keys().all(|other| *other > id);
-    if majority_present && lowest_present { Verdict::Found } else { Verdict::WaitForOthers }
+    let all_present = reached.len() + 1 == members;
+    let lowest = reached.keys().all(|other| *other > id);
+    if all_present && lowest { Verdict::Found } else { Verdict::WaitForOthers }
 }
 
 #[cfg(test)]
@@ -136,14 +136,17 @@ mod tests {
     }
 
     #[test]
-    fn an_empty_replica_founds_only_with_a_majority_and_as_the_lowest() {
+    fn an_empty_replica_founds_only_when_all_are_there_and_as_the_lowest() {
         let mine = Uid(1);
         let none = BTreeMap::new();
         assert_eq!(judge(1, 3, &none, mine), Verdict::WaitForOthers);
         assert_eq!(judge(1, 1, &none, mine), Verdict::Found);
         let second = BTreeMap::from([(2, reached(false, None))]);
-        assert_eq!(judge(1, 3, &second, mine), Verdict::Found);
-        assert_eq!(judge(3, 3, &second, mine), Verdict::WaitForOthers);
+        assert_eq!(judge(1, 3, &second, mine), Verdict::WaitForOthers);
+        let both = BTreeMap::from([(2, reached(false, None)), (3, reached(false, None))]);
+        assert_eq!(judge(1, 3, &both, mine), Verdict::Found);
+        let others = BTreeMap::from([(1, reached(false, None)), (3, reached(false, None))]);
+        assert_eq!(judge(2, 3, &others, mine), Verdict::WaitForOthers);
     }
 
     #[test]

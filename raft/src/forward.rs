@@ -8,7 +8,7 @@ use tokio::time::Instant;
 use tonic::{Code, Status};
 
 use crate::codec::{decode, encode};
-use crate::membership::MembershipChange;
+use crate::membership::{MembershipChange, MembershipError};
 use crate::proposer::{ProposeError, Settled};
 use crate::replica::{Replica, RequestError};
 use crate::types::ReplicaId;
@@ -41,14 +41,26 @@ impl Replica {
         &self,
         leader: ReplicaId,
         change: &MembershipChange,
-    ) -> Result<String, RequestError> {
-        let mut client = self.request_client(leader).ok_or(ProposeError::NotLeader { leader: None })?;
+    ) -> Result<String, MembershipError> {
+        let not_leader = || RequestError::from(ProposeError::NotLeader { leader: None });
+        let mut client = self.request_client(leader).ok_or_else(not_leader)?;
         let request = v1::MembershipRequest {
             greeting: Some(self.peers.greet(leader)),
             change: encode(change).map_err(forwarding)?,
         };
-        Ok(client.change_membership(request).await.map_err(forwarding)?.into_inner().message)
+        match client.change_membership(request).await {
+            Ok(done) => Ok(done.into_inner().message),
+            Err(status) if is_verdict(status.code()) => {
+                Err(MembershipError::ByLeader { code: status.code(), message: status.message().to_owned() })
+            }
+            Err(status) => Err(forwarding(status).into()),
+        }
     }
+}
+
+/// The leader looked at the change and said no; another replica would say the same.
+fn is_verdict(code: Code) -> bool {
+    matches!(code, Code::NotFound | Code::AlreadyExists | Code::Aborted)
 }
 
 fn remaining_ms(deadline: Instant) -> u32 {
@@ -60,7 +72,7 @@ fn remaining_ms(deadline: Instant) -> u32 {
 fn forwarding(status: Status) -> RequestError {
     match status.code() {
         Code::FailedPrecondition => RequestError::Refused(ProposeError::NotLeader { leader: None }),
-        Code::ResourceExhausted => RequestError::Refused(ProposeError::DiskFull(status.message().to_owned())),
+        Code::ResourceExhausted => RequestError::Refused(ProposeError::Exhausted(status.message().to_owned())),
         Code::Unavailable
         | Code::Ok
         | Code::Cancelled

@@ -11,7 +11,7 @@ use thiserror::Error;
 use tokio::time::{Instant, timeout_at};
 
 use crate::proposer::ProposeError;
-use crate::replica::{Replica, RequestError};
+use crate::replica::{RETRY_PAUSE, Replica, RequestError};
 use crate::types::{Endpoint, ReplicaId, TypeConfig};
 
 /// How far behind the leader a learner may be when it becomes a voter.
@@ -48,6 +48,16 @@ pub enum MembershipError {
     AlreadyVoter { id: ReplicaId },
     #[error("replica {id} is {behind} log entries behind the leader; promote it when it has caught up")]
     TooFarBehind { id: ReplicaId, behind: u64 },
+    #[error(
+        "replica {id} has not been heard of yet: is it running, at the addresses it was added with? promote it when \
+         `muster get replicas` shows it as reachable"
+    )]
+    NotAnnounced { id: ReplicaId },
+    #[error(
+        "after this change a majority of the voters would be silent (replicas {silent}), and nothing could be committed \
+         any more; bring them back or remove them first"
+    )]
+    WouldLoseQuorum { silent: String },
     #[error("replica {id} is the last voter and cannot be removed")]
     LastVoter { id: ReplicaId },
     #[error("replica {id} is not a voter, so it cannot lead; promote it first")]
@@ -56,6 +66,8 @@ pub enum MembershipError {
     NotMoved,
     #[error("{0}")]
     Consensus(String),
+    #[error("{message}")]
+    ByLeader { code: tonic::Code, message: String },
     #[error(transparent)]
     Request(#[from] RequestError),
 }
@@ -67,16 +79,26 @@ impl Replica {
         change: &MembershipChange,
         deadline: Instant,
     ) -> Result<String, MembershipError> {
-        let attempt = async {
-            match self.leader() {
-                Some(leader) if leader == self.id() => self.change_as_leader(change, deadline).await,
-                Some(leader) => Ok(self.forward_membership(leader, change).await?),
-                None => Err(RequestError::from(ProposeError::NotLeader { leader: None }).into()),
+        loop {
+            let failure = match timeout_at(deadline, self.change_once(change, deadline)).await {
+                Ok(Err(MembershipError::Request(failure))) => failure,
+                Ok(done) => return done,
+                Err(_) => return Err(self.no_quorum().await.into()),
+            };
+            // Only what certainly did not happen is tried again: a change is not idempotent.
+            let not_led = matches!(failure, RequestError::Refused(ProposeError::NotLeader { .. }));
+            if !not_led || Instant::now() + RETRY_PAUSE >= deadline {
+                return Err(failure.into());
             }
-        };
-        match timeout_at(deadline, attempt).await {
-            Ok(result) => result,
-            Err(_) => Err(self.no_quorum().await.into()),
+            tokio::time::sleep(RETRY_PAUSE).await;
+        }
+    }
+
+    async fn change_once(&self, change: &MembershipChange, deadline: Instant) -> Result<String, MembershipError> {
+        match self.leader() {
+            Some(leader) if leader == self.id() => self.change_as_leader(change, deadline).await,
+            Some(leader) => self.forward_membership(leader, change).await,
+            None => Err(RequestError::from(ProposeError::NotLeader { leader: None }).into()),
         }
     }
 
@@ -109,22 +131,32 @@ impl Replica {
         if member.voter {
             return Err(MembershipError::AlreadyVoter { id });
         }
-        let behind = self.entries_behind(id);
-        if behind > PROMOTION_LAG_MAX {
-            return Err(MembershipError::TooFarBehind { id, behind });
+        // Until it has announced its store nobody would notice if its disk were wiped.
+        if !self.current().state.replicas().contains(&id) {
+            return Err(MembershipError::NotAnnounced { id });
         }
+        match self.entries_behind(id) {
+            Some(behind) if behind <= PROMOTION_LAG_MAX => {}
+            Some(behind) => return Err(MembershipError::TooFarBehind { id, behind }),
+            None => return Err(MembershipError::NotAnnounced { id }),
+        }
+        let mut voters = self.voters();
+        voters.insert(id);
+        self.require_quorum_of(&voters).await?;
         let voters = ChangeMembers::AddVoterIds(BTreeSet::from([id]));
         self.raft.change_membership(voters, false).await.map_err(consensus)?;
         Ok(format!("replica {id} is a voter now"))
     }
 
     async fn remove(&self, id: ReplicaId, deadline: Instant) -> Result<String, MembershipError> {
-        let members = self.members();
-        let member = members.get(&id).ok_or(MembershipError::NotMember { id })?;
+        let Some(member) = self.members().remove(&id) else { return self.finish_removal(id).await };
         if member.voter {
-            if members.values().filter(|member| member.voter).count() == 1 {
+            let mut voters = self.voters();
+            voters.remove(&id);
+            if voters.is_empty() {
                 return Err(MembershipError::LastVoter { id });
             }
+            self.require_quorum_of(&voters).await?;
             if id == self.id() {
                 // The next leader removes us: it can finish what we might not.
                 return self.remove_through_successor(id, deadline).await;
@@ -137,6 +169,33 @@ impl Replica {
         }
         self.retire(id).await?;
         Ok(format!("replica {id} removed; its id is retired"))
+    }
+
+    /// A removal whose leader died halfway has left the membership changed but the id in use.
+    async fn finish_removal(&self, id: ReplicaId) -> Result<String, MembershipError> {
+        let known = self.current().state.replicas().get(&id).cloned();
+        match known {
+            Some(known) if !known.retired => {
+                self.retire(id).await?;
+                Ok(format!("replica {id} removed; its id is retired"))
+            }
+            Some(_) | None => Err(MembershipError::NotMember { id }),
+        }
+    }
+
+    fn voters(&self) -> BTreeSet<ReplicaId> {
+        self.members().into_iter().filter(|(_, member)| member.voter).map(|(id, _)| id).collect()
+    }
+
+    /// A change into a configuration without a live majority could never be committed nor taken back.
+    async fn require_quorum_of(&self, voters: &BTreeSet<ReplicaId>) -> Result<(), MembershipError> {
+        let reached = self.reach_members().await;
+        let silent = |id: &&ReplicaId| **id != self.id() && !reached.get(*id).is_some_and(Result::is_ok);
+        let silent: Vec<String> = voters.iter().filter(silent).map(ToString::to_string).collect();
+        if voters.len() - silent.len() > voters.len() / 2 {
+            return Ok(());
+        }
+        Err(MembershipError::WouldLoseQuorum { silent: silent.join(", ") })
     }
 
     async fn remove_through_successor(&self, id: ReplicaId, deadline: Instant) -> Result<String, MembershipError> {
@@ -173,11 +232,11 @@ impl Replica {
         Ok(format!("{leader} leads now"))
     }
 
-    fn entries_behind(&self, id: ReplicaId) -> u64 {
+    /// `None` if it has never answered.
+    fn entries_behind(&self, id: ReplicaId) -> Option<u64> {
         let metrics = self.raft.metrics().borrow_watched().clone();
-        let matched = metrics.replication.and_then(|replication| replication.get(&id).cloned().flatten());
-        let last = metrics.last_log_index.unwrap_or(0);
-        last.saturating_sub(matched.map_or(0, |log_id| log_id.index))
+        let matched = metrics.replication.and_then(|replication| replication.get(&id).cloned().flatten())?;
+        Some(metrics.last_log_index.unwrap_or(0).saturating_sub(matched.index))
     }
 }
 

@@ -209,7 +209,8 @@ fn streaming_error(status: Status) -> StreamingError<TypeConfig> {
 }
 
 fn needs_backoff(code: Code) -> bool {
-    matches!(code, Code::Unavailable | Code::PermissionDenied | Code::Unauthenticated | Code::Unknown)
+    use Code::{PermissionDenied, ResourceExhausted, Unauthenticated, Unavailable, Unknown};
+    matches!(code, Unavailable | PermissionDenied | Unauthenticated | Unknown | ResourceExhausted)
 }
 
 fn describe(status: &Status) -> String {

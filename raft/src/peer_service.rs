@@ -3,10 +3,12 @@
 use std::time::Duration;
 
 use bytes::Bytes;
+use muster_lifecycle::command::{Command, Operation, Origin};
 use muster_proto::v1;
 use muster_proto::v1::peer_server::{Peer, PeerServer};
 use openraft::alias::SnapshotOf;
 use openraft::async_runtime::WatchReceiver;
+use openraft::raft::AppendEntriesRequest;
 use tokio::time::{Instant, timeout};
 use tonic::{Request, Response, Status, Streaming};
 
@@ -108,7 +110,11 @@ impl Peer for PeerService {
     }
 
     async fn append(&self, request: Request<v1::RaftMessage>) -> Result<Response<v1::RaftReply>, Status> {
-        let rpc = decode("append", &self.admit_raft(request)?)?;
+        let rpc: AppendEntriesRequest<TypeConfig> = decode("append", &self.admit_raft(request)?)?;
+        // Nothing of it is acknowledged yet, so refusing is safe; running into a full disk would not be.
+        if !rpc.entries.is_empty() {
+            self.replica.capacity.check().map_err(|full| Status::resource_exhausted(full.to_string()))?;
+        }
         reply(&self.replica.raft.append_entries(rpc).await.map_err(stopped)?)
     }
 
@@ -145,8 +151,9 @@ impl Peer for PeerService {
     async fn propose(&self, request: Request<v1::ProposeRequest>) -> Result<Response<v1::ProposeResponse>, Status> {
         let proven = proven(&request);
         let request = request.into_inner();
-        self.admit(proven, request.greeting.as_ref())?;
-        let command = decode("command", &request.command)?;
+        let from = self.admit(proven, request.greeting.as_ref())?;
+        let command: Command = decode("command", &request.command)?;
+        require_own(&command, from)?;
         let limit = Duration::from_millis(u64::from(request.timeout_ms)).min(REQUEST_TIMEOUT_MAX);
         let settled = timeout(limit, self.replica.proposer.propose(command))
             .await
@@ -181,6 +188,16 @@ impl Peer for PeerService {
     }
 }
 
+/// Operators' writes are forwarded, and a replica's own announcement; nothing else comes this way.
+fn require_own(command: &Command, from: ReplicaId) -> Result<(), Status> {
+    let own = match (&command.origin, &command.operation) {
+        (Origin::Replica { id }, Operation::AnnounceReplica { replica }) => *id == from && replica.id == from,
+        (Origin::Operator { .. }, operation) => operation.object_name().is_some(),
+        (Origin::Replica { .. } | Origin::Controller { .. }, _) => false,
+    };
+    if own { Ok(()) } else { Err(Status::permission_denied("this command may not be forwarded")) }
+}
+
 fn proven<T>(request: &Request<T>) -> Option<ProvenReplica> {
     request.extensions().get::<ProvenReplica>().copied()
 }
@@ -205,7 +222,7 @@ fn propose_status(error: ProposeError) -> Status {
     let text = error.to_string();
     match error {
         ProposeError::NotLeader { .. } => Status::failed_precondition(text),
-        ProposeError::Overloaded | ProposeError::DiskFull(_) => Status::resource_exhausted(text),
+        ProposeError::Overloaded | ProposeError::Exhausted(_) => Status::resource_exhausted(text),
         ProposeError::Unknown | ProposeError::Stopped => Status::unavailable(text),
     }
 }
@@ -225,7 +242,10 @@ pub fn membership_status(error: &MembershipError) -> Status {
         MembershipError::AlreadyMember { .. } | MembershipError::AlreadyVoter { .. } => {
             Status::already_exists(error.to_string())
         }
+        MembershipError::ByLeader { code, message } => Status::new(*code, message.clone()),
         MembershipError::Retired { .. }
+        | MembershipError::NotAnnounced { .. }
+        | MembershipError::WouldLoseQuorum { .. }
         | MembershipError::TooFarBehind { .. }
         | MembershipError::LastVoter { .. }
         | MembershipError::CannotLead { .. }

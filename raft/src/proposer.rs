@@ -34,8 +34,9 @@ pub enum ProposeError {
     NotLeader { leader: Option<ReplicaId> },
     #[error("too many writes are waiting ({QUEUE_MAX}); try again in a moment")]
     Overloaded,
+    /// The disk is nearly full, or the leader cannot take more.
     #[error("{0}")]
-    DiskFull(String),
+    Exhausted(String),
     #[error("leadership changed while the write was under way; it may or may not have happened")]
     Unknown,
     #[error("this replica is stopping")]
@@ -123,7 +124,7 @@ impl Gatherer {
     async fn submit(&self, gathered: Vec<Proposal>, permit: OwnedSemaphorePermit) {
         let (commands, replies): (Vec<_>, Vec<_>) = gathered.into_iter().map(|p| (p.command, p.reply)).unzip();
         if let Err(full) = self.capacity.check() {
-            return refuse(replies, &ProposeError::DiskFull(full.to_string()));
+            return refuse(replies, &ProposeError::Exhausted(full.to_string()));
         }
         let batch = Batch { stamp: self.feed.stamp(), commands };
         let (responder, written) = ProgressResponder::complete_only();

@@ -17,7 +17,7 @@ use tokio_util::sync::CancellationToken;
 use crate::connector::Connector;
 use crate::feed::{Feed, Published};
 use crate::greeting::Introduction;
-use crate::log_store::LogStore;
+use crate::log_store::{Capacity, LogStore};
 use crate::network::Network;
 use crate::peers::{Lane, Peers};
 use crate::proposer::{ProposeError, Proposer, Settled};
@@ -31,9 +31,11 @@ use crate::types::{Endpoint, ReplicaId, TypeConfig};
 pub type Raft = openraft::Raft<TypeConfig, StateMachine>;
 
 /// How long to wait before asking again who leads.
-const RETRY_PAUSE: Duration = Duration::from_millis(50);
+pub(crate) const RETRY_PAUSE: Duration = Duration::from_millis(50);
 /// Finding out who does not answer takes this long at most.
 const EXPLANATION_TIME: Duration = Duration::from_millis(700);
+/// How long to wait for a snapshot before asking for it again.
+const SNAPSHOT_RETRY: Duration = Duration::from_secs(1);
 const HANDOVER_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// The clocks of consensus, apart so that tests can set their own.
@@ -69,6 +71,7 @@ pub struct Replica {
     pub(crate) proposer: Proposer,
     pub(crate) info: StoreInfo,
     pub(crate) snapshots: SnapshotStore,
+    pub(crate) capacity: Capacity,
     pub(crate) version: &'static str,
     log: LogStore,
     pressure: Arc<SnapshotPressure>,
@@ -91,8 +94,9 @@ impl Replica {
         let (snapshots, pressure) = (state_machine.snapshots(), state_machine.pressure());
         let network = Network::new(Arc::clone(&peers));
         let raft = Raft::new(peers.introduction.id, config, network, log.clone(), state_machine).await?;
-        let proposer = Proposer::spawn(raft.clone(), feed, log.capacity());
-        let replica = Self { raft, peers, proposer, info, snapshots, version, log, pressure };
+        let capacity = log.capacity();
+        let proposer = Proposer::spawn(raft.clone(), feed, capacity.clone());
+        let replica = Self { raft, peers, proposer, info, snapshots, capacity, version, log, pressure };
         tokio::spawn(replica.clone().keep_snapshots_fresh());
         Ok(replica)
     }
@@ -142,7 +146,7 @@ impl Replica {
             let happened_for_sure_not = matches!(failure, RequestError::Refused(ProposeError::NotLeader { .. }));
             let final_answer = matches!(
                 failure,
-                RequestError::Refused(ProposeError::DiskFull(_) | ProposeError::Overloaded | ProposeError::Stopped)
+                RequestError::Refused(ProposeError::Exhausted(_) | ProposeError::Overloaded | ProposeError::Stopped)
             );
             if final_answer || (command.request.is_none() && !happened_for_sure_not) {
                 return Err(failure);
@@ -201,17 +205,17 @@ impl Replica {
 
     /// An error that says which replicas do not answer.
     pub async fn no_quorum(&self) -> RequestError {
-        let silent: Vec<String> = self
-            .reach_members()
-            .await
-            .into_iter()
-            .filter(|(_, reached)| reached.is_err())
-            .map(|(id, _)| id.to_string())
-            .collect();
-        RequestError::NoQuorum(match silent.len() {
-            0 => "no leader yet: an election is under way; try again in a moment".to_owned(),
-            1 => format!("no quorum: replica {} unreachable", silent[0]),
-            _ => format!("no quorum: replicas {} unreachable", silent.join(", ")),
+        let reached = self.reach_members().await;
+        let voters: Vec<_> = self.members().into_iter().filter(|(_, member)| member.voter).map(|(id, _)| id).collect();
+        let silent = |id: &&ReplicaId| reached.get(*id).is_some_and(Result::is_err);
+        let silent: Vec<String> = voters.iter().filter(silent).map(ToString::to_string).collect();
+        let quorum = voters.len() - silent.len() > voters.len() / 2;
+        RequestError::NoQuorum(match (quorum, silent.len()) {
+            (true, _) => "no answer in time although a quorum is there: an election is under way, or the replicas are \
+                          overloaded; try again in a moment"
+                .to_owned(),
+            (false, 1) => format!("no quorum: replica {} unreachable", silent[0]),
+            (false, _) => format!("no quorum: replicas {} unreachable", silent.join(", ")),
         })
     }
 
@@ -283,7 +287,13 @@ impl Replica {
 
     /// Moves leadership to `to`, or to the voter whose log is closest to ours. True if it moved in time.
     pub(crate) async fn hand_over(&self, to: Option<ReplicaId>) -> bool {
-        let Some(to) = to.or_else(|| self.closest_voter()) else { return false };
+        let to = match to {
+            Some(to) => to,
+            None => match self.closest_live_voter().await {
+                Some(closest) => closest,
+                None => return false,
+            },
+        };
         if self.raft.trigger().transfer_leader(to).await.is_err() {
             return false;
         }
@@ -293,11 +303,13 @@ impl Replica {
         self.raft.wait(Some(HANDOVER_TIMEOUT)).metrics(moved, "leadership moves").await.is_ok()
     }
 
-    fn closest_voter(&self) -> Option<ReplicaId> {
+    async fn closest_live_voter(&self) -> Option<ReplicaId> {
+        let reached = self.reach_members().await;
         let metrics = self.raft.metrics().borrow_watched().clone();
         let replication = metrics.replication?;
         let voters: Vec<_> = metrics.membership_config.membership().voter_ids().collect();
-        let others = replication.into_iter().filter(|(id, _)| *id != metrics.id && voters.contains(id));
+        let live = |id: &ReplicaId| voters.contains(id) && reached.get(id).is_some_and(Result::is_ok);
+        let others = replication.into_iter().filter(|(id, _)| live(id));
         others.max_by_key(|(_, matched)| matched.as_ref().map(|log_id| log_id.index)).map(|(id, _)| id)
     }
 
@@ -321,13 +333,23 @@ impl Replica {
         Some(self.peers.client(target, &self.endpoint_of(target)?, Lane::Request))
     }
 
-    /// The current snapshot, built anew so that it holds everything applied so far.
-    pub async fn backup(&self) -> Result<SnapshotFile, String> {
+    /// A snapshot that holds everything applied so far.
+    pub async fn backup(&self, deadline: Instant) -> Result<SnapshotFile, String> {
+        if !self.snapshots.has_room() {
+            return Err("the disk of this replica has too little room for a snapshot; free some space".to_owned());
+        }
         let wanted = self.current().applied;
-        self.raft.trigger().snapshot().await.map_err(|error| error.to_string())?;
-        let reached = |metrics: &openraft::RaftMetrics<TypeConfig>| metrics.snapshot >= wanted;
-        let wait = self.raft.wait(Some(Duration::from_secs(120)));
-        wait.metrics(reached, "snapshot for the backup").await.map_err(|error| error.to_string())?;
+        loop {
+            // A trigger is ignored while another snapshot is being built, hence again after a while.
+            self.raft.trigger().snapshot().await.map_err(|error| error.to_string())?;
+            let reached = |metrics: &openraft::RaftMetrics<TypeConfig>| metrics.snapshot >= wanted;
+            if self.raft.wait(Some(SNAPSHOT_RETRY)).metrics(reached, "snapshot for the backup").await.is_ok() {
+                break;
+            }
+            if Instant::now() >= deadline {
+                return Err("the snapshot was not ready in time".to_owned());
+            }
+        }
         let snapshot = self.raft.get_snapshot().await.map_err(|error| error.to_string())?;
         snapshot.map(|snapshot| snapshot.snapshot).ok_or_else(|| "there is nothing to back up yet".to_owned())
     }

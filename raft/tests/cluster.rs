@@ -83,7 +83,7 @@ async fn i_08_power_loss_of_all_replicas_at_once_loses_nothing_acknowledged() {
         if seed % 2 == 1 {
             // Right after a snapshot and a purge, when the log alone no longer holds everything.
             for id in [1, 2, 3] {
-                cluster.replica(id).backup().await.unwrap();
+                cluster.replica(id).backup(Instant::now() + PATIENCE).await.unwrap();
                 cluster.replica(id).purge_behind_snapshot().await;
             }
         }
@@ -176,7 +176,7 @@ async fn i_28_a_wiped_replica_is_replaced_under_a_new_id_and_catches_up_by_snaps
     cluster.settle().await;
     let leader = cluster.leader();
     // Nothing is left of the log that a newcomer could replay.
-    cluster.replica(leader).backup().await.unwrap();
+    cluster.replica(leader).backup(Instant::now() + PATIENCE).await.unwrap();
     cluster.replica(leader).purge_behind_snapshot().await;
     let deadline = || Instant::now() + PATIENCE;
     cluster.replica(1).change_membership(&MembershipChange::Remove { id: 3 }, deadline()).await.unwrap();
@@ -225,4 +225,25 @@ async fn leadership_moves_on_request_and_on_an_orderly_stop() {
         others.map(|(_, running)| running.replica.leader()).all(|leader| leader.is_some_and(|leader| leader != heir))
     })
     .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn i_28_a_change_that_could_never_be_committed_is_refused() {
+    let mut cluster = Cluster::start(&[1, 2, 3]).await;
+    let deadline = || Instant::now() + PATIENCE;
+    let add = MembershipChange::Add { id: 4, endpoint: endpoint(4) };
+    cluster.replica(1).change_membership(&add, deadline()).await.unwrap();
+    let promote = MembershipChange::Promote { id: 4 };
+    let refused = cluster.replica(1).change_membership(&promote, deadline()).await.unwrap_err();
+    assert!(refused.to_string().contains("has not been heard of yet"), "{refused}");
+    cluster.crash(3).await;
+    cluster.settle().await;
+    let survivors: Vec<_> = cluster.running.keys().copied().collect();
+    let follower = *survivors.iter().find(|id| **id != cluster.leader()).unwrap();
+    let remove = MembershipChange::Remove { id: follower };
+    let refused = cluster.replica(1).change_membership(&remove, deadline()).await.unwrap_err();
+    assert!(refused.to_string().contains("majority of the voters would be silent"), "{refused}");
+    let dead = MembershipChange::Remove { id: 3 };
+    cluster.replica(1).change_membership(&dead, deadline()).await.unwrap();
+    assert!(is_done(&cluster.create(1, "goes-on", PATIENCE).await.unwrap()));
 }

@@ -18,7 +18,7 @@ pub struct Args {
 }
 
 /// A large state takes a while to be collected before the first byte comes.
-const TIMEOUT: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(150);
 
 /// A file under another name until it is complete; removed if it never is.
 struct Unfinished {

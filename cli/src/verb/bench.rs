@@ -17,8 +17,13 @@ pub enum Args {
         #[arg(long, default_value_t = 20)]
         kills: usize,
     },
-    /// Resident memory per node
+    /// Resident memory per node of replica processes
     Memory {
+        #[arg(long, default_value_t = 100_000)]
+        nodes: usize,
+    },
+    /// Resident memory per node of the replicated state alone
+    State {
         #[arg(long, default_value_t = 100_000)]
         nodes: usize,
     },
@@ -29,6 +34,7 @@ pub async fn run(args: Args) -> Result<(), Failure> {
         Args::Writes { seconds } => Scenario::Writes { seconds },
         Args::Gap { kills } => Scenario::Gap { kills },
         Args::Memory { nodes } => Scenario::Memory { nodes },
+        Args::State { nodes } => Scenario::State { nodes },
     };
     let binary = std::env::current_exe().map_err(|error| Failure::Other(error.into()))?;
     muster_bench::run(binary, scenario).await.map_err(Failure::Other)

@@ -73,6 +73,11 @@ impl Patience {
         Self { whole: None, step: silence.min(QUICK), changes_state: false }
     }
 
+    /// For streams that are prepared before they begin, such as a backup.
+    pub(super) fn prepared_stream(silence: Duration) -> Self {
+        Self { whole: None, step: silence, changes_state: false }
+    }
+
     /// No longer than what the caller has left.
     pub(super) fn within(self, left: Duration) -> Self {
         Self { whole: self.whole.map(|whole| whole.min(left)), step: self.step.min(left), ..self }

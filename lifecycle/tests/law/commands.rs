@@ -209,11 +209,11 @@ fn a_restore_founds_a_new_cluster() {
     let mut cluster = Cluster::with_node("a");
     cluster.run(Operation::RetireReplica { id: 1 });
     let revision = cluster.state.revision();
-    cluster.state.raise_revision(1_000_000);
+    cluster.state.raise_revision(1_000_000, 1);
     assert_eq!(cluster.state.revision(), Revision(revision.0 + 1_000_000));
     assert_eq!(cluster.state.generation(), 1);
     assert!(cluster.state.replicas().is_empty() && cluster.state.clients().is_empty());
     assert_eq!(cluster.done(cordon("a", true)).revision, Revision(revision.0 + 1_000_001));
-    cluster.state.raise_revision(u64::MAX);
+    cluster.state.raise_revision(u64::MAX, 2);
     cluster.done(cordon("a", false));
 }

@@ -21,7 +21,10 @@ use crate::persisted::{self, LogIdRecord, StoredMembershipRecord};
 use crate::types::{LogId, StoredMembership};
 
 const VERSION: u32 = 1;
-const CACHE_BYTES: u64 = 16 * 1024 * 1024;
+/// Nothing is read after the start, so nothing is worth keeping.
+const CACHE_BYTES: u64 = 1024 * 1024;
+/// After so many bytes sled is opened anew, to let go of the memory it holds on to.
+const REOPEN_BYTES: u64 = 32 * 1024 * 1024;
 /// Records written at once when all of them are.
 const CHUNK_RECORDS: usize = 4_096;
 /// Damaged checkpoints kept for whoever wants to know what happened.
@@ -63,6 +66,9 @@ struct Meta {
 pub(super) struct Tree {
     database: Db,
     store: Uid,
+    dir: PathBuf,
+    /// Bytes handed to sled since it was opened.
+    written: u64,
     /// Exists from the first complete write on and is removed while everything is written anew: sled opens
     /// a garbled file as an empty one, which must not pass for a checkpoint that was never written.
     complete: PathBuf,
@@ -90,13 +96,24 @@ impl Tree {
     }
 
     fn open(dir: &Path, store: Uid) -> Result<(Self, Option<Moment>), TreeError> {
-        let config = sled::Config::new().path(dir).cache_capacity(CACHE_BYTES).flush_every_ms(None);
-        let tree = Self { database: config.open()?, store, complete: dir.join(COMPLETE) };
+        let (dir, complete) = (dir.to_owned(), dir.join(COMPLETE));
+        let mut tree = Self { database: open_database(&dir)?, store, dir, written: 0, complete };
         let moment = tree.load()?;
         if moment.is_none() && tree.complete.exists() {
             return Err(damaged("it was complete once and holds nothing now"));
         }
+        tree.reopen()?;
         Ok((tree, moment))
+    }
+
+    /// sled keeps what it has read and written in memory, far beyond the cache it was given. Nothing of it is
+    /// needed again, and opening it anew lets go of it.
+    fn reopen(&mut self) -> Result<(), TreeError> {
+        // The files are locked while a handle lives: an empty database in memory stands in for a moment.
+        self.database = sled::Config::new().temporary(true).open()?;
+        self.database = open_database(&self.dir)?;
+        self.written = 0;
+        Ok(())
     }
 
     /// `None` if nothing complete is there.
@@ -129,15 +146,25 @@ impl Tree {
         Ok(meta)
     }
 
-    pub(super) fn write(&self, work: &Work) -> Result<(), TreeError> {
-        guarded(|| if work.everything { self.write_everything(&work.moment) } else { self.write_changes(work) })
+    pub(super) fn write(&mut self, work: &Work) -> Result<(), TreeError> {
+        guarded(|| {
+            if work.everything {
+                self.write_everything(&work.moment)?
+            } else {
+                self.write_changes(work)?
+            }
+            if self.written >= REOPEN_BYTES { self.reopen() } else { Ok(()) }
+        })
     }
 
-    fn write_changes(&self, work: &Work) -> Result<(), TreeError> {
+    fn write_changes(&mut self, work: &Work) -> Result<(), TreeError> {
         let mut batch = Batch::default();
         for key in &work.dirty {
             match work.moment.state.record(key) {
-                Some(value) => batch.insert(stored_key(key), value),
+                Some(value) => {
+                    self.written += value.len() as u64;
+                    batch.insert(stored_key(key), value);
+                }
                 None => batch.remove(stored_key(key)),
             }
         }
@@ -149,7 +176,7 @@ impl Tree {
 
     /// Too much for one batch: without its meta record the tree counts as empty, so that goes first and
     /// comes last.
-    fn write_everything(&self, moment: &Moment) -> Result<(), TreeError> {
+    fn write_everything(&mut self, moment: &Moment) -> Result<(), TreeError> {
         if self.complete.exists() {
             fs::remove_file(&self.complete)?;
         }
@@ -158,6 +185,7 @@ impl Tree {
         self.database.clear()?;
         let mut batch = Batch::default();
         for (number, (key, value)) in moment.state.records().enumerate() {
+            self.written += value.len() as u64;
             batch.insert(stored_key(&key), value);
             if number % CHUNK_RECORDS == CHUNK_RECORDS - 1 {
                 self.database.apply_batch(std::mem::take(&mut batch))?;
@@ -180,6 +208,10 @@ impl Tree {
         };
         Ok(frame::seal(META, &persisted::encode(&meta).map_err(damaged)?))
     }
+}
+
+fn open_database(dir: &Path) -> Result<Db, TreeError> {
+    Ok(sled::Config::new().path(dir).cache_capacity(CACHE_BYTES).flush_every_ms(None).open()?)
 }
 
 fn stored_key(key: &RecordKey) -> Vec<u8> {

@@ -13,7 +13,8 @@ use crate::types::{Entry, LogId, Vote};
 
 /// Durable entries kept for readers that are close behind.
 const CACHED_ENTRIES_MAX: usize = 4_096;
-const CACHED_BYTES_MAX: usize = 16 * 1024 * 1024;
+/// As stored; in memory an entry takes about three times that.
+const CACHED_BYTES_MAX: usize = 4 * 1024 * 1024;
 
 #[derive(Debug)]
 pub(super) struct Tail {

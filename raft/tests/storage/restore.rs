@@ -22,7 +22,7 @@ use crate::fixture::{self, BIRTH, IDENTITY, entries, open_sim, recorder, state_a
 
 fn raised() -> State {
     let mut state = state_after(&entries(4, 0..20));
-    state.raise_revision(1_000_000);
+    state.raise_revision(1_000_000, 1);
     state
 }
 
