@@ -184,6 +184,7 @@ async fn i_28_a_wiped_replica_is_replaced_under_a_new_id_and_catches_up_by_snaps
     let add = MembershipChange::Add { id: 4, endpoint: endpoint(4) };
     cluster.replica(2).change_membership(&add, deadline()).await.unwrap();
     eventually("the learner catches up", || cluster.replica(4).current().state.node(&names[29]).is_some()).await;
+    eventually("the learner is known", || cluster.replica(1).current().state.replicas().contains(&4)).await;
     cluster.replica(1).change_membership(&MembershipChange::Promote { id: 4 }, deadline()).await.unwrap();
     cluster.settle().await;
     assert_present(&cluster, &names).await;
