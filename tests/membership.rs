@@ -139,3 +139,17 @@ fn leadership_is_handed_over_on_request_and_on_sigterm() {
     let now = cluster.status().unwrap()["term"].as_u64().unwrap();
     assert_eq!(now, term + 1, "a handover takes one term; an election after a crash may take more");
 }
+
+#[test]
+fn i_28_a_replica_that_was_removed_stops_and_says_why() {
+    let cluster = Cluster::start();
+    cluster.settle();
+    let removed = 1 + cluster.leader() % 3;
+    let pid = support::pid_of(&cluster.replica(removed));
+    cluster.ok(&["member", "remove", &removed.to_string()]);
+    support::wait_gone(pid);
+    let log = cluster.log_of(removed);
+    assert!(log.contains("was removed from the cluster"), "{log}");
+    let others: Vec<u64> = (1..=3).filter(|id| *id != removed).collect();
+    cluster.settle_members(&others);
+}

@@ -154,11 +154,11 @@ impl Operator for OperatorService {
         self.replica.read_barrier(Instant::now() + TIMEOUT_DEFAULT).await.map_err(request_status)?;
         let file = self.replica.backup(Instant::now() + BACKUP_TIMEOUT).await.map_err(Status::unavailable)?;
         tracing::info!(user = identity.user, bytes = file.len(), "backup");
-        let chunks = file.chunks().map(|chunk| match chunk {
+        let chunks = file.stream().map(|chunk| match chunk {
             Ok(data) => Ok(v1::BackupChunk { data }),
             Err(error) => Err(Status::data_loss(error.to_string())),
         });
-        Ok(Response::new(stream::iter(chunks).boxed()))
+        Ok(Response::new(chunks.boxed()))
     }
 }
 

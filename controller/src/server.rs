@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use muster_lifecycle::meta::Uid;
 use muster_raft::abort::AbortProcess;
-use muster_raft::audit::Diverged;
+use muster_raft::audit::Excluded;
 use muster_raft::clock::{Clock, SystemClock};
 use muster_raft::connector::Connector;
 use muster_raft::disk::Disk;
@@ -58,7 +58,7 @@ pub enum ServeError {
     #[error("this replica may not take part: {0}")]
     Refused(muster_lifecycle::rejection::Rejection),
     #[error(transparent)]
-    Diverged(#[from] Diverged),
+    Excluded(#[from] Excluded),
     #[error("consensus stopped: {0}; restart the replica, and if that does not help replace it")]
     Consensus(String),
 }
@@ -149,12 +149,21 @@ async fn take_part(replica: &Replica, config: &ServerConfig, shutdown: &Cancella
         if let Err(error) = replica.form(&initial, shutdown).await {
             return error.into();
         }
-        if let Err(rejection) = replica.announce(shutdown).await {
-            return ServeError::Refused(rejection);
-        }
-        match replica.audit(shutdown).await {
-            Some(diverged) => diverged.into(),
-            None => std::future::pending().await,
+        let announced = async {
+            match replica.announce(shutdown).await {
+                Ok(()) => std::future::pending().await,
+                Err(rejection) => ServeError::Refused(rejection),
+            }
+        };
+        let audited = async {
+            match replica.audit(shutdown).await {
+                Some(excluded) => excluded.into(),
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            error = announced => error,
+            error = audited => error,
         }
     };
     tokio::select! {

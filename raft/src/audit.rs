@@ -1,7 +1,8 @@
-//! Replicas compare their states: at an equal log index the digest must be equal (I-17).
+//! A replica asks the others whether it may still take part.
 //!
-//! A replica that differs from a majority has diverged, by a bug or by a flipped bit in memory. It must
-//! neither answer nor lead again.
+//! Replicas compare their states: at an equal log index the digest must be equal (I-17). One that differs from a
+//! majority has diverged, by a bug or by a flipped bit in memory, and must neither answer nor lead again. One that
+//! was removed while it was away never hears of it by the log, so it is told here.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -11,8 +12,18 @@ use thiserror::Error;
 use tokio_util::sync::CancellationToken;
 
 use crate::replica::Replica;
+use crate::types::ReplicaId;
 
 const AUDIT_INTERVAL: Duration = Duration::from_secs(5);
+
+/// Why a replica must stop.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+pub enum Excluded {
+    #[error(transparent)]
+    Diverged(#[from] Diverged),
+    #[error("replica {id} was removed from the cluster; ids are never reused, add this machine under a new id")]
+    Retired { id: ReplicaId },
+}
 
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[error(
@@ -26,8 +37,8 @@ pub struct Diverged {
 }
 
 impl Replica {
-    /// Compares digests with the other replicas until one shows that this replica has diverged.
-    pub async fn audit(&self, stop: &CancellationToken) -> Option<Diverged> {
+    /// Completes when the others show that this replica must stop; `None` when asked to end.
+    pub async fn audit(&self, stop: &CancellationToken) -> Option<Excluded> {
         loop {
             tokio::select! {
                 () = stop.cancelled() => return None,
@@ -35,9 +46,13 @@ impl Replica {
             }
             let voters = self.members().values().filter(|member| member.voter).count();
             let reached = self.reach_members().await;
-            let others: Vec<_> = reached.into_values().flatten().map(|other| other.digests).collect();
+            let others: Vec<_> = reached.into_values().flatten().collect();
+            if others.iter().any(|other| other.retired) {
+                return Some(Excluded::Retired { id: self.id() });
+            }
+            let others: Vec<_> = others.into_iter().map(|other| other.digests).collect();
             if let Some(diverged) = compare(&self.feed().digests(), &others, voters) {
-                return Some(diverged);
+                return Some(diverged.into());
             }
         }
     }

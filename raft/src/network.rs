@@ -123,14 +123,17 @@ impl Link {
             data: Bytes::new(),
         };
         // A local read error ends the stream early; the receiver then finds the snapshot incomplete.
-        let chunks = file.chunks().map_while(|chunk| match chunk {
-            Ok(data) => Some(v1::SnapshotChunk { greeting: None, header: Bytes::new(), data }),
-            Err(error) => {
-                tracing::error!(%error, "cannot read the snapshot being sent");
-                None
-            }
+        let chunks = file.stream().scan((), |(), chunk| {
+            let sent = match chunk {
+                Ok(data) => Some(v1::SnapshotChunk { greeting: None, header: Bytes::new(), data }),
+                Err(error) => {
+                    tracing::error!(%error, "cannot read the snapshot being sent");
+                    None
+                }
+            };
+            std::future::ready(sent)
         });
-        let stream = futures::stream::iter([first]).chain(futures::stream::iter(chunks));
+        let stream = futures::stream::iter([first]).chain(chunks);
         let mut client = self.peers.client(self.target, &self.endpoint, Lane::Snapshot);
         let reply = client.install_snapshot(stream).await.map_err(streaming_error)?;
         decode("snapshot reply", &reply.into_inner().payload).map_err(streaming_error)

@@ -19,7 +19,7 @@ use crate::network::SnapshotAnnouncement;
 use crate::peers::PEER_MESSAGE_MAX;
 use crate::proposer::ProposeError;
 use crate::replica::{Replica, RequestError};
-use crate::snapshot_store::SnapshotFile;
+use crate::snapshot_store::{SnapshotError, SnapshotFile};
 use crate::types::{ReplicaId, TypeConfig};
 
 /// Longest a forwarded request may keep the leader busy, whatever the caller asks for.
@@ -68,11 +68,9 @@ impl PeerService {
                 .await
                 .map_err(|_| Status::deadline_exceeded("the snapshot stalled"))??;
             let Some(chunk) = chunk else { break };
-            // A few hundred KiB to the page cache; the sync happens once, in `finish`.
-            receiver.write(&chunk.data).map_err(storage)?;
+            receiver = blocking(move || receiver.write(&chunk.data).map(|()| receiver)).await?;
         }
-        let finished = tokio::task::spawn_blocking(move || receiver.finish()).await;
-        let file = finished.map_err(|error| Status::internal(error.to_string()))?.map_err(storage)?;
+        let file = blocking(move || receiver.finish()).await?;
         if file.log_id() != announced.last_log_id {
             return Err(Status::data_loss("the snapshot is not the one that was announced"));
         }
@@ -212,6 +210,14 @@ fn digest_at((index, digest): (u64, muster_lifecycle::table::Digest)) -> v1::Dig
 
 fn stopped(error: impl std::fmt::Display) -> Status {
     Status::unavailable(format!("this replica's consensus stopped: {error}"))
+}
+
+/// Runs disk work off the async workers: a slow disk must not hold up heartbeats.
+async fn blocking<T: Send + 'static>(
+    work: impl FnOnce() -> Result<T, SnapshotError> + Send + 'static,
+) -> Result<T, Status> {
+    let done = tokio::task::spawn_blocking(work).await.map_err(|error| Status::internal(error.to_string()))?;
+    done.map_err(storage)
 }
 
 fn storage(error: impl std::fmt::Display) -> Status {

@@ -32,6 +32,7 @@ pub type Raft = openraft::Raft<TypeConfig, StateMachine>;
 
 /// How long to wait before asking again who leads.
 pub(crate) const RETRY_PAUSE: Duration = Duration::from_millis(50);
+const ANNOUNCE_PAUSE: Duration = Duration::from_millis(500);
 /// Finding out who does not answer takes this long at most.
 const EXPLANATION_TIME: Duration = Duration::from_millis(700);
 /// How long to wait for a snapshot before asking for it again.
@@ -161,8 +162,21 @@ impl Replica {
     async fn write_once(&self, command: &Command, deadline: Instant) -> Result<Settled, RequestError> {
         match self.leader() {
             Some(leader) if leader == self.id() => Ok(self.proposer.propose(command.clone()).await?),
-            Some(leader) => self.forward(leader, command, deadline).await,
+            Some(leader) => tokio::select! {
+                // An unreachable leader is noticed by the election long before its connection breaks.
+                () = self.leader_is_not(leader) => Err(ProposeError::Unknown.into()),
+                settled = self.forward(leader, command, deadline) => settled,
+            },
             None => Err(ProposeError::NotLeader { leader: None }.into()),
+        }
+    }
+
+    async fn leader_is_not(&self, leader: ReplicaId) {
+        let mut metrics = self.raft.metrics();
+        while metrics.borrow_and_update().current_leader == Some(leader) {
+            if metrics.changed().await.is_err() {
+                return;
+            }
         }
     }
 
@@ -186,7 +200,10 @@ impl Replica {
     async fn read_index(&self) -> Result<u64, RequestError> {
         match self.leader() {
             Some(leader) if leader == self.id() => self.read_index_as_leader().await,
-            Some(leader) => self.ask_read_index(leader).await,
+            Some(leader) => tokio::select! {
+                () = self.leader_is_not(leader) => Err(ProposeError::NotLeader { leader: None }.into()),
+                index = self.ask_read_index(leader) => index,
+            },
             None => Err(ProposeError::NotLeader { leader: None }.into()),
         }
     }
@@ -240,7 +257,7 @@ impl Replica {
                 Ok(Settled { outcome: Outcome::Rejected(rejection), .. }) => return Err(rejection),
                 Err(error) => tracing::debug!(%error, "not announced yet"),
             }
-            tokio::time::sleep(RETRY_PAUSE).await;
+            tokio::time::sleep(ANNOUNCE_PAUSE).await;
         }
         Ok(())
     }

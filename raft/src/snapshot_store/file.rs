@@ -6,7 +6,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use bytes::Bytes;
+use futures::Stream;
 use muster_lifecycle::state::State;
+use tokio::sync::mpsc;
+use tokio_stream::wrappers::ReceiverStream;
 
 use super::format::{SnapshotError, SnapshotHeader, read_snapshot};
 use crate::disk::{Disk, DiskFile, Scanner};
@@ -14,6 +17,8 @@ use crate::types::LogId;
 
 /// What goes into one message of a transfer.
 const PIECE_BYTES: usize = 512 * 1024;
+/// Pieces read before they are sent.
+const READ_AHEAD: usize = 2;
 const BUFFER_BYTES: usize = 256 * 1024;
 
 /// Cheap to clone. Stays readable when a newer snapshot replaces the file.
@@ -97,6 +102,21 @@ impl SnapshotFile {
     /// The content for sending, independent of this handle's life.
     pub fn chunks(&self) -> SnapshotChunks {
         SnapshotChunks { file: Arc::clone(&self.inner.file), offset: 0, len: self.inner.len }
+    }
+
+    /// The same as a stream, read ahead by a thread of its own: a slow disk must not hold up heartbeats.
+    pub fn stream(&self) -> impl Stream<Item = io::Result<Bytes>> + Send + use<> {
+        let chunks = self.chunks();
+        let (pieces, stream) = mpsc::channel(READ_AHEAD);
+        tokio::task::spawn_blocking(move || {
+            for piece in chunks {
+                // Whoever asked for it may have gone away.
+                if pieces.blocking_send(piece).is_err() {
+                    return;
+                }
+            }
+        });
+        ReceiverStream::new(stream)
     }
 
     /// Reads and verifies the content.
