@@ -5,8 +5,8 @@
 
 use std::fs;
 use std::io;
-use std::panic::{self, AssertUnwindSafe};
 use std::path::{Path, PathBuf};
+use std::thread;
 
 use muster_lifecycle::meta::Uid;
 use muster_lifecycle::record::RecordKey;
@@ -224,8 +224,13 @@ fn damaged(detail: impl ToString) -> TreeError {
     TreeError::Damaged(detail.to_string())
 }
 
-fn guarded<T>(work: impl FnOnce() -> Result<T, TreeError>) -> Result<T, TreeError> {
-    panic::catch_unwind(AssertUnwindSafe(work)).unwrap_or(Err(TreeError::Panicked))
+/// Runs in a thread of its own while we wait: a panic of sled's ends there, and the allocator gives back what a
+/// thread left behind when it ends, where an idle one would keep it.
+fn guarded<T: Send>(work: impl FnOnce() -> Result<T, TreeError> + Send) -> Result<T, TreeError> {
+    thread::scope(|scope| {
+        let worker = thread::Builder::new().name("muster-sled".to_owned()).spawn_scoped(scope, work)?;
+        worker.join().unwrap_or(Err(TreeError::Panicked))
+    })
 }
 
 /// Renames the directory, and removes the oldest of those that were moved before.
