@@ -1,5 +1,7 @@
 //! The peers' door: raft's messages and what followers ask of the leader.
 
+use std::collections::BTreeMap;
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -13,7 +15,7 @@ use tokio::time::{Instant, timeout};
 use tonic::{Request, Response, Status, Streaming};
 
 use crate::codec::{decode, encode};
-use crate::greeting::{ProvenReplica, store_bytes};
+use crate::greeting::{ProvenReplica, Refusal, store_bytes};
 use crate::membership::MembershipError;
 use crate::network::SnapshotAnnouncement;
 use crate::peers::PEER_MESSAGE_MAX;
@@ -30,13 +32,16 @@ const SNAPSHOT_CHUNK_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The service for tonic, with its message limits.
 pub fn peer_service(replica: Replica) -> PeerServer<PeerService> {
-    PeerServer::new(PeerService { replica })
+    PeerServer::new(PeerService { replica, refused: Mutex::default() })
         .max_decoding_message_size(PEER_MESSAGE_MAX)
         .max_encoding_message_size(PEER_MESSAGE_MAX)
 }
 
 pub struct PeerService {
     replica: Replica,
+    /// The last reason each replica was refused for: a heartbeat may be refused many times a second, but is
+    /// worth one line.
+    refused: Mutex<BTreeMap<ReplicaId, Refusal>>,
 }
 
 // === impl PeerService ===
@@ -44,10 +49,17 @@ pub struct PeerService {
 impl PeerService {
     fn admit(&self, proven: Option<ProvenReplica>, greeting: Option<&v1::Greeting>) -> Result<ReplicaId, Status> {
         let replica = &self.replica;
-        replica.peers.introduction.check(proven, greeting, replica.feed()).map_err(|refusal| {
-            tracing::warn!(%refusal, from = greeting.map(|greeting| greeting.from), "refused a message from a replica");
-            refusal.into()
-        })
+        let checked = replica.peers.introduction.check(proven, greeting, replica.feed());
+        checked.map_err(|refusal| self.refuse(proven, refusal))
+    }
+
+    fn refuse(&self, proven: Option<ProvenReplica>, refusal: Refusal) -> Status {
+        let from = proven.map_or(0, |proven| proven.0);
+        let mut refused = self.refused.lock().unwrap_or_else(PoisonError::into_inner);
+        if refused.insert(from, refusal.clone()).as_ref() != Some(&refusal) {
+            tracing::warn!(%refusal, from, "refused a message from a replica");
+        }
+        refusal.into()
     }
 
     fn admit_raft(&self, request: Request<v1::RaftMessage>) -> Result<Bytes, Status> {
@@ -84,10 +96,8 @@ impl Peer for PeerService {
         let proven = proven(&request);
         let greeting = request.into_inner();
         let replica = &self.replica;
-        replica.peers.introduction.check_belonging(proven, &greeting).map_err(|refusal| {
-            tracing::warn!(%refusal, from = greeting.from, "refused a greeting");
-            Status::from(refusal)
-        })?;
+        let belonging = replica.peers.introduction.check_belonging(proven, &greeting);
+        belonging.map_err(|refusal| self.refuse(proven, refusal))?;
         let current = replica.current();
         let known = current.state.replicas().get(&greeting.from);
         let metrics = replica.raft.metrics().borrow_watched().clone();
