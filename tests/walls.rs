@@ -69,6 +69,7 @@ fn dependencies_point_down_the_diamond() {
         match member {
             "lifecycle" => &[],
             "proto" | "actors" => &["muster-lifecycle"],
+            "pulse" => &["muster-lifecycle"],
             "raft" => &["muster-lifecycle", "muster-proto"],
             "controller" => &["muster-lifecycle", "muster-proto", "muster-raft"],
             "bench" => &["muster-lifecycle", "muster-proto", "muster-raft", "muster-controller"],

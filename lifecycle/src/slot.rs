@@ -9,6 +9,9 @@ use crate::table::Stored;
 /// What the first holder of a slot gets. Zero is left to mean "nobody yet" in packed tables.
 pub const FIRST_GENERATION: u32 = 1;
 
+/// The pulse tables pack a generation into 24 bits.
+pub const GENERATION_MAX: u32 = (1 << 24) - 1;
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct FreeSlot {
     pub index: u32,
@@ -19,7 +22,7 @@ impl FreeSlot {
     /// `None` once the generations are used up: such a slot is never given out again, because a late heartbeat
     /// for its first holder would count for the newest.
     pub fn after(slot: Slot) -> Option<Self> {
-        let next_generation = slot.generation.checked_add(1)?;
+        let next_generation = slot.generation.checked_add(1).filter(|next| *next <= GENERATION_MAX)?;
         Some(Self { index: slot.index, next_generation })
     }
 
@@ -48,6 +51,6 @@ mod tests {
     fn a_worn_out_slot_is_not_freed() {
         let fresh = Slot { index: 7, generation: FIRST_GENERATION };
         assert_eq!(FreeSlot::after(fresh).map(FreeSlot::taken), Some(Slot { index: 7, generation: 2 }));
-        assert_eq!(FreeSlot::after(Slot { index: 7, generation: u32::MAX }), None);
+        assert_eq!(FreeSlot::after(Slot { index: 7, generation: GENERATION_MAX }), None);
     }
 }

@@ -83,6 +83,8 @@ impl Replica {
             .arg("--config")
             .arg(&self.config_file)
             .arg("--exit-with-parent")
+            // As in the systemd unit: freed memory goes back at once.
+            .env("MIMALLOC_PURGE_DELAY", "0")
             .stdin(Stdio::piped())
             .stdout(log.try_clone()?)
             .stderr(log)

@@ -224,8 +224,7 @@ fn damaged(detail: impl ToString) -> TreeError {
     TreeError::Damaged(detail.to_string())
 }
 
-/// Runs in a thread of its own while we wait: a panic of sled's ends there, and the allocator gives back what a
-/// thread left behind when it ends, where an idle one would keep it.
+/// Runs in a thread of its own while we wait: a panic of sled's ends there.
 fn guarded<T: Send>(work: impl FnOnce() -> Result<T, TreeError> + Send) -> Result<T, TreeError> {
     thread::scope(|scope| {
         let worker = thread::Builder::new().name("muster-sled".to_owned()).spawn_scoped(scope, work)?;

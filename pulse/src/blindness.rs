@@ -1,0 +1,213 @@
+//! Blind is not dead: which silences are our own fault, and until when they excuse a node.
+//!
+//! Pure bookkeeping. The caller says what it noticed and when; this says who may be judged. A slot's deadline is the later
+//! of `last heard + grace` and the end of the excuses that concern it: those of the replica through which it was last
+//! heard, and those of the judging replica itself, which concern everybody.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use crate::excuse::{Excuse, InForce, Period, REATTACH_MAX};
+use crate::fleet::{ORIGINS_MAX, Origin};
+use crate::tick::Tick;
+
+/// A peer whose last complete digest is older than this is late.
+pub const DIGEST_LATE: Duration = Duration::from_secs(1);
+
+/// A tick of the judging loop may always be this late.
+const STALL_MIN: Duration = Duration::from_secs(1);
+
+#[derive(Debug)]
+pub struct Blindness {
+    window: Duration,
+    /// At most one period per excuse: a later one makes an earlier one of the same kind irrelevant.
+    periods: BTreeMap<Excuse, Period>,
+    /// The voters whose full table a new leader still waits for.
+    awaited: BTreeSet<Origin>,
+    /// When each peer's digest last came in whole.
+    digests: BTreeMap<Origin, Tick>,
+    last_tick: Option<Tick>,
+}
+
+/// What is known of a slot's last beat.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Trace {
+    Heard {
+        at: Tick,
+        through: Origin,
+    },
+    /// No reachable replica has heard it. Its clock starts at `since`, or when a new leader knows that nobody has.
+    Unplaced {
+        since: Tick,
+    },
+}
+
+/// From when on a slot is silent, if nothing is heard until then.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Deadline {
+    pub at: Tick,
+    /// What moved it beyond the grace period, if anything did.
+    pub excuse: Option<Excuse>,
+}
+
+// === impl Blindness ===
+
+impl Blindness {
+    /// `backoff_cap` is the longest pause that an agent makes between two attempts to connect.
+    pub fn new(backoff_cap: Duration) -> Self {
+        Self {
+            window: backoff_cap.saturating_mul(2).min(REATTACH_MAX),
+            periods: BTreeMap::new(),
+            awaited: BTreeSet::new(),
+            digests: BTreeMap::new(),
+            last_tick: None,
+        }
+    }
+
+    /// How long agents get to come back after a blindness.
+    pub fn reattach_window(&self) -> Duration {
+        self.window
+    }
+
+    /// This replica leads since `now` and knows of these reachable voters, itself not among them.
+    pub fn took_over(&mut self, reachable: impl IntoIterator<Item = Origin>, now: Tick) {
+        self.awaited = reachable.into_iter().take(ORIGINS_MAX).collect();
+        self.periods.insert(Excuse::Takeover, Period::new(now));
+        self.settle_takeover(now);
+    }
+
+    /// A voter that cannot be reached is not waited for; its silence is excused by its missing digests instead.
+    pub fn unreachable(&mut self, origin: Origin, now: Tick) {
+        self.awaited.remove(&origin);
+        self.settle_takeover(now);
+        self.open(Excuse::Digest(origin), now);
+    }
+
+    /// A digest of `origin` is complete, so that all it had heard is known here.
+    pub fn digest_complete(&mut self, origin: Origin, now: Tick) {
+        if self.digests.contains_key(&origin) || self.digests.len() < ORIGINS_MAX {
+            self.digests.insert(origin, now);
+        }
+        self.close(Excuse::Digest(origin), now);
+        self.awaited.remove(&origin);
+        self.settle_takeover(now);
+    }
+
+    /// A request for a digest failed, or its answer took too long.
+    pub fn digest_missed(&mut self, origin: Origin, now: Tick) {
+        self.open(Excuse::Digest(origin), now);
+    }
+
+    pub fn canary_late(&mut self, origin: Origin, now: Tick) {
+        self.open(Excuse::Canary(origin), now);
+    }
+
+    pub fn canary_heard(&mut self, origin: Origin, now: Tick) {
+        self.close(Excuse::Canary(origin), now);
+    }
+
+    pub fn quorum_lost(&mut self, now: Tick) {
+        self.open(Excuse::Quorum, now);
+    }
+
+    pub fn quorum_heard(&mut self, now: Tick) {
+        self.close(Excuse::Quorum, now);
+    }
+
+    /// Some replica still queues handshakes at `now`. To be said again while it lasts, every second or so.
+    pub fn handshakes_queued(&mut self, now: Tick) {
+        for (excuse, period) in &mut self.periods {
+            period.prolong(*excuse, now, self.window);
+        }
+    }
+
+    /// One turn of the judging loop, which should turn every `period`: notices that it comes late, and which digests do.
+    pub fn tick(&mut self, now: Tick, period: Duration, grace: Duration) {
+        if let Some(last) = self.last_tick.replace(now)
+            && now.elapsed_since(last) > period.saturating_add(STALL_MIN.max(grace / 10))
+        {
+            self.periods.insert(Excuse::Stall, Period::over(last, now));
+        }
+        let late = |last: &Tick| now.elapsed_since(*last) > DIGEST_LATE;
+        let late: Vec<Origin> = self.digests.iter().filter(|(_, last)| late(last)).map(|(origin, _)| *origin).collect();
+        for origin in late {
+            self.open(Excuse::Digest(origin), now);
+        }
+    }
+
+    /// The replica left the cluster: neither waited for nor excused any more.
+    pub fn forget(&mut self, origin: Origin, now: Tick) {
+        self.digests.remove(&origin);
+        self.periods.retain(|excuse, _| excuse.origin() != Some(origin));
+        self.awaited.remove(&origin);
+        self.settle_takeover(now);
+    }
+
+    /// Until when the nodes last heard through `origin` (`None`: through nobody) may not be judged, and why.
+    pub fn excused_until(&self, origin: Option<Origin>, now: Tick) -> Option<(Tick, Excuse)> {
+        self.longest(origin, now).filter(|(until, _)| *until > now)
+    }
+
+    /// Every excuse in force, for `explain`.
+    pub fn in_force(&self, now: Tick) -> impl Iterator<Item = InForce> {
+        self.periods.iter().filter_map(move |(&excuse, period)| {
+            let until = period.until(excuse, now, self.window);
+            (until > now).then_some(InForce { excuse, started: period.started, ended: period.ended, until })
+        })
+    }
+
+    /// The rule: max(last heard + grace, end of the blindness that concerns it + reattach window).
+    pub fn deadline(&self, trace: Trace, grace: Duration, now: Tick) -> Deadline {
+        let (start, origin) = match trace {
+            Trace::Heard { at, through } => (at, Some(through)),
+            Trace::Unplaced { since } => (self.unplaced_since(now).map_or(since, |gathered| gathered.max(since)), None),
+        };
+        let by_grace = start.after(grace);
+        match self.longest(origin, now) {
+            Some((until, excuse)) if until > by_grace => Deadline { at: until, excuse: Some(excuse) },
+            Some(_) | None => Deadline { at: by_grace, excuse: None },
+        }
+    }
+
+    /// When the last takeover had gathered all it could, which is when it knew that nobody can place a slot.
+    fn unplaced_since(&self, now: Tick) -> Option<Tick> {
+        let takeover = self.periods.get(&Excuse::Takeover)?;
+        Some(takeover.counted_end(Excuse::Takeover, now, self.window))
+    }
+
+    /// The excuse that concerns `origin` and lasts longest, be it over or not.
+    fn longest(&self, origin: Option<Origin>, now: Tick) -> Option<(Tick, Excuse)> {
+        let concerns = |excuse: Excuse| excuse.origin().is_none() || excuse.origin() == origin;
+        let concerning = self.periods.iter().filter(|(excuse, _)| concerns(**excuse));
+        concerning.map(|(excuse, period)| (period.until(*excuse, now, self.window), *excuse)).max()
+    }
+
+    fn open(&mut self, excuse: Excuse, now: Tick) {
+        let known = self.periods.get(&excuse).copied();
+        let period = match known {
+            Some(period) if period.is_open() => return,
+            Some(period) => period.reopened(excuse, now, self.window),
+            None if self.is_full_for(excuse) => return,
+            None => Period::new(now),
+        };
+        self.periods.insert(excuse, period);
+    }
+
+    fn close(&mut self, excuse: Excuse, now: Tick) {
+        if let Some(period) = self.periods.get_mut(&excuse).filter(|period| period.is_open()) {
+            period.ended = Some(now);
+        }
+    }
+
+    /// Excuses are kept for as many origins as a fleet can have, so that made-up ids cannot fill memory.
+    fn is_full_for(&self, excuse: Excuse) -> bool {
+        let origins: BTreeSet<Origin> = self.periods.keys().filter_map(|known| known.origin()).collect();
+        excuse.origin().is_some_and(|origin| origins.len() >= ORIGINS_MAX && !origins.contains(&origin))
+    }
+
+    fn settle_takeover(&mut self, now: Tick) {
+        if self.awaited.is_empty() {
+            self.close(Excuse::Takeover, now);
+        }
+    }
+}

@@ -1,0 +1,138 @@
+//! Why a silence may be ours and not the node's, from when, and for how long that counts.
+//!
+//! An excuse lasts while we are blind and one reattach window longer. What keeps a replica that is lost for good from
+//! excusing its nodes for ever is that blindness towards one origin counts for a bounded time only.
+
+use std::fmt;
+use std::time::Duration;
+
+use crate::fleet::Origin;
+use crate::tick::Tick;
+
+/// No reattach window is longer, and none is prolonged beyond this.
+pub const REATTACH_MAX: Duration = Duration::from_secs(120);
+
+/// What one report of queued handshakes adds to the windows in force.
+pub const PROLONGED_BY: Duration = Duration::from_secs(5);
+
+/// An origin that keeps failing is judged for at least this long between two runs of excuses: several sweeps.
+pub const JUDGED_BETWEEN_RUNS: Duration = Duration::from_secs(5);
+
+/// What makes us blind.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Excuse {
+    /// This replica took over and does not hold the full table of every reachable voter yet.
+    Takeover,
+    /// This replica itself stood still.
+    Stall,
+    /// This replica does not hear a quorum.
+    Quorum,
+    /// This replica's digest was lost or late.
+    Digest(Origin),
+    /// This replica does not hear its own beat through its own listener in time.
+    Canary(Origin),
+}
+
+/// An excuse that holds back verdicts now, for `explain`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct InForce {
+    pub excuse: Excuse,
+    pub started: Tick,
+    /// `None` while we are still blind.
+    pub ended: Option<Tick>,
+    /// When it stops holding back verdicts; if still blind, when it would if sight came back now.
+    pub until: Tick,
+}
+
+/// One stretch of blindness.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Period {
+    pub(crate) started: Tick,
+    pub(crate) ended: Option<Tick>,
+    /// Where the run of barely separated periods began that this one belongs to.
+    run_started: Tick,
+    prolonged: Tick,
+}
+
+// === impl Excuse ===
+
+impl Excuse {
+    /// The one origin it concerns, or `None` if it concerns every node.
+    pub fn origin(self) -> Option<Origin> {
+        match self {
+            Self::Takeover | Self::Stall | Self::Quorum => None,
+            Self::Digest(origin) | Self::Canary(origin) => Some(origin),
+        }
+    }
+}
+
+impl fmt::Display for Excuse {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Takeover => f.write_str("the leader is new and still gathers what the other replicas heard"),
+            Self::Stall => f.write_str("the leader itself stood still"),
+            Self::Quorum => f.write_str("the leader does not hear a quorum"),
+            Self::Digest(origin) => write!(f, "what replica {origin} heard is missing or late"),
+            Self::Canary(origin) => write!(f, "replica {origin} is slow to hear even itself"),
+        }
+    }
+}
+
+// === impl Period ===
+
+impl Period {
+    pub(crate) fn new(started: Tick) -> Self {
+        Self { started, ended: None, run_started: started, prolonged: Tick::ZERO }
+    }
+
+    pub(crate) fn over(started: Tick, ended: Tick) -> Self {
+        Self { ended: Some(ended), ..Self::new(started) }
+    }
+
+    /// Blind again at `now`: part of the same run unless verdicts were possible for a while in between.
+    pub(crate) fn reopened(self, excuse: Excuse, now: Tick, window: Duration) -> Self {
+        let run_over = now >= self.until(excuse, now, window).after(JUDGED_BETWEEN_RUNS);
+        Self { run_started: if run_over { now } else { self.run_started }, ..Self::new(now) }
+    }
+
+    pub(crate) fn is_open(&self) -> bool {
+        self.ended.is_none()
+    }
+
+    pub(crate) fn until(&self, excuse: Excuse, now: Tick, window: Duration) -> Tick {
+        let until = self.counted_end(excuse, now, window).after(window);
+        until.max(self.prolonged).min(self.ceiling(excuse, now, window))
+    }
+
+    /// Agents still wait for a handshake at `now`: whoever could not come back yet is given a little longer.
+    pub(crate) fn prolong(&mut self, excuse: Excuse, now: Tick, window: Duration) {
+        if self.until(excuse, now, window) > now {
+            self.prolonged = now.after(PROLONGED_BY);
+        }
+    }
+
+    /// When the blindness ended as far as it counts.
+    pub(crate) fn counted_end(&self, excuse: Excuse, now: Tick, window: Duration) -> Tick {
+        let end = self.ended.unwrap_or(now);
+        match excuse {
+            // A blind leader cannot judge anybody, however long that takes.
+            Excuse::Stall | Excuse::Quorum => end,
+            // A voter that answers but never tells its table counts as unreachable in the end. A replica whose listener
+            // is sick still holds its agents' connections, so they have no reason to move at once.
+            Excuse::Takeover | Excuse::Canary(_) => end.min(self.started.after(REATTACH_MAX)),
+            // Agents of a replica that is gone start to move when it goes. If it comes back before they have moved, they
+            // may come back to it; if later, its digest itself says who is there.
+            Excuse::Digest(_) => self.ended.filter(|end| *end <= self.started.after(window)).unwrap_or(self.started),
+        }
+    }
+
+    fn ceiling(&self, excuse: Excuse, now: Tick, window: Duration) -> Tick {
+        match excuse {
+            Excuse::Takeover | Excuse::Stall | Excuse::Quorum => {
+                self.counted_end(excuse, now, window).after(REATTACH_MAX)
+            }
+            Excuse::Digest(_) => self.run_started.after(REATTACH_MAX),
+            Excuse::Canary(_) => self.run_started.after(REATTACH_MAX).after(window),
+        }
+    }
+}

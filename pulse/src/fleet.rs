@@ -1,0 +1,147 @@
+//! Everything this replica knows about who was heard: its own receipts, and those its peers told it about.
+//!
+//! The tables stay apart, because only the own one may be told on (an echo would keep the dead alive) and because an
+//! excuse may concern one origin alone.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
+
+use muster_lifecycle::node::Slot;
+use thiserror::Error;
+
+use crate::table::PulseTable;
+use crate::tick::Tick;
+
+/// How many replicas a fleet can be heard through, this one included.
+pub const ORIGINS_MAX: usize = 16;
+
+/// The replica that heard a beat itself.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Origin(pub u64);
+
+/// Cloning shares the tables: change the set of origins on a clone and publish that.
+#[derive(Debug, Clone)]
+pub struct Fleet {
+    me: Origin,
+    own: Arc<PulseTable>,
+    others: BTreeMap<Origin, Arc<PulseTable>>,
+}
+
+#[derive(Debug, Error, PartialEq, Eq)]
+pub enum AdmitError {
+    #[error("cannot listen through replica {0}: it is this replica itself")]
+    Own(Origin),
+    #[error(
+        "cannot listen through replica {0}: {ORIGINS_MAX} replicas are listened through already, dismiss one first"
+    )]
+    TooMany(Origin),
+}
+
+// === impl Fleet ===
+
+impl Fleet {
+    pub fn new(me: Origin) -> Self {
+        Self { me, own: Arc::default(), others: BTreeMap::new() }
+    }
+
+    pub fn me(&self) -> Origin {
+        self.me
+    }
+
+    /// Where sessions on this replica put their beats.
+    pub fn own(&self) -> &Arc<PulseTable> {
+        &self.own
+    }
+
+    /// Where a peer's digests are applied.
+    pub fn other(&self, origin: Origin) -> Option<&Arc<PulseTable>> {
+        self.others.get(&origin)
+    }
+
+    /// Makes room for a peer's digests. Admitting it again changes nothing.
+    pub fn admit(&mut self, origin: Origin) -> Result<&Arc<PulseTable>, AdmitError> {
+        if origin == self.me {
+            return Err(AdmitError::Own(origin));
+        }
+        if !self.others.contains_key(&origin) && self.others.len() + 1 >= ORIGINS_MAX {
+            return Err(AdmitError::TooMany(origin));
+        }
+        Ok(self.others.entry(origin).or_default())
+    }
+
+    /// Forgets a peer that left the cluster, and with it the nodes that only it has heard: do it after its excuses ran out.
+    pub fn dismiss(&mut self, origin: Origin) {
+        self.others.remove(&origin);
+    }
+
+    /// All tables, the own one first.
+    pub fn tables(&self) -> impl Iterator<Item = (Origin, &PulseTable)> {
+        let others = self.others.iter().map(|(origin, table)| (*origin, &**table));
+        std::iter::once((self.me, &*self.own)).chain(others)
+    }
+
+    /// The newest receipt over all origins. Of equally new ones the own counts, then that of the lowest origin.
+    pub fn last_heard(&self, slot: Slot) -> Option<(Tick, Origin)> {
+        let receipts = self.tables().filter_map(|(origin, table)| Some((table.heard(slot)?, origin)));
+        receipts.reduce(|best, next| if next.0 > best.0 { next } else { best })
+    }
+}
+
+impl fmt::Display for Origin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    const NODE: Slot = Slot { index: 7, generation: 2 };
+
+    fn at(millis: u64) -> Tick {
+        Tick::since_boot(Duration::from_millis(millis))
+    }
+
+    #[test]
+    fn the_newest_receipt_counts_whoever_heard_it() {
+        let mut fleet = Fleet::new(Origin(1));
+        assert_eq!(fleet.last_heard(NODE), None);
+        let second = fleet.admit(Origin(2)).unwrap().clone();
+        let third = fleet.admit(Origin(3)).unwrap().clone();
+        let _ = third.beat(NODE, at(10));
+        assert_eq!(fleet.last_heard(NODE), Some((at(10), Origin(3))));
+        let _ = fleet.own().beat(NODE, at(20));
+        let _ = second.beat(NODE, at(20));
+        assert_eq!(fleet.last_heard(NODE), Some((at(20), Origin(1))));
+        let _ = second.beat(NODE, at(30));
+        assert_eq!(fleet.last_heard(NODE), Some((at(30), Origin(2))));
+    }
+
+    #[test]
+    fn a_newer_generation_elsewhere_does_not_hide_a_receipt() {
+        let mut fleet = Fleet::new(Origin(1));
+        let _ = fleet.own().beat(NODE, at(10));
+        let successor = Slot { generation: 3, ..NODE };
+        let _ = fleet.admit(Origin(2)).unwrap().beat(successor, at(20));
+        assert_eq!(fleet.last_heard(NODE), Some((at(10), Origin(1))));
+        assert_eq!(fleet.last_heard(successor), Some((at(20), Origin(2))));
+    }
+
+    #[test]
+    fn the_number_of_origins_is_bounded() {
+        let mut fleet = Fleet::new(Origin(0));
+        assert_eq!(fleet.admit(Origin(0)).unwrap_err(), AdmitError::Own(Origin(0)));
+        for id in 1..ORIGINS_MAX as u64 {
+            fleet.admit(Origin(id)).unwrap();
+        }
+        assert_eq!(fleet.admit(Origin(99)).unwrap_err(), AdmitError::TooMany(Origin(99)));
+        fleet.admit(Origin(1)).unwrap();
+        fleet.dismiss(Origin(1));
+        fleet.admit(Origin(99)).unwrap();
+        assert_eq!(fleet.tables().count(), ORIGINS_MAX);
+    }
+}

@@ -1,0 +1,157 @@
+//! The listening side of a digest stream: applies what one peer heard itself, and nothing else.
+//!
+//! Ages are taken off the moment of the *request*, which came before the peer read its table. So a beat is never dated
+//! later than it happened, however long the answer took, and at most one round trip earlier. An answer that took
+//! longer than [`ROUND_TRIP_MAX`] is not used at all: it says too little about now, and its loss must be noticed.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use thiserror::Error;
+
+use crate::digest::{Applied, DigestError, Entries, Header, Request};
+use crate::fleet::Origin;
+use crate::table::PulseTable;
+use crate::tick::Tick;
+
+/// A part that arrives later than this after the request counts as missed.
+pub const ROUND_TRIP_MAX: Duration = Duration::from_secs(1);
+
+/// One per peer that this replica pulls from.
+#[derive(Debug)]
+pub struct Inbox {
+    origin: Origin,
+    table: Arc<PulseTable>,
+    asked: u64,
+    awaited: Option<Awaited>,
+    applied: Option<Applied>,
+    complete_as_of: Option<Tick>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Progress {
+    /// More parts of this digest are to come.
+    Partial,
+    /// The table holds all that the peer had heard when it was asked.
+    Complete,
+}
+
+#[derive(Debug, Error, Clone, Copy, PartialEq, Eq)]
+pub enum InboxError {
+    #[error(transparent)]
+    Malformed(#[from] DigestError),
+    #[error("replica {from} sent a digest of replica {about}'s receipts: only first-hand receipts count")]
+    Echo { from: Origin, about: Origin },
+    #[error("replica {from} answered request {answered}, but {asked} is the one in flight: the answer is dropped")]
+    Unasked { from: Origin, answered: u64, asked: u64 },
+    #[error("replica {from} took {round_trip:?} to answer, over the limit of {ROUND_TRIP_MAX:?}: counted as missed")]
+    Late { from: Origin, round_trip: Duration },
+    #[error("replica {from} sent part {found} of a digest where part {expected} was due: the digest is dropped")]
+    OutOfOrder { from: Origin, expected: u64, found: u64 },
+    #[error("replica {from} sent digest {sequence} on top of {base}, which is not what was acknowledged: ask anew")]
+    Gap { from: Origin, sequence: u64, base: u64 },
+}
+
+/// The request in flight, and how much of its answer is here.
+#[derive(Debug)]
+struct Awaited {
+    asked_at: Tick,
+    next_part: u64,
+    digest: Option<Applied>,
+}
+
+// === impl Inbox ===
+
+impl Inbox {
+    /// Listens to `origin`, whose identity the caller has verified, into the table kept for it.
+    pub fn new(origin: Origin, table: Arc<PulseTable>) -> Self {
+        Self { origin, table, asked: 0, awaited: None, applied: None, complete_as_of: None }
+    }
+
+    /// The next request, made at `now`. Whatever was in flight is given up.
+    pub fn ask(&mut self, now: Tick) -> Request {
+        self.asked += 1;
+        self.awaited = Some(Awaited { asked_at: now, next_part: 0, digest: None });
+        Request { asked: self.asked, applied: self.applied }
+    }
+
+    /// A new stream: the next answer will be a full table.
+    pub fn restart(&mut self) {
+        self.awaited = None;
+        self.applied = None;
+        self.complete_as_of = None;
+    }
+
+    /// Since when the table is complete on this stream: the moment of the last request that was answered in full.
+    pub fn complete_as_of(&self) -> Option<Tick> {
+        self.complete_as_of
+    }
+
+    /// One part that arrived at `now`. On any error nothing of it is applied.
+    pub fn receive(&mut self, bytes: &[u8], now: Tick) -> Result<Progress, InboxError> {
+        let (header, entries) = Header::take(bytes)?;
+        let asked_at = self.check(&header, now)?;
+        for entry in entries.clone() {
+            entry?;
+        }
+        apply(&self.table, entries, asked_at);
+        Ok(self.advance(&header, asked_at))
+    }
+
+    /// When the request that this part answers was made.
+    fn check(&self, header: &Header, now: Tick) -> Result<Tick, InboxError> {
+        let from = self.origin;
+        if header.origin != from {
+            return Err(InboxError::Echo { from, about: header.origin });
+        }
+        let Some(awaited) = self.awaited.as_ref().filter(|_| header.asked == self.asked) else {
+            return Err(InboxError::Unasked { from, answered: header.asked, asked: self.asked });
+        };
+        let round_trip = now.elapsed_since(awaited.asked_at);
+        if round_trip > ROUND_TRIP_MAX {
+            return Err(InboxError::Late { from, round_trip });
+        }
+        if header.part != awaited.next_part {
+            return Err(InboxError::OutOfOrder { from, expected: awaited.next_part, found: header.part });
+        }
+        if !self.continues(header) || awaited.digest.is_some_and(|digest| digest != name(header)) {
+            return Err(InboxError::Gap { from, sequence: header.sequence, base: header.base });
+        }
+        Ok(awaited.asked_at)
+    }
+
+    fn continues(&self, header: &Header) -> bool {
+        let same_life = self.applied.filter(|applied| applied.boot == header.boot);
+        match same_life {
+            Some(applied) => header.sequence > applied.sequence && [0, applied.sequence].contains(&header.base),
+            None => header.base == 0,
+        }
+    }
+
+    fn advance(&mut self, header: &Header, asked_at: Tick) -> Progress {
+        if header.last {
+            self.applied = Some(name(header));
+            self.complete_as_of = Some(asked_at);
+            self.awaited = None;
+            return Progress::Complete;
+        }
+        if let Some(awaited) = &mut self.awaited {
+            awaited.next_part += 1;
+            awaited.digest = Some(name(header));
+        }
+        Progress::Partial
+    }
+}
+
+fn name(header: &Header) -> Applied {
+    Applied { boot: header.boot, sequence: header.sequence }
+}
+
+/// A beat from before this replica's time began says no more than none; one of an outdated generation says nothing.
+fn apply(table: &PulseTable, entries: Entries<'_>, asked_at: Tick) {
+    for (slot, age) in entries.flatten() {
+        if let Some(heard) = asked_at.checked_before(age.duration()) {
+            let _ = table.beat(slot, heard);
+        }
+    }
+}

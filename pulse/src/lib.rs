@@ -1,0 +1,24 @@
+//! The ear: who was heard when, through which replica.
+//!
+//! ```text
+//!   session --beat--> own PulseTable --Outbox--> digest parts --> a peer's Inbox --> its table for this origin
+//!                          |                                                              |
+//!                          +------------------------- Fleet ------------------------------+
+//!                                                       |
+//!                        Blindness (excuses) ------> Sweep ------> Change: fell silent, was heard again
+//! ```
+//!
+//! Nothing here awaits, locks, reads a clock or allocates for a beat. A table is written by many sessions and read by
+//! sweeps and digests at the same time; every cell is one atomic word, so that no reader ever sees half a beat. Ticks are
+//! this replica's own monotonic time and never leave it: between replicas only ages travel.
+
+pub mod blindness;
+pub mod digest;
+pub mod excuse;
+pub mod fleet;
+pub mod inbox;
+pub mod outbox;
+pub mod sweep;
+pub mod table;
+pub mod tick;
+mod varint;

@@ -1,0 +1,139 @@
+//! The telling side of a digest stream: one peer's view of what it already knows about our own receipts.
+//!
+//! What changed since a digest is found without remembering what was in it: a cell's tick is the moment of its beat, so
+//! whatever was heard after the acknowledged digest was made has a later tick. A session may be held up between reading
+//! the clock and storing the beat; [`STRAGGLER`] is how long such a beat may take and still be told at once. One held
+//! up longer is told with the node's next beat, or with the next full table.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use muster_lifecycle::node::Slot;
+
+use crate::digest::{Age, Boot, ENTRY_MAX, EntryWriter, Header, PART_MAX, Request};
+use crate::fleet::{Fleet, Origin};
+use crate::table::{CHUNK_SLOTS, CHUNKS_MAX, PulseTable};
+use crate::tick::Tick;
+
+/// How far a digest reaches back behind the one it builds on.
+pub const STRAGGLER: Duration = Duration::from_secs(1);
+
+/// One per peer that pulls from this replica.
+#[derive(Debug)]
+pub struct Outbox {
+    origin: Origin,
+    boot: Boot,
+    own: Arc<PulseTable>,
+    sequence: u64,
+    sent: Option<Mark>,
+    acknowledged: Option<Mark>,
+}
+
+/// One digest on its way out, part by part. It holds no borrow, so that it can outlive the call that made it.
+#[derive(Debug)]
+pub struct Parts {
+    own: Arc<PulseTable>,
+    header: Header,
+    now: Tick,
+    since: Tick,
+    next_slot: usize,
+    done: bool,
+}
+
+/// When a digest was made.
+#[derive(Debug, Clone, Copy)]
+struct Mark {
+    sequence: u64,
+    made: Tick,
+}
+
+// === impl Outbox ===
+
+impl Outbox {
+    /// Tells the fleet's own table and no other: hearsay has no way in.
+    pub fn new(fleet: &Fleet, boot: Boot) -> Self {
+        let own = Arc::clone(fleet.own());
+        Self { origin: fleet.me(), boot, own, sequence: 0, sent: None, acknowledged: None }
+    }
+
+    /// The digest that answers `request`: everything heard since the one it acknowledges, or all if that is not known here.
+    /// `now` must be read after the request arrived, or the ages would be those of a moment before it was made.
+    pub fn answer(&mut self, request: Request, now: Tick) -> Parts {
+        let base = self.acknowledge(request);
+        self.sequence += 1;
+        self.sent = Some(Mark { sequence: self.sequence, made: now });
+        let header = Header {
+            origin: self.origin,
+            boot: self.boot,
+            sequence: self.sequence,
+            base: base.map_or(0, |mark| mark.sequence),
+            asked: request.asked,
+            part: 0,
+            last: false,
+        };
+        let since = base.map_or(Tick::ZERO, |mark| mark.made.before(STRAGGLER));
+        Parts { own: Arc::clone(&self.own), header, now, since, next_slot: 0, done: false }
+    }
+
+    fn acknowledge(&mut self, request: Request) -> Option<Mark> {
+        let applied = request.applied.filter(|applied| applied.boot == self.boot)?.sequence;
+        if let Some(sent) = self.sent.filter(|sent| sent.sequence == applied) {
+            self.acknowledged = Some(sent);
+        }
+        self.acknowledged.filter(|mark| mark.sequence == applied)
+    }
+}
+
+// === impl Parts ===
+
+impl Parts {
+    /// Overwrites `buffer` with the next part; `false` when the digest is complete. There is always at least one part.
+    pub fn next_into(&mut self, buffer: &mut Vec<u8>) -> bool {
+        buffer.clear();
+        if self.done {
+            return false;
+        }
+        self.header.put(buffer);
+        let entries_at = buffer.len();
+        self.done = self.fill(buffer);
+        if self.done {
+            Header::mark_last(buffer, entries_at);
+        }
+        self.header.part += 1;
+        true
+    }
+
+    /// Whether everything fitted.
+    fn fill(&mut self, buffer: &mut Vec<u8>) -> bool {
+        let mut writer = EntryWriter::new();
+        while self.next_slot / CHUNK_SLOTS < CHUNKS_MAX {
+            if !self.fill_from_chunk(buffer, &mut writer) {
+                return false;
+            }
+        }
+        true
+    }
+
+    /// Goes on where the last part stopped, to the end of that chunk if there is room.
+    fn fill_from_chunk(&mut self, buffer: &mut Vec<u8>, writer: &mut EntryWriter) -> bool {
+        let number = self.next_slot / CHUNK_SLOTS;
+        let end = (number + 1) * CHUNK_SLOTS;
+        let Some(chunk) = self.own.chunk(number) else {
+            self.next_slot = end;
+            return true;
+        };
+        for position in self.next_slot..end {
+            if buffer.len() + ENTRY_MAX > PART_MAX {
+                self.next_slot = position;
+                return false;
+            }
+            let news = chunk.word(position).unpack().filter(|(_, heard)| *heard >= self.since);
+            let Some((generation, heard)) = news else { continue };
+            if let Some(age) = Age::between(heard, self.now) {
+                writer.put(buffer, Slot { index: position as u32, generation }, age);
+            }
+        }
+        self.next_slot = end;
+        true
+    }
+}

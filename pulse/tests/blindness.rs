@@ -1,0 +1,272 @@
+//! "Blind is not dead", sentence by sentence.
+
+use std::time::Duration;
+
+use muster_pulse::blindness::{Blindness, Deadline, Trace};
+use muster_pulse::excuse::{Excuse, InForce, REATTACH_MAX};
+use muster_pulse::fleet::{ORIGINS_MAX, Origin};
+use muster_pulse::tick::Tick;
+
+const GRACE: Duration = Duration::from_secs(40);
+const CAP: Duration = Duration::from_secs(10);
+/// Twice the cap.
+const WINDOW: u64 = 20;
+const PERIOD: Duration = Duration::from_secs(1);
+const TWO: Origin = Origin(2);
+const THREE: Origin = Origin(3);
+
+fn at(seconds: u64) -> Tick {
+    Tick::since_boot(Duration::from_secs(seconds))
+}
+
+fn heard(seconds: u64, through: Origin) -> Trace {
+    Trace::Heard { at: at(seconds), through }
+}
+
+fn blindness() -> Blindness {
+    Blindness::new(CAP)
+}
+
+#[test]
+fn deadline_is_last_heard_plus_grace_if_we_were_never_blind() {
+    let deadline = blindness().deadline(heard(7, TWO), GRACE, at(100));
+    assert_eq!(deadline, Deadline { at: at(47), excuse: None });
+    assert_eq!(blindness().excused_until(Some(TWO), at(100)), None);
+}
+
+#[test]
+fn deadline_is_the_later_of_grace_and_end_of_blindness_plus_window() {
+    let mut blindness = blindness();
+    blindness.quorum_lost(at(100));
+    blindness.quorum_heard(at(110));
+    let cases = [(80, at(130), Some(Excuse::Quorum)), (90, at(130), None), (91, at(131), None)];
+    for (last, deadline, excuse) in cases {
+        assert_eq!(blindness.deadline(heard(last, TWO), GRACE, at(115)), Deadline { at: deadline, excuse }, "{last}");
+    }
+}
+
+#[test]
+fn a_leader_that_took_over_is_blind_until_it_holds_the_full_table_of_every_reachable_voter() {
+    let mut blindness = blindness();
+    blindness.took_over([TWO, THREE], at(100));
+    blindness.digest_complete(TWO, at(101));
+    let open = at(102).after(CAP * 2);
+    assert_eq!(blindness.excused_until(Some(TWO), at(102)), Some((open, Excuse::Takeover)));
+    blindness.digest_complete(THREE, at(103));
+    assert_eq!(blindness.excused_until(Some(TWO), at(110)), Some((at(103 + WINDOW), Excuse::Takeover)));
+    assert_eq!(blindness.excused_until(Some(TWO), at(103 + WINDOW)), None);
+}
+
+#[test]
+fn an_unreachable_voter_is_not_waited_for_but_its_slots_are_excused() {
+    let mut blindness = blindness();
+    blindness.took_over([TWO, THREE], at(100));
+    blindness.digest_complete(TWO, at(101));
+    blindness.unreachable(THREE, at(105));
+    assert_eq!(blindness.excused_until(Some(TWO), at(106)), Some((at(105 + WINDOW), Excuse::Takeover)));
+    assert_eq!(blindness.excused_until(Some(THREE), at(106)), Some((at(105 + WINDOW), Excuse::Digest(THREE))));
+}
+
+#[test]
+fn a_voter_that_answers_but_never_tells_its_table_does_not_hold_up_a_takeover_for_ever() {
+    let mut blindness = blindness();
+    blindness.took_over([TWO], at(100));
+    let end = at(100).after(REATTACH_MAX).after(CAP * 2);
+    assert_eq!(blindness.excused_until(Some(TWO), end.before(PERIOD)), Some((end, Excuse::Takeover)));
+    assert_eq!(blindness.excused_until(Some(TWO), end), None);
+}
+
+#[test]
+fn slots_nobody_can_place_start_when_the_takeover_has_gathered_all() {
+    let mut blindness = blindness();
+    let never = Trace::Unplaced { since: at(3) };
+    assert_eq!(blindness.deadline(never, GRACE, at(50)).at, at(43));
+    blindness.took_over([TWO], at(100));
+    assert_eq!(blindness.deadline(never, GRACE, at(102)).at, at(142), "not earlier than if it ended now");
+    blindness.digest_complete(TWO, at(103));
+    assert_eq!(blindness.deadline(never, GRACE, at(200)).at, at(143));
+    let registered_later = Trace::Unplaced { since: at(150) };
+    assert_eq!(blindness.deadline(registered_later, GRACE, at(200)).at, at(190));
+}
+
+#[test]
+fn a_takeover_gives_no_fresh_grace_to_slots_that_somebody_can_place() {
+    let mut blindness = blindness();
+    blindness.took_over([TWO], at(100));
+    blindness.digest_complete(TWO, at(101));
+    assert_eq!(blindness.deadline(heard(90, TWO), GRACE, at(102)), Deadline { at: at(130), excuse: None });
+}
+
+#[test]
+fn its_own_stall_is_a_tick_late_by_more_than_one_second_or_a_tenth_of_grace() {
+    let cases = [
+        (GRACE, 5_000, None),
+        (GRACE, 5_001, Some(Excuse::Stall)),
+        (Duration::from_secs(4), 2_000, None),
+        (Duration::from_secs(4), 2_001, Some(Excuse::Stall)),
+    ];
+    for (grace, later, expected) in cases {
+        let mut blindness = blindness();
+        let second = at(100).after(Duration::from_millis(later));
+        blindness.tick(at(100), PERIOD, grace);
+        blindness.tick(second, PERIOD, grace);
+        let found = blindness.excused_until(Some(TWO), second);
+        assert_eq!(found, expected.map(|excuse| (second.after(CAP * 2), excuse)), "grace {grace:?}, {later} ms later");
+    }
+}
+
+#[test]
+fn a_stall_longer_than_grace_kills_nobody() {
+    let mut blindness = blindness();
+    blindness.tick(at(100), PERIOD, GRACE);
+    blindness.tick(at(220), PERIOD, GRACE);
+    for origin in [Origin(1), TWO] {
+        assert_eq!(blindness.deadline(heard(99, origin), GRACE, at(220)).at, at(220 + WINDOW));
+    }
+}
+
+#[test]
+fn lost_quorum_excuses_everybody_while_it_lasts_and_one_window_longer() {
+    let mut blindness = blindness();
+    blindness.quorum_lost(at(100));
+    let (now, later) = (at(1000), at(1000 + WINDOW));
+    assert_eq!(blindness.excused_until(Some(TWO), now), Some((later, Excuse::Quorum)));
+    assert_eq!(blindness.excused_until(None, now), Some((later, Excuse::Quorum)));
+    blindness.quorum_heard(now);
+    assert_eq!(blindness.excused_until(Some(TWO), later), None);
+}
+
+#[test]
+fn a_lost_digest_excuses_the_slots_last_heard_through_that_replica_only() {
+    let mut blindness = blindness();
+    blindness.digest_missed(TWO, at(100));
+    assert_eq!(blindness.excused_until(Some(TWO), at(101)), Some((at(100 + WINDOW), Excuse::Digest(TWO))));
+    assert_eq!(blindness.excused_until(Some(THREE), at(101)), None);
+    assert_eq!(blindness.excused_until(None, at(101)), None);
+}
+
+#[test]
+fn a_digest_that_comes_back_soon_excuses_until_one_window_later() {
+    let mut blindness = blindness();
+    blindness.digest_missed(TWO, at(100));
+    blindness.digest_complete(TWO, at(104));
+    assert_eq!(blindness.excused_until(Some(TWO), at(105)), Some((at(104 + WINDOW), Excuse::Digest(TWO))));
+}
+
+#[test]
+fn a_late_digest_is_noticed_by_the_tick() {
+    let mut blindness = blindness();
+    blindness.digest_complete(TWO, at(100));
+    blindness.tick(at(101), PERIOD, GRACE);
+    assert_eq!(blindness.excused_until(Some(TWO), at(101)), None);
+    blindness.tick(at(102), PERIOD, GRACE);
+    assert_eq!(blindness.excused_until(Some(TWO), at(102)), Some((at(102 + WINDOW), Excuse::Digest(TWO))));
+}
+
+#[test]
+fn a_replica_lost_for_good_does_not_make_its_nodes_immortal() {
+    let mut blindness = blindness();
+    for second in 100..1000 {
+        blindness.digest_missed(TWO, at(second));
+        blindness.tick(at(second), PERIOD, GRACE);
+    }
+    let deadline = blindness.deadline(heard(75, TWO), GRACE, at(1000));
+    assert_eq!(deadline, Deadline { at: at(100 + WINDOW), excuse: Some(Excuse::Digest(TWO)) });
+    blindness.digest_complete(TWO, at(1000));
+    assert_eq!(blindness.excused_until(Some(TWO), at(1000)), None, "its own digest says who is there");
+}
+
+#[test]
+fn a_replica_that_flaps_does_not_make_its_nodes_immortal() {
+    let mut blindness = blindness();
+    let mut judged = 0;
+    for second in (100..700).step_by(2) {
+        blindness.digest_missed(TWO, at(second));
+        blindness.digest_complete(TWO, at(second + 1));
+        judged += u32::from(blindness.excused_until(Some(TWO), at(second + 1)).is_none());
+    }
+    assert!(judged >= 8, "judged {judged} times in ten minutes of flapping");
+}
+
+#[test]
+fn a_late_canary_excuses_its_replica_while_it_lasts_but_not_for_ever() {
+    let mut blindness = blindness();
+    blindness.canary_late(TWO, at(100));
+    assert_eq!(blindness.excused_until(Some(TWO), at(160)), Some((at(160 + WINDOW), Excuse::Canary(TWO))));
+    assert_eq!(blindness.excused_until(Some(THREE), at(160)), None);
+    let bound = at(100).after(REATTACH_MAX).after(CAP * 2);
+    assert_eq!(blindness.excused_until(Some(TWO), bound), None);
+}
+
+#[test]
+fn a_canary_heard_again_excuses_until_one_window_later() {
+    let mut blindness = blindness();
+    blindness.canary_late(TWO, at(100));
+    blindness.canary_heard(TWO, at(160));
+    assert_eq!(blindness.excused_until(Some(TWO), at(161)), Some((at(160 + WINDOW), Excuse::Canary(TWO))));
+}
+
+#[test]
+fn the_window_is_twice_the_back_off_cap_and_never_over_120_seconds() {
+    assert_eq!(blindness().reattach_window(), CAP * 2);
+    assert_eq!(Blindness::new(Duration::MAX).reattach_window(), REATTACH_MAX);
+}
+
+#[test]
+fn the_window_is_prolonged_to_120_seconds_at_most_while_replicas_still_queue_handshakes() {
+    let mut blindness = blindness();
+    blindness.digest_missed(TWO, at(100));
+    let mut last_excused = 0;
+    for second in 100..400 {
+        blindness.handshakes_queued(at(second));
+        if blindness.excused_until(Some(TWO), at(second)).is_some() {
+            last_excused = second;
+        }
+    }
+    assert_eq!(last_excused, 219);
+}
+
+#[test]
+fn the_window_is_not_prolonged_once_the_queue_is_empty_and_not_revived_once_it_is_over() {
+    let mut blindness = blindness();
+    blindness.digest_missed(TWO, at(100));
+    (100..=130).for_each(|second| blindness.handshakes_queued(at(second.min(125))));
+    assert_eq!(blindness.excused_until(Some(TWO), at(126)), Some((at(130), Excuse::Digest(TWO))));
+    blindness.handshakes_queued(at(140));
+    assert_eq!(blindness.excused_until(Some(TWO), at(141)), None);
+}
+
+#[test]
+fn explain_shows_every_such_excuse() {
+    let mut blindness = blindness();
+    blindness.quorum_lost(at(100));
+    blindness.quorum_heard(at(105));
+    blindness.canary_late(THREE, at(90));
+    blindness.digest_missed(TWO, at(10));
+    let shown: Vec<InForce> = blindness.in_force(at(110)).collect();
+    let quorum = InForce { excuse: Excuse::Quorum, started: at(100), ended: Some(at(105)), until: at(105 + WINDOW) };
+    let canary = InForce { excuse: Excuse::Canary(THREE), started: at(90), ended: None, until: at(110 + WINDOW) };
+    assert_eq!(shown, [quorum, canary]);
+    assert_eq!(Excuse::Canary(THREE).to_string(), "replica 3 is slow to hear even itself");
+}
+
+#[test]
+fn a_replica_that_left_is_neither_waited_for_nor_excused() {
+    let mut blindness = blindness();
+    blindness.took_over([TWO], at(100));
+    blindness.digest_missed(TWO, at(100));
+    blindness.forget(TWO, at(101));
+    assert_eq!(blindness.excused_until(Some(TWO), at(102)), Some((at(101 + WINDOW), Excuse::Takeover)));
+    assert_eq!(blindness.in_force(at(102)).count(), 1);
+}
+
+#[test]
+fn excuses_are_kept_for_a_bounded_number_of_origins() {
+    let mut blindness = blindness();
+    for id in 0..10_000 {
+        blindness.digest_missed(Origin(id), at(100));
+        blindness.canary_late(Origin(id), at(100));
+        blindness.digest_complete(Origin(id), at(100));
+    }
+    assert_eq!(blindness.in_force(at(101)).count(), 2 * ORIGINS_MAX);
+}
