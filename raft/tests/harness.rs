@@ -145,22 +145,8 @@ impl Cluster {
     /// Starts a replica on whatever its disk holds.
     pub async fn boot(&mut self, id: ReplicaId) {
         let initial = if self.members.contains_key(&id) { self.members.clone() } else { BTreeMap::new() };
-        let disk = self.disks.entry(id).or_default().mount();
         let abort = Arc::new(RecordAbort::default());
-        let feed = Feed::new(Arc::new(SystemClock));
-        let store = Store::open(OpenOptions {
-            disk,
-            checkpoint_dir: None,
-            identity: Identity { replica: id, fleet: Uid(7) },
-            create: Some(Birth { store: Uid(rand::random()), generation: 0 }),
-            publisher: Arc::clone(&feed) as _,
-            abort: Arc::clone(&abort) as _,
-        })
-        .expect("the store opens");
-        let introduction = Introduction { fleet: FLEET.into(), id, store: store.2.store_id };
-        let dialler = Arc::new(Dialler { wires: Arc::clone(&self.wires), from: id });
-        let replica =
-            Replica::start(introduction, store, feed, dialler, TIMING, "test").await.expect("consensus starts");
+        let replica = self.launch(id, &abort).await;
         let stop = CancellationToken::new();
         let serving = self.serve(id, &replica, &stop);
         let (joining, joining_stop) = (replica.clone(), stop.clone());
@@ -171,22 +157,26 @@ impl Cluster {
         self.running.insert(id, Running { replica, abort, stop, serving });
     }
 
-    /// Starts a replica that must be turned away while it tries to form, for a reason that says `why`.
-    pub async fn boot_expecting_refusal(&mut self, id: ReplicaId, why: &str) {
+    /// Consensus on whatever the disk holds, not yet served nor part of anything.
+    async fn launch(&mut self, id: ReplicaId, abort: &Arc<RecordAbort>) -> Replica {
         let feed = Feed::new(Arc::new(SystemClock));
         let store = Store::open(OpenOptions {
-            disk: self.disks[&id].mount(),
+            disk: self.disks.entry(id).or_default().mount(),
             checkpoint_dir: None,
             identity: Identity { replica: id, fleet: Uid(7) },
             create: Some(Birth { store: Uid(rand::random()), generation: 0 }),
             publisher: Arc::clone(&feed) as _,
-            abort: Arc::new(RecordAbort::default()) as _,
+            abort: Arc::clone(abort) as _,
         })
         .expect("the store opens");
         let introduction = Introduction { fleet: FLEET.into(), id, store: store.2.store_id };
         let dialler = Arc::new(Dialler { wires: Arc::clone(&self.wires), from: id });
-        let replica =
-            Replica::start(introduction, store, feed, dialler, TIMING, "test").await.expect("consensus starts");
+        Replica::start(introduction, store, feed, dialler, TIMING, "test").await.expect("consensus starts")
+    }
+
+    /// Starts a replica that must be turned away while it tries to form, for a reason that says `why`.
+    pub async fn boot_expecting_refusal(&mut self, id: ReplicaId, why: &str) {
+        let replica = self.launch(id, &Arc::default()).await;
         let stop = CancellationToken::new();
         let serving = self.serve(id, &replica, &stop);
         let formed = tokio::time::timeout(PATIENCE, replica.form(&self.members, &stop)).await.expect("an answer");
