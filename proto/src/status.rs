@@ -1,8 +1,8 @@
 //! Rejections as gRPC statuses and back.
 //!
-//! The code and the message serve any gRPC client. The rejection itself rides along in metadata, so that our own
-//! client sees the very value `apply` returned and need not read it out of the message. Both are cut
-//! to what fits in response headers: a rejection that cannot be delivered helps nobody.
+//! The code and the message serve any gRPC client, the `muster` command among them. The rejection itself rides along in
+//! metadata, for a program that wants the very value `apply` returned. Both are cut to what fits in response headers: a
+//! rejection that cannot be delivered helps nobody.
 
 use muster_lifecycle::rejection::{Invalid, Rejection};
 use tonic::metadata::{MetadataMap, MetadataValue};
