@@ -1,7 +1,7 @@
 //! How a batch changes the state.
 //!
 //! Here is what holds for every command: its place in time, its term, its retries, and the bookkeeping of
-//! revisions, watchers and touched records. What a command means is in `apply_node` and `apply_replica`.
+//! revisions, watchers and touched records. What a command means is in the other `apply_*` files.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -10,7 +10,9 @@ use xxhash_rust::xxh3::xxh3_128;
 
 use crate::change::{Change, Object};
 use crate::client::{CLIENTS_MAX, ClientRecord};
-use crate::command::{Batch, Command, Operation, Origin, Outcome, Position, Receipt, ReceiptEffect, RequestId};
+use crate::command::{
+    Batch, Command, Entitled, Operation, Origin, Outcome, Position, Receipt, ReceiptEffect, RequestId,
+};
 use crate::event::{EVENTS_MAX, Event, EventType, Subject};
 use crate::meta::{ObjectMeta, Pairs, Revision, Uid};
 use crate::node::{Incarnation, Node, Slot};
@@ -22,7 +24,8 @@ use crate::table::Stored;
 use crate::text::Text;
 use crate::time::Stamp;
 
-const EVENT_SOURCE: &str = "node-controller";
+pub(crate) const EVENT_SOURCE: &str = "node-controller";
+const NODE: &str = "Node";
 const EVENT_NAMESPACE: &str = "default";
 
 pub(crate) type Verdict = Result<Receipt, Rejection>;
@@ -34,6 +37,14 @@ pub(crate) struct Application<'a> {
     pub(crate) now: Stamp,
     changes: Vec<Change>,
     touched: BTreeSet<RecordKey>,
+}
+
+/// What an event says, apart from whom it is about.
+pub(crate) struct Note<'a> {
+    pub(crate) event_type: EventType,
+    pub(crate) reason: &'a str,
+    pub(crate) message: String,
+    pub(crate) source: &'a str,
 }
 
 impl State {
@@ -77,7 +88,8 @@ impl Application<'_> {
             Origin::Controller { term } if term != position.term => {
                 Err(Rejection::ForeignTerm { proposed: term, committed: position.term })
             }
-            Origin::Operator { .. } | Origin::Controller { .. } | Origin::Replica { .. } => {
+            Origin::Operator { .. } | Origin::Controller { .. } | Origin::Replica { .. } | Origin::Node { .. } => {
+                require_entitled(&command.origin, &command.operation)?;
                 self.operation(&command.origin, &command.operation)
             }
         }
@@ -106,6 +118,20 @@ impl Application<'_> {
             Operation::DeleteNode { name, precondition } => self.delete_node(origin, name, precondition),
             Operation::AnnounceReplica { replica } => self.announce_replica(replica),
             Operation::RetireReplica { id } => self.retire_replica(*id),
+            Operation::RegisterNode { draft, uid } => self.register_node(origin, draft, *uid),
+            Operation::ReportStatus { name, incarnation, status } => {
+                self.report_status(origin, name, *incarnation, status)
+            }
+            Operation::MarkSilent { name, incarnation, from, heard } => {
+                self.mark_silent(origin, name, *incarnation, *from, *heard)
+            }
+            Operation::AssessZones => self.assess_zones(),
+            Operation::EvictNode { name, incarnation } => self.evict_node(origin, name, *incarnation),
+            Operation::LiftEvictions { names } => self.lift_evictions(origin, names),
+            Operation::FoundPolicy { policy } => self.found_policy(policy),
+            Operation::SetPolicy { changes } => self.set_policy(origin, changes),
+            Operation::SetAggregator { name, nodes } => self.set_aggregator(name, nodes),
+            Operation::NoteQuarantine { name, incarnation, reason } => self.note_quarantine(name, *incarnation, reason),
         }
     }
 
@@ -147,7 +173,11 @@ impl Application<'_> {
     }
 
     pub(crate) fn touch<T: Stored>(&mut self, key: &T::Key) {
-        self.touched.insert(T::record_key(key));
+        self.touch_key(T::record_key(key));
+    }
+
+    pub(crate) fn touch_key(&mut self, key: RecordKey) {
+        self.touched.insert(key);
     }
 
     /// What a command answers that concerns no object, or changed none.
@@ -174,9 +204,9 @@ impl Application<'_> {
         node.meta.revision = self.next_revision();
         node.share_texts(&mut self.state.derived.interner);
         let node = Arc::new(node);
-        self.state.derived.ready += usize::from(node.is_ready());
         let before = self.state.nodes.insert(node.clone());
-        self.state.derived.ready -= usize::from(before.as_ref().is_some_and(|before| before.is_ready()));
+        before.iter().for_each(|before| self.state.derived.leave(before));
+        self.state.derived.enter(&node);
         self.touch::<Node>(&node.meta.name);
         self.publish(before.map(Object::Node), Some(Object::Node(node.clone())));
         node
@@ -185,7 +215,7 @@ impl Application<'_> {
     /// Removes a node and frees its slot.
     pub(crate) fn remove_node(&mut self, node: &Arc<Node>) -> Revision {
         self.state.nodes.remove(&node.meta.name);
-        self.state.derived.ready -= usize::from(node.is_ready());
+        self.state.derived.leave(node);
         self.touch::<Node>(&node.meta.name);
         if let Some(free) = FreeSlot::after(node.slot) {
             self.state.free_slots.insert(Arc::new(free));
@@ -194,10 +224,16 @@ impl Application<'_> {
         self.publish(Some(Object::Node(node.clone())), None)
     }
 
-    /// Writes an event about a node; the oldest one makes room, unseen by watchers.
+    /// Writes a normal event about a node in the controller's name.
     pub(crate) fn note(&mut self, node: &Node, reason: &str, message: String) {
+        let note = Note { event_type: EventType::Normal, reason, message, source: EVENT_SOURCE };
+        self.record_event(node_subject(node), note);
+    }
+
+    /// Writes an event; the oldest one makes room, unseen by watchers.
+    pub(crate) fn record_event(&mut self, subject: Subject, note: Note<'_>) {
         self.state.counters.events += 1;
-        let mut event = self.event(self.state.counters.events, node, reason, message);
+        let mut event = self.event(self.state.counters.events, subject, note);
         event.share_texts(&mut self.state.derived.interner);
         let event = Arc::new(event);
         self.state.events.insert(event.clone());
@@ -211,13 +247,14 @@ impl Application<'_> {
         }
     }
 
-    fn event(&self, sequence: u64, node: &Node, reason: &str, message: String) -> Event {
-        let name = node.meta.name.clone();
+    fn event(&self, sequence: u64, subject: Subject, note: Note<'_>) -> Event {
+        // What is not a node may have a name that no object could.
+        let stem = if subject.kind == NODE { subject.name.to_string() } else { subject.kind.to_lowercase() };
         Event {
             meta: ObjectMeta {
-                name: Text::from(format!("{name}.{sequence:x}")),
+                name: Text::from(format!("{stem}.{sequence:x}")),
                 namespace: Some(Text::from(EVENT_NAMESPACE)),
-                uid: event_uid(sequence, node.meta.uid),
+                uid: event_uid(sequence, subject.uid),
                 revision: self.next_revision(),
                 generation: 1,
                 created: self.now,
@@ -228,11 +265,11 @@ impl Application<'_> {
                 finalizers: Box::default(),
             },
             sequence,
-            subject: Subject { kind: Text::from("Node"), name, namespace: None, uid: node.meta.uid },
-            event_type: EventType::Normal,
-            reason: Text::from(reason),
-            message: Text::from(message),
-            source: Text::from(EVENT_SOURCE),
+            subject,
+            event_type: note.event_type,
+            reason: Text::from(note.reason),
+            message: Text::from(note.message),
+            source: Text::from(note.source),
             at: self.now,
         }
     }
@@ -243,6 +280,26 @@ impl Application<'_> {
         self.changes.push(Change { revision, before, after });
         revision
     }
+}
+
+/// Some operations are the leader's alone, others an agent's, and then only for its own node.
+fn require_entitled(origin: &Origin, operation: &Operation) -> Result<(), Rejection> {
+    let entitled = match (operation.entitled(), origin) {
+        (Entitled::Anyone, Origin::Node { .. }) => false,
+        (Entitled::Anyone, _) => true,
+        (Entitled::Controller, origin) => matches!(origin, Origin::Controller { .. }),
+        (Entitled::Agent, Origin::Node { name }) => operation.object_name() == Some(name.as_str()),
+        (Entitled::Agent, _) => false,
+    };
+    if entitled {
+        return Ok(());
+    }
+    let (what, origin) = (Text::from(operation.label()), Text::from(origin.to_string()));
+    Err(Rejection::NotEntitled { what, origin })
+}
+
+pub(crate) fn node_subject(node: &Node) -> Subject {
+    Subject { kind: Text::from(NODE), name: node.meta.name.clone(), namespace: None, uid: node.meta.uid }
 }
 
 /// Events are born inside `apply`, where nothing is random: their uid is a hash, in the shape of a version 8 UUID.

@@ -12,6 +12,7 @@ use crate::meta::{Pairs, Uid};
 use crate::node::{NODES_MAX, Node, NodeDraft, NodeStatus};
 use crate::node_rules;
 use crate::rejection::{Invalid, Rejection};
+use crate::settlement;
 use crate::taint::{self, Taint, TaintSelector};
 use crate::text::Text;
 
@@ -68,7 +69,8 @@ impl Application<'_> {
     ) -> Verdict {
         let before = self.expect(name, precondition)?;
         node_rules::addresses_once(&status.addresses)?;
-        let after = Node { status: status.clone(), ..before.as_ref().clone() };
+        let mut after = Node { status: status.clone(), ..before.as_ref().clone() };
+        after.status.settle_times(&before.status, self.now);
         self.commit(origin, &before, after)
     }
 
@@ -145,7 +147,7 @@ impl Application<'_> {
 
 impl Application<'_> {
     /// The node that a command is about, if it is the one that the caller saw.
-    fn expect(&self, name: &Text, precondition: &Precondition) -> Result<Arc<Node>, Rejection> {
+    pub(crate) fn expect(&self, name: &Text, precondition: &Precondition) -> Result<Arc<Node>, Rejection> {
         let Some(node) = self.state.nodes.get(name) else {
             return Err(Rejection::NotFound { name: Text::clipped(name, QUOTED_MAX) });
         };
@@ -160,13 +162,14 @@ impl Application<'_> {
     }
 
     /// Stores a valid new node. Its identity is taken last, so that a refusal leaves no trace.
-    fn register(&mut self, origin: &Origin, mut node: Node) -> Verdict {
+    pub(crate) fn register(&mut self, origin: &Origin, mut node: Node) -> Verdict {
+        settlement::settle(&mut node, &[], self.now);
         if self.state.nodes.len() >= NODES_MAX {
             return Err(Rejection::LimitReached { what: Text::from("nodes"), limit: NODES_MAX as u64 });
         }
         node.meta.revision = self.next_revision();
         (node.slot, node.incarnation) = self.next_identity();
-        node_rules::size(&node)?;
+        node_rules::weight(origin, None, &node)?;
         self.take_identity(node.slot);
         node.detach_texts();
         let node = self.put_node(node);
@@ -175,12 +178,14 @@ impl Application<'_> {
     }
 
     /// Stores `after` in place of `before` if it differs and the rules allow it.
-    fn commit(&mut self, origin: &Origin, before: &Arc<Node>, mut after: Node) -> Verdict {
+    pub(crate) fn commit(&mut self, origin: &Origin, before: &Arc<Node>, mut after: Node) -> Verdict {
+        // Before it is settled, so that a refusal counts the caller's taints and not ours.
+        node_rules::node(&after)?;
+        node_rules::update(before, &after)?;
+        settlement::settle(&mut after, &before.spec.taints, self.now);
         if after == **before {
             return Ok(Receipt { revision: before.meta.revision, effect: ReceiptEffect::Unchanged });
         }
-        node_rules::node(&after)?;
-        node_rules::update(before, &after)?;
         if after.meta.deleted.is_some() && after.meta.finalizers.is_empty() {
             return Ok(self.bury(origin, before));
         }
@@ -188,7 +193,7 @@ impl Application<'_> {
             after.meta.generation += 1;
         }
         after.meta.revision = self.next_revision();
-        node_rules::size(&after)?;
+        node_rules::weight(origin, Some(before.as_ref()), &after)?;
         let after = self.put_node(after);
         if after.spec.unschedulable != before.spec.unschedulable {
             self.note_cordon(origin, &after);

@@ -31,6 +31,9 @@ impl StateBuilder {
             RecordKey::Replica { .. } => place(&mut self.state.replicas, key, decode(key, value)?)?,
             RecordKey::Client { .. } => self.push_client(key, value)?,
             RecordKey::FreeSlot { .. } => place(&mut self.state.free_slots, key, decode(key, value)?)?,
+            RecordKey::Regime => self.push_regime(key, value)?,
+            RecordKey::Zone { .. } => place(&mut self.state.zones, key, decode(key, value)?)?,
+            RecordKey::Aggregator { .. } => place(&mut self.state.aggregators, key, decode(key, value)?)?,
         }
         self.others += 1;
         Ok(())
@@ -54,12 +57,22 @@ impl StateBuilder {
         Ok(())
     }
 
+    fn push_regime(&mut self, key: &RecordKey, value: &[u8]) -> Result<(), RecordError> {
+        if !self.state.regime.is_default() {
+            return Err(RecordError::Repeated { key: key.clone() });
+        }
+        self.state.regime = decode(key, value)?;
+        Ok(())
+    }
+
     fn push_node(&mut self, key: &RecordKey, value: &[u8]) -> Result<(), RecordError> {
         let mut node: Node = decode(key, value)?;
         node.share_texts(&mut self.state.derived.interner);
-        let ready = usize::from(node.is_ready());
+        let name = node.meta.name.clone();
         place(&mut self.state.nodes, key, node)?;
-        self.state.derived.ready += ready;
+        if let Some(node) = self.state.nodes.get(&name) {
+            self.state.derived.enter(node);
+        }
         Ok(())
     }
 

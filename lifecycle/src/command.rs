@@ -8,12 +8,13 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 use crate::meta::{Revision, Uid};
-use crate::node::{NodeDraft, NodeStatus};
+use crate::node::{ConditionStatus, Incarnation, NodeDraft, NodeStatus};
+use crate::policy::Policy;
 use crate::rejection::Rejection;
 use crate::replica::ReplicaRecord;
 use crate::taint::{Taint, TaintSelector};
 use crate::text::Text;
-use crate::time::Stamp;
+use crate::time::{ClusterTime, Stamp};
 
 /// One log entry.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -39,9 +40,26 @@ pub struct Command {
 /// Who asks. A controller's proposals are bound to the term that made them.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Origin {
-    Operator { user: Text },
-    Controller { term: u64 },
-    Replica { id: u64 },
+    Operator {
+        user: Text,
+    },
+    Controller {
+        term: u64,
+    },
+    Replica {
+        id: u64,
+    },
+    /// The node's own agent, or an aggregator that carries it.
+    Node {
+        name: Text,
+    },
+}
+
+/// When a node was last heard, and by which replica.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Sighting {
+    pub at: ClusterTime,
+    pub through: u64,
 }
 
 /// Makes a retried write apply once. One client id belongs to one writer that numbers its requests
@@ -120,22 +138,146 @@ pub enum Operation {
     RetireReplica {
         id: u64,
     },
+    /// An agent brings its node. One that exists keeps what operators decided (RG-4).
+    RegisterNode {
+        draft: Box<NodeDraft>,
+        uid: Uid,
+    },
+    /// An agent says how its node is. Heartbeat times alone change nothing.
+    ReportStatus {
+        name: Text,
+        incarnation: Incarnation,
+        status: Box<NodeStatus>,
+    },
+    /// The leader has not heard the node within its grace: it can no longer vouch for its conditions (NH-8).
+    MarkSilent {
+        name: Text,
+        incarnation: Incarnation,
+        /// What its Ready condition said when that was decided.
+        from: Option<ConditionStatus>,
+        heard: Option<Sighting>,
+    },
+    /// Brings the zones' states and rates up to date with who is ready.
+    AssessZones,
+    /// Taints a node for eviction and takes its zone's token, in one step.
+    EvictNode {
+        name: Text,
+        incarnation: Incarnation,
+    },
+    /// While all zones are dark: takes back the evictions of these nodes.
+    LiftEvictions {
+        names: Vec<Text>,
+    },
+    /// The first leader of a new cluster says what its flags say.
+    FoundPolicy {
+        policy: Box<Policy>,
+    },
+    /// Settings by name, in the form people write them.
+    SetPolicy {
+        changes: Vec<(Text, Text)>,
+    },
+    /// Without patterns the aggregator is forgotten.
+    SetAggregator {
+        name: Text,
+        nodes: Vec<Text>,
+    },
+    /// The leader gave up on watching a node because doing so keeps crashing.
+    NoteQuarantine {
+        name: Text,
+        incarnation: Incarnation,
+        reason: Text,
+    },
 }
 
 impl Operation {
     /// The Node it is about, if it is about one.
     pub fn object_name(&self) -> Option<&str> {
         match self {
-            Self::CreateNode { draft, .. } | Self::ApplyNode { draft, .. } | Self::ReplaceNode { draft, .. } => {
-                Some(&draft.name)
-            }
+            Self::CreateNode { draft, .. }
+            | Self::ApplyNode { draft, .. }
+            | Self::ReplaceNode { draft, .. }
+            | Self::RegisterNode { draft, .. } => Some(&draft.name),
             Self::ReplaceNodeStatus { name, .. }
             | Self::LabelNode { name, .. }
             | Self::AnnotateNode { name, .. }
             | Self::TaintNode { name, .. }
             | Self::CordonNode { name, .. }
-            | Self::DeleteNode { name, .. } => Some(name),
-            Self::AnnounceReplica { .. } | Self::RetireReplica { .. } => None,
+            | Self::DeleteNode { name, .. }
+            | Self::ReportStatus { name, .. }
+            | Self::MarkSilent { name, .. }
+            | Self::EvictNode { name, .. }
+            | Self::NoteQuarantine { name, .. } => Some(name),
+            Self::AnnounceReplica { .. }
+            | Self::RetireReplica { .. }
+            | Self::AssessZones
+            | Self::LiftEvictions { .. }
+            | Self::FoundPolicy { .. }
+            | Self::SetPolicy { .. }
+            | Self::SetAggregator { .. } => None,
+        }
+    }
+}
+
+/// Who may ask for an operation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Entitled {
+    Anyone,
+    /// Only the leader, on its own account.
+    Controller,
+    /// Only the agent of the node that it is about.
+    Agent,
+}
+
+impl Operation {
+    pub fn entitled(&self) -> Entitled {
+        match self {
+            Self::MarkSilent { .. }
+            | Self::AssessZones
+            | Self::EvictNode { .. }
+            | Self::LiftEvictions { .. }
+            | Self::FoundPolicy { .. }
+            | Self::NoteQuarantine { .. } => Entitled::Controller,
+            Self::RegisterNode { .. } | Self::ReportStatus { .. } => Entitled::Agent,
+            Self::CreateNode { .. }
+            | Self::ApplyNode { .. }
+            | Self::ReplaceNode { .. }
+            | Self::ReplaceNodeStatus { .. }
+            | Self::LabelNode { .. }
+            | Self::AnnotateNode { .. }
+            | Self::TaintNode { .. }
+            | Self::CordonNode { .. }
+            | Self::DeleteNode { .. }
+            | Self::AnnounceReplica { .. }
+            | Self::RetireReplica { .. }
+            | Self::SetPolicy { .. }
+            | Self::SetAggregator { .. } => Entitled::Anyone,
+        }
+    }
+
+    /// What it is called in metrics and messages.
+    pub fn label(&self) -> &'static str {
+        match self {
+            Self::CreateNode { .. } => "create-node",
+            Self::ApplyNode { .. } => "apply-node",
+            Self::ReplaceNode { .. } => "replace-node",
+            Self::ReplaceNodeStatus { .. } => "replace-node-status",
+            Self::LabelNode { .. } => "label-node",
+            Self::AnnotateNode { .. } => "annotate-node",
+            Self::TaintNode { .. } => "taint-node",
+            Self::CordonNode { .. } => "cordon-node",
+            Self::DeleteNode { .. } => "delete-node",
+            Self::AnnounceReplica { .. } => "announce-replica",
+            Self::RetireReplica { .. } => "retire-replica",
+            Self::RegisterNode { .. } => "register-node",
+            Self::ReportStatus { .. } => "report-status",
+            Self::MarkSilent { .. } => "mark-silent",
+            Self::AssessZones => "assess-zones",
+            Self::EvictNode { .. } => "evict-node",
+            Self::LiftEvictions { .. } => "lift-evictions",
+            Self::FoundPolicy { .. } => "found-policy",
+            Self::SetPolicy { .. } => "set-policy",
+            Self::SetAggregator { .. } => "set-aggregator",
+            Self::NoteQuarantine { .. } => "note-quarantine",
         }
     }
 }
@@ -171,13 +313,14 @@ impl fmt::Display for Batch {
     }
 }
 
-/// Who did it, for people: `alice`, `the controller`, `replica 2`.
+/// Who did it, for people: `alice`, `the controller`, `replica 2`, `its agent`.
 impl fmt::Display for Origin {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Operator { user } => fmt::Display::fmt(&Text::clipped(user, 128), f),
             Self::Controller { .. } => f.write_str("the controller"),
             Self::Replica { id } => write!(f, "replica {id}"),
+            Self::Node { .. } => f.write_str("its agent"),
         }
     }
 }

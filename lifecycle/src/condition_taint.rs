@@ -4,7 +4,7 @@
 //! NoExecute taints cost running pods, so a new one has to wait in its zone's queue for a token; only swapping one
 //! for the other is free, because the pods' countdown has begun already.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::draft::NOT_READY_TAINT;
 use crate::health::{DISK_PRESSURE, MEMORY_PRESSURE, NETWORK_UNAVAILABLE, PID_PRESSURE};
@@ -32,6 +32,16 @@ const WHILE_TRUE: [(&str, &str); 4] = [
 /// The stable label and the older one that must say the same.
 const MIRRORED_LABELS: [(&str, &str); 2] =
     [("kubernetes.io/os", "beta.kubernetes.io/os"), ("kubernetes.io/arch", "beta.kubernetes.io/arch")];
+
+/// What asks for a NoSchedule taint.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Cause {
+    /// The status of the condition of this type.
+    Condition(&'static str),
+    /// The node has never said whether it is ready.
+    NeverReady,
+    Cordon,
+}
 
 /// What separates a node's taints from what they should be.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -62,27 +72,28 @@ pub enum NoExecuteAction {
     },
     /// Wait in the zone's queue for this taint.
     Enqueue(Absence),
-    /// The node is back: lift these taints, and leave the queue.
+    /// The node is back, or has a taint too many: lift these, and leave the queue.
     Clear(Vec<Absence>),
     Nothing,
 }
 
-/// TC-1: the keys of the NoSchedule taints that the node should have.
+/// TC-1: the keys of the NoSchedule taints that the node should have, and what asks for each.
 ///
 /// Without a Ready condition the node keeps the not-ready taint it was born with. Upstream lifts it then, and pods
 /// land on machines that have never said a word.
-pub fn wanted_no_schedule(conditions: &[Condition], unschedulable: bool) -> BTreeSet<&'static str> {
+pub fn wanted_no_schedule(conditions: &[Condition], unschedulable: bool) -> BTreeMap<&'static str, Cause> {
     let absence = match status(conditions, READY) {
         Some(ConditionStatus::True) => None,
-        Some(ConditionStatus::Unknown) => Some(UNREACHABLE_TAINT),
-        Some(ConditionStatus::False) | None => Some(NOT_READY_TAINT),
+        Some(ConditionStatus::Unknown) => Some((UNREACHABLE_TAINT, Cause::Condition(READY))),
+        Some(ConditionStatus::False) => Some((NOT_READY_TAINT, Cause::Condition(READY))),
+        None => Some((NOT_READY_TAINT, Cause::NeverReady)),
     };
     WHILE_TRUE
         .into_iter()
         .filter(|(kind, _)| status(conditions, kind) == Some(ConditionStatus::True))
-        .map(|(_, key)| key)
+        .map(|(kind, key)| (key, Cause::Condition(kind)))
         .chain(absence)
-        .chain(unschedulable.then_some(UNSCHEDULABLE_TAINT))
+        .chain(unschedulable.then_some((UNSCHEDULABLE_TAINT, Cause::Cordon)))
         .collect()
 }
 
@@ -96,19 +107,23 @@ pub fn no_schedule_difference(
     let wanted = wanted_no_schedule(conditions, unschedulable);
     let present: BTreeSet<&str> =
         taints.iter().filter(|taint| taint.effect == Effect::NoSchedule).map(|taint| taint.key.as_str()).collect();
-    let add = wanted.iter().filter(|key| !present.contains(**key)).map(|key| no_schedule(key, now)).collect();
+    let add = wanted.keys().filter(|key| !present.contains(**key)).map(|key| no_schedule(key, now)).collect();
     let remove = present
         .into_iter()
-        .filter(|key| is_managed(key) && !wanted.contains(key))
+        .filter(|key| is_managed(key) && !wanted.contains_key(key))
         .map(|key| TaintSelector { key: Text::from(key), effect: Some(Effect::NoSchedule) })
         .collect();
     TaintDifference { add, remove }
 }
 
-/// NE-1 to NE-3. A node without a Ready condition was never there, so it has not gone missing either.
+/// NE-1 to NE-3. A node without a Ready condition was never there, so it has not gone missing either; but of both
+/// taints even such a node keeps only one (NE-7).
 pub fn no_execute_action(conditions: &[Condition], taints: &[Taint]) -> NoExecuteAction {
     let wanted = match status(conditions, READY) {
-        None => return NoExecuteAction::Nothing,
+        None => {
+            let surplus: Vec<Absence> = present_absences(taints).into_iter().skip(1).collect();
+            return if surplus.is_empty() { NoExecuteAction::Nothing } else { NoExecuteAction::Clear(surplus) };
+        }
         Some(ConditionStatus::True) => return NoExecuteAction::Clear(present_absences(taints)),
         Some(ConditionStatus::False) => Absence::NotReady,
         Some(ConditionStatus::Unknown) => Absence::Unreachable,

@@ -1,7 +1,7 @@
 //! How a draft becomes a Node, or changes one.
 
 use crate::meta::{ObjectMeta, Revision, Uid};
-use crate::node::{Incarnation, Node, NodeDraft, NodeSpec, Slot};
+use crate::node::{Incarnation, Node, NodeDraft, NodeSpec, NodeStatus, Slot};
 use crate::taint::{self, Effect, Taint};
 use crate::text::Text;
 use crate::time::Stamp;
@@ -39,6 +39,7 @@ impl NodeDraft {
         let mut node = self.to_node();
         node.meta.uid = uid;
         node.meta.created = now;
+        node.status.settle_times(&NodeStatus::default(), now);
         let mut taints = std::mem::take(&mut node.spec.taints).into_vec();
         let not_ready = not_ready_taint();
         if !taints.iter().any(|taint| taint.is_same(&not_ready)) {

@@ -4,8 +4,7 @@
 //! millionths per second, one millisecond brings a whole number of billionths of a token. Nothing is rounded, and
 //! it makes no difference how often the bucket is looked at.
 
-use std::collections::{BTreeMap, BTreeSet};
-
+use imbl::{OrdMap, OrdSet};
 use serde::{Deserialize, Serialize};
 
 use crate::node::NODES_MAX;
@@ -29,8 +28,8 @@ pub struct TokenBucket {
 /// together.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Queue {
-    order: BTreeSet<(ClusterTime, Text)>,
-    queued_at: BTreeMap<Text, ClusterTime>,
+    order: OrdSet<(ClusterTime, Text)>,
+    queued_at: OrdMap<Text, ClusterTime>,
 }
 
 /// What became of a node that was put into a queue.
@@ -115,15 +114,15 @@ impl Queue {
 
     /// False if it did not wait.
     pub fn remove(&mut self, name: &str) -> bool {
-        match self.queued_at.remove_entry(name) {
-            Some((name, since)) => self.order.remove(&(since, name)),
+        match self.queued_at.remove_with_key(name) {
+            Some((name, since)) => self.order.remove(&(since, name)).is_some(),
             None => false,
         }
     }
 
     /// Who is next, and since when it has waited.
     pub fn head(&self) -> Option<(&Text, ClusterTime)> {
-        self.order.first().map(|(since, name)| (name, *since))
+        self.order.get_min().map(|(since, name)| (name, *since))
     }
 
     pub fn contains(&self, name: &str) -> bool {

@@ -76,6 +76,19 @@ pub fn deadline(heard: ClusterTime, grace: Period, excuse: Option<Excuse>) -> Cl
     excuse.map_or(own, |excuse| own.max(excuse.end()))
 }
 
+/// The conditions of a node that can no longer vouch for them, from `now` on (NH-8, NH-9).
+pub fn silenced(conditions: &[Condition], created: Stamp, now: Stamp) -> Box<[Condition]> {
+    let evidence = Evidence { conditions, created, heard: None, excuse: None, now };
+    let mut after = conditions.to_vec();
+    for ConditionChange { to, .. } in evidence.changes() {
+        match after.iter_mut().find(|condition| condition.kind == to.kind) {
+            Some(condition) => *condition = to,
+            None => after.push(to),
+        }
+    }
+    after.into_boxed_slice()
+}
+
 impl Excuse {
     pub fn end(self) -> ClusterTime {
         self.reattach_window.after(self.blind_until)
@@ -98,7 +111,7 @@ impl Evidence<'_> {
     }
 
     /// NH-2, NH-3: a node that was never ready gets the time a machine takes to start.
-    fn grace(&self, policy: &Policy) -> Period {
+    pub fn grace(&self, policy: &Policy) -> Period {
         match self.condition(READY) {
             None => policy.node_startup_grace_period,
             Some(_) => policy.node_monitor_grace_period,

@@ -3,6 +3,8 @@
 //! Tests and simulations call [`check_all`] after every batch. Each invariant has a name, so that a failure says
 //! which law broke before it says how.
 
+mod lifecycle;
+
 use std::collections::BTreeSet;
 
 use thiserror::Error;
@@ -31,7 +33,7 @@ type Held = Result<(), String>;
 pub type Invariant = (&'static str, fn(&State) -> Held);
 
 /// Every invariant there is.
-pub const INVARIANTS: [Invariant; 10] = [
+pub const INVARIANTS: [Invariant; 17] = [
     ("slots are unique", slots_are_unique),
     ("names match keys", names_match_keys),
     ("every node is valid", every_node_is_valid),
@@ -42,6 +44,13 @@ pub const INVARIANTS: [Invariant; 10] = [
     ("counts match", counts_match),
     ("digest equals recomputation", digest_equals_recomputation),
     ("records round-trip", records_round_trip),
+    ("zones, queues and absent nodes equal recomputation", lifecycle::derived_equals_recomputation),
+    ("NE-7 one lifecycle NoExecute taint at most", lifecycle::one_no_execute_taint),
+    ("TC-2 managed NoSchedule taints are those wanted", lifecycle::no_schedule_as_wanted),
+    ("LB-1 older labels say what the stable ones say", lifecycle::labels_are_mirrored),
+    ("buckets run at their zone's rate", lifecycle::buckets_follow_zones),
+    ("Z-6 nothing is evicted in the dark", lifecycle::nothing_moves_in_the_dark),
+    ("aggregators are valid and bounded", lifecycle::aggregators_are_valid),
 ];
 
 pub fn check_all(state: &State) -> Result<(), Violation> {
@@ -74,13 +83,15 @@ fn names_match_keys(state: &State) -> Held {
     keys_match(state.events())?;
     keys_match(state.replicas())?;
     keys_match(state.clients())?;
-    keys_match(state.free_slots())
+    keys_match(state.free_slots())?;
+    keys_match(state.zones())?;
+    keys_match(state.aggregators())
 }
 
 fn every_node_is_valid(state: &State) -> Held {
     state.nodes().iter().try_for_each(|node| {
         node_rules::node(node).map_err(|invalid| format!("node {}: {invalid}", node.meta.name))?;
-        node_rules::size(node).map_err(|rejection| rejection.to_string())?;
+        node_rules::size(node, RECORD_BYTES_MAX).map_err(|rejection| rejection.to_string())?;
         let is_gone = node.meta.deleted.is_some() && node.meta.finalizers.is_empty();
         ensure(!is_gone, || format!("node {} is deleted, has no finalizers and is still there", node.meta.name))
     })
@@ -139,7 +150,9 @@ fn digest_equals_recomputation(state: &State) -> Held {
     matches(state.events())?;
     matches(state.replicas())?;
     matches(state.clients())?;
-    matches(state.free_slots())
+    matches(state.free_slots())?;
+    matches(state.zones())?;
+    matches(state.aggregators())
 }
 
 fn records_round_trip(state: &State) -> Held {

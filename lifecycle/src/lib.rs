@@ -9,32 +9,45 @@
 //!          Table per kind (nodes, events, replicas, clients, free slots) <--> records (key, bytes)
 //! ```
 //!
+//! What a node's own state entails (`settlement`) is done inside every change. What takes a clock, a rate or an ear is
+//! judged by the cores (`health`, `zone`, `eviction`, under the `policy` in force), proposed by whoever asks
+//! [`oversight`] what there is to do, and told to people by [`explain`].
+//!
 //! Nothing here awaits, reads a clock, does IO or rolls dice. Time is an argument, maps are ordered, and
 //! [`State::apply`](state::State::apply) gives the same answer on every replica that is given the same log.
 
+pub mod aggregator;
 mod apply;
+mod apply_lifecycle;
 mod apply_node;
+mod apply_regime;
 mod apply_replica;
+mod apply_status;
 pub mod builder;
 pub mod change;
 pub mod client;
 pub mod command;
 pub mod condition_taint;
+mod derived;
 pub mod draft;
 pub mod event;
 pub mod eviction;
+pub mod explain;
 pub mod health;
 pub mod invariant;
 pub mod meta;
 pub mod name;
 pub mod node;
 pub mod node_rules;
+pub mod oversight;
 pub mod policy;
 pub mod quantity;
 pub mod record;
+pub mod regime;
 pub mod rejection;
 pub mod replica;
 pub mod selector;
+mod settlement;
 pub mod slot;
 pub mod state;
 pub mod table;
@@ -42,3 +55,4 @@ pub mod taint;
 pub mod text;
 pub mod time;
 pub mod zone;
+pub mod zone_record;

@@ -176,6 +176,25 @@ impl NodeStatus {
         self.condition(READY)
     }
 
+    /// Settles since when each condition has been what it is.
+    ///
+    /// While its status stays the same, so does the time of its transition, whatever a manifest says; a new status
+    /// counts from now. Of a time that came with it only the wall half is kept, since nobody outside knows cluster
+    /// time.
+    pub(crate) fn settle_times(&mut self, before: &NodeStatus, now: Stamp) {
+        let ours = |given: Stamp| Stamp { cluster: now.cluster, wall: given.wall };
+        for condition in &mut self.conditions {
+            let known = before.condition(&condition.kind).filter(|known| known.status == condition.status);
+            let transition = known.and_then(|known| known.last_transition);
+            condition.last_transition = transition.or(Some(condition.last_transition.map_or(now, ours)));
+            let heartbeat = known.and_then(|known| known.last_heartbeat);
+            condition.last_heartbeat = condition.last_heartbeat.map(|given| match heartbeat {
+                Some(heartbeat) if heartbeat.wall == given.wall => heartbeat,
+                Some(_) | None => ours(given),
+            });
+        }
+    }
+
     fn share_texts(&mut self, name: &Text, interner: &mut Interner) {
         self.capacity.names_mut().chain(self.allocatable.names_mut()).for_each(|resource| interner.share(resource));
         for condition in &mut self.conditions {

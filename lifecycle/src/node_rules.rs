@@ -6,6 +6,7 @@ use std::collections::BTreeSet;
 
 use ipnet::IpNet;
 
+use crate::command::Origin;
 use crate::meta::{ObjectMeta, OwnerReference};
 use crate::name;
 use crate::node::{Address, Condition, Node, NodeDraft, NodeSpec, NodeStatus, Resources};
@@ -64,10 +65,30 @@ pub fn addresses_once(addresses: &[Address]) -> Checked {
     Ok(())
 }
 
-/// Whether the Node fits into one record; a refusal names its heaviest part.
-pub fn size(node: &Node) -> Result<(), Rejection> {
+/// What the lifecycle adds to a Node by itself (conditions, taints, mirrored labels) stays well below this.
+const LIFECYCLE_RESERVE: usize = 2048;
+
+/// What a Node may weigh when somebody else than the controller writes it. A node that had no room left for the mark
+/// of its own silence could never be evicted, and neither could those that wait behind it.
+pub const NODE_BYTES_MAX: usize = RECORD_BYTES_MAX - LIFECYCLE_RESERVE;
+
+/// Whether a Node that the origin makes of `before` is light enough. One that is too heavy already may change as long
+/// as it does not get heavier.
+pub(crate) fn weight(origin: &Origin, before: Option<&Node>, after: &Node) -> Result<(), Rejection> {
+    let limit = match origin {
+        Origin::Controller { .. } => RECORD_BYTES_MAX,
+        Origin::Operator { .. } | Origin::Replica { .. } | Origin::Node { .. } => NODE_BYTES_MAX,
+    };
+    size(after, limit).or_else(|refusal| match before {
+        Some(before) if encode(after).len() <= encode(before).len() => Ok(()),
+        Some(_) | None => Err(refusal),
+    })
+}
+
+/// Whether the Node has at most this many bytes; a refusal names its heaviest part.
+pub(crate) fn size(node: &Node, limit: usize) -> Result<(), Rejection> {
     let bytes = encode(node).len();
-    if bytes <= RECORD_BYTES_MAX {
+    if bytes <= limit {
         return Ok(());
     }
     let parts = [
@@ -81,7 +102,7 @@ pub fn size(node: &Node) -> Result<(), Rejection> {
     ];
     let heaviest = parts.iter().max_by_key(|(_, part)| part.len()).map_or("", |(name, _)| name);
     let what = format!("bytes of node {:?}: it would have {bytes}, most of them in {heaviest}", node.meta.name);
-    Err(Rejection::LimitReached { what: Text::from(what), limit: RECORD_BYTES_MAX as u64 })
+    Err(Rejection::LimitReached { what: Text::from(what), limit: limit as u64 })
 }
 
 // === metadata ===

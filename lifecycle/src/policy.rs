@@ -72,6 +72,8 @@ pub const LARGE_CLUSTER_SIZE_SCOPE: &str = "large-cluster-size-scope";
 const MILLION: u64 = 1_000_000;
 
 const BEAT_INTERVAL_MAX: Period = Period::from_secs(10);
+const SWEEP_PERIOD_MIN: Period = Period(100);
+const SWEEP_PERIOD_MAX: Period = Period::from_secs(1);
 
 /// Below this the beats alone, four to a grace period, would be a load.
 const MONITOR_PERIOD_MIN: Period = Period(100);
@@ -124,6 +126,11 @@ impl Policy {
     /// How often agents are told to beat: several times per grace, so that one lost beat costs nothing.
     pub fn beat_interval(&self) -> Period {
         BEAT_INTERVAL_MAX.min(Period(self.node_monitor_grace_period.0 / 4))
+    }
+
+    /// How often a leader looks for nodes that fell silent: often enough that the look adds little to the grace.
+    pub fn sweep_period(&self) -> Period {
+        Period(self.node_monitor_grace_period.0 / 8).clamp(SWEEP_PERIOD_MIN, SWEEP_PERIOD_MAX)
     }
 
     /// Whether the settings make sense together; if not, which one breaks which rule.

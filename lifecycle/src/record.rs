@@ -21,6 +21,9 @@ pub enum RecordKey {
     Replica { id: u64 },
     Client { id: u128 },
     FreeSlot { index: u32 },
+    Regime,
+    Zone { region: Text, zone: Text },
+    Aggregator { name: Text },
 }
 
 const COUNTERS: u8 = 0x01;
@@ -29,6 +32,12 @@ const EVENT: u8 = 0x20;
 const REPLICA: u8 = 0x30;
 const CLIENT: u8 = 0x40;
 const FREE_SLOT: u8 = 0x50;
+const REGIME: u8 = 0x60;
+const ZONE: u8 = 0x70;
+const AGGREGATOR: u8 = 0x80;
+
+/// Between the two halves of a zone's key. Sorts before everything that a label value can hold.
+const ZONE_SEPARATOR: char = '\0';
 
 /// Bounds what one record may weigh, so that every store and message below can rely on it.
 pub const RECORD_BYTES_MAX: usize = 64 * 1024 - 1;
@@ -63,6 +72,9 @@ impl RecordKey {
             Self::Replica { id } => prefixed(REPLICA, &id.to_be_bytes()),
             Self::Client { id } => prefixed(CLIENT, &id.to_be_bytes()),
             Self::FreeSlot { index } => prefixed(FREE_SLOT, &index.to_be_bytes()),
+            Self::Regime => vec![REGIME],
+            Self::Zone { region, zone } => prefixed(ZONE, format!("{region}{ZONE_SEPARATOR}{zone}").as_bytes()),
+            Self::Aggregator { name } => prefixed(AGGREGATOR, name.as_bytes()),
         }
     }
 
@@ -74,11 +86,17 @@ impl RecordKey {
         let (&prefix, rest) = bytes.split_first()?;
         match prefix {
             COUNTERS => rest.is_empty().then_some(Self::Counters),
-            NODE => std::str::from_utf8(rest).ok().map(|name| Self::Node { name: Text::from(name) }),
+            NODE => Some(Self::Node { name: Text::from(std::str::from_utf8(rest).ok()?) }),
             EVENT => Some(Self::Event { sequence: u64::from_be_bytes(rest.try_into().ok()?) }),
             REPLICA => Some(Self::Replica { id: u64::from_be_bytes(rest.try_into().ok()?) }),
             CLIENT => Some(Self::Client { id: u128::from_be_bytes(rest.try_into().ok()?) }),
             FREE_SLOT => Some(Self::FreeSlot { index: u32::from_be_bytes(rest.try_into().ok()?) }),
+            REGIME => rest.is_empty().then_some(Self::Regime),
+            ZONE => {
+                let (region, zone) = std::str::from_utf8(rest).ok()?.split_once(ZONE_SEPARATOR)?;
+                Some(Self::Zone { region: Text::from(region), zone: Text::from(zone) })
+            }
+            AGGREGATOR => Some(Self::Aggregator { name: Text::from(std::str::from_utf8(rest).ok()?) }),
             _ => None,
         }
     }
@@ -93,6 +111,9 @@ impl fmt::Display for RecordKey {
             Self::Replica { id } => write!(f, "replica/{id}"),
             Self::Client { id } => write!(f, "client/{id:032x}"),
             Self::FreeSlot { index } => write!(f, "free-slot/{index}"),
+            Self::Regime => f.write_str("regime"),
+            Self::Zone { region, zone } => write!(f, "zone/{region}/{zone}"),
+            Self::Aggregator { name } => write!(f, "aggregator/{name}"),
         }
     }
 }
@@ -134,17 +155,23 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::aggregator::AggregatorRecord;
     use crate::client::ClientRecord;
     use crate::command::{Outcome, Receipt, ReceiptEffect};
     use crate::event::{Event, EventType, Subject};
+    use crate::eviction::TokenBucket;
     use crate::meta::{ObjectMeta, OwnerReference, Pairs, Revision, Uid};
     use crate::node::{
         Address, Condition, ConditionStatus, Incarnation, Node, NodeInfo, NodeSpec, NodeStatus, Resources, Slot,
     };
+    use crate::policy::Rate;
+    use crate::regime::Regime;
     use crate::replica::ReplicaRecord;
     use crate::slot::FreeSlot;
     use crate::state::Counters;
     use crate::time::{ClusterTime, Stamp, WallTime};
+    use crate::zone::{Zone, ZoneKey, ZoneState};
+    use crate::zone_record::ZoneRecord;
 
     fn stamp(cluster: u64, wall: i64) -> Stamp {
         Stamp { cluster: ClusterTime(cluster), wall: WallTime(wall) }
@@ -217,6 +244,21 @@ mod tests {
         }
     }
 
+    fn regime() -> Regime {
+        Regime { founded: true, all_dark: true, grace_from: Some(ClusterTime(9)), ..Regime::default() }
+    }
+
+    fn zone_record() -> ZoneRecord {
+        let key = ZoneKey { region: Text::from("r"), zone: Text::from("z") };
+        let (since, rate) = (ClusterTime(300), Rate(100_000));
+        let zone = Zone { state: ZoneState::PartialDisruption, since, rate };
+        ZoneRecord { key, zone, bucket: TokenBucket::new(rate, since), evictions: 7 }
+    }
+
+    fn aggregator() -> AggregatorRecord {
+        AggregatorRecord { name: Text::from("g"), nodes: Box::new([Text::from("n-*")]) }
+    }
+
     fn all_hex(bytes: &[u8]) -> String {
         bytes.iter().map(|byte| format!("{byte:02x}")).collect()
     }
@@ -258,6 +300,14 @@ mod tests {
                 "5000000102",
                 "01820202",
             ),
+            (RecordKey::Regime, encode(&regime()), "60", "018827c0b802e0d403e0a712a08d06904ef0c821320001010109"),
+            (
+                RecordKey::Zone { region: Text::from("r"), zone: Text::from("z") },
+                encode(&zone_record()),
+                "7072007a",
+                "010172017a02ac02a08d06a08d068094ebdc03ac0207",
+            ),
+            (RecordKey::Aggregator { name: Text::from("g") }, encode(&aggregator()), "8067", "01016701036e2d2a"),
         ];
         for (key, value, key_hex, value_hex) in pinned {
             assert_eq!(all_hex(&key.to_bytes()), key_hex, "key of {key}");
@@ -271,16 +321,21 @@ mod tests {
         assert_eq!(decode::<Node>(&key, &encode(&node())), Ok(node()));
         let key = RecordKey::Event { sequence: 1 };
         assert_eq!(decode::<Event>(&key, &encode(&event())), Ok(event()));
+        assert_eq!(decode::<Regime>(&RecordKey::Regime, &encode(&regime())), Ok(regime()));
+        let key = RecordKey::Zone { region: Text::from("r"), zone: Text::from("z") };
+        assert_eq!(decode::<ZoneRecord>(&key, &encode(&zone_record())), Ok(zone_record()));
+        let key = RecordKey::Aggregator { name: Text::from("g") };
+        assert_eq!(decode::<AggregatorRecord>(&key, &encode(&aggregator())), Ok(aggregator()));
     }
 
     #[test]
     fn unknown_keys_are_refused() {
-        let wrong: [&[u8]; 7] = [&[], &[0], &[0x60, 1], &[0x01, 0], &[0x10, 0xff], &[0x20, 1], &[0x50; 6]];
+        let wrong: [&[u8]; 7] = [&[], &[0], &[0x60, 1], &[0x01, 0], &[0x10, 0xff], &[0x70, 0x61], &[0x50; 6]];
         for bytes in wrong {
             assert!(RecordKey::from_bytes(bytes).is_err(), "{bytes:?}");
         }
-        let error = RecordKey::from_bytes(&[0x60, 0xab]).unwrap_err().to_string();
-        assert!(error.starts_with("record key 60ab is not known"), "{error}");
+        let error = RecordKey::from_bytes(&[0x90, 0xab]).unwrap_err().to_string();
+        assert!(error.starts_with("record key 90ab is not known"), "{error}");
     }
 
     fn any_key() -> impl Strategy<Value = RecordKey> {
@@ -291,6 +346,10 @@ mod tests {
             any::<u64>().prop_map(|id| RecordKey::Replica { id }),
             any::<u128>().prop_map(|id| RecordKey::Client { id }),
             any::<u32>().prop_map(|index| RecordKey::FreeSlot { index }),
+            Just(RecordKey::Regime),
+            ("[a-c.]{0,3}", "[a-c.]{0,3}")
+                .prop_map(|(region, zone)| RecordKey::Zone { region: Text::from(region), zone: Text::from(zone) }),
+            "[a-c.]{0,4}".prop_map(|name| RecordKey::Aggregator { name: Text::from(name) }),
         ]
     }
 

@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 use crate::meta::{Revision, Uid};
+use crate::node::{ConditionStatus, Incarnation};
 use crate::text::Text;
 
 /// One field that breaks a rule.
@@ -53,4 +54,28 @@ pub enum Rejection {
     ReplicaRetired { id: u64 },
     #[error("limit reached: {what} (at most {limit})")]
     LimitReached { what: Text, limit: u64 },
+    #[error("{what} is not for {origin} to do")]
+    NotEntitled { what: Text, origin: Text },
+    #[error("node {name:?} is incarnation {actual}, this was meant for {expected}: it was deleted and created anew", expected = expected.0, actual = actual.0)]
+    OtherIncarnation { name: Text, expected: Incarnation, actual: Incarnation },
+    #[error(
+        "node {name:?} changed since this was decided: its Ready condition is {}, not {}",
+        shown(actual),
+        shown(expected)
+    )]
+    ReadyMoved { name: Text, expected: Option<ConditionStatus>, actual: Option<ConditionStatus> },
+    #[error("node {name:?} does not wait to be evicted")]
+    NotWaiting { name: Text },
+    #[error("the zones must be assessed before a node is evicted")]
+    ZonesMoved,
+    #[error("zone {zone} has no token for an eviction now")]
+    NoToken { zone: Text },
+    #[error("all zones were dark until a moment ago: nobody is evicted before a grace period has passed")]
+    Spared,
+    #[error("not all zones are dark")]
+    NotDark,
+}
+
+fn shown(ready: &Option<ConditionStatus>) -> &'static str {
+    ready.map_or("absent", ConditionStatus::as_str)
 }

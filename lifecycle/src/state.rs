@@ -3,24 +3,32 @@
 //! Cloning shares all chunks, so a snapshot of any size is a handful of pointers. How the state changes is in
 //! `apply`; how it is written down is in `record`.
 
+use std::collections::BTreeMap;
 use std::iter;
 use std::sync::Arc;
 
-use imbl::OrdMap;
+use imbl::{OrdMap, OrdSet};
 use serde::{Deserialize, Serialize};
 
+use crate::aggregator::AggregatorRecord;
 use crate::change::Change;
 use crate::client::ClientRecord;
 use crate::command::Outcome;
+use crate::derived::Derived;
 use crate::event::Event;
+use crate::eviction::Queue;
 use crate::meta::Revision;
 use crate::node::{Node, Slot};
+use crate::policy::Policy;
 use crate::record::{RecordKey, encode};
+use crate::regime::Regime;
 use crate::replica::ReplicaRecord;
 use crate::slot::{FIRST_GENERATION, FreeSlot};
 use crate::table::{Digest, Stored, Table};
-use crate::text::Interner;
+use crate::text::Text;
 use crate::time::{ClusterTime, Stamp};
+use crate::zone::{Census, Transition, ZoneKey, Zones};
+use crate::zone_record::ZoneRecord;
 
 pub use crate::builder::StateBuilder;
 
@@ -35,6 +43,9 @@ pub struct State {
     pub(crate) replicas: Table<ReplicaRecord>,
     pub(crate) clients: Table<ClientRecord>,
     pub(crate) free_slots: Table<FreeSlot>,
+    pub(crate) regime: Regime,
+    pub(crate) zones: Table<ZoneRecord>,
+    pub(crate) aggregators: Table<AggregatorRecord>,
     pub(crate) derived: Derived,
 }
 
@@ -54,15 +65,6 @@ pub(crate) struct Counters {
     pub(crate) events: u64,
     /// Requests remembered so far.
     pub(crate) requests: u64,
-}
-
-/// Kept beside the tables because walking them would be too slow; rebuilt from them, never stored.
-#[derive(Debug, Clone, Default)]
-pub(crate) struct Derived {
-    pub(crate) ready: usize,
-    /// Clients by last use.
-    pub(crate) recency: OrdMap<u64, u128>,
-    pub(crate) interner: Interner,
 }
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -127,6 +129,55 @@ impl State {
         &self.free_slots
     }
 
+    pub fn policy(&self) -> &Policy {
+        &self.regime.policy
+    }
+
+    pub fn regime(&self) -> &Regime {
+        &self.regime
+    }
+
+    /// The zones as they were last assessed.
+    pub fn zones(&self) -> &Table<ZoneRecord> {
+        &self.zones
+    }
+
+    pub fn aggregators(&self) -> &Table<AggregatorRecord> {
+        &self.aggregators
+    }
+
+    /// Who is there, zone by zone, at this moment.
+    pub fn census(&self) -> impl Iterator<Item = (&ZoneKey, &Census)> {
+        self.derived.census.iter()
+    }
+
+    pub fn census_of(&self, zone: &ZoneKey) -> Census {
+        self.derived.census.get(zone).copied().unwrap_or_default()
+    }
+
+    /// Who waits in a zone to be tainted for eviction.
+    pub fn queue(&self, zone: &ZoneKey) -> Option<&Queue> {
+        self.derived.queues.get(zone)
+    }
+
+    /// The zones in which somebody waits.
+    pub fn queues(&self) -> impl Iterator<Item = (&ZoneKey, &Queue)> {
+        self.derived.queues.iter()
+    }
+
+    /// Nodes that carry a lifecycle NoExecute taint.
+    pub fn absent(&self) -> &OrdSet<Text> {
+        &self.derived.absent
+    }
+
+    /// What an assessment of the zones would change.
+    pub fn zone_transition(&self, now: ClusterTime) -> Transition {
+        let known = self.zones.iter().map(|record| (record.key.clone(), record.zone)).collect();
+        let zones = Zones { zones: known, all_dark: self.regime.all_dark };
+        let census: BTreeMap<ZoneKey, Census> = self.census().map(|(key, census)| (key.clone(), *census)).collect();
+        zones.advance(&census, &self.regime.policy, now)
+    }
+
     /// One above the highest slot index ever given out: how long a table by slot must be.
     pub fn slot_limit(&self) -> u32 {
         self.counters.slots
@@ -143,8 +194,11 @@ impl State {
     /// Equal on all replicas that applied the same log. It covers every record, the counters included.
     pub fn digest(&self) -> Digest {
         let counters = Digest::of_record(&RecordKey::Counters, &encode(&self.counters));
+        let regime = self.record(&RecordKey::Regime).map(|value| Digest::of_record(&RecordKey::Regime, &value));
         [self.objects_digest(), self.replicas.digest(), self.clients.digest(), self.free_slots.digest()]
             .into_iter()
+            .chain([self.zones.digest(), self.aggregators.digest()])
+            .chain(regime)
             .fold(counters, Digest::plus)
     }
 
@@ -165,6 +219,11 @@ impl State {
             RecordKey::Replica { id } => encoded(self.replicas.get(id)),
             RecordKey::Client { id } => encoded(self.clients.get(id)),
             RecordKey::FreeSlot { index } => encoded(self.free_slots.get(index)),
+            RecordKey::Regime => (!self.regime.is_default()).then(|| encode(&self.regime)),
+            RecordKey::Zone { region, zone } => {
+                encoded(self.zones.get(&ZoneKey { region: region.clone(), zone: zone.clone() }))
+            }
+            RecordKey::Aggregator { name } => encoded(self.aggregators.get(name)),
         }
     }
 
@@ -176,6 +235,9 @@ impl State {
             .chain(self.replicas.records())
             .chain(self.clients.records())
             .chain(self.free_slots.records())
+            .chain(self.record(&RecordKey::Regime).map(|value| (RecordKey::Regime, value)))
+            .chain(self.zones.records())
+            .chain(self.aggregators.records())
     }
 
     /// Makes this the state of a new raft cluster, as a restore does.

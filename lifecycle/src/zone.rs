@@ -31,7 +31,7 @@ const ZONE_LABELS: [&str; 2] = ["failure-domain.beta.kubernetes.io/zone", "topol
 const DEFAULT_ZONE: &str = "default";
 
 /// Up to this many lost nodes are not a disruption, whatever their share.
-const LOST_NODES_TOLERATED: u64 = 2;
+pub const LOST_NODES_TOLERATED: u64 = 2;
 
 /// Where a node stands. Both parts are empty for nodes that do not say.
 #[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -53,6 +53,20 @@ pub enum ZoneState {
     Normal,
     PartialDisruption,
     FullDisruption,
+}
+
+/// How fast a zone may lose nodes to eviction.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Pace {
+    Primary,
+    /// Partially disrupted; `size` is what was compared with the threshold, and is above it.
+    Secondary {
+        size: u64,
+    },
+    /// Partially disrupted, and too small for the secondary rate.
+    Halted {
+        size: u64,
+    },
 }
 
 /// How the evaluation of one node went.
@@ -175,6 +189,15 @@ impl Census {
         *group = group.saturating_add(1);
     }
 
+    /// Takes back what [`count`](Self::count) did for the same node.
+    pub fn discount(&mut self, labels: &Pairs, evaluation: Evaluation) {
+        let mut one = Self::default();
+        one.count(labels, evaluation);
+        self.ready = self.ready.saturating_sub(one.ready);
+        self.not_ready = self.not_ready.saturating_sub(one.not_ready);
+        self.excluded = self.excluded.saturating_sub(one.excluded);
+    }
+
     /// How many nodes count.
     pub fn size(&self) -> u64 {
         u64::from(self.ready) + u64::from(self.not_ready)
@@ -192,7 +215,8 @@ impl Census {
         }
     }
 
-    fn is_deserted(&self) -> bool {
+    /// Not even nodes that do not count are there.
+    pub fn is_deserted(&self) -> bool {
         self.size() == 0 && self.excluded == 0
     }
 }
@@ -209,21 +233,35 @@ impl ZoneState {
         }
     }
 
-    /// Z-5: the rate while not all zones are dark. `zone` and `cluster` are the numbers of nodes that count there.
+    /// Z-5: the pace while not all zones are dark. `zone` and `cluster` are the numbers of nodes that count there.
     ///
     /// A zone that is dark while others are not is evacuated at the full rate: its machines are gone and there is
     /// somewhere to go. A zone that is half there may be half there tomorrow.
-    pub fn eviction_rate(self, zone: u64, cluster: u64, policy: &Policy) -> Rate {
+    pub fn pace(self, zone: u64, cluster: u64, policy: &Policy) -> Pace {
         let size = match policy.large_cluster_size_scope {
             SizeScope::Zone => zone,
             SizeScope::Cluster => cluster,
         };
         match self {
-            Self::Initial | Self::Normal | Self::FullDisruption => policy.node_eviction_rate,
+            Self::Initial | Self::Normal | Self::FullDisruption => Pace::Primary,
             Self::PartialDisruption if size > u64::from(policy.large_cluster_size_threshold) => {
-                policy.secondary_node_eviction_rate
+                Pace::Secondary { size }
             }
-            Self::PartialDisruption => Rate::NEVER,
+            Self::PartialDisruption => Pace::Halted { size },
+        }
+    }
+
+    pub fn eviction_rate(self, zone: u64, cluster: u64, policy: &Policy) -> Rate {
+        self.pace(zone, cluster, policy).rate(policy)
+    }
+}
+
+impl Pace {
+    pub fn rate(self, policy: &Policy) -> Rate {
+        match self {
+            Self::Primary => policy.node_eviction_rate,
+            Self::Secondary { .. } => policy.secondary_node_eviction_rate,
+            Self::Halted { .. } => Rate::NEVER,
         }
     }
 }

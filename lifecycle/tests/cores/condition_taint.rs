@@ -48,7 +48,7 @@ fn tc_1_each_condition_has_its_taint() {
     for (status, unschedulable, expected) in cases {
         let wanted = wanted_no_schedule(&conditions(status), unschedulable);
         let wanted: Vec<&str> =
-            wanted.into_iter().map(|key| key.strip_prefix("node.kubernetes.io/").unwrap()).collect();
+            wanted.into_keys().map(|key| key.strip_prefix("node.kubernetes.io/").unwrap()).collect();
         assert_eq!(wanted, expected, "{status}");
     }
 }

@@ -78,10 +78,12 @@ fn only_spec_changes_raise_the_generation() {
     let steps = [
         (label("a", "k=v", false), 1),
         (annotate, 1),
-        (replace_status("a", ready(ConditionStatus::True)), 1),
-        (cordon("a", true), 2),
-        (taint("a", "t:NoSchedule", "", false), 3),
+        (replace_status("a", ready(ConditionStatus::False)), 1),
+        (replace_status("a", ready(ConditionStatus::True)), 2),
+        (cordon("a", true), 3),
+        (taint("a", "t:NoSchedule", "", false), 4),
     ];
+    // A status that turns ready takes the not-ready taint with it, and taints are spec.
     for (operation, generation) in steps {
         assert_eq!(cluster.done(operation).effect, ReceiptEffect::Changed);
         assert_eq!(cluster.node("a").meta.generation, generation);
@@ -108,7 +110,8 @@ fn replace_resets_what_it_does_not_name() {
     let before = cluster.node("n").clone();
     cluster.done(replace(NodeDraft { annotations: Some(pairs("x=y")), ..draft("n") }));
     let node = cluster.node("n");
-    assert!(node.meta.labels.is_empty() && !node.spec.unschedulable && node.spec.taints.is_empty());
+    assert!(node.meta.labels.is_empty() && !node.spec.unschedulable);
+    assert_eq!(cluster.taints("n"), ["node.kubernetes.io/not-ready:NoSchedule"], "TC-2: not the manifest's to decide");
     assert_eq!(node.meta.annotations, pairs("x=y"));
     assert_eq!((node.slot, node.incarnation, node.meta.uid), (before.slot, before.incarnation, before.meta.uid));
     assert_eq!(node.meta.created, before.meta.created);
@@ -168,9 +171,9 @@ fn a_no_execute_taint_counts_from_when_it_came() {
     let added = |cluster: &Cluster| cluster.node("a").spec.taints.iter().map(|taint| taint.added).collect::<Vec<_>>();
     assert_eq!(added(&cluster), [None, Some(stamp(2)), None]);
     cluster.done(replace(NodeDraft { taints: Some(taints("t=1:NoExecute")), ..draft("a") }));
-    assert_eq!(added(&cluster), [Some(stamp(2))], "unchanged, so it keeps its time");
+    assert_eq!(added(&cluster), [None, Some(stamp(2))], "unchanged, so it keeps its time");
     cluster.done(taint("a", "t=2:NoExecute", "", true));
-    assert_eq!(added(&cluster), [Some(stamp(4))], "another value starts anew");
+    assert_eq!(added(&cluster), [None, Some(stamp(4))], "another value starts anew");
 }
 
 #[test]

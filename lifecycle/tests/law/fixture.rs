@@ -7,6 +7,7 @@ use muster_lifecycle::command::{
 use muster_lifecycle::invariant::check_all;
 use muster_lifecycle::meta::{Pairs, Uid};
 use muster_lifecycle::node::{Address, Condition, ConditionStatus, Node, NodeDraft, NodeStatus, Resources};
+use muster_lifecycle::record::RecordKey;
 use muster_lifecycle::rejection::Rejection;
 use muster_lifecycle::state::{Applied, State};
 use muster_lifecycle::taint::Taint;
@@ -15,10 +16,13 @@ use muster_lifecycle::time::{ClusterTime, Stamp, WallTime};
 
 pub(crate) const TERM: u64 = 3;
 
-/// Applies one command per batch, each a second after the last, and checks every invariant on the way.
+/// Applies one batch after the other, each a second after the last, and checks every invariant on the way.
 #[derive(Default)]
 pub(crate) struct Cluster {
     pub(crate) state: State,
+    /// How many leaders there were before this one.
+    pub(crate) elections: u64,
+    seconds: u64,
     index: u64,
     uids: u128,
 }
@@ -31,11 +35,29 @@ impl Cluster {
     }
 
     pub(crate) fn submit(&mut self, command: Command) -> Applied {
+        self.submit_all(vec![command])
+    }
+
+    pub(crate) fn submit_all(&mut self, commands: Vec<Command>) -> Applied {
+        self.seconds += 1;
         self.index += 1;
-        let batch = Batch { stamp: stamp(self.index), commands: vec![command] };
-        let applied = self.state.apply(Position { term: TERM, index: self.index }, &batch);
+        let batch = Batch { stamp: self.now(), commands };
+        let applied = self.state.apply(Position { term: self.term(), index: self.index }, &batch);
         check_all(&self.state).expect("every invariant holds");
         applied
+    }
+
+    /// The moment of the last batch, or a later one that was waited for.
+    pub(crate) fn now(&self) -> Stamp {
+        stamp(self.seconds)
+    }
+
+    pub(crate) fn wait(&mut self, seconds: u64) {
+        self.seconds += seconds;
+    }
+
+    pub(crate) fn term(&self) -> u64 {
+        TERM + self.elections
     }
 
     pub(crate) fn run(&mut self, operation: Operation) -> Applied {
@@ -50,10 +72,16 @@ impl Cluster {
     }
 
     pub(crate) fn rejected(&mut self, operation: Operation) -> Rejection {
-        let objects = self.state.objects_digest();
-        let applied = self.run(operation);
+        self.refused(Command { origin: alice(), request: None, operation })
+    }
+
+    /// A rejection, after making sure that it left no trace but the time.
+    pub(crate) fn refused(&mut self, command: Command) -> Rejection {
+        let before: Vec<_> = self.state.records().skip(1).collect();
+        let applied = self.submit(command);
         assert!(applied.changes.is_empty());
-        assert_eq!(self.state.objects_digest(), objects, "a rejected command changes no object");
+        assert_eq!(applied.touched, [RecordKey::Counters], "only time goes on");
+        assert!(self.state.records().skip(1).eq(before), "a rejected command changes nothing");
         match applied.outcomes.into_iter().next() {
             Some(Outcome::Rejected(rejection)) => rejection,
             other => panic!("not rejected: {other:?}"),

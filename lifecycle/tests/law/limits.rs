@@ -4,6 +4,7 @@ use muster_lifecycle::command::{Batch, Command, Operation, Position};
 use muster_lifecycle::event::EVENTS_MAX;
 use muster_lifecycle::meta::{Pairs, Revision};
 use muster_lifecycle::node::NodeDraft;
+use muster_lifecycle::node_rules::NODE_BYTES_MAX;
 use muster_lifecycle::record::{RECORD_BYTES_MAX, RecordKey};
 use muster_lifecycle::replica::{REPLICAS_MAX, ReplicaRecord};
 use muster_lifecycle::state::State;
@@ -36,9 +37,9 @@ fn a_node_must_fit_into_one_record_and_the_heaviest_part_is_named() {
     let mut cluster = Cluster::with_node("a");
     let annotated =
         |bytes: usize| NodeDraft { annotations: Some(Pairs::from_iter([("note", "x".repeat(bytes))])), ..draft("a") };
-    cluster.apply(annotated(RECORD_BYTES_MAX - 500));
+    cluster.apply(annotated(NODE_BYTES_MAX - 500));
     let refused = cluster.rejected(replace(annotated(RECORD_BYTES_MAX))).to_string();
-    assert!(refused.contains("most of them in metadata.annotations (at most 65535)"), "{refused}");
+    assert!(refused.contains("most of them in metadata.annotations (at most 63487)"), "{refused}");
     let unmodelled = NodeDraft { unmodelled: Some(Text::from("x".repeat(RECORD_BYTES_MAX))), ..draft("b") };
     let refused = cluster.rejected(create(unmodelled)).to_string();
     assert!(refused.contains("node \"b\"") && refused.contains("fields kept as given"), "{refused}");

@@ -1,13 +1,26 @@
 //! The law as its users see it: batches in, outcomes, changes and records out.
 //!
-//! Tests are named by the rule they hold to (NV-1 to NV-9, T-1, T-6) or by the behaviour that operators rely on.
+//! Tests are named by the rule they hold to (NV-1 to NV-9, T-1, T-6, RG-4, NH-8 to Z-10) or by the behaviour that operators rely on.
 
+mod aggregators;
 mod commands;
+mod darkness;
 mod deletion;
+mod entitlement;
+mod evictions;
+mod explain_node;
+mod explain_zone;
 mod fixture;
+mod fleet;
 mod limits;
 mod node_rules;
+mod policy_changes;
 mod properties;
+mod registration;
 mod rejections;
 mod retries;
 mod selectors;
+mod settlement;
+mod silence;
+mod status_reports;
+mod zones;

@@ -144,8 +144,8 @@ fn nv_6_every_node_is_born_not_ready() {
         }
     }
     let mut cluster = Cluster::with_node("a");
-    cluster.done(replace(draft("a")));
-    assert!(cluster.taints("a").is_empty(), "only creation adds it");
+    cluster.done(replace_status("a", ready(ConditionStatus::True)));
+    assert!(cluster.taints("a").is_empty(), "until the first Ready");
 }
 
 #[test]
@@ -160,7 +160,7 @@ fn nv_7_pod_cidrs_and_provider_id_are_set_once() {
     cluster.apply(draft("a"));
 
     let mut cluster = Cluster::with_node("a");
-    assert_eq!(cluster.told(replace(provider(""))), "changed", "and drops the not-ready taint");
+    assert_eq!(cluster.told(replace(provider(""))), "unchanged", "an empty one is none");
     assert_eq!(cluster.node("a").spec.provider_id, None);
     assert_eq!(cluster.told(replace(provider("cloud://1"))), "changed");
     let fixed = "spec.providerID: is \"cloud://1\" and cannot be changed or cleared once set";
@@ -208,7 +208,10 @@ fn nv_9_spec_and_status_are_written_apart() {
     let generation = cluster.node("a").meta.generation;
     assert_eq!(cluster.told(replace_status("a", ready(ConditionStatus::Unknown))), "changed");
     assert!(!cluster.node("a").is_ready() && cluster.node("a").spec.unschedulable);
-    assert_eq!(cluster.node("a").meta.generation, generation, "status does not raise the generation");
+    assert_eq!(cluster.node("a").meta.generation, generation + 1, "for the taint that follows (TC-1)");
+    assert_eq!(cluster.told(replace_status("a", NodeStatus::default())), "changed");
+    assert_eq!(cluster.told(replace_status("a", ready(ConditionStatus::False))), "changed");
+    assert_eq!(cluster.node("a").meta.generation, generation + 2, "status itself does not raise the generation");
     assert_eq!(cluster.rejected(replace(draft("b"))).to_string(), "node \"b\" not found", "no create on update");
     assert!(cluster.state.revision() > Revision(0));
 }

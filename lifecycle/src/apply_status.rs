@@ -1,0 +1,166 @@
+//! What the commands of agents mean: a node registers, and says how it is.
+//!
+//! An agent speaks for its own node only, and of a node that exists it may change its status and the labels that
+//! describe the machine. What operators decided (taints, cordon, other labels) stays theirs (RG-4).
+
+use std::sync::Arc;
+
+use crate::apply::{Application, Note, Verdict, node_subject};
+use crate::command::{Origin, Precondition};
+use crate::event::EventType;
+use crate::health::{DISK_PRESSURE, MEMORY_PRESSURE, PID_PRESSURE};
+use crate::meta::{Pairs, Uid};
+use crate::node::{Condition, ConditionStatus, Incarnation, Node, NodeDraft, NodeStatus, READY};
+use crate::node_rules;
+use crate::rejection::{Invalid, Rejection};
+use crate::text::Text;
+use crate::time::Stamp;
+
+/// The labels by which an agent describes its machine.
+const MACHINE_LABELS: [&str; 12] = [
+    "kubernetes.io/hostname",
+    "kubernetes.io/os",
+    "kubernetes.io/arch",
+    "beta.kubernetes.io/os",
+    "beta.kubernetes.io/arch",
+    "topology.kubernetes.io/region",
+    "topology.kubernetes.io/zone",
+    "failure-domain.beta.kubernetes.io/region",
+    "failure-domain.beta.kubernetes.io/zone",
+    "node.kubernetes.io/instance-type",
+    "beta.kubernetes.io/instance-type",
+    "node.kubernetes.io/windows-build",
+];
+
+/// Labels under this prefix are for operators to trust, so no agent may set them.
+const RESTRICTED_PREFIX: &str = "node-restriction.kubernetes.io/";
+
+/// Agents report in the kubelet's place, and dashboards look for its name.
+const AGENT_SOURCE: &str = "kubelet";
+
+/// Condition, status it turned to, and the event's reason.
+const TURNS: [(&str, ConditionStatus, &str); 8] = [
+    (READY, ConditionStatus::True, "NodeReady"),
+    (READY, ConditionStatus::False, "NodeNotReady"),
+    (MEMORY_PRESSURE, ConditionStatus::True, "NodeHasInsufficientMemory"),
+    (MEMORY_PRESSURE, ConditionStatus::False, "NodeHasSufficientMemory"),
+    (DISK_PRESSURE, ConditionStatus::True, "NodeHasDiskPressure"),
+    (DISK_PRESSURE, ConditionStatus::False, "NodeHasNoDiskPressure"),
+    (PID_PRESSURE, ConditionStatus::True, "NodeHasInsufficientPID"),
+    (PID_PRESSURE, ConditionStatus::False, "NodeHasSufficientPID"),
+];
+
+impl Application<'_> {
+    pub(crate) fn register_node(&mut self, origin: &Origin, draft: &NodeDraft, uid: Uid) -> Verdict {
+        require_modest(draft)?;
+        let Some(before) = self.state.nodes.get(&draft.name).cloned() else {
+            let first = |status| reported(&NodeStatus::default(), status, self.now);
+            let draft = NodeDraft { status: draft.status.as_ref().map(first), ..draft.clone() };
+            return self.create_node(origin, &draft, uid);
+        };
+        let mut after = before.as_ref().clone();
+        describe_machine(&mut after.meta.labels, draft.labels.as_ref());
+        if let Some(status) = &draft.status {
+            after.status = reported(&before.status, status, self.now);
+        }
+        self.commit_report(origin, &before, after)
+    }
+
+    pub(crate) fn report_status(
+        &mut self,
+        origin: &Origin,
+        name: &Text,
+        incarnation: Incarnation,
+        status: &NodeStatus,
+    ) -> Verdict {
+        let before = self.incarnate(name, incarnation)?;
+        let mut after = before.as_ref().clone();
+        after.status = reported(&before.status, status, self.now);
+        self.commit_report(origin, &before, after)
+    }
+
+    /// The node that a message is about, if it has not been created anew since.
+    pub(crate) fn incarnate(&self, name: &Text, expected: Incarnation) -> Result<Arc<Node>, Rejection> {
+        let node = self.expect(name, &Precondition::default())?;
+        match node.incarnation {
+            actual if actual == expected => Ok(node),
+            actual => Err(Rejection::OtherIncarnation { name: node.meta.name.clone(), expected, actual }),
+        }
+    }
+
+    fn commit_report(&mut self, origin: &Origin, before: &Arc<Node>, after: Node) -> Verdict {
+        node_rules::addresses_once(&after.status.addresses)?;
+        let turns = turns(&before.status, &after.status);
+        let receipt = self.commit(origin, before, after)?;
+        for reason in turns {
+            let message = format!("Node {} status is now: {reason}", before.meta.name);
+            let note = Note { event_type: EventType::Normal, reason, message, source: AGENT_SOURCE };
+            self.record_event(node_subject(before), note);
+        }
+        Ok(receipt)
+    }
+}
+
+/// What an agent may not claim even for a node that it brings itself.
+fn require_modest(draft: &NodeDraft) -> Result<(), Invalid> {
+    let immodest = |field: &str| Err(Invalid::new(field, "is not for a node's agent to set"));
+    if draft.owners.as_ref().is_some_and(|owners| !owners.is_empty()) {
+        return immodest("metadata.ownerReferences");
+    }
+    if draft.finalizers.as_ref().is_some_and(|finalizers| !finalizers.is_empty()) {
+        return immodest("metadata.finalizers");
+    }
+    if draft.pod_cidrs.as_ref().is_some_and(|cidrs| !cidrs.is_empty()) {
+        return immodest("spec.podCIDRs");
+    }
+    let labels = draft.labels.iter().flat_map(Pairs::iter);
+    match labels.map(|(key, _)| key).find(|key| key.starts_with(RESTRICTED_PREFIX)) {
+        Some(key) => immodest(&format!("metadata.labels[{}]", Text::clipped(key, 253))),
+        None => Ok(()),
+    }
+}
+
+fn describe_machine(labels: &mut Pairs, described: Option<&Pairs>) {
+    for key in MACHINE_LABELS {
+        if let Some(value) = described.and_then(|described| described.get(key)) {
+            labels.insert(Text::from(key), value.clone());
+        }
+    }
+}
+
+/// The status as reported, with our own times: a node's clock decides nothing. Conditions that the report does not
+/// mention belong to somebody else and stay.
+fn reported(before: &NodeStatus, report: &NodeStatus, now: Stamp) -> NodeStatus {
+    let others = before.conditions.iter().filter(|condition| report.condition(&condition.kind).is_none()).cloned();
+    let own = report.conditions.iter().map(|condition| timed(before.condition(&condition.kind), condition, now));
+    let mut conditions: Vec<Condition> = others.chain(own).collect();
+    // Kept in the order in which they first came, so that a report that changes nothing changes nothing.
+    let place = |kind: &Text| before.conditions.iter().position(|known| known.kind == *kind).unwrap_or(usize::MAX);
+    conditions.sort_by_key(|condition| place(&condition.kind));
+    NodeStatus { conditions: conditions.into_boxed_slice(), ..report.clone() }
+}
+
+fn timed(before: Option<&Condition>, reported: &Condition, now: Stamp) -> Condition {
+    let Some(before) = before else {
+        return Condition { last_heartbeat: Some(now), last_transition: Some(now), ..reported.clone() };
+    };
+    let says_the_same = before.reason == reported.reason && before.message == reported.message;
+    match (before.status == reported.status, says_the_same) {
+        (true, true) => before.clone(),
+        (true, false) => {
+            Condition { last_heartbeat: Some(now), last_transition: before.last_transition, ..reported.clone() }
+        }
+        (false, _) => Condition { last_heartbeat: Some(now), last_transition: Some(now), ..reported.clone() },
+    }
+}
+
+fn turns(before: &NodeStatus, after: &NodeStatus) -> Vec<&'static str> {
+    let status = |status: &NodeStatus, kind: &str| status.condition(kind).map(|condition| condition.status);
+    let turned = |(kind, to, _): &(&str, ConditionStatus, &str)| {
+        let from = status(before, kind);
+        // The first word about a pressure that is not there is no news.
+        let is_news = from.is_some() || *kind == READY;
+        is_news && from != Some(*to) && status(after, kind) == Some(*to)
+    };
+    TURNS.iter().filter(|turn| turned(turn)).map(|(_, _, reason)| *reason).collect()
+}

@@ -1,0 +1,89 @@
+//! What follows from the tables and is kept beside them, because walking a million nodes would be too slow.
+//!
+//! Rebuilt from the tables, never stored. Cloning shares everything, as with the tables themselves.
+
+use imbl::{OrdMap, OrdSet};
+
+use crate::condition_taint::{self, NoExecuteAction};
+use crate::eviction::Queue;
+use crate::node::Node;
+use crate::text::{Interner, Text};
+use crate::time::ClusterTime;
+use crate::zone::{Census, Evaluation, ZoneKey};
+
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Derived {
+    pub(crate) ready: usize,
+    /// Clients by last use.
+    pub(crate) recency: OrdMap<u64, u128>,
+    pub(crate) interner: Interner,
+    pub(crate) census: OrdMap<ZoneKey, Census>,
+    /// Per zone, who waits to be tainted for eviction. Whoever leads finds the same queues.
+    pub(crate) queues: OrdMap<ZoneKey, Queue>,
+    /// Nodes that carry a lifecycle NoExecute taint.
+    pub(crate) absent: OrdSet<Text>,
+}
+
+// === impl Derived ===
+
+impl Derived {
+    pub(crate) fn enter(&mut self, node: &Node) {
+        self.ready += usize::from(node.is_ready());
+        let zone = ZoneKey::from_labels(&node.meta.labels);
+        let mut census = self.census.get(&zone).copied().unwrap_or_default();
+        census.count(&node.meta.labels, evaluation(node));
+        self.census.insert(zone.clone(), census);
+        if waits(node) {
+            let mut queue = self.queues.get(&zone).cloned().unwrap_or_default();
+            queue.enqueue(node.meta.name.clone(), waits_since(node));
+            self.queues.insert(zone, queue);
+        }
+        if is_absent(node) {
+            self.absent.insert(node.meta.name.clone());
+        }
+    }
+
+    pub(crate) fn leave(&mut self, node: &Node) {
+        self.ready -= usize::from(node.is_ready());
+        let zone = ZoneKey::from_labels(&node.meta.labels);
+        let mut census = self.census.get(&zone).copied().unwrap_or_default();
+        census.discount(&node.meta.labels, evaluation(node));
+        match census.is_deserted() {
+            true => self.census.remove(&zone),
+            false => self.census.insert(zone.clone(), census),
+        };
+        if waits(node) {
+            self.leave_queue(zone, &node.meta.name);
+        }
+        if is_absent(node) {
+            self.absent.remove(&node.meta.name);
+        }
+    }
+
+    fn leave_queue(&mut self, zone: ZoneKey, name: &str) {
+        let Some(mut queue) = self.queues.remove(&zone) else { return };
+        queue.remove(name);
+        if !queue.is_empty() {
+            self.queues.insert(zone, queue);
+        }
+    }
+}
+
+fn evaluation(node: &Node) -> Evaluation {
+    Evaluation::Known(node.status.ready().map(|ready| ready.status))
+}
+
+fn waits(node: &Node) -> bool {
+    let action = condition_taint::no_execute_action(&node.status.conditions, &node.spec.taints);
+    matches!(action, NoExecuteAction::Enqueue(_))
+}
+
+/// The replicated moment at which the node went missing, so that no leader's view of the queue differs.
+fn waits_since(node: &Node) -> ClusterTime {
+    let transition = node.status.ready().and_then(|ready| ready.last_transition);
+    transition.map_or(node.meta.created.cluster, |stamp| stamp.cluster)
+}
+
+fn is_absent(node: &Node) -> bool {
+    !condition_taint::present_absences(&node.spec.taints).is_empty()
+}

@@ -1,0 +1,279 @@
+//! Why a node or a zone is what it is, and what will become of it if nothing changes.
+//!
+//! Everything here is read off the cores that decide: a node is judged by [`health`](crate::health), its zone by
+//! [`zone`](crate::zone), its turn by [`oversight`](crate::oversight). Nothing is worked out a second time, so what an
+//! explanation says is what will be done. It is plain data, made where the state is and shown where people are; clocks
+//! are for those who show it.
+
+mod node;
+mod wording;
+mod zone;
+
+use serde::{Deserialize, Serialize};
+
+use crate::command::Sighting;
+use crate::health::Excuse;
+use crate::regime::Regime;
+use crate::time::{ClusterTime, Stamp, WallTime};
+
+pub use node::node;
+pub use zone::zone;
+
+/// How many excuses one explanation lists.
+pub const EXCUSES_SHOWN_MAX: usize = 64;
+
+/// How many of those who wait in a zone's queue are listed.
+pub const WAITING_SHOWN_MAX: usize = 16;
+
+/// What the caller knows of a node and the state does not.
+#[derive(Debug, Clone, Default)]
+pub struct Hearing {
+    pub heard: Option<Sighting>,
+    /// The excuse that counts for this node.
+    pub excuse: Option<Excuse>,
+    /// Every excuse in force, for people.
+    pub excuses: Vec<ExcuseNote>,
+    /// Why nobody watches the node, if nobody does: it is in quarantine.
+    pub note: Option<String>,
+    pub now: Stamp,
+}
+
+/// A time in which somebody could not have been heard, in words.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ExcuseNote {
+    pub text: String,
+    pub until: ClusterTime,
+    pub concerns_this_node: bool,
+}
+
+/// One moment on both clocks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Moment {
+    pub cluster_ms: u64,
+    pub wall_ms: i64,
+}
+
+/// What there is to say in one breath: `unreachable since ... (last heard 40 s before, by replica 2)`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Headline {
+    pub text: String,
+    pub since: Option<Moment>,
+    pub aside: Option<String>,
+}
+
+/// Something that is so, and the rule that makes it matter.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Fact {
+    pub label: String,
+    pub text: String,
+    /// The rule that it follows from, such as `NH-8`.
+    pub rule: Option<String>,
+    pub at: Option<Moment>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ExcuseInForce {
+    pub text: String,
+    pub until: Moment,
+    pub concerns_this_node: bool,
+}
+
+/// Something that will happen, or will not, if nothing changes.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Prospect {
+    pub at: When,
+    /// The moment depends on others whose turn comes first.
+    pub about: bool,
+    pub text: String,
+    pub rule: String,
+}
+
+/// A moment, or `"never"`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(untagged)]
+pub enum When {
+    At(Moment),
+    Never(Never),
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum Never {
+    Never,
+}
+
+/// Somebody in a zone's queue.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Waiting {
+    pub name: String,
+    /// 1 is next.
+    pub position: usize,
+    pub since: Moment,
+    pub turn: When,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct NodeExplanation {
+    pub name: String,
+    pub zone: String,
+    pub now: Moment,
+    pub headline: Headline,
+    pub facts: Vec<Fact>,
+    pub excuses: Vec<ExcuseInForce>,
+    /// The prospect that matters most: what the sentence ends with.
+    pub outlook: Option<Prospect>,
+    /// In order of time; what never happens comes last.
+    pub forecast: Vec<Prospect>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ZoneExplanation {
+    pub zone: String,
+    pub now: Moment,
+    pub headline: Headline,
+    pub facts: Vec<Fact>,
+    pub excuses: Vec<ExcuseInForce>,
+    pub outlook: Option<Prospect>,
+    pub forecast: Vec<Prospect>,
+    /// How many wait; only the first of them are in `waiting`.
+    pub queue_length: usize,
+    pub waiting: Vec<Waiting>,
+}
+
+// === impl NodeExplanation, ZoneExplanation ===
+
+impl NodeExplanation {
+    /// The whole story in one sentence, with times as `clock` writes them.
+    pub fn sentence(&self, clock: impl Fn(WallTime) -> String) -> String {
+        sentence(&self.headline, self.outlook.as_ref(), clock)
+    }
+}
+
+impl ZoneExplanation {
+    pub fn sentence(&self, clock: impl Fn(WallTime) -> String) -> String {
+        sentence(&self.headline, self.outlook.as_ref(), clock)
+    }
+}
+
+fn sentence(headline: &Headline, outlook: Option<&Prospect>, clock: impl Fn(WallTime) -> String) -> String {
+    let mut sentence = headline.phrase(&clock);
+    if let Some(outlook) = outlook {
+        sentence.push_str("; ");
+        sentence.push_str(&outlook.phrase(&clock));
+    }
+    sentence
+}
+
+// === impl Headline, Prospect ===
+
+impl Headline {
+    pub fn phrase(&self, clock: impl Fn(WallTime) -> String) -> String {
+        let since = self.since.map(|since| format!(" since {}", clock(since.wall()))).unwrap_or_default();
+        let aside = self.aside.as_ref().map(|aside| format!(" ({aside})")).unwrap_or_default();
+        format!("{}{since}{aside}", self.text)
+    }
+}
+
+impl Prospect {
+    pub fn phrase(&self, clock: impl Fn(WallTime) -> String) -> String {
+        match self.at {
+            When::At(moment) if self.about => format!("{} about {}", self.text, clock(moment.wall())),
+            When::At(moment) => format!("{} at {}", self.text, clock(moment.wall())),
+            When::Never(_) => self.text.clone(),
+        }
+    }
+
+    fn at(at: ClusterTime, now: Stamp, text: impl Into<String>, rule: &str) -> Self {
+        let at = When::At(Moment::of(at, now));
+        Self { at, about: false, text: text.into(), rule: rule.to_owned() }
+    }
+
+    fn about(at: ClusterTime, now: Stamp, text: impl Into<String>, rule: &str) -> Self {
+        Self { about: true, ..Self::at(at, now, text, rule) }
+    }
+
+    fn never(text: impl Into<String>, rule: &str) -> Self {
+        Self { at: When::NEVER, about: false, text: text.into(), rule: rule.to_owned() }
+    }
+}
+
+// === impl When, Moment, Fact ===
+
+impl When {
+    pub const NEVER: Self = Self::Never(Never::Never);
+
+    fn of(at: Option<ClusterTime>, now: Stamp) -> Self {
+        at.map_or(Self::NEVER, |at| Self::At(Moment::of(at, now)))
+    }
+
+    fn order(&self) -> (bool, u64) {
+        match self {
+            Self::At(moment) => (false, moment.cluster_ms),
+            Self::Never(_) => (true, 0),
+        }
+    }
+}
+
+impl Moment {
+    pub fn wall(self) -> WallTime {
+        WallTime(self.wall_ms)
+    }
+
+    /// Cluster time has no date; what it would be on a clock that says `now.wall` now.
+    fn of(at: ClusterTime, now: Stamp) -> Self {
+        let away = i128::from(at.0) - i128::from(now.cluster.0);
+        let wall = i128::from(now.wall.0).saturating_add(away);
+        let wall_ms = i64::try_from(wall).unwrap_or(if away < 0 { i64::MIN } else { i64::MAX });
+        Self { cluster_ms: at.0, wall_ms }
+    }
+}
+
+/// Something that was written down at that moment.
+impl From<Stamp> for Moment {
+    fn from(stamp: Stamp) -> Self {
+        Self { cluster_ms: stamp.cluster.0, wall_ms: stamp.wall.0 }
+    }
+}
+
+impl Fact {
+    fn new(label: &str, text: impl Into<String>) -> Self {
+        Self { label: label.to_owned(), text: text.into(), rule: None, at: None }
+    }
+
+    fn by(self, rule: &str) -> Self {
+        Self { rule: Some(rule.to_owned()), ..self }
+    }
+
+    fn when(self, at: Option<Moment>) -> Self {
+        Self { at, ..self }
+    }
+}
+
+fn shown_excuses(excuses: &[ExcuseNote], now: Stamp) -> impl Iterator<Item = ExcuseInForce> + '_ {
+    let shown = move |note: &ExcuseNote| ExcuseInForce {
+        text: note.text.clone(),
+        until: Moment::of(note.until, now),
+        concerns_this_node: note.concerns_this_node,
+    };
+    excuses.iter().take(EXCUSES_SHOWN_MAX).map(shown)
+}
+
+/// The time after the dark, which excuses everybody.
+fn reprieve(regime: &Regime, now: Stamp) -> Option<ExcuseInForce> {
+    let until = regime.spared_until().filter(|until| now.cluster <= *until)?;
+    let text = "all zones were dark a moment ago: every node has a whole grace to be heard".to_owned();
+    Some(ExcuseInForce { text, until: Moment::of(until, now), concerns_this_node: true })
+}
+
+fn in_order(mut forecast: Vec<Prospect>) -> Vec<Prospect> {
+    forecast.sort_by_key(|prospect| prospect.at.order());
+    forecast
+}

@@ -1,0 +1,103 @@
+//! Who may ask for what: each origin against each operation.
+
+use muster_lifecycle::command::{Command, Entitled, Operation, Origin};
+use muster_lifecycle::meta::Uid;
+use muster_lifecycle::node::Incarnation;
+use muster_lifecycle::policy::Policy;
+use muster_lifecycle::rejection::Rejection;
+use muster_lifecycle::replica::ReplicaRecord;
+use muster_lifecycle::text::Text;
+
+use crate::fixture::*;
+use crate::fleet::*;
+
+/// One of each, all about node `a` where they are about one.
+fn every_operation() -> Vec<(Operation, Entitled)> {
+    let name = || Text::from("a");
+    let incarnation = Incarnation(1);
+    let replica = ReplicaRecord { id: 1, store: Uid(1), version: Text::from("1"), retired: false };
+    let annotate = Operation::AnnotateNode { name: name(), changes: Vec::new(), overwrite: false, precondition: ANY };
+    let apply = Operation::ApplyNode { draft: Box::new(draft("a")), uid: Uid(1), precondition: ANY };
+    let anyone = [
+        create(draft("a")),
+        apply,
+        replace(draft("a")),
+        replace_status("a", status("Ready=True")),
+        label("a", "k=v", false),
+        annotate,
+        taint("a", "t:NoSchedule", "", false),
+        cordon("a", true),
+        delete("a"),
+        Operation::AnnounceReplica { replica },
+        Operation::RetireReplica { id: 2 },
+        Operation::SetPolicy { changes: Vec::new() },
+        Operation::SetAggregator { name: Text::from("g"), nodes: vec![Text::from("*")] },
+    ];
+    let leader = [
+        Operation::MarkSilent { name: name(), incarnation, from: None, heard: None },
+        Operation::AssessZones,
+        Operation::EvictNode { name: name(), incarnation },
+        Operation::LiftEvictions { names: Vec::new() },
+        Operation::FoundPolicy { policy: Box::new(Policy::default()) },
+        Operation::NoteQuarantine { name: name(), incarnation, reason: Text::from("why") },
+    ];
+    let agent = [
+        register(draft("a")),
+        Operation::ReportStatus { name: name(), incarnation, status: Box::new(status("Ready=True")) },
+    ];
+    let of = |entitled: Entitled| move |operation| (operation, entitled);
+    let anyone = anyone.into_iter().map(of(Entitled::Anyone));
+    anyone
+        .chain(leader.into_iter().map(of(Entitled::Controller)))
+        .chain(agent.into_iter().map(of(Entitled::Agent)))
+        .collect()
+}
+
+#[test]
+fn each_origin_may_ask_for_its_own_and_nothing_else() {
+    let own = Origin::Node { name: Text::from("a") };
+    let other = Origin::Node { name: Text::from("b") };
+    let leader = Origin::Controller { term: TERM };
+    let origins = [
+        (alice(), "alice", [true, false, false]),
+        (leader, "the controller", [true, true, false]),
+        (Origin::Replica { id: 2 }, "replica 2", [true, false, false]),
+        (own, "its agent", [false, false, true]),
+        (other, "its agent", [false, false, false]),
+    ];
+    for (operation, class) in every_operation() {
+        assert_eq!(operation.entitled(), class, "{}", operation.label());
+        for (origin, shown, [anyone, controller, agent]) in &origins {
+            let allowed = match class {
+                Entitled::Anyone => *anyone,
+                Entitled::Controller => *controller,
+                Entitled::Agent => *agent,
+            };
+            let command = Command { origin: origin.clone(), request: None, operation: operation.clone() };
+            let mut cluster = Cluster::with_node("a");
+            if allowed {
+                let told = told(&cluster.submit(command).outcomes[0]);
+                assert!(!told.contains("is not for"), "{told}");
+            } else {
+                let what = Text::from(operation.label());
+                let expected = Rejection::NotEntitled { what, origin: Text::from(*shown) };
+                assert_eq!(cluster.refused(command), expected);
+            }
+        }
+    }
+}
+
+#[test]
+fn the_refusal_says_what_was_not_for_whom() {
+    let refused = Cluster::default().rejected(Operation::AssessZones).to_string();
+    assert_eq!(refused, "assess-zones is not for alice to do");
+}
+
+#[test]
+fn labels_are_different_for_every_operation() {
+    let mut labels: Vec<&str> = every_operation().iter().map(|(operation, _)| operation.label()).collect();
+    let count = labels.len();
+    labels.sort_unstable();
+    labels.dedup();
+    assert_eq!((labels.len(), count), (21, 21));
+}

@@ -1,0 +1,127 @@
+//! RG-4 and LB-1: an agent brings its node, and of one that exists it changes only what describes the machine.
+
+use muster_lifecycle::meta::{OwnerReference, Uid};
+use muster_lifecycle::node::{ConditionStatus, NodeDraft, NodeStatus};
+use muster_lifecycle::node_rules::NODE_BYTES_MAX;
+use muster_lifecycle::rejection::Rejection;
+use muster_lifecycle::text::Text;
+
+use crate::fixture::*;
+use crate::fleet::*;
+
+fn machine(labels: &str, conditions: &str) -> NodeDraft {
+    NodeDraft { labels: Some(pairs(labels)), status: Some(status(conditions)), ..draft("a") }
+}
+
+#[test]
+fn rg_3_a_new_node_is_created_with_what_its_agent_says() {
+    let mut cluster = Cluster::default();
+    let own = NodeDraft {
+        taints: Some(taints("dedicated=db:NoSchedule")),
+        provider_id: Some(Text::from("cloud://1")),
+        ..machine("kubernetes.io/os=linux team=x", "Ready=False")
+    };
+    let applied = cluster.agent(register(own));
+    assert_eq!(told(&applied.outcomes[0]), "created");
+    assert_eq!(events(&applied), ["RegisteredNode: node a was registered by its agent"]);
+    let node = cluster.node("a");
+    assert_eq!(node.meta.labels, pairs("kubernetes.io/os=linux beta.kubernetes.io/os=linux team=x"), "LB-1");
+    assert_eq!(cluster.taints("a"), ["dedicated=db:NoSchedule", "node.kubernetes.io/not-ready:NoSchedule"], "NV-6");
+    assert_eq!(
+        node.status.ready().and_then(|ready| ready.last_transition),
+        Some(stamp(1)),
+        "its clock decides nothing"
+    );
+}
+
+#[test]
+fn rg_4_a_node_that_exists_keeps_what_operators_decided() {
+    let mut cluster = Cluster::default();
+    cluster.agent(register(machine("kubernetes.io/arch=amd64 team=x", "Ready=True")));
+    cluster.done(cordon("a", true));
+    cluster.done(taint("a", "maintenance:NoExecute", "", false));
+    cluster.done(label("a", "team=y", true));
+    let before = cluster.node("a").clone();
+    let again = NodeDraft {
+        taints: Some(taints("dedicated=db:NoSchedule")),
+        unschedulable: Some(false),
+        annotations: Some(pairs("note=new")),
+        provider_id: Some(Text::from("cloud://2")),
+        ..machine("kubernetes.io/arch=arm64 topology.kubernetes.io/zone=z2 team=z new=label", "Ready=True")
+    };
+    assert_eq!(cluster.agent_told(register(again.clone())), "changed");
+    let after = cluster.node("a");
+    let labels = "beta.kubernetes.io/arch=arm64 kubernetes.io/arch=arm64 team=y topology.kubernetes.io/zone=z2";
+    assert_eq!(after.meta.labels, pairs(labels));
+    assert_eq!((&after.spec, &after.meta.annotations), (&before.spec, &before.meta.annotations));
+    assert_eq!((after.incarnation, after.slot, after.meta.uid), (before.incarnation, before.slot, before.meta.uid));
+    assert_eq!(cluster.agent_told(register(again)), "unchanged", "registering again is no news");
+}
+
+#[test]
+fn rg_4_a_registration_brings_the_status_of_a_restarted_machine() {
+    let mut cluster = Cluster::default();
+    cluster.agent(register(machine("", "Ready=True")));
+    cluster.silence("a");
+    let applied = cluster.agent(register(machine("", "Ready=True")));
+    assert_eq!(events(&applied), ["NodeReady: Node a status is now: NodeReady"]);
+    assert_eq!(cluster.agent_told(register(draft("a"))), "unchanged", "without a status it says nothing");
+    assert_eq!(ready_of(&cluster, "a"), Some(ConditionStatus::True));
+}
+
+#[test]
+fn what_is_not_for_an_agent_to_set() {
+    let owner = OwnerReference {
+        api_version: Text::from("v1"),
+        kind: Text::from("K"),
+        name: Text::from("o"),
+        uid: Uid(1),
+        controller: false,
+        block_owner_deletion: false,
+    };
+    let restricted = "node-restriction.kubernetes.io/pci=yes";
+    let cases = [
+        (NodeDraft { owners: Some(Box::new([owner])), ..draft("a") }, "metadata.ownerReferences"),
+        (NodeDraft { finalizers: Some(Box::new([Text::from("f")])), ..draft("a") }, "metadata.finalizers"),
+        (NodeDraft { pod_cidrs: Some(Box::new(["10.0.0.0/24".parse().unwrap()])), ..draft("a") }, "spec.podCIDRs"),
+        (machine(restricted, ""), "metadata.labels[node-restriction.kubernetes.io/pci]"),
+    ];
+    for (immodest, field) in cases {
+        let message = format!("{field}: is not for a node's agent to set");
+        let mut cluster = Cluster::default();
+        assert_eq!(cluster.refused(by_agent(register(immodest.clone()))).to_string(), message);
+        cluster.create(draft("a"));
+        assert_eq!(cluster.refused(by_agent(register(immodest))).to_string(), message, "of a known node neither");
+    }
+    let empty = NodeDraft { owners: Some(Box::new([])), finalizers: Some(Box::new([])), ..draft("a") };
+    assert_eq!(Cluster::default().agent_told(register(empty)), "created", "none is nothing claimed");
+}
+
+#[test]
+fn an_invalid_machine_label_of_a_known_node_is_refused() {
+    let mut cluster = Cluster::with_node("a");
+    let message = cluster.refused(by_agent(register(machine("kubernetes.io/os=not/valid", "")))).to_string();
+    assert!(message.starts_with("metadata.labels: \"not/valid\" is not a label value"), "{message}");
+}
+
+/// A node whose agent fills its record to the brim must not escape its own eviction, nor hold up its zone's queue.
+#[test]
+fn the_heaviest_node_still_has_room_for_what_the_lifecycle_adds() {
+    let heavy =
+        |bytes: usize| NodeDraft { unmodelled: Some(Text::from("x".repeat(bytes))), ..machine("", "Ready=True") };
+    let mut cluster = Cluster::default();
+    cluster.populate("b", 3, 0);
+    let fits = (NODE_BYTES_MAX - 1000..NODE_BYTES_MAX).rev().find(|bytes| {
+        let told = told(&Cluster::default().agent(register(heavy(*bytes))).outcomes[0]);
+        assert!(told == "created" || told.contains("most of them in fields kept as given (at most 63487)"), "{told}");
+        told == "created"
+    });
+    cluster.agent(register(heavy(fits.expect("some size fits"))));
+    cluster.silence("a");
+    cluster.assess();
+    assert_eq!(cluster.evict("a"), "changed");
+    assert_eq!(cluster.no_execute("a"), [UNREACHABLE]);
+    let refused = cluster.rejected(label("a", "k=v", false));
+    assert!(matches!(refused, Rejection::LimitReached { .. }), "others may not use that room");
+    assert_eq!(cluster.told(replace_status("a", NodeStatus::default())), "changed", "but may make it lighter");
+}
