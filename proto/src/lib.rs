@@ -2,8 +2,10 @@
 //!
 //! Generated types live in [`v1`] and stop at this crate's conversions; the rest of Muster sees only
 //! valid domain types. [`manifest`] turns Kubernetes JSON into domain objects and back, [`operation`] turns write
-//! requests into commands, and [`status`] turns rejections into gRPC statuses and back.
+//! requests into commands, [`agent`] reads what agents say of their nodes, and [`status`] turns rejections into
+//! gRPC statuses and back.
 
+pub mod agent;
 mod field;
 pub mod manifest;
 pub mod operation;

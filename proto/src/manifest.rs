@@ -1,4 +1,4 @@
-//! Kubernetes JSON and the domain: Nodes both ways, Events and lists outward.
+//! Kubernetes JSON and the domain: Nodes both ways; Events, lists, zones, settings and aggregators outward.
 //!
 //! A manifest is read strictly where Muster models it (wrong types and values are errors that name the field)
 //! and kept verbatim where it does not, so that `get`, edit and `apply` lose nothing. What the server owns
@@ -8,26 +8,36 @@
 use muster_lifecycle::change::Kind;
 use muster_lifecycle::command::Precondition;
 use muster_lifecycle::meta::Revision;
-use muster_lifecycle::node::{Node, NodeDraft};
+use muster_lifecycle::node::{Node, NodeDraft, NodeStatus};
 use muster_lifecycle::text::Text;
+use muster_lifecycle::time::Stamp;
 use serde_json::{Value, json};
 use thiserror::Error;
 
 use crate::field::{FieldError, Path, Shown};
 
+pub use aggregator::aggregator_to_json;
 pub use event::event_to_json;
 use fields::Fields;
 pub(crate) use meta::parse_uid;
+pub use policy::{CONFIG_NAME, config_to_json};
+pub use zone::zone_to_json;
 
+mod aggregator;
 mod event;
 mod fields;
 mod meta;
 mod moment;
+mod policy;
 mod spec;
 mod status;
 #[cfg(test)]
 mod tests;
 mod unmodelled;
+mod zone;
+
+/// Of the kinds that Kubernetes does not have.
+const OWN_API_VERSION: &str = "muster/v1";
 
 /// The largest manifest that is read.
 pub const MAX_BYTES: usize = 1 << 20;
@@ -64,14 +74,12 @@ impl From<FieldError> for ManifestError {
 
 /// Reads one `v1` Node.
 pub fn node_from_json(bytes: &[u8]) -> Result<NodeManifest, ManifestError> {
-    if bytes.len() > MAX_BYTES {
-        return Err(ManifestError::TooLarge { size: bytes.len() });
-    }
-    let value: Value = serde_json::from_slice(bytes).map_err(ManifestError::Syntax)?;
-    if is_deeper_than(&value, MAX_DEPTH) {
-        return Err(ManifestError::TooDeep);
-    }
-    Ok(read_node(Fields::open(value, Path::MANIFEST)?)?)
+    Ok(read_node(Fields::open(read_value(bytes)?, Path::MANIFEST)?)?)
+}
+
+/// Reads what stands under `status` in a `v1` Node. Fields that Muster does not model are not kept.
+pub fn status_from_json(bytes: &[u8]) -> Result<NodeStatus, ManifestError> {
+    Ok(status::read(&mut Fields::open(read_value(bytes)?, Path::Root("status"))?)?)
 }
 
 /// Prints a Node as Kubernetes does, with the fields Muster does not model back in their places. Slot and
@@ -91,6 +99,14 @@ pub fn node_to_json(node: &Node) -> Value {
     json
 }
 
+/// As [`node_to_json`], for a node that was last heard at `heard`. Beats are not written down, so what the node's own
+/// agent vouches for is dated by when it was heard.
+pub fn heard_node_to_json(node: &Node, heard: Stamp) -> Value {
+    let mut json = node_to_json(node);
+    status::show_heard(&mut json["status"], &node.status.conditions, heard);
+    json
+}
+
 /// Wraps objects of one kind as the list that was read at `revision`.
 pub fn list_to_json(kind: Kind, items: impl Iterator<Item = Value>, revision: Revision) -> Value {
     let kind = match kind {
@@ -103,6 +119,17 @@ pub fn list_to_json(kind: Kind, items: impl Iterator<Item = Value>, revision: Re
         "metadata": { "resourceVersion": revision.0.to_string() },
         "items": items.collect::<Value>(),
     })
+}
+
+fn read_value(bytes: &[u8]) -> Result<Value, ManifestError> {
+    if bytes.len() > MAX_BYTES {
+        return Err(ManifestError::TooLarge { size: bytes.len() });
+    }
+    let value: Value = serde_json::from_slice(bytes).map_err(ManifestError::Syntax)?;
+    if is_deeper_than(&value, MAX_DEPTH) {
+        return Err(ManifestError::TooDeep);
+    }
+    Ok(value)
 }
 
 fn read_node(mut fields: Fields<'_>) -> Result<NodeManifest, FieldError> {

@@ -6,9 +6,11 @@
 use std::collections::BTreeMap;
 use std::str::FromStr;
 
+use muster_lifecycle::aggregator::PATTERNS_MAX;
 use muster_lifecycle::command::{Operation, Precondition, RequestId};
 use muster_lifecycle::meta::{Revision, Uid};
 use muster_lifecycle::name;
+use muster_lifecycle::policy::Policy;
 use muster_lifecycle::taint::TaintError;
 use muster_lifecycle::text::Text;
 
@@ -27,7 +29,8 @@ type Changes = Vec<(Text, Option<Text>)>;
 pub fn operation(request: v1::WriteRequest, uid: Uid) -> Result<(Option<RequestId>, Operation), FieldError> {
     let id = request.request.map(request_id).transpose()?;
     let Some(wire) = request.operation else {
-        let rule = "is missing; one of create, apply, replace, replace_status, label, annotate, taint, cordon, delete";
+        let rule = "is missing; one of create, apply, replace, replace_status, label, annotate, taint, cordon, delete, \
+                    policy, aggregator";
         return Err(FieldError::new("operation", rule));
     };
     let operation = match wire {
@@ -56,6 +59,8 @@ pub fn operation(request: v1::WriteRequest, uid: Uid) -> Result<(Option<RequestI
             precondition: precondition(cordon.precondition, "cordon")?,
         },
         Wire::Delete(request) => delete(request)?,
+        Wire::Policy(change) => policy(change)?,
+        Wire::Aggregator(scope) => aggregator(scope)?,
     };
     Ok((id, operation))
 }
@@ -153,6 +158,38 @@ fn delete(delete: v1::Delete) -> Result<Operation, FieldError> {
         name: object_name(delete.name, "delete")?,
         precondition: precondition(delete.precondition, "delete")?,
     })
+}
+
+/// A setting is named in errors as people know it, like a field of a manifest. Whether the settings agree with those that
+/// are not changed is decided when they are applied.
+fn policy(change: v1::PolicyChange) -> Result<Operation, FieldError> {
+    let path = Path::Root("policy").field("settings").to_string();
+    if change.settings.is_empty() {
+        return Err(FieldError::new(path, "changes nothing; name a setting and its value"));
+    }
+    let mut scratch = Policy::default();
+    let mut changes = Vec::new();
+    // In order of names: the wire's map has none, and what is replicated must.
+    for (name, value) in change.settings.into_iter().collect::<BTreeMap<_, _>>() {
+        scratch.set(&name, &value).map_err(|invalid| FieldError::new(invalid.field, invalid.rule))?;
+        changes.push((name.into(), value.into()));
+    }
+    Ok(Operation::SetPolicy { changes })
+}
+
+fn aggregator(scope: v1::AggregatorScope) -> Result<Operation, FieldError> {
+    let root = Path::Root("aggregator");
+    let name = object_name(scope.name, "aggregator")?;
+    name::dns_subdomain(&name).map_err(|rule| root.field("name").error(rule))?;
+    let path = root.field("nodes");
+    if scope.nodes.len() > PATTERNS_MAX {
+        let rule = format!("{} patterns are too many: at most {PATTERNS_MAX}", scope.nodes.len());
+        return Err(path.error(rule));
+    }
+    if let Some(index) = scope.nodes.iter().position(String::is_empty) {
+        return Err(path.index(index).error("is empty; write a node name, or a prefix that ends in *"));
+    }
+    Ok(Operation::SetAggregator { name, nodes: scope.nodes.into_iter().map(Text::from).collect() })
 }
 
 fn object_name(name: String, operation: &str) -> Result<Text, FieldError> {
@@ -280,6 +317,30 @@ mod tests {
     }
 
     #[test]
+    fn settings_change_in_order_of_their_names() {
+        let wanted = Operation::SetPolicy {
+            changes: vec![
+                ("node-eviction-rate".into(), "0.5".into()),
+                ("node-monitor-grace-period".into(), "1m".into()),
+                ("node-monitor-period".into(), "2s".into()),
+            ],
+        };
+        let given = [("node-monitor-period", "2s"), ("node-monitor-grace-period", "1m"), ("node-eviction-rate", "0.5")];
+        assert_eq!(read(Wire::Policy(settings(&given))), wanted);
+    }
+
+    #[test]
+    fn an_aggregator_is_given_its_nodes_or_forgotten() {
+        let wanted = |nodes: &[&str]| Operation::SetAggregator {
+            name: "rack-1".into(),
+            nodes: nodes.iter().map(|node| Text::from(*node)).collect(),
+        };
+        for nodes in [&["b-*", "a"][..], &[]] {
+            assert_eq!(read(Wire::Aggregator(scope("rack-1", nodes))), wanted(nodes));
+        }
+    }
+
+    #[test]
     fn the_request_id_is_optional_and_exact() {
         let with_id = |request| {
             let operation = Some(Wire::Delete(delete_of("nodes", "n1")));
@@ -325,6 +386,19 @@ mod tests {
             ),
             (Wire::Delete(delete_of("pods", "n1")), "delete.kind: \"pods\" is not known here; only nodes"),
             (Wire::Delete(delete_of("nodes", "")), "delete.name: is required"),
+            (Wire::Policy(settings(&[])), "policy.settings: changes nothing; name a setting and its value"),
+            (
+                Wire::Policy(settings(&[("node-monitor-period", "5 apples")])),
+                "node-monitor-period: \"5 apples\" is not a duration: write numbers with a unit",
+            ),
+            (Wire::Policy(settings(&[("grace", "5s")])), "grace: no such setting: use one of node-monitor-period, "),
+            (Wire::Aggregator(scope("", &["a"])), "aggregator.name: is required"),
+            (Wire::Aggregator(scope("Rack_1", &["a"])), "aggregator.name: \"Rack_1\" is not a DNS-1123 subdomain"),
+            (Wire::Aggregator(scope("rack-1", &["a", ""])), "aggregator.nodes[1]: is empty; write a node name"),
+            (
+                Wire::Aggregator(scope("rack-1", &["a"; PATTERNS_MAX + 1])),
+                "aggregator.nodes: 251 patterns are too many: at most 250",
+            ),
         ];
         for (wire, wanted) in table {
             let error = try_read(wire).unwrap_err().to_string();
@@ -385,6 +459,15 @@ mod tests {
 
     fn delete_of(kind: &str, name: &str) -> v1::Delete {
         v1::Delete { kind: kind.into(), name: name.into(), precondition: None }
+    }
+
+    fn settings(settings: &[(&str, &str)]) -> v1::PolicyChange {
+        let owned = |(name, value): &(&str, &str)| ((*name).to_owned(), (*value).to_owned());
+        v1::PolicyChange { settings: settings.iter().map(owned).collect() }
+    }
+
+    fn scope(name: &str, nodes: &[&str]) -> v1::AggregatorScope {
+        v1::AggregatorScope { name: name.into(), nodes: owned(nodes) }
     }
 
     fn owned(texts: &[&str]) -> Vec<String> {

@@ -47,10 +47,19 @@ fn code(rejection: &Rejection) -> Code {
         Rejection::AlreadyExists { .. } => Code::AlreadyExists,
         Rejection::Conflict { .. }
         | Rejection::OtherUid { .. }
+        | Rejection::OtherIncarnation { .. }
+        | Rejection::ReadyMoved { .. }
         | Rejection::ForeignTerm { .. }
         | Rejection::Overtaken { .. } => Code::Aborted,
-        Rejection::ReplicaStoreChanged { .. } | Rejection::ReplicaRetired { .. } => Code::FailedPrecondition,
+        Rejection::ReplicaStoreChanged { .. }
+        | Rejection::ReplicaRetired { .. }
+        | Rejection::NotWaiting { .. }
+        | Rejection::ZonesMoved
+        | Rejection::NoToken { .. }
+        | Rejection::Spared
+        | Rejection::NotDark => Code::FailedPrecondition,
         Rejection::LimitReached { .. } => Code::ResourceExhausted,
+        Rejection::NotEntitled { .. } => Code::PermissionDenied,
     }
 }
 
@@ -65,11 +74,16 @@ fn cut(mut message: String) -> String {
 #[cfg(test)]
 mod tests {
     use muster_lifecycle::meta::{Revision, Uid};
+    use muster_lifecycle::node::{ConditionStatus, Incarnation};
 
     use super::*;
 
     fn every_rejection() -> Vec<(Rejection, Code)> {
         let invalid = Invalid { field: "metadata.name".into(), rule: "\"Ä\" is not a DNS-1123 subdomain".into() };
+        let (expected, actual) = (Incarnation(3), Incarnation(u64::MAX));
+        let other_incarnation = Rejection::OtherIncarnation { name: "n1".into(), expected, actual };
+        let (expected, actual) = (None, Some(ConditionStatus::True));
+        let ready_moved = Rejection::ReadyMoved { name: "n1".into(), expected, actual };
         vec![
             (Rejection::Invalid(invalid), Code::InvalidArgument),
             (Rejection::NotFound { name: "n1".into() }, Code::NotFound),
@@ -81,6 +95,14 @@ mod tests {
             (Rejection::ReplicaStoreChanged { id: 3 }, Code::FailedPrecondition),
             (Rejection::ReplicaRetired { id: 3 }, Code::FailedPrecondition),
             (Rejection::LimitReached { what: "nodes".into(), limit: 5 }, Code::ResourceExhausted),
+            (Rejection::NotEntitled { what: "evict-node".into(), origin: "alice".into() }, Code::PermissionDenied),
+            (other_incarnation, Code::Aborted),
+            (ready_moved, Code::Aborted),
+            (Rejection::NotWaiting { name: "n1".into() }, Code::FailedPrecondition),
+            (Rejection::ZonesMoved, Code::FailedPrecondition),
+            (Rejection::NoToken { zone: "r1/z1".into() }, Code::FailedPrecondition),
+            (Rejection::Spared, Code::FailedPrecondition),
+            (Rejection::NotDark, Code::FailedPrecondition),
         ]
     }
 

@@ -50,18 +50,35 @@ pub struct Deadline {
     pub excuse: Option<Excuse>,
 }
 
+// === impl Trace ===
+
+impl Trace {
+    /// Through whom it was last heard.
+    pub fn origin(self) -> Option<Origin> {
+        match self {
+            Self::Heard { through, .. } => Some(through),
+            Self::Unplaced { .. } => None,
+        }
+    }
+}
+
 // === impl Blindness ===
 
 impl Blindness {
     /// `backoff_cap` is the longest pause that an agent makes between two attempts to connect.
     pub fn new(backoff_cap: Duration) -> Self {
         Self {
-            window: backoff_cap.saturating_mul(2).min(REATTACH_MAX),
+            window: window(backoff_cap),
             periods: BTreeMap::new(),
             awaited: BTreeSet::new(),
             digests: BTreeMap::new(),
             last_tick: None,
         }
+    }
+
+    /// The agents were told another longest pause.
+    pub fn set_backoff_cap(&mut self, backoff_cap: Duration) {
+        self.window = window(backoff_cap);
     }
 
     /// How long agents get to come back after a blindness.
@@ -73,7 +90,14 @@ impl Blindness {
     pub fn took_over(&mut self, reachable: impl IntoIterator<Item = Origin>, now: Tick) {
         self.awaited = reachable.into_iter().take(ORIGINS_MAX).collect();
         self.periods.insert(Excuse::Takeover, Period::new(now));
+        // The judging loop begins to turn now: standing still before its first turn counts, a pause as a follower does not.
+        self.last_tick = Some(now);
         self.settle_takeover(now);
+    }
+
+    /// The voters whose full table is still to come.
+    pub fn awaited(&self) -> impl Iterator<Item = Origin> + '_ {
+        self.awaited.iter().copied()
     }
 
     /// A voter that cannot be reached is not waited for; its silence is excused by its missing digests instead.
@@ -91,6 +115,11 @@ impl Blindness {
         self.close(Excuse::Digest(origin), now);
         self.awaited.remove(&origin);
         self.settle_takeover(now);
+    }
+
+    /// When a digest of `origin` was last complete.
+    pub fn last_digest(&self, origin: Origin) -> Option<Tick> {
+        self.digests.get(&origin).copied()
     }
 
     /// A request for a digest failed, or its answer took too long.
@@ -148,6 +177,19 @@ impl Blindness {
         self.longest(origin, now).filter(|(until, _)| *until > now)
     }
 
+    /// The excuse that moves the deadline of a slot with this trace furthest, be it over or not, and until when.
+    pub fn excuse_for(&self, trace: Trace, now: Tick) -> Option<(Tick, Excuse)> {
+        self.longest(trace.origin(), now)
+    }
+
+    /// From when on a slot's silence counts: its last beat, or for an unplaced one when it was clear that nobody has it.
+    pub fn silent_since(&self, trace: Trace, now: Tick) -> Tick {
+        match trace {
+            Trace::Heard { at, .. } => at,
+            Trace::Unplaced { since } => self.unplaced_since(now).map_or(since, |gathered| gathered.max(since)),
+        }
+    }
+
     /// Every excuse in force, for `explain`.
     pub fn in_force(&self, now: Tick) -> impl Iterator<Item = InForce> {
         self.periods.iter().filter_map(move |(&excuse, period)| {
@@ -158,12 +200,8 @@ impl Blindness {
 
     /// The rule: max(last heard + grace, end of the blindness that concerns it + reattach window).
     pub fn deadline(&self, trace: Trace, grace: Duration, now: Tick) -> Deadline {
-        let (start, origin) = match trace {
-            Trace::Heard { at, through } => (at, Some(through)),
-            Trace::Unplaced { since } => (self.unplaced_since(now).map_or(since, |gathered| gathered.max(since)), None),
-        };
-        let by_grace = start.after(grace);
-        match self.longest(origin, now) {
+        let by_grace = self.silent_since(trace, now).after(grace);
+        match self.excuse_for(trace, now) {
             Some((until, excuse)) if until > by_grace => Deadline { at: until, excuse: Some(excuse) },
             Some(_) | None => Deadline { at: by_grace, excuse: None },
         }
@@ -210,4 +248,8 @@ impl Blindness {
             self.close(Excuse::Takeover, now);
         }
     }
+}
+
+fn window(backoff_cap: Duration) -> Duration {
+    backoff_cap.saturating_mul(2).min(REATTACH_MAX)
 }

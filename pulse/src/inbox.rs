@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use thiserror::Error;
 
-use crate::digest::{Applied, DigestError, Entries, Header, Request};
+use crate::digest::{Applied, Boot, DigestError, Entries, Header, Request};
 use crate::fleet::Origin;
 use crate::table::PulseTable;
 use crate::tick::Tick;
@@ -85,6 +85,11 @@ impl Inbox {
     /// Since when the table is complete on this stream: the moment of the last request that was answered in full.
     pub fn complete_as_of(&self) -> Option<Tick> {
         self.complete_as_of
+    }
+
+    /// The life of the peer whose digest was last applied whole on this stream.
+    pub fn boot(&self) -> Option<Boot> {
+        self.applied.map(|applied| applied.boot)
     }
 
     /// One part that arrived at `now`. On any error nothing of it is applied.

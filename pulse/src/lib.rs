@@ -14,9 +14,11 @@
 
 pub mod blindness;
 pub mod digest;
+pub mod ear;
 pub mod excuse;
 pub mod fleet;
 pub mod inbox;
+pub mod moment;
 pub mod outbox;
 pub mod sweep;
 pub mod table;

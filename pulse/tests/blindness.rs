@@ -116,6 +116,24 @@ fn its_own_stall_is_a_tick_late_by_more_than_one_second_or_a_tenth_of_grace() {
 }
 
 #[test]
+fn a_leader_that_stands_still_before_its_first_tick_notices_it() {
+    let mut blindness = blindness();
+    blindness.took_over([TWO], at(100));
+    blindness.digest_complete(TWO, at(100));
+    blindness.tick(at(106), PERIOD, GRACE);
+    assert_eq!(blindness.excused_until(None, at(110)), Some((at(106 + WINDOW), Excuse::Stall)));
+}
+
+#[test]
+fn a_pause_as_a_follower_is_no_stall() {
+    let mut blindness = blindness();
+    blindness.tick(at(10), PERIOD, GRACE);
+    blindness.took_over([], at(100));
+    blindness.tick(at(101), PERIOD, GRACE);
+    assert_eq!(blindness.excused_until(Some(TWO), at(110)), Some((at(100 + WINDOW), Excuse::Takeover)));
+}
+
+#[test]
 fn a_stall_longer_than_grace_kills_nobody() {
     let mut blindness = blindness();
     blindness.tick(at(100), PERIOD, GRACE);

@@ -614,6 +614,26 @@ fn stored(manifest: NodeManifest) -> Node {
     Node { meta, slot: SLOT, incarnation: Incarnation(3), spec, status, unmodelled: draft.unmodelled }
 }
 
+#[test]
+fn a_beat_dates_what_the_nodes_own_agent_vouches_for() {
+    let condition = |kind: &str, status: &str, heartbeat: &str| json!({"type": kind, "status": status, "lastHeartbeatTime": heartbeat});
+    let (early, late) = ("1970-01-01T00:00:01Z", "1970-01-01T00:01:00Z");
+    let manifest = status(json!({"conditions": [
+        condition("Ready", "True", early),
+        condition("MemoryPressure", "Unknown", early),
+        condition("DiskPressure", "False", late),
+        condition("NetworkUnavailable", "False", early),
+    ]}));
+    let node = stored(node_from_json(manifest.to_string().as_bytes()).unwrap());
+    let json = heard_node_to_json(&node, at(30));
+    let shown = |index: usize| &json["status"]["conditions"][index]["lastHeartbeatTime"];
+    assert_eq!((shown(0), shown(1)), (&json!("1970-01-01T00:00:30Z"), &json!(early)));
+    assert_eq!((shown(2), shown(3)), (&json!(late), &json!(early)));
+
+    let bare = stored(node_from_json(meta(json!({})).to_string().as_bytes()).unwrap());
+    assert_eq!(heard_node_to_json(&bare, at(30)), node_to_json(&bare));
+}
+
 fn check_errors(table: &[(Value, &str)]) {
     for (manifest, wanted) in table {
         let error = node_from_json(manifest.to_string().as_bytes()).unwrap_err();

@@ -1,0 +1,91 @@
+//! What agents say about their nodes, as domain values.
+//!
+//! An agent speaks Kubernetes JSON: its whole Node when it registers, the status alone afterwards. What it may say of
+//! its node is decided when the command is applied; here is decided whether it can be understood, and that it speaks of
+//! the node it is the agent of.
+
+use muster_lifecycle::node::{NodeDraft, NodeStatus};
+
+use crate::field::{FieldError, Shown};
+use crate::manifest::{ManifestError, NodeManifest, node_from_json, status_from_json};
+use crate::v1;
+
+/// The Node that the agent of `node` brings. Its resource version and uid mean nothing here.
+pub fn registration(register: &v1::Register, node: &str) -> Result<NodeDraft, FieldError> {
+    let NodeManifest { draft, precondition: _ } =
+        node_from_json(&register.node).map_err(|error| named(error, "node"))?;
+    if draft.name != *node {
+        let rule = format!("{} is not {}, the node that registers", Shown(&draft.name), Shown(node));
+        return Err(FieldError::new("metadata.name", rule));
+    }
+    Ok(draft)
+}
+
+pub fn status(report: &v1::StatusReport) -> Result<NodeStatus, FieldError> {
+    status_from_json(&report.status).map_err(|error| named(error, "status"))
+}
+
+/// Fields are named as the author of the JSON knows them; what is wrong with the whole is said of its place.
+fn named(error: ManifestError, place: &str) -> FieldError {
+    match error {
+        ManifestError::Field(error) => error,
+        ManifestError::TooLarge { .. } | ManifestError::TooDeep | ManifestError::Syntax(_) => {
+            FieldError::new(place, error)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use muster_lifecycle::node::ConditionStatus;
+
+    use super::*;
+
+    #[test]
+    fn a_registration_is_the_node_itself() {
+        let json = r#"{"apiVersion":"v1","kind":"Node","metadata":{"name":"n1","labels":{"a":"b"}},
+                       "status":{"conditions":[{"type":"Ready","status":"True"}]}}"#;
+        let draft = registration(&register(json), "n1").unwrap();
+        assert_eq!(draft.name, "n1");
+        assert_eq!(draft.status.unwrap().ready().unwrap().status, ConditionStatus::True);
+    }
+
+    #[test]
+    fn i_13_nobody_registers_another_node() {
+        let json = r#"{"apiVersion":"v1","kind":"Node","metadata":{"name":"n2"}}"#;
+        let error = registration(&register(json), "n1").unwrap_err();
+        assert_eq!(error.to_string(), "metadata.name: \"n2\" is not \"n1\", the node that registers");
+    }
+
+    #[test]
+    fn a_report_is_a_status_alone() {
+        let json = r#"{"capacity":{"cpu":"8"},"conditions":[{"type":"Ready","status":"False","reason":"R"}]}"#;
+        let read = status(&report(json)).unwrap();
+        assert_eq!(read.capacity.len(), 1);
+        assert_eq!(read.ready().unwrap().reason, "R");
+    }
+
+    #[test]
+    fn errors_name_the_field() {
+        let table = [
+            ("nope", "status: the manifest is not valid JSON: "),
+            ("[]", "status: expected an object, found an array"),
+            (r#"{"conditions":[{"type":"Ready"}]}"#, "status.conditions[0].status: is required"),
+            (r#"{"capacity":{"cpu":"x"}}"#, "status.capacity[\"cpu\"]: "),
+        ];
+        for (json, wanted) in table {
+            let error = status(&report(json)).unwrap_err().to_string();
+            assert!(error.starts_with(wanted), "wanted {wanted:?}, got {error:?}");
+        }
+        let error = registration(&register("{"), "n1").unwrap_err().to_string();
+        assert!(error.starts_with("node: the manifest is not valid JSON: "), "{error}");
+    }
+
+    fn register(json: &str) -> v1::Register {
+        v1::Register { node: json.to_owned().into() }
+    }
+
+    fn report(json: &str) -> v1::StatusReport {
+        v1::StatusReport { sequence: 1, status: json.to_owned().into() }
+    }
+}

@@ -1,0 +1,55 @@
+//! The settings in force as JSON. They are changed one by one, by name, so they are only ever written here.
+
+use muster_lifecycle::regime::Regime;
+use serde_json::{Map, Value, json};
+
+use super::OWN_API_VERSION;
+
+/// What the one configuration of a cluster is called.
+pub const CONFIG_NAME: &str = "cluster";
+
+/// Every setting under its flag's name, and what follows from them or from the state of the fleet.
+pub fn config_to_json(regime: &Regime) -> Value {
+    let settings: Map<String, Value> =
+        regime.policy.settings().into_iter().map(|(name, value)| (name.to_owned(), value.into())).collect();
+    json!({
+        "apiVersion": OWN_API_VERSION,
+        "kind": "Config",
+        "metadata": { "name": CONFIG_NAME },
+        "settings": settings,
+        "beatInterval": regime.policy.beat_interval().to_string(),
+        "founded": regime.founded,
+        "allZonesDark": regime.all_dark,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn settings_appear_under_their_flags_names() {
+        let mut regime = Regime { founded: true, ..Regime::default() };
+        regime.policy.set("node-monitor-grace-period", "8s").unwrap();
+        let wanted = json!({
+            "apiVersion": "muster/v1",
+            "kind": "Config",
+            "metadata": { "name": "cluster" },
+            "settings": {
+                "node-monitor-period": "5s",
+                "node-monitor-grace-period": "8s",
+                "node-startup-grace-period": "1m",
+                "pod-eviction-timeout": "5m",
+                "node-eviction-rate": "0.1",
+                "secondary-node-eviction-rate": "0.01",
+                "unhealthy-zone-threshold": "0.55",
+                "large-cluster-size-threshold": "50",
+                "large-cluster-size-scope": "zone",
+            },
+            "beatInterval": "2s",
+            "founded": true,
+            "allZonesDark": false,
+        });
+        assert_eq!(config_to_json(&regime), wanted);
+    }
+}
