@@ -1,0 +1,148 @@
+//! What the roster says, most urgent first: beats, then bindings, registrations and statuses.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use muster_proto::v1;
+use muster_proto::v1::carrier_message::Message as Up;
+use tokio::time::Instant;
+
+use crate::machine::Fingerprint;
+
+use super::{Roster, Standing};
+
+/// The interval is divided into so many parts, each with its share of the nodes.
+pub(super) const SLICES: u32 = 10;
+const BINDINGS_PER_MESSAGE: usize = 512;
+/// Three bytes each at most, so that a message fits the connection's window.
+const HANDLES_PER_MESSAGE: usize = 16 << 10;
+/// Registrations are writes; the rest waits until these are answered.
+const REGISTERING_AT_ONCE: usize = 1024;
+/// A binding or a registration unanswered or refused for so long is tried again.
+const TRY_AGAIN: Duration = Duration::from_secs(30);
+/// Without a link there is nothing to say; this is when to look again.
+const NOTHING_TO_SAY: Duration = Duration::from_secs(3600);
+
+impl Roster {
+    pub(in crate::carrier) fn hello(&self, moving: bool) -> v1::CarrierMessage {
+        wrap(Up::Hello(v1::CarrierHello { instance: self.instance, version: self.version.clone(), moving }))
+    }
+
+    /// The last words: nothing more will be said about these nodes.
+    pub(in crate::carrier) fn releases(&self) -> Vec<v1::CarrierMessage> {
+        let bound = self.handles().filter(|handle| matches!(self.node(*handle).standing, Standing::Bound));
+        let handles: Vec<u32> = bound.collect();
+        let release = |part: &[u32]| wrap(Up::Release(v1::Release { handles: part.to_vec() }));
+        handles.chunks(HANDLES_PER_MESSAGE).map(release).collect()
+    }
+
+    /// When something has to be said next.
+    pub(in crate::carrier) fn deadline(&self) -> Instant {
+        if self.replica.is_none() {
+            self.next_slice + NOTHING_TO_SAY
+        } else if self.owes_something() {
+            self.started
+        } else {
+            self.next_slice
+        }
+    }
+
+    pub(in crate::carrier) fn turn(&mut self, now: Instant) -> Option<v1::CarrierMessage> {
+        let begins = self.next_slice <= now;
+        if begins {
+            self.begin_slice(now);
+        }
+        let asks = begins && self.vigil.wants_word(&self.terms, now);
+        let message = self.beats(asks, now).or_else(|| self.bindings()).or_else(|| self.registration(now));
+        message.or_else(|| self.status(now)).map(wrap)
+    }
+
+    fn owes_something(&self) -> bool {
+        let may_register = !self.owed.registrations.is_empty() && self.registering < REGISTERING_AT_ONCE;
+        let others = [&self.owed.beats, &self.owed.bindings, &self.owed.statuses];
+        may_register || others.iter().any(|owed| !owed.is_empty())
+    }
+
+    /// The nodes of this part of the interval are due: to beat, to post, or to be tried again.
+    fn begin_slice(&mut self, now: Instant) {
+        let end = self.handles().end;
+        for handle in (self.slice..end).step_by(SLICES as usize) {
+            match self.node(handle).standing {
+                Standing::Bound => {
+                    self.owed.beats.insert(handle);
+                    self.owe_status_if_due(handle, now);
+                }
+                Standing::Unbound { since } | Standing::Registering { since, .. } | Standing::Refused { since } => {
+                    self.try_again_if_due(handle, since, now);
+                }
+            }
+        }
+        self.slice = (self.slice + 1) % SLICES;
+        self.next_slice = now + self.terms.next_beat_in((self.dice)()) / SLICES;
+    }
+
+    /// Binding again is always right: the answer says what is missing.
+    fn try_again_if_due(&mut self, handle: u32, since: Instant, now: Instant) {
+        if now >= since + TRY_AGAIN && !self.owed.registrations.contains(&handle) {
+            self.stand(handle, Standing::Unbound { since: now });
+            self.owed.bindings.insert(handle);
+        }
+    }
+
+    /// A question is asked even if no node beats at the moment.
+    fn beats(&mut self, asks: bool, now: Instant) -> Option<Up> {
+        let handles = take(&mut self.owed.beats, HANDLES_PER_MESSAGE);
+        let acknowledge = if asks { self.question(now) } else { 0 };
+        (asks || !handles.is_empty()).then_some(Up::Beats(v1::Beats { handles, acknowledge }))
+    }
+
+    fn question(&mut self, now: Instant) -> u64 {
+        self.vigil.asked(now);
+        self.sequence += 1;
+        self.sequence
+    }
+
+    fn bindings(&mut self) -> Option<Up> {
+        let handles = take(&mut self.owed.bindings, BINDINGS_PER_MESSAGE);
+        let bindings = handles.into_iter().map(|handle| {
+            let node = self.node(handle);
+            v1::Binding { handle, node: node.name.clone(), incarnation: node.incarnation }
+        });
+        let bindings: Vec<_> = bindings.collect();
+        (!bindings.is_empty()).then_some(Up::Bind(v1::Bind { bindings }))
+    }
+
+    fn registration(&mut self, now: Instant) -> Option<Up> {
+        if self.registering >= REGISTERING_AT_ONCE {
+            return None;
+        }
+        let handle = self.owed.registrations.pop_first()?;
+        let machine = &self.node(handle).machine;
+        let (register, status) = (v1::Register { node: machine.node_json() }, Fingerprint::of(&machine.status_json()));
+        self.stand(handle, Standing::Registering { since: now, status });
+        Some(Up::Register(v1::CarriedRegister { handle, register: Some(register) }))
+    }
+
+    /// The first of the statuses in question that is to be posted.
+    fn status(&mut self, now: Instant) -> Option<Up> {
+        while let Some(handle) = self.owed.statuses.pop_first() {
+            let sequence = self.sequence + 1;
+            let node = self.node_mut(handle);
+            let status = node.machine.status_json();
+            if let Some(status) = node.status.post(status, sequence, now) {
+                self.sequence = sequence;
+                let report = Some(v1::StatusReport { sequence, status });
+                return Some(Up::Status(v1::CarriedStatus { handle, report }));
+            }
+        }
+        None
+    }
+}
+
+fn take(owed: &mut BTreeSet<u32>, most: usize) -> Vec<u32> {
+    std::iter::from_fn(|| owed.pop_first()).take(most).collect()
+}
+
+fn wrap(message: Up) -> v1::CarrierMessage {
+    v1::CarrierMessage { message: Some(message) }
+}

@@ -1,0 +1,156 @@
+//! The roster under a clock that the test turns.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use muster_proto::v1::carrier_message::Message as Up;
+
+use super::*;
+use crate::simulated::SimulatedMachine;
+
+const INTERVAL: Duration = Duration::from_secs(10);
+
+fn attached(count: u32, now: Instant) -> Roster {
+    let carried = |number: u32| {
+        let name = format!("node-{number}");
+        let machine = Arc::new(SimulatedMachine::new(&name, "eu", "a", number));
+        CarriedNode { name, machine }
+    };
+    let mut roster = Roster::new(1, "test".into(), (0..count).map(carried).collect(), || 0.0, now);
+    let welcome = v1::CarrierWelcome { fleet: "fleet-1".into(), replica: 1, terms: None };
+    roster.attached(v1::CarrierReply { message: Some(Down::Welcome(welcome)) }, "a:1", now).unwrap();
+    roster
+}
+
+fn hear(roster: &mut Roster, nodes: impl Iterator<Item = v1::BoundNode>, now: Instant) {
+    let bound = v1::Bound { nodes: nodes.collect() };
+    roster.heard(v1::CarrierReply { message: Some(Down::Bound(bound)) }, now);
+}
+
+/// Everything the roster says until it would wait beyond `until`.
+fn say_all(roster: &mut Roster, mut now: Instant, until: Instant) -> Vec<Up> {
+    let mut said = Vec::new();
+    loop {
+        now = now.max(roster.deadline());
+        if now >= until {
+            return said;
+        }
+        said.extend(roster.turn(now).and_then(|message| message.message));
+    }
+}
+
+#[tokio::test]
+async fn every_node_beats_once_per_interval_in_ten_messages() {
+    let now = Instant::now();
+    let mut roster = attached(1000, now);
+    let bound = |handle| v1::BoundNode { handle, incarnation: 1, ..v1::BoundNode::default() };
+    hear(&mut roster, (0..1000).map(bound), now);
+    // The first beats come at once, with the bindings; from then on the slices take their turns.
+    say_all(&mut roster, now, now + INTERVAL);
+    let said = say_all(&mut roster, now + INTERVAL, now + 2 * INTERVAL);
+    let beats: Vec<_> =
+        said.iter().filter_map(|up| if let Up::Beats(beats) = up { Some(beats) } else { None }).collect();
+    let mut times = BTreeMap::<u32, u32>::new();
+    beats.iter().flat_map(|beats| &beats.handles).for_each(|handle| *times.entry(*handle).or_default() += 1);
+    assert_eq!((beats.len(), times.len()), (10, 1000));
+    assert!(times.values().all(|times| *times == 1));
+}
+
+fn questions(said: &[Up]) -> Vec<u64> {
+    let question = |up: &Up| if let Up::Beats(beats) = up { Some(beats.acknowledge) } else { None };
+    said.iter().filter_map(question).filter(|number| *number != 0).collect()
+}
+
+fn acknowledge(roster: &mut Roster, sequence: u64, now: Instant) {
+    roster.heard(v1::CarrierReply { message: Some(Down::Acknowledged(v1::Acknowledged { sequence })) }, now);
+}
+
+#[tokio::test]
+async fn a_quiet_carrier_asks_at_most_once_per_two_intervals_in_the_default_terms() {
+    let now = Instant::now();
+    let mut roster = attached(1000, now);
+    let bound = |handle| v1::BoundNode { handle, incarnation: 1, ..v1::BoundNode::default() };
+    hear(&mut roster, (0..1000).map(bound), now);
+    let (mut asked, mut last) = (0, 0);
+    for second in 0..200 {
+        let second = now + Duration::from_secs(1) * second;
+        for number in questions(&say_all(&mut roster, second, second + Duration::from_secs(1))) {
+            assert!(number > last, "numbers rise");
+            (asked, last) = (asked + 1, number);
+            acknowledge(&mut roster, number, second);
+        }
+        assert_eq!(roster.doubt("a:1", second), None);
+    }
+    assert!((8..=10).contains(&asked), "{asked} questions in twenty intervals");
+}
+
+#[tokio::test]
+async fn a_silent_replica_is_asked_and_doubted_but_beaten_to_all_the_same() {
+    let now = Instant::now();
+    let second = |number| now + Duration::from_secs(number);
+    let mut roster = attached(20, now);
+    let terms = v1::Terms { revision: 1, beat_interval_ms: 2000, grace_ms: 8000, backoff_cap_ms: 2000 };
+    roster.heard(v1::CarrierReply { message: Some(Down::Terms(terms)) }, now);
+    let bound = |handle| v1::BoundNode { handle, incarnation: 1, ..v1::BoundNode::default() };
+    hear(&mut roster, (0..20).map(bound), now);
+    let early = say_all(&mut roster, now, second(4));
+    assert!((2..=3).contains(&questions(&early).len()), "{early:?}");
+    assert_eq!((roster.doubt_at(), roster.is_doubtful()), (Some(second(4)), false));
+    assert!(roster.doubt("a:1", second(4)).is_some() && roster.is_doubtful());
+
+    let late = say_all(&mut roster, second(4), second(8));
+    let beats = late.iter().filter(|up| matches!(up, Up::Beats(_))).count();
+    assert!(beats >= 19 && !questions(&late).is_empty(), "{beats} messages in two intervals: {late:?}");
+    assert_eq!(roster.state().bound, 20, "it stays");
+    acknowledge(&mut roster, 1, second(8));
+    assert_eq!((roster.is_doubtful(), roster.doubt_at()), (false, Some(second(12))));
+}
+
+#[tokio::test]
+async fn a_carrier_without_a_bound_node_asks_too() {
+    let now = Instant::now();
+    let mut roster = attached(1, now);
+    let said = say_all(&mut roster, now, now + 2 * INTERVAL);
+    assert_eq!(questions(&said), [1], "{said:?}");
+    let doubt_at = roster.doubt_at().unwrap();
+    assert!(doubt_at <= now + INTERVAL.mul_f64(2.5) && roster.doubt("a:1", doubt_at).is_some());
+}
+
+#[tokio::test]
+async fn registrations_wait_for_those_under_way() {
+    let now = Instant::now();
+    let mut roster = attached(3000, now);
+    let wanted = |handle| v1::BoundNode { handle, registration_wanted: true, ..v1::BoundNode::default() };
+    hear(&mut roster, (0..3000).map(wanted), now);
+    let registrations = |said: &[Up]| said.iter().filter(|up| matches!(up, Up::Register(_))).count();
+    let said = say_all(&mut roster, now, now + Duration::from_millis(1));
+    assert_eq!((registrations(&said), roster.state().registering), (1024, 1024));
+
+    let welcome = v1::ServerMessage {
+        message: Some(v1::server_message::Message::Welcome(v1::Welcome { incarnation: 1, ..v1::Welcome::default() })),
+    };
+    let carried = v1::Carried { handle: 0, message: Some(welcome) };
+    roster.heard(v1::CarrierReply { message: Some(Down::Carried(carried)) }, now);
+    let said = say_all(&mut roster, now, now + Duration::from_millis(1));
+    assert_eq!((registrations(&said), roster.state().bound), (1, 1));
+}
+
+#[tokio::test]
+async fn what_is_not_answered_or_was_refused_is_tried_again_in_time() {
+    let now = Instant::now();
+    let mut roster = attached(3, now);
+    let answers = [
+        v1::BoundNode { handle: 0, refused: "out of scope".into(), ..v1::BoundNode::default() },
+        v1::BoundNode { handle: 1, registration_wanted: true, ..v1::BoundNode::default() },
+        // Handles that were never given out are nobody's.
+        v1::BoundNode { handle: 77, incarnation: 1, ..v1::BoundNode::default() },
+    ];
+    hear(&mut roster, answers.into_iter(), now);
+    let early = say_all(&mut roster, now, now + Duration::from_secs(29));
+    let bindings = |said: &[Up]| -> usize {
+        said.iter().map(|up| if let Up::Bind(bind) = up { bind.bindings.len() } else { 0 }).sum()
+    };
+    assert_eq!(bindings(&early), 1, "only the one that had not been bound yet: {early:?}");
+    let late = say_all(&mut roster, now + Duration::from_secs(29), now + Duration::from_secs(45));
+    assert_eq!((bindings(&late), roster.state().refused), (3, 0), "{late:?}");
+}

@@ -1,0 +1,32 @@
+//! The agent's side of the fleet: a node says who it is, registers when asked, and beats until it is told otherwise.
+//!
+//! ```text
+//!   owner --report, acknowledged, stop--> Session (one node) ----+
+//!   owner --report, stop----------------> Carrier (many nodes) --+--> door of some replica, over TLS
+//!   operator --silence, kill, flap------> simulated::Fleet ------+        | Move: another door first, then let go
+//!     ^                                     (many Sessions)                |
+//!     +--------------- SessionState, newest wins <------------------------+
+//! ```
+//!
+//! What to say and when is decided by plain values that are handed the time ([`terms`], the conversation of a session,
+//! the roster of a carrier); one task per connection does the waiting. Nothing queues up behind a slow connection: what
+//! is owed is worked out anew each time there is room to say something.
+
+mod attachment;
+mod backoff;
+pub mod carrier;
+mod dial;
+mod door;
+mod failure;
+mod link;
+pub mod machine;
+mod pursuit;
+pub mod session;
+pub mod simulated;
+mod status;
+pub mod terms;
+mod tether;
+mod vigil;
+
+pub use door::SetupError;
+pub use failure::Failure;

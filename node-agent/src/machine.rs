@@ -1,0 +1,57 @@
+//! What an agent says of the machine under it, and when two such statements say the same.
+
+use bytes::Bytes;
+use serde_json::Value;
+use xxhash_rust::xxh3::xxh3_64;
+
+/// The machine a session speaks for. Both methods are called on the session's own task and must not block.
+pub trait Machine: Send + Sync + 'static {
+    /// The Node as Kubernetes JSON, with its status: what to register.
+    fn node_json(&self) -> Bytes;
+    /// The NodeStatus as Kubernetes JSON.
+    fn status_json(&self) -> Bytes;
+}
+
+/// Equal for statuses that differ in nothing but their heartbeat times (S-1).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Fingerprint(u64);
+
+impl Fingerprint {
+    pub(crate) fn of(status: &[u8]) -> Self {
+        match serde_json::from_slice(status) {
+            Ok(value) => Self(xxh3_64(without_heartbeats(value).to_string().as_bytes())),
+            // The server will say what is wrong with it; saying it twice would not help.
+            Err(_) => Self(xxh3_64(status)),
+        }
+    }
+}
+
+fn without_heartbeats(mut status: Value) -> Value {
+    let conditions = status.get_mut("conditions").and_then(Value::as_array_mut);
+    for condition in conditions.into_iter().flatten().filter_map(Value::as_object_mut) {
+        condition.remove("lastHeartbeatTime");
+    }
+    status
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn status(heartbeat: &str, ready: &str) -> Vec<u8> {
+        format!(r#"{{"conditions":[{{"type":"Ready","status":"{ready}","lastHeartbeatTime":"{heartbeat}"}}]}}"#).into()
+    }
+
+    #[test]
+    fn heartbeat_times_alone_are_no_change() {
+        let one = Fingerprint::of(&status("2026-01-01T00:00:00Z", "True"));
+        assert_eq!(one, Fingerprint::of(&status("2026-01-01T00:00:10Z", "True")));
+        assert_ne!(one, Fingerprint::of(&status("2026-01-01T00:00:00Z", "False")));
+    }
+
+    #[test]
+    fn what_is_not_json_still_has_an_identity() {
+        assert_eq!(Fingerprint::of(b"{"), Fingerprint::of(b"{"));
+        assert_ne!(Fingerprint::of(b"{"), Fingerprint::of(b"{{"));
+    }
+}

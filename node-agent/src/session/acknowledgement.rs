@@ -1,0 +1,78 @@
+//! Who waits for an acknowledgement, and since which message.
+
+use tokio::sync::oneshot;
+
+const WAITERS_MAX: usize = 64;
+
+#[derive(Debug, Default)]
+pub(super) struct Waiters {
+    waiting: Vec<Waiter>,
+}
+
+#[derive(Debug)]
+struct Waiter {
+    /// An acknowledgement of an earlier message says nothing about now.
+    since: u64,
+    answer: oneshot::Sender<()>,
+}
+
+impl Waiters {
+    /// Beyond the bound the waiter is dropped, which it notices.
+    pub(super) fn add(&mut self, answer: oneshot::Sender<()>, since: u64) {
+        self.forget_impatient();
+        if self.waiting.len() < WAITERS_MAX {
+            self.waiting.push(Waiter { since, answer });
+        }
+    }
+
+    /// True if somebody still waits: then the next beat must ask.
+    pub(super) fn any(&mut self) -> bool {
+        self.forget_impatient();
+        !self.waiting.is_empty()
+    }
+
+    pub(super) fn acknowledged(&mut self, sequence: u64) {
+        for waiter in self.waiting.extract_if(.., |waiter| waiter.since <= sequence) {
+            // One that gave up in this moment needs no answer.
+            let _ = waiter.answer.send(());
+        }
+    }
+
+    fn forget_impatient(&mut self) {
+        self.waiting.retain(|waiter| !waiter.answer.is_closed());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_was_said_after_the_question_answers_it() {
+        let mut waiters = Waiters::default();
+        let (answer, mut heard) = oneshot::channel();
+        waiters.add(answer, 5);
+        waiters.acknowledged(4);
+        assert!(heard.try_recv().is_err() && waiters.any());
+        waiters.acknowledged(6);
+        assert!(heard.try_recv().is_ok() && !waiters.any());
+    }
+
+    #[test]
+    fn those_who_gave_up_make_room() {
+        let mut waiters = Waiters::default();
+        for _ in 0..3 * WAITERS_MAX {
+            waiters.add(oneshot::channel().0, 1);
+        }
+        assert!(!waiters.any());
+        let patient: Vec<_> = (0..=WAITERS_MAX)
+            .map(|_| oneshot::channel())
+            .map(|(answer, heard)| {
+                waiters.add(answer, 1);
+                heard
+            })
+            .collect();
+        waiters.acknowledged(1);
+        assert_eq!(patient.into_iter().filter_map(|mut heard| heard.try_recv().ok()).count(), WAITERS_MAX);
+    }
+}

@@ -1,0 +1,185 @@
+//! When a node's status is posted: on change, on demand, and at least every five minutes (S-1, S-2).
+//!
+//! One post is under way at a time, so that a machine whose status changes quickly is heard as often as the fleet can
+//! take it and no more; what changed meanwhile is posted next, and only the newest.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use tokio::time::Instant;
+
+use crate::machine::Fingerprint;
+
+pub(crate) const POST_AT_LEAST_EVERY: Duration = Duration::from_secs(300);
+/// A post unanswered for so long is posted again.
+const ANSWER_PATIENCE: Duration = Duration::from_secs(15);
+/// A post that was refused is not repeated before.
+const REFUSED_PAUSE: Duration = Duration::from_secs(10);
+
+#[derive(Debug)]
+pub(crate) struct Posting {
+    /// The last status that was taken.
+    known: Option<Fingerprint>,
+    sent: Option<Sent>,
+    /// It must be posted, changed or not.
+    wanted: bool,
+    /// It may have changed.
+    doubtful: bool,
+    not_before: Instant,
+    periodic: Instant,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Sent {
+    sequence: u64,
+    fingerprint: Fingerprint,
+    at: Instant,
+    periodic: bool,
+}
+
+impl Posting {
+    /// The first status is always posted: nobody knows what the machine was before.
+    pub(crate) fn new(now: Instant) -> Self {
+        Self { known: None, sent: None, wanted: false, doubtful: false, not_before: now, periodic: now }
+    }
+
+    pub(crate) fn demand(&mut self) {
+        self.wanted = true;
+    }
+
+    pub(crate) fn doubt(&mut self) {
+        self.doubtful = true;
+    }
+
+    /// The fleet learnt this status with the registration.
+    pub(crate) fn registered(&mut self, status: Fingerprint, now: Instant, dice: f64) {
+        *self = Self { known: Some(status), periodic: now + spread(dice), ..Self::new(now) };
+    }
+
+    /// The stream ended: an answer will not come any more.
+    pub(crate) fn detached(&mut self) {
+        self.wanted |= self.sent.take().is_some();
+    }
+
+    /// When to look at the status next.
+    pub(crate) fn due(&self) -> Instant {
+        match self.sent {
+            Some(sent) => sent.at + ANSWER_PATIENCE,
+            None if self.wanted || self.doubtful || self.known.is_none() => self.not_before,
+            None => self.periodic.max(self.not_before),
+        }
+    }
+
+    /// What to post now that it is due, if anything.
+    pub(crate) fn post(&mut self, status: Bytes, sequence: u64, now: Instant) -> Option<Bytes> {
+        let unanswered = self.sent.take().is_some();
+        let fingerprint = Fingerprint::of(&status);
+        let changed = self.known != Some(fingerprint);
+        let periodic = now >= self.periodic;
+        self.doubtful = false;
+        if !(unanswered || self.wanted || changed || periodic) {
+            return None;
+        }
+        self.wanted = false;
+        self.sent = Some(Sent { sequence, fingerprint, at: now, periodic: periodic && !changed });
+        Some(status)
+    }
+
+    /// The answer to a post; `dice` is drawn from 0 to 1. Answers to earlier posts say nothing about the last one.
+    pub(crate) fn answered(&mut self, sequence: u64, taken: bool, now: Instant, dice: f64) {
+        let Some(sent) = self.sent.take_if(|sent| sent.sequence == sequence) else { return };
+        if taken {
+            self.known = Some(sent.fingerprint);
+            self.periodic = now + if sent.periodic { POST_AT_LEAST_EVERY } else { spread(dice) };
+        } else {
+            self.wanted = true;
+            self.not_before = now + REFUSED_PAUSE;
+        }
+    }
+}
+
+/// Nodes that changed together do not post together ever after (S-2). Only ever earlier: five minutes are a promise.
+fn spread(dice: f64) -> Duration {
+    POST_AT_LEAST_EVERY.mul_f64(0.5 + 0.5 * dice)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ONE: Bytes = Bytes::from_static(b"{\"a\":1}");
+    const TWO: Bytes = Bytes::from_static(b"{\"a\":2}");
+
+    fn posted_and_taken(now: Instant) -> Posting {
+        let mut posting = Posting::new(now);
+        assert_eq!(posting.due(), now);
+        assert_eq!(posting.post(ONE, 1, now), Some(ONE));
+        posting.answered(1, true, now, 1.0);
+        posting
+    }
+
+    #[tokio::test]
+    async fn an_unchanged_status_is_posted_again_after_five_minutes_only() {
+        let now = Instant::now();
+        let mut posting = posted_and_taken(now);
+        posting.doubt();
+        assert_eq!(posting.due(), now);
+        assert_eq!(posting.post(ONE, 2, now), None);
+        assert_eq!(posting.due(), now + POST_AT_LEAST_EVERY);
+        let later = now + POST_AT_LEAST_EVERY;
+        assert_eq!(posting.post(ONE, 3, later), Some(ONE));
+        posting.answered(3, true, later, 0.0);
+        assert_eq!(posting.due(), later + POST_AT_LEAST_EVERY);
+    }
+
+    #[tokio::test]
+    async fn the_first_periodic_post_after_a_change_is_spread() {
+        let now = Instant::now();
+        let mut posting = posted_and_taken(now);
+        posting.doubt();
+        assert_eq!(posting.post(TWO, 2, now), Some(TWO));
+        posting.answered(2, true, now, 0.0);
+        assert_eq!(posting.due(), now + POST_AT_LEAST_EVERY / 2);
+    }
+
+    #[tokio::test]
+    async fn a_demand_is_met_although_nothing_changed() {
+        let now = Instant::now();
+        let mut posting = posted_and_taken(now);
+        posting.demand();
+        assert_eq!((posting.due(), posting.post(ONE, 2, now)), (now, Some(ONE)));
+    }
+
+    #[tokio::test]
+    async fn one_post_is_under_way_at_a_time_and_the_newest_follows() {
+        let now = Instant::now();
+        let mut posting = Posting::new(now);
+        posting.post(ONE, 1, now);
+        posting.doubt();
+        assert!(posting.due() > now);
+        posting.answered(1, true, now, 0.5);
+        assert_eq!((posting.due(), posting.post(TWO, 2, now)), (now, Some(TWO)));
+    }
+
+    #[tokio::test]
+    async fn a_refused_status_is_posted_again_but_not_at_once() {
+        let now = Instant::now();
+        let mut posting = Posting::new(now);
+        posting.post(ONE, 1, now);
+        posting.answered(1, false, now, 0.5);
+        assert_eq!(posting.due(), now + REFUSED_PAUSE);
+        assert_eq!(posting.post(ONE, 2, posting.due()), Some(ONE));
+    }
+
+    #[tokio::test]
+    async fn an_unanswered_post_is_repeated_here_or_on_the_next_stream() {
+        let now = Instant::now();
+        let mut posting = Posting::new(now);
+        posting.post(ONE, 1, now);
+        let later = now + ANSWER_PATIENCE;
+        assert_eq!((posting.due(), posting.post(ONE, 2, later)), (later, Some(ONE)));
+        posting.answered(1, true, later, 0.5);
+        posting.detached();
+        assert_eq!(posting.post(ONE, 3, later), Some(ONE));
+    }
+}

@@ -1,0 +1,351 @@
+//! The rules of one node's session.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::FutureExt;
+use futures::future::select_all;
+use muster_node_agent::Failure;
+use muster_node_agent::session::{NotAcknowledged, Session, SessionConfig, SessionHandle, SessionState};
+use muster_proto::v1;
+use muster_proto::v1::agent_message::Message as Up;
+use muster_proto::v1::server_message::Message as Down;
+use tokio::time::{Instant, timeout};
+use tonic::Status;
+
+use crate::machine::{TestMachine, status};
+use crate::replica::{PATIENCE, Replica, SessionStream, terms, welcome};
+use crate::tls;
+
+const BEAT_MS: u32 = 50;
+const QUIET: Duration = Duration::from_millis(400);
+
+pub(crate) struct Agent {
+    machine: Arc<TestMachine>,
+    pub(crate) session: SessionHandle,
+}
+
+impl Agent {
+    pub(crate) fn start(replicas: &[&Replica]) -> Self {
+        let machine = TestMachine::new("rack-1");
+        let config = SessionConfig {
+            node: "rack-1".into(),
+            endpoints: replicas.iter().map(|replica| replica.endpoint()).collect(),
+            tls: tls::client("rack-1"),
+            instance: 77,
+            version: "test".into(),
+        };
+        let session = Session::start(config, Arc::clone(&machine) as _).unwrap();
+        Self { machine, session }
+    }
+
+    pub(crate) async fn state(&self, wanted: impl FnMut(&SessionState) -> bool) -> SessionState {
+        let mut events = self.session.events();
+        timeout(PATIENCE, events.wait_for(wanted)).await.expect("the state never came").unwrap().clone()
+    }
+}
+
+/// The replica that the agent came to first, its stream, and the others in the order in which the agent walks on.
+pub(crate) async fn first_visited(mut replicas: Vec<Replica>) -> (Replica, SessionStream, Vec<Replica>) {
+    let visits = replicas.iter_mut().map(|replica| replica.session().boxed());
+    let ((session, _), index, others) = select_all(visits).await;
+    drop(others);
+    let visited = replicas.remove(index);
+    replicas.rotate_left(index);
+    (visited, session, replicas)
+}
+
+#[tokio::test]
+async fn a_session_says_hello_and_beats_at_the_interval_it_was_given() {
+    let mut replica = Replica::start().await;
+    let agent = Agent::start(&[&replica]);
+    let (mut session, hello) = replica.session().await;
+    assert_eq!((hello.node.as_str(), hello.instance, hello.incarnation, hello.moving), ("rack-1", 77, 0, false));
+    let welcomed = Instant::now();
+    session.say(Down::Welcome(welcome(3, 9, 300))).await;
+
+    let first = session.beat().await;
+    assert!(welcomed.elapsed() < Duration::from_millis(300), "the first beat comes at once (L-2)");
+    session.take_status().await;
+    let started = Instant::now();
+    let mut last = first.sequence;
+    for _ in 0..5 {
+        let beat = session.beat().await;
+        assert!(beat.sequence > last);
+        last = beat.sequence;
+    }
+    // Five intervals with at most 4 % on top; the upper bound leaves room for a busy machine.
+    let took = started.elapsed();
+    assert!(took > Duration::from_millis(1450) && took < Duration::from_millis(2900), "{took:?}");
+
+    let state = agent.state(|state| state.attached_to.is_some()).await;
+    assert_eq!((state.attached_to, state.incarnation, state.last_error), (Some(3), 9, None));
+    assert_eq!((state.fleet.as_deref(), state.terms.beat_interval.as_millis()), (Some("fleet-1"), 300));
+}
+
+#[tokio::test]
+async fn a_node_registers_when_asked_and_not_before() {
+    let mut replica = Replica::start().await;
+    let agent = Agent::start(&[&replica]);
+    let (mut session, _) = replica.session().await;
+    session.say(Down::RegistrationWanted(v1::RegistrationWanted { why: "not known".into() })).await;
+    let register = session.registration().await;
+    assert!(String::from_utf8_lossy(&register.node).contains("rack-1"));
+    assert_eq!(session.hear_for(QUIET).await, Some(vec![]), "nothing is said until the welcome");
+
+    session.say(Down::Welcome(welcome(1, 1, BEAT_MS))).await;
+    let heard = session.hear_for(QUIET).await.unwrap();
+    assert!(heard.len() > 2, "{heard:?}");
+    assert!(heard.iter().all(|message| matches!(message, Up::Beat(_))), "the status was registered: {heard:?}");
+    assert_eq!(agent.session.state().removals, 0);
+}
+
+#[tokio::test]
+async fn a_status_is_posted_on_change_and_on_demand_and_not_otherwise() {
+    let mut replica = Replica::start().await;
+    let agent = Agent::start(&[&replica]);
+    let mut session = replica.welcomed(welcome(1, 1, BEAT_MS)).await;
+    assert_eq!(session.take_status().await.status, status("True", 0), "the first status is posted unasked");
+
+    agent.machine.set("True", 1);
+    agent.session.report();
+    let heard = session.hear_for(QUIET).await.unwrap();
+    assert!(heard.len() > 2 && heard.iter().all(|message| matches!(message, Up::Beat(_))), "{heard:?}");
+
+    agent.machine.set("False", 2);
+    agent.session.report();
+    assert_eq!(session.take_status().await.status, status("False", 2));
+
+    session.say(Down::StatusWanted(v1::StatusWanted { revision: 10 })).await;
+    assert_eq!(session.take_status().await.status, status("False", 2));
+    session.say(Down::StatusWanted(v1::StatusWanted { revision: 9 })).await;
+    let heard = session.hear_for(QUIET).await.unwrap();
+    assert!(heard.iter().all(|message| matches!(message, Up::Beat(_))), "an older demand is ignored: {heard:?}");
+}
+
+#[tokio::test]
+async fn a_welcome_can_demand_the_status() {
+    let mut replica = Replica::start().await;
+    let _agent = Agent::start(&[&replica]);
+    let mut session = replica.welcomed(welcome(1, 1, BEAT_MS)).await;
+    session.take_status().await;
+    drop(session);
+    let mut session = replica.welcomed(welcome(1, 1, BEAT_MS)).await;
+    let heard = session.hear_for(QUIET).await.unwrap();
+    assert!(heard.len() > 2 && heard.iter().all(|message| matches!(message, Up::Beat(_))), "{heard:?}");
+    drop(session);
+    let mut session = replica.welcomed(v1::Welcome { status_wanted: true, ..welcome(1, 1, BEAT_MS) }).await;
+    session.take_status().await;
+}
+
+#[tokio::test]
+async fn a_refused_status_is_told_to_the_owner() {
+    let mut replica = Replica::start().await;
+    let agent = Agent::start(&[&replica]);
+    let mut session = replica.welcomed(welcome(1, 1, BEAT_MS)).await;
+    let sequence = session.status().await.sequence;
+    let taken = v1::StatusTaken { sequence, written: false, refused: "conditions: too many".into() };
+    session.say(Down::StatusTaken(taken)).await;
+    let state = agent.state(|state| state.last_error.is_some()).await;
+    assert!(state.last_error.unwrap().to_string().contains("conditions: too many"));
+    assert_eq!(state.attached_to, Some(1));
+}
+
+#[tokio::test]
+async fn a_lost_replica_is_replaced_by_the_next_within_the_back_off() {
+    let replicas = vec![Replica::start().await, Replica::start().await, Replica::start().await];
+    let agent = Agent::start(&replicas.iter().collect::<Vec<_>>());
+    let (visited, session, mut others) = first_visited(replicas).await;
+    session.say(Down::Welcome(welcome(1, 4, BEAT_MS))).await;
+    agent.state(|state| state.attached_to == Some(1)).await;
+
+    let lost = Instant::now();
+    drop((session, visited));
+    let (session, hello) = others[0].session().await;
+    assert!(lost.elapsed() < Duration::from_secs(2), "{:?}", lost.elapsed());
+    assert_eq!((hello.incarnation, hello.moving), (4, false));
+    session.say(Down::Welcome(welcome(2, 4, BEAT_MS))).await;
+    let state = agent.state(|state| state.attached_to == Some(2)).await;
+    assert_eq!((state.last_error, state.removals), (None, 0));
+}
+
+#[tokio::test]
+async fn a_replica_that_keeps_breaking_off_is_tried_ever_more_slowly_up_to_the_cap() {
+    let mut replica = Replica::start().await;
+    let _agent = Agent::start(&[&replica]);
+    let mut opened = Vec::new();
+    for _ in 0..8 {
+        let (session, _) = replica.session().await;
+        session.say(Down::Welcome(welcome(1, 1, BEAT_MS))).await;
+        opened.push(session.opened);
+    }
+    let took = opened[7] - opened[0];
+    // Full jitter: seven pauses of 100, 200, 400, 400... ms at most, about half of it on average.
+    assert!(took > Duration::from_millis(250), "it spins: {took:?}");
+    assert!(took < Duration::from_secs(7), "the cap is not kept: {took:?}");
+}
+
+#[tokio::test]
+async fn an_agent_told_to_move_keeps_its_stream_until_another_replica_welcomes_it() {
+    let replicas = vec![Replica::start().await, Replica::start().await];
+    let agent = Agent::start(&replicas.iter().collect::<Vec<_>>());
+    let (_visited, mut old, mut others) = first_visited(replicas).await;
+    old.say(Down::Welcome(welcome(1, 4, BEAT_MS))).await;
+    old.take_status().await;
+    old.say(Down::Move(v1::Move { why: "no contact to the leader".into() })).await;
+
+    let (refusing, hello) = others[0].session().await;
+    assert_eq!((hello.moving, hello.incarnation, hello.instance), (true, 4, 77));
+    old.beat().await;
+    refusing.refuse(Status::unavailable("no contact to the leader either")).await;
+    let state = agent.state(|state| state.last_error.is_some()).await;
+    assert_eq!(state.attached_to, Some(1), "nobody accepts, so the old stream is kept");
+
+    let (new, hello) = others[0].session().await;
+    assert!(hello.moving);
+    assert!(old.hear_for(QUIET).await.expect("the old stream must stay open").len() > 2);
+    new.say(Down::Welcome(welcome(2, 4, BEAT_MS))).await;
+    agent.state(|state| state.attached_to == Some(2) && state.last_error.is_none()).await;
+    old.ended().await;
+}
+
+#[tokio::test]
+async fn a_removed_node_registers_again_as_a_new_incarnation() {
+    let mut replica = Replica::start().await;
+    let agent = Agent::start(&[&replica]);
+    let mut session = replica.welcomed(welcome(1, 4, BEAT_MS)).await;
+    session.take_status().await;
+
+    session.say(Down::Removed(v1::Removed { incarnation: 3, revision: 5 })).await;
+    let heard = session.hear_for(QUIET).await.unwrap();
+    assert!(heard.iter().all(|message| matches!(message, Up::Beat(_))), "a former life: {heard:?}");
+
+    session.say(Down::Removed(v1::Removed { incarnation: 4, revision: 6 })).await;
+    session.registration().await;
+    let state = agent.state(|state| state.removals == 1).await;
+    assert_eq!((state.incarnation, state.attached_to), (0, None));
+    session.say(Down::Welcome(welcome(1, 5, BEAT_MS))).await;
+    agent.state(|state| state.incarnation == 5 && state.attached_to == Some(1)).await;
+    session.beat().await;
+}
+
+#[tokio::test]
+async fn a_node_removed_in_its_absence_registers_again_and_says_so() {
+    let mut replica = Replica::start().await;
+    let agent = Agent::start(&[&replica]);
+    let session = replica.welcomed(welcome(1, 4, BEAT_MS)).await;
+    agent.state(|state| state.incarnation == 4).await;
+    drop(session);
+    let (mut session, hello) = replica.session().await;
+    assert_eq!(hello.incarnation, 4);
+    session.say(Down::RegistrationWanted(v1::RegistrationWanted { why: "deleted".into() })).await;
+    session.registration().await;
+    agent.state(|state| state.removals == 1 && state.incarnation == 0).await;
+}
+
+#[tokio::test]
+async fn a_second_request_to_register_is_met_after_a_pause() {
+    let mut replica = Replica::start().await;
+    let _agent = Agent::start(&[&replica]);
+    let (mut session, _) = replica.session().await;
+    for _ in 0..3 {
+        session.say(Down::RegistrationWanted(v1::RegistrationWanted { why: "not known".into() })).await;
+        session.registration().await;
+    }
+    assert_eq!(session.hear_for(QUIET).await, Some(vec![]));
+}
+
+#[tokio::test]
+async fn another_instance_of_the_name_is_refused_reported_and_retried_slowly() {
+    let mut replica = Replica::start().await;
+    let agent = Agent::start(&[&replica]);
+    let (session, _) = replica.session().await;
+    let opened = session.opened;
+    session.refuse(Status::already_exists("rack-1 is held by another instance")).await;
+    let state = agent.state(|state| state.last_error.is_some()).await;
+    let Some(Failure::Refused { code, message, .. }) = state.last_error else { panic!("{state:?}") };
+    assert_eq!((code, message.as_str()), (tonic::Code::AlreadyExists, "rack-1 is held by another instance"));
+    // No terms were heard, so the cap is two seconds and a verdict waits for half of it at least.
+    let (again, _) = replica.session().await;
+    assert!(again.opened - opened > Duration::from_millis(900), "{:?}", again.opened - opened);
+    again.say(Down::Welcome(welcome(1, 1, BEAT_MS))).await;
+    agent.state(|state| state.attached_to == Some(1) && state.last_error.is_none()).await;
+}
+
+#[tokio::test]
+async fn older_terms_are_ignored() {
+    let mut replica = Replica::start().await;
+    let agent = Agent::start(&[&replica]);
+    let first = v1::Welcome { terms: Some(terms(5, BEAT_MS)), ..welcome(1, 1, 0) };
+    let mut session = replica.welcomed(first).await;
+    session.say(Down::Terms(terms(4, 60_000))).await;
+    for _ in 0..5 {
+        session.beat().await;
+    }
+    assert_eq!(agent.session.state().terms.beat_interval.as_millis(), u128::from(BEAT_MS));
+    session.say(Down::Terms(terms(6, 60_000))).await;
+    agent.state(|state| state.terms.revision == 6 && state.terms.beat_interval.as_secs() == 60).await;
+}
+
+#[tokio::test]
+async fn another_fleet_is_never_joined() {
+    let mut replica = Replica::start().await;
+    let agent = Agent::start(&[&replica]);
+    let session = replica.welcomed(welcome(1, 1, BEAT_MS)).await;
+    agent.state(|state| state.attached_to.is_some()).await;
+    drop(session);
+    let foreign = replica.welcomed(v1::Welcome { fleet: "fleet-2".into(), ..welcome(1, 1, BEAT_MS) }).await;
+    foreign.ended().await;
+    let is_foreign = |state: &SessionState| matches!(state.last_error, Some(Failure::ForeignFleet { .. }));
+    let state = agent.state(is_foreign).await;
+    assert_eq!((state.attached_to, state.fleet.as_deref()), (None, Some("fleet-1")));
+}
+
+#[tokio::test]
+async fn an_acknowledgement_is_asked_for_until_it_comes_or_time_is_up() {
+    let mut replica = Replica::start().await;
+    let agent = Agent::start(&[&replica]);
+    let mut session = replica.welcomed(welcome(1, 1, BEAT_MS)).await;
+    session.acknowledges = false;
+    session.take_status().await;
+    let replica_side = async {
+        loop {
+            let beat = session.beat().await;
+            if beat.acknowledge {
+                // An old one must not count, and a question left open is asked again.
+                session.say(Down::Acknowledged(v1::Acknowledged { sequence: beat.sequence - 1 })).await;
+                let again = session.beat().await;
+                assert!(again.acknowledge);
+                session.say(Down::Acknowledged(v1::Acknowledged { sequence: again.sequence })).await;
+                return;
+            }
+        }
+    };
+    let (answer, ()) = tokio::join!(agent.session.acknowledged(PATIENCE), replica_side);
+    assert_eq!(answer, Ok(()));
+
+    let deadline = Duration::from_millis(200);
+    assert_eq!(agent.session.acknowledged(deadline).await, Err(NotAcknowledged::InTime(deadline)));
+}
+
+#[tokio::test]
+async fn stopping_says_goodbye_and_dropping_says_nothing() {
+    let mut replica = Replica::start().await;
+    let agent = Agent::start(&[&replica]);
+    let mut session = replica.welcomed(welcome(1, 1, 60_000)).await;
+    session.take_status().await;
+    let replica_side = async move {
+        let last = session.hear().await;
+        drop(session);
+        last
+    };
+    let ((), last) = tokio::join!(agent.session.stop(), replica_side);
+    assert_eq!(last, Some(Up::Goodbye(v1::Goodbye {})));
+
+    let agent = Agent::start(&[&replica]);
+    let mut session = replica.welcomed(welcome(1, 1, 60_000)).await;
+    session.take_status().await;
+    drop(agent.session);
+    assert_eq!(session.hear().await, None);
+    assert!(replica.is_left_alone(QUIET).await);
+}
