@@ -5,7 +5,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
-use muster_lifecycle::command::{Command, Operation, Origin};
+use muster_lifecycle::command::{Command, Entitled, Operation, Origin};
 use muster_proto::v1;
 use muster_proto::v1::peer_server::{Peer, PeerServer};
 use openraft::alias::SnapshotOf;
@@ -48,9 +48,7 @@ pub struct PeerService {
 
 impl PeerService {
     fn admit(&self, proven: Option<ProvenReplica>, greeting: Option<&v1::Greeting>) -> Result<ReplicaId, Status> {
-        let replica = &self.replica;
-        let checked = replica.peers.introduction.check(proven, greeting, replica.feed());
-        checked.map_err(|refusal| self.refuse(proven, refusal))
+        self.replica.admit(proven, greeting).map_err(|refusal| self.refuse(proven, refusal))
     }
 
     fn refuse(&self, proven: Option<ProvenReplica>, refusal: Refusal) -> Status {
@@ -196,11 +194,13 @@ impl Peer for PeerService {
     }
 }
 
-/// Operators' writes are forwarded, and a replica's own announcement; nothing else comes this way.
+/// Operators' writes are forwarded, agents' reports, and a replica's own announcement; nothing else comes this way.
 fn require_own(command: &Command, from: ReplicaId) -> Result<(), Status> {
     let own = match (&command.origin, &command.operation) {
         (Origin::Replica { id }, Operation::AnnounceReplica { replica }) => *id == from && replica.id == from,
+        (Origin::Operator { .. }, Operation::SetPolicy { .. } | Operation::SetAggregator { .. }) => true,
         (Origin::Operator { .. }, operation) => operation.object_name().is_some(),
+        (Origin::Node { .. }, operation) => operation.entitled() == Entitled::Agent,
         (Origin::Replica { .. } | Origin::Controller { .. }, _) => false,
     };
     if own { Ok(()) } else { Err(Status::permission_denied("this command may not be forwarded")) }

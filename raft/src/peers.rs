@@ -12,7 +12,8 @@ use tower::service_fn;
 
 use crate::connector::Connector;
 use crate::feed::Feed;
-use crate::greeting::Introduction;
+use crate::greeting::{Introduction, ProvenReplica, Refusal};
+use crate::replica::Replica;
 use crate::types::{Endpoint, ReplicaId};
 
 /// Largest message between replicas. A batch is bounded far below this.
@@ -37,6 +38,8 @@ pub enum Lane {
     Heartbeat,
     Snapshot,
     Request,
+    /// What replicas tell each other about the agents they hear: a late word counts as none.
+    Pulse,
 }
 
 // === impl Peers ===
@@ -47,17 +50,22 @@ impl Peers {
     }
 
     pub fn client(&self, target: ReplicaId, endpoint: &Endpoint, lane: Lane) -> PeerClient<Channel> {
+        let channel = self.channel(target, endpoint, lane);
+        PeerClient::new(channel).max_decoding_message_size(PEER_MESSAGE_MAX).max_encoding_message_size(PEER_MESSAGE_MAX)
+    }
+
+    /// For services of others that share the peers' door.
+    pub fn channel(&self, target: ReplicaId, endpoint: &Endpoint, lane: Lane) -> Channel {
         let mut channels = self.channels.lock().unwrap_or_else(PoisonError::into_inner);
         let known = channels.get(&(target, lane)).filter(|(address, _)| *address == endpoint.peer);
-        let channel = match known {
+        match known {
             Some((_, channel)) => channel.clone(),
             None => {
                 let channel = self.open(target, endpoint.peer.clone());
                 channels.insert((target, lane), (endpoint.peer.clone(), channel.clone()));
                 channel
             }
-        };
-        PeerClient::new(channel).max_decoding_message_size(PEER_MESSAGE_MAX).max_encoding_message_size(PEER_MESSAGE_MAX)
+        }
     }
 
     pub fn greet(&self, target: ReplicaId) -> v1::Greeting {
@@ -79,5 +87,28 @@ impl Peers {
             .initial_connection_window_size(WINDOW_BYTES)
             .initial_stream_window_size(WINDOW_BYTES)
             .connect_with_connector_lazy(connect)
+    }
+}
+
+// === impl Replica ===
+
+impl Replica {
+    pub(crate) fn endpoint_of(&self, id: ReplicaId) -> Option<Endpoint> {
+        self.members().remove(&id).map(|member| member.endpoint)
+    }
+
+    pub(crate) fn request_client(&self, target: ReplicaId) -> Option<PeerClient<Channel>> {
+        Some(self.peers.client(target, &self.endpoint_of(target)?, Lane::Request))
+    }
+
+    /// How services beside raft reach a member, and what they must greet it with. `None` if it is no member.
+    pub fn peer_channel(&self, target: ReplicaId, lane: Lane) -> Option<(Channel, v1::Greeting)> {
+        let endpoint = self.endpoint_of(target)?;
+        Some((self.peers.channel(target, &endpoint, lane), self.peers.greet(target)))
+    }
+
+    /// The id of a caller at the peers' door, if it may speak to this replica.
+    pub fn admit(&self, proven: Option<ProvenReplica>, greeting: Option<&v1::Greeting>) -> Result<ReplicaId, Refusal> {
+        self.peers.introduction.check(proven, greeting, self.feed())
     }
 }

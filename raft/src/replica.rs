@@ -9,7 +9,7 @@ use muster_lifecycle::rejection::Rejection;
 use muster_lifecycle::replica::ReplicaRecord;
 use openraft::async_runtime::WatchReceiver;
 use openraft::error::{Fatal, LinearizableReadError, RaftError};
-use openraft::{Config, ReadPolicy, SnapshotPolicy};
+use openraft::{Config, Instant as _, ReadPolicy, SnapshotPolicy};
 use thiserror::Error;
 use tokio::time::{Instant, timeout_at};
 use tokio_util::sync::CancellationToken;
@@ -19,7 +19,7 @@ use crate::feed::{Feed, Published};
 use crate::greeting::Introduction;
 use crate::log_store::{Capacity, LogStore};
 use crate::network::Network;
-use crate::peers::{Lane, Peers};
+use crate::peers::Peers;
 use crate::proposer::{ProposeError, Proposer, Settled};
 use crate::reach::{self, Reached};
 use crate::snapshot_pressure::SnapshotPressure;
@@ -120,6 +120,65 @@ impl Replica {
 
     pub fn leader(&self) -> Option<ReplicaId> {
         self.raft.metrics().borrow_watched().current_leader
+    }
+
+    /// How long ago what a quorum last acknowledged was sent. `None` unless this replica leads and was acknowledged.
+    pub fn since_quorum(&self) -> Option<Duration> {
+        let metrics = self.raft.metrics().borrow_watched().clone();
+        if metrics.current_leader != Some(self.id()) {
+            return None;
+        }
+        // A leader that is its own quorum asks nobody, so nothing is ever acknowledged.
+        if metrics.membership_config.membership().voter_ids().eq([self.id()]) {
+            return Some(Duration::ZERO);
+        }
+        metrics.last_quorum_acked.map(|acked| acked.elapsed())
+    }
+
+    /// The longest that followers wait for a leader before they elect another.
+    pub fn election_timeout_max(&self) -> Duration {
+        Duration::from_millis(self.raft.config().election_timeout_max)
+    }
+
+    pub fn last_log_index(&self) -> u64 {
+        self.raft.metrics().borrow_watched().last_log_index.unwrap_or(0)
+    }
+
+    /// Completes when this replica leads, with the term it leads in; `None` if consensus stopped.
+    pub async fn leads(&self) -> Option<u64> {
+        let mut metrics = self.raft.metrics();
+        loop {
+            let (leader, term) = (metrics.borrow_watched().current_leader, metrics.borrow_watched().current_term);
+            if leader == Some(self.id()) {
+                return Some(term);
+            }
+            metrics.changed().await.ok()?;
+        }
+    }
+
+    /// Completes when this replica no longer leads in that term.
+    pub async fn deposed(&self, term: u64) {
+        let mut metrics = self.raft.metrics();
+        while metrics.borrow_watched().current_leader == Some(self.id())
+            && metrics.borrow_watched().current_term == term
+        {
+            if metrics.changed().await.is_err() {
+                return;
+            }
+        }
+    }
+
+    /// Proposes as the leader; a command that comes from its own judgement is never forwarded.
+    pub async fn propose(&self, command: Command) -> Result<Settled, ProposeError> {
+        self.proposer.propose(command).await
+    }
+
+    /// Asks a quorum whether this replica leads at this moment.
+    pub async fn confirm_leadership(&self, deadline: Instant) -> Result<(), RequestError> {
+        match timeout_at(deadline, self.read_index_as_leader()).await {
+            Ok(confirmed) => confirmed.map(drop),
+            Err(_) => Err(RequestError::NoQuorum("a quorum did not confirm the leader in time".to_owned())),
+        }
     }
 
     /// Voters and learners with their addresses, as this replica knows them.
@@ -337,17 +396,6 @@ impl Replica {
                 return;
             }
         }
-    }
-
-    pub(crate) fn endpoint_of(&self, id: ReplicaId) -> Option<Endpoint> {
-        self.members().remove(&id).map(|member| member.endpoint)
-    }
-
-    pub(crate) fn request_client(
-        &self,
-        target: ReplicaId,
-    ) -> Option<muster_proto::v1::peer_client::PeerClient<tonic::transport::Channel>> {
-        Some(self.peers.client(target, &self.endpoint_of(target)?, Lane::Request))
     }
 
     /// A snapshot that holds everything applied so far.

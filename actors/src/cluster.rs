@@ -1,0 +1,358 @@
+//! The root actor: sweeps all slots, tells the zones what changed, and sets the pace of judging.
+//!
+//! A round is: notice our own blindness first, sweep, pass on what was heard together with what to judge by. What
+//! concerns the fleet as a whole is asked for here too, one at a time: assessments of the zones, and lifts while all of
+//! them are dark.
+
+mod atlas;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use muster_lifecycle::command::Operation;
+use muster_lifecycle::oversight;
+use muster_lifecycle::policy::{Period, Policy};
+use muster_lifecycle::state;
+use muster_lifecycle::time::ClusterTime;
+use muster_lifecycle::zone::ZoneKey;
+use ractor::{Actor as _, ActorProcessingErr, ActorRef, SupervisionEvent};
+use tokio::time::Instant;
+
+use crate::ground::Ground;
+use crate::letterbox::{Letterbox, Reader, Wake};
+use crate::moment::Moment;
+use crate::news::{Hearings, Look, News, Touched};
+use crate::nursery::Nursery;
+use crate::population::Presence;
+use crate::proposal::Settlement;
+use crate::roster::{self, ZoneRoster};
+use crate::surroundings::ActorKind;
+use crate::{restart, zone};
+
+use atlas::{Atlas, Settled};
+
+const NAME: &str = "cluster";
+
+pub(crate) struct Actor;
+
+#[derive(Debug)]
+pub(crate) enum Msg {
+    Wake,
+    Round,
+    /// An eviction waits for the zones to be assessed.
+    Assess,
+    Assessed,
+    Lifted(Vec<Settlement>),
+}
+
+/// What was committed since it was last read.
+#[derive(Debug, Default)]
+pub(crate) struct Commits {
+    pub(crate) touched: Touched,
+    /// Something is missing from it: only the state knows all.
+    pub(crate) lost_track: bool,
+}
+
+pub(crate) struct Args {
+    pub(crate) ground: Arc<Ground>,
+    pub(crate) letterbox: Arc<Letterbox<Commits>>,
+}
+
+pub(crate) struct State {
+    ground: Arc<Ground>,
+    letterbox: Arc<Letterbox<Commits>>,
+    atlas: Atlas,
+    zones: Nursery<ZoneKey, zone::Msg, News<ZoneRoster>>,
+    policy: Option<Policy>,
+    next_round: Instant,
+    next_assessment: ClusterTime,
+    assessing: bool,
+    lifting: bool,
+    _presence: Presence,
+}
+
+impl Wake for Msg {
+    fn wake() -> Self {
+        Self::Wake
+    }
+}
+
+// === impl Actor ===
+
+impl ractor::Actor for Actor {
+    type Msg = Msg;
+    type State = State;
+    type Arguments = Args;
+
+    async fn pre_start(&self, myself: ActorRef<Msg>, args: Args) -> Result<State, ActorProcessingErr> {
+        let Args { ground, letterbox } = args;
+        // All that was committed so far is in the state, which is read after this.
+        letterbox.take();
+        let _presence = ground.enter(ActorKind::Cluster);
+        myself.cast(Msg::Round)?;
+        Ok(State {
+            ground,
+            letterbox,
+            atlas: Atlas::new(),
+            zones: Nursery::new(),
+            policy: None,
+            next_round: Instant::now(),
+            next_assessment: ClusterTime(0),
+            assessing: false,
+            lifting: false,
+            _presence,
+        })
+    }
+
+    async fn post_start(&self, myself: ActorRef<Msg>, state: &mut State) -> Result<(), ActorProcessingErr> {
+        state.survey(&myself).await;
+        Ok(())
+    }
+
+    async fn handle(&self, myself: ActorRef<Msg>, message: Msg, state: &mut State) -> Result<(), ActorProcessingErr> {
+        state.ground.probe(ActorKind::Cluster, NAME);
+        match message {
+            Msg::Wake => state.read(&myself).await,
+            Msg::Round => state.round(&myself).await,
+            Msg::Assess => state.assess(&myself),
+            Msg::Assessed => state.assessed(),
+            Msg::Lifted(settlements) => state.lifted(&settlements, &myself),
+        }
+        Ok(())
+    }
+
+    async fn handle_supervisor_evt(
+        &self,
+        _: ActorRef<Msg>,
+        event: SupervisionEvent,
+        state: &mut State,
+    ) -> Result<(), ActorProcessingErr> {
+        if let Some((id, reason)) = restart::demise(event)
+            && let Some(key) = state.zones.key_of(id).cloned()
+        {
+            let pause = state.zones.lost(key.clone(), Instant::now());
+            tracing::error!(zone = %key, reason, ?pause, "a zone's actor died, it is rebuilt");
+        }
+        Ok(())
+    }
+}
+
+// === who is watched ===
+
+impl State {
+    async fn read(&mut self, myself: &ActorRef<Msg>) {
+        let commits = self.letterbox.take();
+        if commits.lost_track {
+            self.survey(myself).await;
+        } else if !commits.touched.is_empty() {
+            self.touched(commits.touched, myself).await;
+        }
+    }
+
+    /// Goes over the whole state.
+    async fn survey(&mut self, myself: &ActorRef<Msg>) {
+        let (committed, moment) = self.now();
+        self.atlas.vacate_all_but(&committed);
+        for node in committed.nodes().iter() {
+            self.atlas.settle(node, self.ground.unheard_since(node, moment));
+        }
+        for confined in self.ground.quarantine.list() {
+            self.review_quarantine(&committed, &confined.name);
+        }
+        let rosters = roster::of_all_zones(&committed);
+        let deserted: Vec<ZoneKey> = self.zones.keys().filter(|key| !rosters.contains_key(key)).cloned().collect();
+        deserted.iter().for_each(|key| self.retire(key));
+        for (key, roster) in rosters {
+            self.deliver(key, News::called(roster), myself).await;
+        }
+    }
+
+    /// Tells the zone in which each node was and the one in which it is.
+    async fn touched(&mut self, touched: Touched, myself: &ActorRef<Msg>) {
+        let (committed, moment) = self.now();
+        let mut parts: BTreeMap<ZoneKey, News<ZoneRoster>> = BTreeMap::new();
+        let mut left: Vec<ZoneKey> = Vec::new();
+        for (slot, name) in touched {
+            self.review_quarantine(&committed, &name);
+            let (from, to) = match committed.node(&name).filter(|node| node.slot == slot) {
+                None => (self.atlas.vacate(slot), None),
+                Some(node) => match self.atlas.settle(node, self.ground.unheard_since(node, moment)) {
+                    Settled::AsBefore | Settled::New => (None, Some(roster::zone_of(node))),
+                    Settled::MovedFrom(from) => (Some(from), Some(roster::zone_of(node))),
+                },
+            };
+            for zone in from.iter().chain(&to) {
+                parts.entry(zone.clone()).or_default().touched.insert(slot, name.clone());
+            }
+            left.extend(from);
+        }
+        for key in left.iter().filter(|key| committed.census_of(key).is_deserted()) {
+            parts.remove(key);
+            self.retire(key);
+        }
+        for (key, part) in parts {
+            self.deliver(key, part, myself).await;
+        }
+    }
+
+    fn review_quarantine(&self, committed: &state::State, name: &str) {
+        let incarnation = committed.node(name).map(|node| node.incarnation);
+        self.ground.quarantine.release_other_than(name, incarnation);
+    }
+
+    fn now(&self) -> (state::State, Moment) {
+        let ledger = &self.ground.surroundings.ledger;
+        (ledger.state(), ledger.moment())
+    }
+}
+
+// === rounds ===
+
+impl State {
+    async fn round(&mut self, myself: &ActorRef<Msg>) {
+        self.read(myself).await;
+        let (committed, moment) = self.now();
+        self.heed(committed.policy());
+        let hearings = self.sweep(committed.policy(), moment);
+        self.rebuild_zones(myself).await;
+        self.lift(&committed, myself);
+        let policy = committed.policy().clone();
+        if self.next_assessment <= moment.stamp.cluster {
+            self.next_assessment = policy.node_monitor_period.after(moment.stamp.cluster);
+            self.assess(myself);
+        }
+        self.pass_on(hearings, committed, moment);
+        self.set_next_round(&policy, myself);
+    }
+
+    /// Agents come back as fast as the policy has them beat.
+    fn heed(&mut self, policy: &Policy) {
+        if self.policy.as_ref() != Some(policy) {
+            let mut blindness = self.ground.surroundings.ear.blindness();
+            blindness.set_backoff_cap(duration(policy.beat_interval()));
+            self.policy = Some(policy.clone());
+        }
+    }
+
+    /// By the shorter of the graces: whether a node's own has passed is for its watch to say.
+    fn sweep(&mut self, policy: &Policy, moment: Moment) -> BTreeMap<Arc<ZoneKey>, Hearings> {
+        let started = std::time::Instant::now();
+        let grace = duration(policy.node_monitor_grace_period.min(policy.node_startup_grace_period));
+        let fleet = self.ground.surroundings.ear.fleet();
+        let mut blindness = self.ground.surroundings.ear.blindness();
+        blindness.tick(moment.tick, duration(policy.sweep_period()), grace);
+        let hearings = self.atlas.sweep(&fleet, &blindness, grace, moment.tick);
+        drop(blindness);
+        self.ground.surroundings.observer.swept(started.elapsed(), self.atlas.silent());
+        hearings
+    }
+
+    fn pass_on(&self, mut hearings: BTreeMap<Arc<ZoneKey>, Hearings>, committed: state::State, moment: Moment) {
+        let look = Arc::new(Look {
+            state: committed,
+            fleet: self.ground.surroundings.ear.fleet(),
+            moment,
+            started: std::time::Instant::now(),
+            observer: Arc::clone(&self.ground.surroundings.observer),
+        });
+        for (key, zone) in self.zones.iter() {
+            let hearings = hearings.remove(key).unwrap_or_default();
+            let part = News { hearings, look: Some(Arc::clone(&look)), ..News::default() };
+            zone.tell(|letters| letters.absorb(part));
+        }
+    }
+
+    /// Rounds that were missed are not made up for.
+    fn set_next_round(&mut self, policy: &Policy, myself: &ActorRef<Msg>) {
+        let now = Instant::now();
+        self.next_round = (self.next_round + duration(policy.sweep_period())).max(now);
+        myself.send_after(self.next_round - now, || Msg::Round);
+    }
+}
+
+// === zones ===
+
+impl State {
+    /// A zone that is about to be rebuilt will read the state instead.
+    async fn deliver(&mut self, key: ZoneKey, part: News<ZoneRoster>, myself: &ActorRef<Msg>) {
+        match self.zones.get(&key) {
+            Some(zone) => zone.tell(|letters| letters.absorb(part)),
+            None if self.zones.knows(&key) => {}
+            None => self.spawn_zone(key, part, myself).await,
+        }
+    }
+
+    fn retire(&mut self, key: &ZoneKey) {
+        self.zones.retire(key);
+        self.atlas.forget_zone_keys();
+    }
+
+    async fn rebuild_zones(&mut self, myself: &ActorRef<Msg>) {
+        for key in self.zones.due(Instant::now()) {
+            self.ground.surroundings.observer.restarted(ActorKind::Zone);
+            self.spawn_zone(key, News::rebuilt(), myself).await;
+        }
+    }
+
+    async fn spawn_zone(&mut self, key: ZoneKey, first: News<ZoneRoster>, myself: &ActorRef<Msg>) {
+        let letterbox = Letterbox::with(first);
+        let args = zone::Args {
+            ground: Arc::clone(&self.ground),
+            key: key.clone(),
+            cluster: myself.clone(),
+            letterbox: Arc::clone(&letterbox),
+        };
+        match zone::Actor::spawn_linked(None, zone::Actor, args, myself.get_cell()).await {
+            Ok((actor, _)) => self.zones.put(key, Reader { actor, letterbox }),
+            Err(error) => {
+                let pause = self.zones.lost(key.clone(), Instant::now());
+                tracing::error!(zone = %key, %error, ?pause, "a zone's actor did not start, it is tried again");
+            }
+        }
+    }
+}
+
+// === what concerns the fleet as a whole ===
+
+impl State {
+    fn assess(&mut self, myself: &ActorRef<Msg>) {
+        let (committed, moment) = self.now();
+        if self.assessing || !oversight::assessment_is_due(&committed, moment.stamp.cluster) {
+            return;
+        }
+        if let Some(permit) = self.ground.proposer.permit() {
+            permit.propose(vec![Operation::AssessZones], false).report_to(myself.clone(), |_| Msg::Assessed);
+            self.assessing = true;
+        }
+    }
+
+    /// Evictions may have waited for it.
+    fn assessed(&mut self) {
+        self.assessing = false;
+        self.zones.iter().for_each(|(_, zone)| zone.tell(|_| ()));
+    }
+
+    fn lift(&mut self, committed: &state::State, myself: &ActorRef<Msg>) {
+        if self.lifting {
+            return;
+        }
+        let Some(operation) = oversight::lift(committed) else { return };
+        if let Some(permit) = self.ground.proposer.permit() {
+            permit.propose(vec![operation], false).report_to(myself.clone(), Msg::Lifted);
+            self.lifting = true;
+        }
+    }
+
+    fn lifted(&mut self, settlements: &[Settlement], myself: &ActorRef<Msg>) {
+        self.lifting = false;
+        if settlements.iter().all(Settlement::is_done) {
+            let (committed, _) = self.now();
+            self.lift(&committed, myself);
+        }
+    }
+}
+
+fn duration(period: Period) -> Duration {
+    Duration::from_millis(period.0)
+}

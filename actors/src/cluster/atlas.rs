@@ -1,0 +1,147 @@
+//! Which slots are watched, in which zone each lies, and what the sweep over all of them finds.
+//!
+//! The sweep is one packed scan over every slot: the slots of a zone are not neighbours, and a scan is fast because it
+//! reads neighbours. Its findings are sorted by zone afterwards, and they are few.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use muster_lifecycle::node::{Node, Slot};
+use muster_lifecycle::state::State;
+use muster_lifecycle::zone::ZoneKey;
+use muster_pulse::blindness::Blindness;
+use muster_pulse::fleet::Fleet;
+use muster_pulse::sweep::{Hearing, Sweep};
+use muster_pulse::table::{CHUNK_SLOTS, SLOTS_MAX};
+use muster_pulse::tick::Tick;
+
+use crate::news::Hearings;
+use crate::roster;
+
+pub(super) struct Atlas {
+    sweep: Sweep,
+    /// By index of the slot; as long as the sweep is wide.
+    places: Vec<Option<Place>>,
+    /// One copy of each key, for as long as some place is in that zone.
+    keys: BTreeMap<ZoneKey, Arc<ZoneKey>>,
+}
+
+#[derive(Clone)]
+struct Place {
+    generation: u32,
+    zone: Arc<ZoneKey>,
+    since: Tick,
+}
+
+/// Where a node was found to be.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Settled {
+    AsBefore,
+    New,
+    MovedFrom(ZoneKey),
+}
+
+// === impl Atlas ===
+
+impl Atlas {
+    pub(super) fn new() -> Self {
+        Self { sweep: Sweep::over(0..0), places: Vec::new(), keys: BTreeMap::new() }
+    }
+
+    /// Watches the node where it is now. `since` as for [`Sweep::watch`].
+    ///
+    /// Whoever is watched anew counts as heard, so that the next sweep tells those who watch it from now on if it is
+    /// silent, whatever was told to others before.
+    pub(super) fn settle(&mut self, node: &Node, since: Tick) -> Settled {
+        let (slot, zone) = (node.slot, roster::zone_of(node));
+        let known = self.place(slot);
+        if known.is_some_and(|place| *place.zone == zone) {
+            return Settled::AsBefore;
+        }
+        let settled = known.map_or(Settled::New, |place| Settled::MovedFrom(place.zone.as_ref().clone()));
+        self.reach(slot);
+        let zone = Arc::clone(self.keys.entry(zone).or_insert_with_key(|key| Arc::new(key.clone())));
+        match self.sweep.watch(slot, since, Hearing::Heard) {
+            Ok(()) => self.places[slot.index as usize] = Some(Place { generation: slot.generation, zone, since }),
+            Err(error) => tracing::error!(node = %node.meta.name, %error, "a node cannot be watched"),
+        }
+        settled
+    }
+
+    /// Nobody holds the slot under that generation any more. Says in which zone it was.
+    pub(super) fn vacate(&mut self, slot: Slot) -> Option<ZoneKey> {
+        let zone = self.place(slot)?.zone.as_ref().clone();
+        self.places[slot.index as usize] = None;
+        // It is watched, so it is among the slots of the sweep.
+        let _ = self.sweep.unwatch(slot);
+        Some(zone)
+    }
+
+    /// Vacates what the state knows nothing of.
+    pub(super) fn vacate_all_but(&mut self, state: &State) {
+        let mut held = vec![None; self.places.len()];
+        for slot in state.nodes().iter().map(|node| node.slot) {
+            if let Some(generation) = held.get_mut(slot.index as usize) {
+                *generation = Some(slot.generation);
+            }
+        }
+        let watched = self.slots().filter(|slot| held[slot.index as usize] != Some(slot.generation));
+        watched.collect::<Vec<Slot>>().into_iter().for_each(|slot| drop(self.vacate(slot)));
+    }
+
+    /// What changed for whom since the last sweep, by zone.
+    pub(super) fn sweep(
+        &mut self,
+        fleet: &Fleet,
+        blindness: &Blindness,
+        grace: Duration,
+        now: Tick,
+    ) -> BTreeMap<Arc<ZoneKey>, Hearings> {
+        let mut by_zone: BTreeMap<Arc<ZoneKey>, Hearings> = BTreeMap::new();
+        let places = &self.places;
+        self.sweep.run(fleet, blindness, grace, now, |change| {
+            if let Some(place) = places.get(change.slot.index as usize).and_then(Option::as_ref) {
+                let hearings = by_zone.entry(Arc::clone(&place.zone)).or_default();
+                hearings.insert(change.slot.index, (change.slot, change.hearing));
+            }
+        });
+        by_zone
+    }
+
+    /// How many the last sweep holds for silent.
+    pub(super) fn silent(&self) -> usize {
+        self.sweep.silent()
+    }
+
+    fn place(&self, slot: Slot) -> Option<&Place> {
+        let place = self.places.get(slot.index as usize)?.as_ref();
+        place.filter(|place| place.generation == slot.generation)
+    }
+
+    fn slots(&self) -> impl Iterator<Item = Slot> {
+        let indexed = (0_u32..).zip(&self.places);
+        indexed.filter_map(|(index, place)| Some(Slot { index, generation: place.as_ref()?.generation }))
+    }
+
+    /// Widens the sweep until it covers the slot. Everybody is watched anew then, and who is silent is told once more.
+    fn reach(&mut self, slot: Slot) {
+        let index = slot.index as usize;
+        if index < self.places.len() || index >= SLOTS_MAX {
+            return;
+        }
+        let chunks = (index / CHUNK_SLOTS + 1).next_power_of_two();
+        let mut wider = Sweep::over(0..chunks);
+        for (slot, since) in self.slots().filter_map(|slot| Some((slot, self.place(slot)?.since))) {
+            // It was within the narrower one.
+            let _ = wider.watch(slot, since, Hearing::Heard);
+        }
+        self.sweep = wider;
+        self.places.resize(chunks * CHUNK_SLOTS, None);
+    }
+
+    /// Keys of zones in which nobody is any more.
+    pub(super) fn forget_zone_keys(&mut self) {
+        self.keys.retain(|_, key| Arc::strong_count(key) > 1);
+    }
+}

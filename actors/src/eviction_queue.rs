@@ -1,0 +1,169 @@
+//! The actor of one zone's eviction queue. Queue, bucket and rate are replicated; this only asks at the right moment.
+//!
+//! It looks at every round, when something changed in its zone, and when the one timer it has runs out. A proposal that
+//! came to nothing is not repeated before the next round.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use muster_lifecycle::command::Operation;
+use muster_lifecycle::oversight::{self, EvictionStep};
+use muster_lifecycle::state;
+use muster_lifecycle::time::ClusterTime;
+use muster_lifecycle::zone::ZoneKey;
+use ractor::{ActorProcessingErr, ActorRef};
+use tokio::task::AbortHandle;
+
+use crate::cluster;
+use crate::ground::Ground;
+use crate::letterbox::{Letterbox, Wake};
+use crate::moment::Moment;
+use crate::population::Presence;
+use crate::proposal::Settlement;
+use crate::surroundings::ActorKind;
+
+pub(crate) struct Actor;
+
+#[derive(Debug)]
+pub(crate) enum Msg {
+    Look,
+    /// The alarm rings.
+    Ring,
+    Settled(Vec<Settlement>),
+}
+
+pub(crate) struct Args {
+    pub(crate) ground: Arc<Ground>,
+    pub(crate) key: ZoneKey,
+    pub(crate) cluster: ActorRef<cluster::Msg>,
+    pub(crate) letterbox: Arc<Letterbox<()>>,
+}
+
+pub(crate) struct State {
+    ground: Arc<Ground>,
+    key: ZoneKey,
+    label: String,
+    cluster: ActorRef<cluster::Msg>,
+    letterbox: Arc<Letterbox<()>>,
+    /// An eviction is on its way through the log.
+    proposed: bool,
+    alarm: Option<Alarm>,
+    _presence: Presence,
+}
+
+/// Rings once, unless it is dropped before.
+struct Alarm {
+    at: ClusterTime,
+    task: AbortHandle,
+}
+
+/// What to do now.
+#[derive(Debug, PartialEq, Eq)]
+enum Step {
+    Propose(Operation),
+    /// The zones must be assessed before a token is spent.
+    AskForAssessment,
+    LookAgainAt(ClusterTime),
+    /// Until the next round, or until something changes.
+    Rest,
+}
+
+fn next_step(state: &state::State, zone: &ZoneKey, moment: Moment, is_blind: bool) -> Step {
+    let now = moment.stamp.cluster;
+    match oversight::eviction_step(state, zone, now) {
+        EvictionStep::Idle => Step::Rest,
+        EvictionStep::WaitUntil(at) => Step::LookAgainAt(at),
+        // I-03: whoever is blind now may have been when it judged.
+        EvictionStep::Evict { .. } if is_blind => Step::Rest,
+        EvictionStep::Evict { .. } if oversight::assessment_is_due(state, now) => Step::AskForAssessment,
+        EvictionStep::Evict { name, incarnation } => Step::Propose(Operation::EvictNode { name, incarnation }),
+    }
+}
+
+impl Wake for Msg {
+    fn wake() -> Self {
+        Self::Look
+    }
+}
+
+// === impl Actor ===
+
+impl ractor::Actor for Actor {
+    type Msg = Msg;
+    type State = State;
+    type Arguments = Args;
+
+    async fn pre_start(&self, myself: ActorRef<Msg>, args: Args) -> Result<State, ActorProcessingErr> {
+        let Args { ground, key, cluster, letterbox } = args;
+        let _presence = ground.enter(ActorKind::EvictionQueue);
+        myself.cast(Msg::Look)?;
+        let label = key.to_string();
+        Ok(State { ground, key, label, cluster, letterbox, proposed: false, alarm: None, _presence })
+    }
+
+    async fn handle(&self, myself: ActorRef<Msg>, message: Msg, state: &mut State) -> Result<(), ActorProcessingErr> {
+        state.ground.probe(ActorKind::EvictionQueue, &state.label);
+        match message {
+            Msg::Look => state.look(&myself),
+            Msg::Ring => state.ring(&myself),
+            Msg::Settled(settlements) => state.settled(&settlements, &myself),
+        }
+        Ok(())
+    }
+}
+
+// === impl State ===
+
+impl State {
+    fn look(&mut self, myself: &ActorRef<Msg>) {
+        self.letterbox.take();
+        if self.proposed {
+            return;
+        }
+        let ledger = &self.ground.surroundings.ledger;
+        let (committed, moment) = (ledger.state(), ledger.moment());
+        let step = next_step(&committed, &self.key, moment, self.ground.is_blind(moment));
+        self.alarm.take_if(|alarm| step != Step::LookAgainAt(alarm.at));
+        match step {
+            Step::Propose(operation) => self.propose(operation, myself),
+            Step::AskForAssessment => drop(self.cluster.cast(cluster::Msg::Assess)),
+            Step::LookAgainAt(at) => self.set_alarm(at, moment, myself),
+            Step::Rest => {}
+        }
+    }
+
+    fn ring(&mut self, myself: &ActorRef<Msg>) {
+        self.alarm = None;
+        self.look(myself);
+    }
+
+    fn propose(&mut self, operation: Operation, myself: &ActorRef<Msg>) {
+        if let Some(permit) = self.ground.proposer.permit() {
+            permit.propose(vec![operation], true).report_to(myself.clone(), Msg::Settled);
+            self.proposed = true;
+        }
+    }
+
+    fn settled(&mut self, settlements: &[Settlement], myself: &ActorRef<Msg>) {
+        self.proposed = false;
+        if settlements.iter().all(Settlement::is_done) {
+            self.look(myself);
+        }
+    }
+
+    fn set_alarm(&mut self, at: ClusterTime, moment: Moment, myself: &ActorRef<Msg>) {
+        if self.alarm.is_none() {
+            let pause = Duration::from_millis(at.0.saturating_sub(moment.stamp.cluster.0));
+            let task = myself.send_after(pause, || Msg::Ring).abort_handle();
+            self.alarm = Some(Alarm { at, task });
+        }
+    }
+}
+
+// === impl Alarm ===
+
+impl Drop for Alarm {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}

@@ -1,0 +1,115 @@
+//! What is told from the cluster actor down to the shards.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Instant;
+
+use muster_lifecycle::node::Slot;
+use muster_lifecycle::state::State;
+use muster_lifecycle::text::Text;
+use muster_pulse::fleet::Fleet;
+use muster_pulse::sweep::Hearing;
+
+use crate::moment::Moment;
+use crate::surroundings::Observer;
+
+/// `R` says who is to be watched. Bounded by the number of slots.
+#[derive(Debug)]
+pub(crate) struct News<R> {
+    pub(crate) roll_call: Option<RollCall<R>>,
+    /// Nodes whose object is not what it was, or is gone.
+    pub(crate) touched: Touched,
+    pub(crate) hearings: Hearings,
+    /// What to judge by, if it is time to.
+    pub(crate) look: Option<Arc<Look>>,
+}
+
+/// By slot, so that a node created anew under the same name does not hide that its predecessor is gone.
+pub(crate) type Touched = BTreeMap<Slot, Text>;
+
+/// By index of the slot: the last word about it counts.
+pub(crate) type Hearings = BTreeMap<u32, (Slot, Hearing)>;
+
+/// Everybody who is to be watched: whoever is not called is not.
+#[derive(Debug)]
+pub(crate) struct RollCall<R> {
+    /// `None` to read it off the state, which takes a while.
+    pub(crate) roster: Option<R>,
+    /// Words about them may have been lost, so each is to be judged anew.
+    pub(crate) unsure: bool,
+}
+
+/// One round of judging: everybody judges by the same state, tables and moment.
+pub(crate) struct Look {
+    pub(crate) state: State,
+    pub(crate) fleet: Arc<Fleet>,
+    pub(crate) moment: Moment,
+    pub(crate) started: Instant,
+    pub(crate) observer: Arc<dyn Observer>,
+}
+
+// === impl News ===
+
+impl<R> Default for News<R> {
+    fn default() -> Self {
+        Self { roll_call: None, touched: Touched::new(), hearings: Hearings::new(), look: None }
+    }
+}
+
+impl<R> News<R> {
+    /// The first word to somebody who was just grown.
+    pub(crate) fn called(roster: R) -> Self {
+        Self { roll_call: Some(RollCall { roster: Some(roster), unsure: false }), ..Self::default() }
+    }
+
+    /// The first word to somebody who was just rebuilt.
+    pub(crate) fn rebuilt() -> Self {
+        Self { roll_call: Some(RollCall { roster: None, unsure: true }), ..Self::default() }
+    }
+}
+
+impl<R> News<R> {
+    /// What is not read yet is overtaken by what came later.
+    pub(crate) fn absorb(&mut self, later: Self) {
+        if let Some(mut call) = later.roll_call {
+            call.unsure |= self.roll_call.as_ref().is_some_and(|earlier| earlier.unsure);
+            self.roll_call = Some(call);
+        }
+        self.touched.extend(later.touched);
+        self.hearings.extend(later.hearings);
+        self.look = later.look.or(self.look.take());
+    }
+}
+
+// === impl Look ===
+
+/// The last one to drop it was the last one to judge by it.
+impl Drop for Look {
+    fn drop(&mut self) {
+        self.observer.judging_round(self.started.elapsed());
+    }
+}
+
+impl std::fmt::Debug for Look {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Look").field("moment", &self.moment).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_last_word_about_a_slot_counts_and_doubt_stays() {
+        let slot = Slot { index: 4, generation: 1 };
+        let mut news: News<u8> = News::rebuilt();
+        news.hearings.insert(4, (slot, Hearing::Silent));
+        let mut later = News::called(7);
+        later.hearings.insert(4, (slot, Hearing::Heard));
+        news.absorb(later);
+        assert_eq!(news.hearings[&4], (slot, Hearing::Heard));
+        let call = news.roll_call.unwrap();
+        assert_eq!((call.roster, call.unsure), (Some(7), true));
+    }
+}

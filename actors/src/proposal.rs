@@ -1,0 +1,169 @@
+//! What the tree asks of the log, and what comes of it.
+//!
+//! A proposal is bound to the term in which the tree grew. It is never waited for inside an actor: the answer comes
+//! back as a message, and if none comes at all the asker is told so after a while.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use muster_lifecycle::command::{Operation, Receipt};
+use muster_lifecycle::rejection::Rejection;
+use ractor::{ActorRef, Message};
+use tokio::sync::{mpsc, oneshot};
+
+/// How many operations one proposal carries at most.
+pub const OPERATIONS_MAX: usize = 512;
+
+/// After this long without an answer a proposal counts as failed. If it is decided later after all, what it
+/// says it changes *from* keeps a second one from doing harm.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Operations proposed together, at most [`OPERATIONS_MAX`].
+#[derive(Debug)]
+pub struct Proposal {
+    /// Not to be proposed in any other.
+    pub term: u64,
+    pub operations: Vec<Operation>,
+    /// Some of it is a verdict about somebody's life: make sure with one read index that this replica still leads.
+    pub confirm: bool,
+    /// One settlement per operation, in order.
+    pub settled: oneshot::Sender<Vec<Settlement>>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Settlement {
+    Done(Receipt),
+    Rejected(Rejection),
+    /// Not decided: no longer leader, overloaded, not confirmed. It may be proposed again.
+    Failed(String),
+}
+
+/// Where a tree puts its proposals.
+#[derive(Debug)]
+pub(crate) struct Proposer {
+    term: u64,
+    proposals: mpsc::Sender<Proposal>,
+    closed: AtomicBool,
+}
+
+/// Room for one proposal.
+pub(crate) struct Permit<'a> {
+    term: u64,
+    room: mpsc::Permit<'a, Proposal>,
+}
+
+/// A proposal on its way.
+pub(crate) struct Pending {
+    operations: usize,
+    settled: oneshot::Receiver<Vec<Settlement>>,
+}
+
+// === impl Settlement ===
+
+impl Settlement {
+    /// The log has spoken, for or against.
+    pub fn is_decided(&self) -> bool {
+        match self {
+            Self::Done(_) | Self::Rejected(_) => true,
+            Self::Failed(_) => false,
+        }
+    }
+
+    pub fn is_done(&self) -> bool {
+        matches!(self, Self::Done(_))
+    }
+}
+
+// === impl Proposer ===
+
+impl Proposer {
+    pub(crate) fn new(term: u64, proposals: mpsc::Sender<Proposal>) -> Self {
+        Self { term, proposals, closed: AtomicBool::new(false) }
+    }
+
+    /// From here on nothing more is proposed.
+    pub(crate) fn close(&self) {
+        self.closed.store(true, Ordering::Release);
+    }
+
+    /// `None` while there is no room: try again at the next round.
+    pub(crate) fn permit(&self) -> Option<Permit<'_>> {
+        if self.closed.load(Ordering::Acquire) {
+            return None;
+        }
+        let room = self.proposals.try_reserve().ok()?;
+        Some(Permit { term: self.term, room })
+    }
+}
+
+impl Permit<'_> {
+    pub(crate) fn propose(self, operations: Vec<Operation>, confirm: bool) -> Pending {
+        let (settled, answer) = oneshot::channel();
+        let pending = Pending { operations: operations.len(), settled: answer };
+        self.room.send(Proposal { term: self.term, operations, confirm, settled });
+        pending
+    }
+}
+
+// === impl Pending ===
+
+impl Pending {
+    /// Tells the actor when it is settled. The answer has as many settlements as there were operations.
+    pub(crate) fn report_to<M: Message>(
+        self,
+        actor: ActorRef<M>,
+        message: impl FnOnce(Vec<Settlement>) -> M + Send + 'static,
+    ) {
+        tokio::spawn(async move {
+            let settlements = self.settled().await;
+            // An actor that is gone is rebuilt from the state, which knows what came of it.
+            let _ = actor.cast(message(settlements));
+        });
+    }
+
+    async fn settled(self) -> Vec<Settlement> {
+        let failed = |reason: &str| Settlement::Failed(reason.to_owned());
+        let mut settlements = match tokio::time::timeout(PATIENCE, self.settled).await {
+            Ok(Ok(settlements)) => settlements,
+            Ok(Err(_)) => vec![failed("the proposal was dropped"); self.operations],
+            Err(_) => vec![failed("no answer came in time"); self.operations],
+        };
+        settlements.resize(self.operations, failed("this operation was not answered"));
+        settlements
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn what_does_not_fit_waits_and_what_is_closed_stays_closed() {
+        let (proposals, mut inbox) = mpsc::channel(1);
+        let proposer = Proposer::new(7, proposals);
+        let pending = proposer.permit().unwrap().propose(vec![Operation::AssessZones], true);
+        assert!(proposer.permit().is_none());
+        let proposal = inbox.recv().await.unwrap();
+        assert_eq!((proposal.term, proposal.confirm), (7, true));
+        assert!(proposer.permit().is_some());
+        proposer.close();
+        assert!(proposer.permit().is_none());
+        drop(proposal);
+        assert!(matches!(pending.settled().await.as_slice(), [Settlement::Failed(_)]));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_answer_that_never_comes_or_is_too_short_is_a_failure() {
+        let (proposals, mut inbox) = mpsc::channel(2);
+        let proposer = Proposer::new(7, proposals);
+        let two = || vec![Operation::AssessZones, Operation::AssessZones];
+        let unanswered = proposer.permit().unwrap().propose(two(), false);
+        let half_answered = proposer.permit().unwrap().propose(two(), false);
+        let _kept = inbox.recv().await.unwrap();
+        inbox.recv().await.unwrap().settled.send(vec![Settlement::Rejected(Rejection::NotDark)]).unwrap();
+        assert!(unanswered.settled().await.iter().all(|settlement| !settlement.is_decided()));
+        let settlements = half_answered.settled().await;
+        assert_eq!(settlements[0], Settlement::Rejected(Rejection::NotDark));
+        assert!(settlements.len() == 2 && !settlements[1].is_decided());
+    }
+}

@@ -1,0 +1,95 @@
+//! What the tree sees of its replica, and how it is seen. The replica implements these; so do test doubles.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use muster_lifecycle::state::State;
+use muster_pulse::ear::Ear;
+use tokio::sync::mpsc;
+
+use crate::moment::Moment;
+use crate::node_watch::Judgement;
+use crate::proposal::Proposal;
+
+/// What is committed, and what time it is.
+pub trait Ledger: Send + Sync + 'static {
+    /// The newest committed state; a cheap clone. It holds every change that the tree was told of.
+    fn state(&self) -> State;
+
+    /// Read now, on both clocks.
+    fn moment(&self) -> Moment;
+}
+
+/// Hears how the tree is doing. Called from inside actors, so nothing here may block.
+pub trait Observer: Send + Sync + 'static {
+    /// A sweep over all slots, and how many of them it holds for silent.
+    fn swept(&self, _took: Duration, _silent: usize) {}
+
+    /// One node was looked at.
+    fn judged(&self, _judgement: &Judgement, _took: Duration) {}
+
+    /// From the start of a round to the end of its last look.
+    fn judging_round(&self, _took: Duration) {}
+
+    fn restarted(&self, _kind: ActorKind) {}
+
+    /// How many nodes are given up on now.
+    fn quarantined(&self, _count: usize) {}
+
+    /// How many actors of a kind there are now.
+    fn population(&self, _kind: ActorKind, _count: usize) {}
+}
+
+/// Called at the start of everything an actor handles. What it does there, a panic included, happens to the actor.
+pub trait Probe: Send + Sync + 'static {
+    fn before(&self, _kind: ActorKind, _name: &str) {}
+}
+
+/// Neither observes nor probes.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Quiet;
+
+impl Observer for Quiet {}
+impl Probe for Quiet {}
+
+#[derive(Clone)]
+pub struct Surroundings {
+    pub ear: Arc<Ear>,
+    pub ledger: Arc<dyn Ledger>,
+    /// Bounded. When it is full the tree waits for its next round and proposes then what still stands.
+    pub proposals: mpsc::Sender<Proposal>,
+    pub observer: Arc<dyn Observer>,
+    pub probe: Arc<dyn Probe>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum ActorKind {
+    Cluster,
+    Zone,
+    Shard,
+    Node,
+    EvictionQueue,
+}
+
+// === impl ActorKind ===
+
+impl ActorKind {
+    pub const ALL: [Self; 5] = [Self::Cluster, Self::Zone, Self::Shard, Self::Node, Self::EvictionQueue];
+
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Cluster => "cluster",
+            Self::Zone => "zone",
+            Self::Shard => "shard",
+            Self::Node => "node",
+            Self::EvictionQueue => "eviction-queue",
+        }
+    }
+}
+
+impl fmt::Display for ActorKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.as_str())
+    }
+}

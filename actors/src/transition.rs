@@ -1,0 +1,74 @@
+//! What a node's actor wants to have proposed about it, and whether that is still so.
+
+use muster_lifecycle::command::Operation;
+use muster_lifecycle::node::Slot;
+use muster_pulse::blindness::{Blindness, Trace};
+use muster_pulse::fleet::Fleet;
+use muster_pulse::tick::Tick;
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Transition {
+    pub(crate) slot: Slot,
+    pub(crate) operation: Operation,
+    /// What was known of the last beat when it was decided; `None` if it does not rest on silence.
+    pub(crate) trace: Option<Trace>,
+}
+
+// === impl Transition ===
+
+impl Transition {
+    /// A transition may wait its turn behind many others. If its node was heard meanwhile, or we went blind, it is not
+    /// proposed (I-03): the node is judged anew.
+    pub(crate) fn stands(&self, fleet: &Fleet, blindness: &Blindness, now: Tick) -> bool {
+        let Some(trace) = self.trace else { return true };
+        let heard = fleet.last_heard(self.slot).map(|(at, _)| at);
+        let known = match trace {
+            Trace::Heard { at, .. } => Some(at),
+            Trace::Unplaced { .. } => None,
+        };
+        heard == known && blindness.excused_until(trace.origin(), now).is_none()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use muster_pulse::fleet::Origin;
+
+    use super::*;
+
+    const SLOT: Slot = Slot { index: 3, generation: 1 };
+
+    fn at(seconds: u64) -> Tick {
+        Tick::since_boot(Duration::from_secs(seconds))
+    }
+
+    fn transition(trace: Option<Trace>) -> Transition {
+        Transition { slot: SLOT, operation: Operation::AssessZones, trace }
+    }
+
+    #[test]
+    fn a_verdict_falls_when_the_node_is_heard_or_we_go_blind() {
+        let (fleet, mut blindness) = (Fleet::new(Origin(1)), Blindness::new(Duration::from_secs(1)));
+        let _ = fleet.own().beat(SLOT, at(10));
+        let verdict = transition(Some(Trace::Heard { at: at(10), through: Origin(1) }));
+        assert!(verdict.stands(&fleet, &blindness, at(60)));
+        blindness.quorum_lost(at(61));
+        assert!(!verdict.stands(&fleet, &blindness, at(61)));
+        blindness.quorum_heard(at(62));
+        assert!(verdict.stands(&fleet, &blindness, at(70)));
+        let _ = fleet.own().beat(SLOT, at(71));
+        assert!(!verdict.stands(&fleet, &blindness, at(71)));
+    }
+
+    #[test]
+    fn a_verdict_about_an_unplaced_node_falls_with_its_first_beat() {
+        let (fleet, blindness) = (Fleet::new(Origin(1)), Blindness::new(Duration::from_secs(1)));
+        let verdict = transition(Some(Trace::Unplaced { since: at(0) }));
+        assert!(verdict.stands(&fleet, &blindness, at(60)));
+        let _ = fleet.own().beat(SLOT, at(60));
+        assert!(!verdict.stands(&fleet, &blindness, at(60)));
+        assert!(transition(None).stands(&fleet, &blindness, at(60)));
+    }
+}

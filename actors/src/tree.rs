@@ -1,0 +1,187 @@
+//! The tree as its replica sees it: grown when it leads and is ready, told what was committed, pruned when it no longer
+//! leads.
+//!
+//! The cluster actor has no supervisor among the actors. A task of the tree's own rebuilds it from the state if it dies.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use muster_lifecycle::change::{Change, Object};
+use ractor::{Actor as _, ActorRef};
+use thiserror::Error;
+use tokio::sync::oneshot;
+use tokio::task::JoinHandle;
+use tokio::time::Instant;
+
+use crate::cluster::{self, Commits};
+use crate::ground::Ground;
+use crate::letterbox::{Letterbox, Wake};
+use crate::quarantine::Confined;
+use crate::restart::{LONGEST_PAUSE, Record, Sentence};
+use crate::surroundings::{ActorKind, Surroundings};
+
+/// How many touched nodes wait to be told on. Beyond that going over the whole state is no more work.
+const TOUCHED_MAX: usize = 262_144;
+
+/// How long a pruned tree may take to be gone. Nothing is proposed from the first moment on, whatever it takes.
+const PRUNING_MAX: Duration = Duration::from_secs(10);
+
+pub struct Tree {
+    ground: Arc<Ground>,
+    trunk: Arc<Trunk>,
+    stop: oneshot::Sender<()>,
+    keeper: JoinHandle<()>,
+}
+
+/// What outlives the cluster actor.
+struct Trunk {
+    letterbox: Arc<Letterbox<Commits>>,
+    cluster: Mutex<ActorRef<cluster::Msg>>,
+}
+
+/// The root actor that runs.
+struct Root {
+    actor: ActorRef<cluster::Msg>,
+    ended: JoinHandle<()>,
+}
+
+#[derive(Debug, Error)]
+pub enum GrowError {
+    #[error("the cluster actor does not start ({reason}): this replica cannot judge nodes, let another one lead")]
+    Start { reason: String },
+}
+
+// === impl Tree ===
+
+impl Tree {
+    /// Returns as soon as judging has begun; the nodes get their actors in the background.
+    pub async fn grow(surroundings: Surroundings, term: u64) -> Result<Self, GrowError> {
+        let ground = Ground::new(surroundings, term);
+        let letterbox = Letterbox::with(Commits::default());
+        let root = Root::spawn(&ground, &letterbox).await?;
+        let trunk = Arc::new(Trunk { letterbox, cluster: Mutex::new(root.actor.clone()) });
+        let (stop, stopped) = oneshot::channel();
+        let keeper = tokio::spawn(keep(Arc::clone(&ground), Arc::clone(&trunk), root, stopped));
+        Ok(Self { ground, trunk, stop, keeper })
+    }
+
+    /// What was committed, in order. The [`Ledger`](crate::Ledger) must know of it already. Never blocks.
+    pub fn committed(&self, changes: Vec<Arc<Change>>) {
+        self.trunk.tell(|commits| {
+            changes.iter().for_each(|change| commits.note(change));
+            if commits.touched.len() > TOUCHED_MAX {
+                *commits = Commits { lost_track: true, ..Commits::default() };
+            }
+        });
+    }
+
+    /// Changes were missed: the tree goes over the whole state.
+    pub fn lost_track(&self) {
+        self.trunk.tell(|commits| commits.lost_track = true);
+    }
+
+    /// The nodes that this tree has given up on, in order of names.
+    pub fn quarantined(&self) -> Vec<Confined> {
+        self.ground.quarantine.list()
+    }
+
+    /// Nothing is proposed from here on. Returns when every actor is gone.
+    pub async fn prune(self) {
+        self.ground.proposer.close();
+        // The keeper also stops when nobody can tell it to any more.
+        let _ = self.stop.send(());
+        let _ = self.keeper.await;
+        if tokio::time::timeout(PRUNING_MAX, self.ground.population.extinction()).await.is_err() {
+            tracing::warn!("some actors of a pruned tree are still busy; they propose nothing any more");
+        }
+    }
+}
+
+impl std::fmt::Debug for Tree {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Tree").field("ground", &self.ground).finish_non_exhaustive()
+    }
+}
+
+// === impl Trunk ===
+
+impl Trunk {
+    fn tell(&self, write: impl FnOnce(&mut Commits)) {
+        if self.letterbox.post(write) {
+            // One that is dead or being rebuilt reads the letterbox at its first round.
+            let _ = self.cluster().cast(cluster::Msg::wake());
+        }
+    }
+
+    fn cluster(&self) -> ActorRef<cluster::Msg> {
+        self.cluster.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn replace(&self, cluster: ActorRef<cluster::Msg>) {
+        *self.cluster.lock().unwrap_or_else(PoisonError::into_inner) = cluster;
+    }
+}
+
+// === impl Root ===
+
+impl Root {
+    async fn spawn(ground: &Arc<Ground>, letterbox: &Arc<Letterbox<Commits>>) -> Result<Self, GrowError> {
+        let args = cluster::Args { ground: Arc::clone(ground), letterbox: Arc::clone(letterbox) };
+        let spawned = cluster::Actor::spawn(None, cluster::Actor, args).await;
+        let (actor, ended) = spawned.map_err(|error| GrowError::Start { reason: error.to_string() })?;
+        Ok(Self { actor, ended })
+    }
+}
+
+/// Keeps a root in place until it is told to stop, or until nobody is left to tell it.
+async fn keep(ground: Arc<Ground>, trunk: Arc<Trunk>, first: Root, mut stopped: oneshot::Receiver<()>) {
+    let mut record = Record::default();
+    let mut root = Some(first);
+    loop {
+        if let Some(Root { actor, mut ended }) = root.take() {
+            tokio::select! {
+                _ = &mut stopped => return end(actor, ended).await,
+                _ = &mut ended => {}
+            }
+        }
+        let pause = match record.died(Instant::now()) {
+            Sentence::RestartAfter(pause) => pause,
+            Sentence::OverBudget => LONGEST_PAUSE,
+        };
+        tracing::error!(?pause, "the cluster actor died, the tree is rebuilt from the state");
+        tokio::select! {
+            _ = &mut stopped => return,
+            () = tokio::time::sleep(pause) => {}
+        }
+        ground.surroundings.observer.restarted(ActorKind::Cluster);
+        root = match Root::spawn(&ground, &trunk.letterbox).await {
+            Ok(root) => {
+                trunk.replace(root.actor.clone());
+                Some(root)
+            }
+            Err(error) => {
+                tracing::error!(%error, "the tree is not rebuilt yet");
+                None
+            }
+        };
+    }
+}
+
+/// What is below goes with it.
+async fn end(actor: ActorRef<cluster::Msg>, ended: JoinHandle<()>) {
+    actor.stop(None);
+    let _ = ended.await;
+}
+
+// === impl Commits ===
+
+impl Commits {
+    fn note(&mut self, change: &Change) {
+        for object in change.before.iter().chain(&change.after) {
+            match object {
+                Object::Node(node) => drop(self.touched.insert(node.slot, node.meta.name.clone())),
+                Object::Event(_) => {}
+            }
+        }
+    }
+}

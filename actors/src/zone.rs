@@ -1,0 +1,294 @@
+//! The actor of one zone: passes news on to its shards, and gathers its nodes' transitions into proposals.
+//!
+//! One proposal is in flight at a time. What comes up meanwhile is gathered into the next one, so that a zone that goes
+//! dark costs a few hundred log entries and not one per node.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use muster_lifecycle::node::Slot;
+use muster_lifecycle::zone::ZoneKey;
+use ractor::{Actor as _, ActorProcessingErr, ActorRef, SupervisionEvent};
+use tokio::time::Instant;
+
+use crate::ground::Ground;
+use crate::letterbox::{Letterbox, Reader, Wake};
+use crate::news::{News, RollCall};
+use crate::nursery::Nursery;
+use crate::population::Presence;
+use crate::proposal::{OPERATIONS_MAX, Settlement};
+use crate::roster::{self, ChunkNumber, ShardRoster, ZoneRoster};
+use crate::surroundings::ActorKind;
+use crate::transition::Transition;
+use crate::{cluster, eviction_queue, restart, shard};
+
+pub(crate) struct Actor;
+
+#[derive(Debug)]
+pub(crate) enum Msg {
+    Wake,
+    Transition(Transition),
+    /// Behind the transitions that were on their way when the first of them came.
+    Flush,
+    /// What came of the proposal in flight.
+    Settled(Vec<Settlement>),
+}
+
+pub(crate) struct Args {
+    pub(crate) ground: Arc<Ground>,
+    pub(crate) key: ZoneKey,
+    pub(crate) cluster: ActorRef<cluster::Msg>,
+    pub(crate) letterbox: Arc<Letterbox<News<ZoneRoster>>>,
+}
+
+pub(crate) struct State {
+    ground: Arc<Ground>,
+    key: ZoneKey,
+    label: String,
+    cluster: ActorRef<cluster::Msg>,
+    letterbox: Arc<Letterbox<News<ZoneRoster>>>,
+    shards: Nursery<ChunkNumber, shard::Msg, News<ShardRoster>>,
+    queue: Nursery<(), eviction_queue::Msg, ()>,
+    /// At most one per node: the newest counts.
+    waiting: BTreeMap<Slot, Transition>,
+    /// Whose transitions are in flight, in the order of the proposal.
+    in_flight: Option<Vec<Slot>>,
+    _presence: Presence,
+}
+
+impl Wake for Msg {
+    fn wake() -> Self {
+        Self::Wake
+    }
+}
+
+// === impl Actor ===
+
+impl ractor::Actor for Actor {
+    type Msg = Msg;
+    type State = State;
+    type Arguments = Args;
+
+    async fn pre_start(&self, myself: ActorRef<Msg>, args: Args) -> Result<State, ActorProcessingErr> {
+        let Args { ground, key, cluster, letterbox } = args;
+        let _presence = ground.enter(ActorKind::Zone);
+        myself.cast(Msg::Wake)?;
+        Ok(State {
+            label: key.to_string(),
+            ground,
+            key,
+            cluster,
+            letterbox,
+            shards: Nursery::new(),
+            queue: Nursery::new(),
+            waiting: BTreeMap::new(),
+            in_flight: None,
+            _presence,
+        })
+    }
+
+    async fn post_start(&self, myself: ActorRef<Msg>, state: &mut State) -> Result<(), ActorProcessingErr> {
+        state.spawn_queue(&myself).await;
+        Ok(())
+    }
+
+    async fn handle(&self, myself: ActorRef<Msg>, message: Msg, state: &mut State) -> Result<(), ActorProcessingErr> {
+        state.ground.probe(ActorKind::Zone, &state.label);
+        match message {
+            Msg::Wake => state.read(&myself).await,
+            Msg::Transition(transition) => state.gather(transition, &myself),
+            Msg::Flush => state.flush(&myself),
+            Msg::Settled(settlements) => state.settled(settlements, &myself),
+        }
+        Ok(())
+    }
+
+    async fn handle_supervisor_evt(
+        &self,
+        _: ActorRef<Msg>,
+        event: SupervisionEvent,
+        state: &mut State,
+    ) -> Result<(), ActorProcessingErr> {
+        let Some((id, reason)) = restart::demise(event) else { return Ok(()) };
+        if let Some(chunk) = state.shards.key_of(id).copied() {
+            let pause = state.shards.lost(chunk, Instant::now());
+            tracing::error!(zone = %state.label, %chunk, reason, ?pause, "a shard died, it is rebuilt");
+        } else if state.queue.key_of(id).is_some() {
+            let pause = state.queue.lost((), Instant::now());
+            tracing::error!(zone = %state.label, reason, ?pause, "an eviction queue died, it is rebuilt");
+        }
+        Ok(())
+    }
+}
+
+// === news ===
+
+impl State {
+    async fn read(&mut self, myself: &ActorRef<Msg>) {
+        let news = self.letterbox.take();
+        let is_round = news.look.is_some();
+        if is_round {
+            self.rebuild(myself).await;
+        }
+        for (chunk, part) in self.divided(news) {
+            self.deliver(chunk, part, myself).await;
+        }
+        if let Some(queue) = self.queue.get(&()) {
+            queue.tell(|()| ());
+        }
+        if is_round {
+            self.flush(myself);
+        }
+    }
+
+    /// Each shard's share of the news. Shards that nobody is called for any more are retired.
+    fn divided(&mut self, news: News<ZoneRoster>) -> BTreeMap<ChunkNumber, News<ShardRoster>> {
+        let mut parts: BTreeMap<ChunkNumber, News<ShardRoster>> = BTreeMap::new();
+        if let Some(RollCall { roster, unsure }) = news.roll_call {
+            let roster = roster.unwrap_or_else(|| roster::of_zone(&self.ground.surroundings.ledger.state(), &self.key));
+            let empty: Vec<ChunkNumber> =
+                self.shards.keys().filter(|chunk| !roster.contains_key(chunk)).copied().collect();
+            empty.iter().for_each(|chunk| self.shards.retire(chunk));
+            for (chunk, roster) in roster {
+                let call = RollCall { roster: Some(roster), unsure };
+                parts.entry(chunk).or_default().roll_call = Some(call);
+            }
+        }
+        for (slot, name) in news.touched {
+            parts.entry(ChunkNumber::of(slot)).or_default().touched.insert(slot, name);
+        }
+        for (index, (slot, hearing)) in news.hearings {
+            parts.entry(ChunkNumber::of(slot)).or_default().hearings.insert(index, (slot, hearing));
+        }
+        if let Some(look) = news.look {
+            for chunk in self.shards.keys() {
+                parts.entry(*chunk).or_default();
+            }
+            parts.values_mut().for_each(|part| part.look = Some(Arc::clone(&look)));
+        }
+        parts
+    }
+
+    /// A shard that is about to be rebuilt will read the state instead.
+    async fn deliver(&mut self, chunk: ChunkNumber, part: News<ShardRoster>, myself: &ActorRef<Msg>) {
+        match self.shards.get(&chunk) {
+            Some(shard) => shard.tell(|letters| letters.absorb(part)),
+            None if self.shards.knows(&chunk) => {}
+            None => self.spawn_shard(chunk, part, myself).await,
+        }
+    }
+}
+
+// === children ===
+
+impl State {
+    async fn rebuild(&mut self, myself: &ActorRef<Msg>) {
+        for chunk in self.shards.due(Instant::now()) {
+            self.ground.surroundings.observer.restarted(ActorKind::Shard);
+            self.spawn_shard(chunk, News::rebuilt(), myself).await;
+        }
+        if !self.queue.due(Instant::now()).is_empty() {
+            self.ground.surroundings.observer.restarted(ActorKind::EvictionQueue);
+            self.spawn_queue(myself).await;
+        }
+    }
+
+    async fn spawn_shard(&mut self, chunk: ChunkNumber, first: News<ShardRoster>, myself: &ActorRef<Msg>) {
+        let letterbox = Letterbox::with(first);
+        let args = shard::Args {
+            ground: Arc::clone(&self.ground),
+            key: self.key.clone(),
+            chunk,
+            zone: myself.clone(),
+            letterbox: Arc::clone(&letterbox),
+        };
+        match shard::Actor::spawn_linked(None, shard::Actor, args, myself.get_cell()).await {
+            Ok((actor, _)) => self.shards.put(chunk, Reader { actor, letterbox }),
+            Err(error) => {
+                let pause = self.shards.lost(chunk, Instant::now());
+                tracing::error!(zone = %self.label, %chunk, %error, ?pause, "a shard did not start, it is tried again");
+            }
+        }
+    }
+
+    async fn spawn_queue(&mut self, myself: &ActorRef<Msg>) {
+        let letterbox = Letterbox::with(());
+        let args = eviction_queue::Args {
+            ground: Arc::clone(&self.ground),
+            key: self.key.clone(),
+            cluster: self.cluster.clone(),
+            letterbox: Arc::clone(&letterbox),
+        };
+        match eviction_queue::Actor::spawn_linked(None, eviction_queue::Actor, args, myself.get_cell()).await {
+            Ok((actor, _)) => self.queue.put((), Reader { actor, letterbox }),
+            Err(error) => {
+                let pause = self.queue.lost((), Instant::now());
+                tracing::error!(zone = %self.label, %error, ?pause, "an eviction queue did not start, it is tried again");
+            }
+        }
+    }
+}
+
+// === transitions ===
+
+impl State {
+    fn gather(&mut self, transition: Transition, myself: &ActorRef<Msg>) {
+        let is_first = self.waiting.is_empty() && self.in_flight.is_none();
+        self.waiting.insert(transition.slot, transition);
+        if is_first {
+            let _ = myself.cast(Msg::Flush);
+        }
+    }
+
+    /// Proposes what waits and still stands. Without room it waits for the next round.
+    fn flush(&mut self, myself: &ActorRef<Msg>) {
+        if self.in_flight.is_some() || self.waiting.is_empty() {
+            return;
+        }
+        let ground = Arc::clone(&self.ground);
+        let Some(permit) = ground.proposer.permit() else { return };
+        let (standing, fallen) = self.next_transitions();
+        self.give_back(fallen.into_iter().map(|transition| (transition.slot, false)));
+        if standing.is_empty() {
+            return;
+        }
+        let (slots, operations) =
+            standing.into_iter().map(|transition| (transition.slot, transition.operation)).unzip();
+        self.in_flight = Some(slots);
+        permit.propose(operations, true).report_to(myself.clone(), Msg::Settled);
+    }
+
+    fn next_transitions(&mut self) -> (Vec<Transition>, Vec<Transition>) {
+        let ear = Arc::clone(&self.ground.surroundings.ear);
+        let (fleet, now) = (ear.fleet(), self.ground.surroundings.ledger.moment().tick);
+        let (mut standing, mut fallen) = (Vec::new(), Vec::new());
+        let blindness = ear.blindness();
+        while standing.len() < OPERATIONS_MAX
+            && let Some((_, transition)) = self.waiting.pop_first()
+        {
+            let group = if transition.stands(&fleet, &blindness, now) { &mut standing } else { &mut fallen };
+            group.push(transition);
+        }
+        (standing, fallen)
+    }
+
+    /// If it failed, others would now fail too: they wait for the next round.
+    fn settled(&mut self, settlements: Vec<Settlement>, myself: &ActorRef<Msg>) {
+        let slots = self.in_flight.take().unwrap_or_default();
+        let all_decided = settlements.iter().all(Settlement::is_decided);
+        self.give_back(slots.into_iter().zip(settlements.iter().map(Settlement::is_decided)));
+        if all_decided {
+            self.flush(myself);
+        }
+    }
+
+    fn give_back(&self, settled: impl Iterator<Item = (Slot, bool)>) {
+        let mut by_chunk: BTreeMap<ChunkNumber, Vec<(Slot, bool)>> = BTreeMap::new();
+        settled.for_each(|entry| by_chunk.entry(ChunkNumber::of(entry.0)).or_default().push(entry));
+        for (chunk, settled) in by_chunk {
+            if let Some(shard) = self.shards.get(&chunk) {
+                let _ = shard.actor.cast(shard::Msg::Settled(settled));
+            }
+        }
+    }
+}

@@ -1,0 +1,146 @@
+//! The tree learns what was committed: nodes that come, go, move and change, gaps in the feed, other policies.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use muster_actors::ActorKind;
+use muster_actors::surroundings::Quiet;
+use muster_lifecycle::command::Operation;
+use muster_lifecycle::meta::Uid;
+use muster_lifecycle::node::NodeDraft;
+use muster_lifecycle::text::Text;
+
+use crate::stage::{ANY, Stage, seconds};
+use crate::watching::Watcher;
+
+fn delete(stage: &Stage, name: &str) {
+    stage.operator(Operation::DeleteNode { name: Text::from(name), precondition: ANY });
+}
+
+#[tokio::test(start_paused = true)]
+async fn nodes_that_come_later_are_watched_and_those_that_go_are_not() {
+    let watcher = Arc::new(Watcher::default());
+    let stage = Stage::set().with_zone("a", 2);
+    stage.grow_watched(watcher.clone(), Arc::new(Quiet)).await;
+    stage.pass(seconds(10)).await;
+    stage.register("late", "c");
+    stage.until("it has an actor", seconds(2), |_| watcher.population(ActorKind::Node) == 3).await;
+    stage.kill("late");
+    stage.until("it is marked", seconds(45), |stage| stage.is_unknown("late")).await;
+    delete(&stage, "late");
+    stage.until("its zone is gone too", seconds(2), |_| watcher.population(ActorKind::Zone) == 1).await;
+    assert_eq!(watcher.population(ActorKind::Node), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_name_that_is_used_again_is_another_node() {
+    let stage = Stage::set().with_zone("a", 3);
+    stage.grow().await;
+    stage.kill("a-0");
+    stage.pass(seconds(35)).await;
+    delete(&stage, "a-0");
+    stage.register("a-0", "a");
+    stage.pass(seconds(100)).await;
+    assert!(stage.marked().is_empty(), "the newcomer beats");
+    stage.kill("a-0");
+    stage.until("the newcomer is marked", seconds(45), |stage| stage.is_unknown("a-0")).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_gap_in_the_feed_is_made_up_for_from_the_state() {
+    let watcher = Arc::new(Watcher::default());
+    let stage = Stage::set().with_zone("a", 3);
+    stage.grow_watched(watcher.clone(), Arc::new(Quiet)).await;
+    stage.pass(seconds(10)).await;
+    stage.world.feed(false);
+    delete(&stage, "a-0");
+    stage.register("b-0", "b");
+    stage.register("b-1", "b");
+    stage.kill("b-0");
+    stage.pass(seconds(60)).await;
+    assert_eq!(watcher.population(ActorKind::Zone), 1);
+    assert!(stage.marked().is_empty(), "nobody told the tree of b-0");
+    stage.world.feed(true);
+    stage.with_tree(|tree| tree.lost_track());
+    stage.until("b-0 is marked", seconds(3), |stage| stage.is_unknown("b-0")).await;
+    stage.until("its zone is there", seconds(2), |_| watcher.population(ActorKind::Zone) == 2).await;
+    stage.until("all have actors", seconds(2), |_| watcher.population(ActorKind::Node) == 4).await;
+    assert_eq!(stage.marked().len(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_silent_node_that_changes_its_zone_is_not_lost_on_the_way() {
+    let watcher = Arc::new(Watcher::default());
+    let stage = Stage::set().with_zone("a", 1).with_zone("b", 3);
+    stage.grow_watched(watcher.clone(), Arc::new(Quiet)).await;
+    stage.pass(seconds(5)).await;
+    stage.kill("a-0");
+    stage.world.refuse(true);
+    stage.pass(seconds(45)).await;
+    let changes = vec![(Text::from("topology.kubernetes.io/zone"), Some(Text::from("b")))];
+    let name = Text::from("a-0");
+    stage.operator(Operation::LabelNode { name, changes, overwrite: true, precondition: ANY });
+    stage.until("its old zone is gone", seconds(2), |_| watcher.population(ActorKind::Zone) == 1).await;
+    stage.pass(seconds(5)).await;
+    stage.world.refuse(false);
+    stage.until("a-0 is evicted in its new zone", seconds(10), |stage| stage.is_evicted("a-0")).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_shorter_grace_takes_effect_at_once() {
+    let watcher = Arc::new(Watcher::default());
+    let stage = Stage::set().with_zone("a", 4);
+    stage.grow_watched(watcher.clone(), Arc::new(Quiet)).await;
+    stage.pass(seconds(10)).await;
+    stage.kill("a-0");
+    stage.pass(seconds(20)).await;
+    stage.set_policy("node-monitor-grace-period", "5s");
+    let changed = stage.world.elapsed();
+    stage.until("a-0 is marked", seconds(5), |stage| stage.is_unknown("a-0")).await;
+    assert!(stage.marked()["a-0"] - changed < seconds(2));
+    let sweeps = watcher.sweeps.load(Ordering::SeqCst);
+    stage.pass(seconds(10)).await;
+    let sweeps = watcher.sweeps.load(Ordering::SeqCst) - sweeps;
+    assert!((15..=17).contains(&sweeps), "{sweeps} sweeps in 10 s at a grace of 5 s");
+    assert_eq!(stage.marked().len(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_shorter_grace_counts_for_those_who_are_being_waited_for() {
+    let stage = Stage::set().with_zone("a", 4);
+    stage.grow().await;
+    let created = stage.world.elapsed();
+    let draft = Box::new(NodeDraft { name: Text::from("ghost"), ..NodeDraft::default() });
+    stage.operator(Operation::CreateNode { draft, uid: Uid(99) });
+    stage.pass(seconds(45)).await;
+    assert!(stage.marked().is_empty(), "its startup grace is 60 s");
+    stage.set_policy("node-startup-grace-period", "46s");
+    stage.until("ghost is marked", seconds(5), |stage| stage.is_unknown("ghost")).await;
+    assert!(stage.marked()["ghost"] - created < seconds(49));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_longer_grace_spares_candidates() {
+    let stage = Stage::set().with_zone("a", 4);
+    stage.grow().await;
+    stage.pass(seconds(10)).await;
+    stage.kill("a-0");
+    stage.pass(seconds(38)).await;
+    stage.set_policy("node-monitor-grace-period", "100s");
+    stage.pass(seconds(55)).await;
+    assert!(stage.marked().is_empty());
+    stage.until("a-0 is marked", seconds(12), |stage| stage.is_unknown("a-0")).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_eviction_rate_that_is_raised_from_zero_takes_effect() {
+    let stage = Stage::set().with_zone("a", 4);
+    stage.set_policy("node-eviction-rate", "0");
+    stage.grow().await;
+    stage.pass(seconds(10)).await;
+    stage.kill("a-0");
+    stage.pass(seconds(100)).await;
+    assert!(stage.is_unknown("a-0") && !stage.is_evicted("a-0"));
+    stage.set_policy("node-eviction-rate", "1");
+    stage.until("a-0 is evicted", seconds(10), |stage| stage.is_evicted("a-0")).await;
+}

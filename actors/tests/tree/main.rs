@@ -1,0 +1,13 @@
+//! The tree in a world of its own: a real State and real tables, a log that is a channel, and time that only passes
+//! when everybody waits.
+#![allow(clippy::unwrap_used)]
+
+mod blind;
+mod crashes;
+mod feed;
+mod leadership;
+mod scale;
+mod silence;
+mod stage;
+mod watching;
+mod zones;

@@ -1,0 +1,47 @@
+//! Many nodes: the tree is there at once, and nobody waits for a spawn.
+
+use std::sync::Arc;
+
+use muster_actors::ActorKind;
+use muster_actors::surroundings::Quiet;
+
+use crate::stage::{Stage, seconds};
+use crate::watching::Watcher;
+
+const NODES: usize = 20_000;
+
+#[tokio::test(start_paused = true)]
+async fn verdicts_do_not_wait_for_spawns() {
+    let watcher = Arc::new(Watcher::default());
+    let stage = Stage::set().with_zone("a", NODES / 2).with_zone("b", NODES / 2);
+    let lost: Vec<String> = (0..40).map(|number| format!("a-{}", number * 97)).collect();
+    lost.iter().for_each(|name| stage.kill(name));
+    stage.pass(seconds(60)).await;
+    stage.grow_watched(watcher.clone(), Arc::new(Quiet)).await;
+    stage.until("all of them are marked", seconds(3), |stage| stage.marked().len() == lost.len()).await;
+    let manned = watcher.manned_at_verdicts.lock().unwrap().clone();
+    assert_eq!(manned.len(), lost.len(), "each is judged once");
+    assert!(manned.iter().all(|manned| *manned < NODES), "a verdict waited for all spawns: {manned:?}");
+    stage.until("everybody has an actor", seconds(20), |_| watcher.population(ActorKind::Node) == NODES).await;
+    assert!(watcher.population(ActorKind::Shard) <= 10, "slots of two zones in five chunks");
+    stage.kill("b-77");
+    stage.until("b-77 is marked", seconds(45), |stage| stage.is_unknown("b-77")).await;
+    assert_eq!(stage.marked().len(), lost.len() + 1);
+    stage.prune().await;
+    assert_eq!(watcher.population(ActorKind::Node), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_zone_that_goes_dark_is_marked_in_few_large_proposals() {
+    let stage = Stage::set().with_zone("a", 3_000).with_zone("b", 1_000);
+    stage.grow().await;
+    stage.pass(seconds(10)).await;
+    (0..2_100).for_each(|number| stage.kill(&format!("a-{number}")));
+    stage.until("all are marked", seconds(45), |stage| stage.marked().len() == 2_100).await;
+    let mut moments: Vec<_> = stage.marked().into_values().collect();
+    moments.sort();
+    moments.dedup();
+    assert!(moments.len() <= 12, "{} proposals for 2,100 nodes", moments.len());
+    stage.pass(seconds(5)).await;
+    assert!(stage.evicted().len() <= 1, "the zone is braked before its second eviction");
+}

@@ -1,0 +1,143 @@
+//! One node falls silent: when it is marked, when it is evicted, and when neither.
+
+use std::time::Duration;
+
+use muster_actors::Settlement;
+use muster_lifecycle::command::{Operation, Origin, Sighting};
+use muster_lifecycle::meta::Uid;
+use muster_lifecycle::node::{ConditionStatus, NodeDraft};
+use muster_lifecycle::text::Text;
+
+use crate::stage::{ANY, Stage, seconds};
+
+/// A sweep, a round and a commit.
+const SLACK: Duration = Duration::from_millis(2_500);
+
+#[tokio::test(start_paused = true)]
+async fn a_silent_node_is_marked_after_its_grace_and_evicted_with_a_token() {
+    let stage = Stage::set().with_zone("a", 4);
+    stage.grow().await;
+    stage.pass(seconds(100)).await;
+    assert!(stage.marked().is_empty() && stage.evicted().is_empty());
+    let killed = stage.world.elapsed();
+    stage.kill("a-1");
+    stage.until("a-1 is evicted", seconds(60), |stage| stage.is_evicted("a-1")).await;
+    let marked = stage.marked();
+    assert_eq!(marked.keys().collect::<Vec<_>>(), ["a-1"]);
+    let silence = marked["a-1"] - killed;
+    // The last beat was up to half a second before.
+    assert!(silence > seconds(39) && silence < seconds(40) + SLACK, "marked after {silence:?}");
+    assert!(stage.is_unknown("a-1"));
+    let verdicts = stage.world.log();
+    let mut verdicts = verdicts.iter().filter(|entry| !matches!(entry.operation, Operation::AssessZones));
+    assert!(verdicts.all(|entry| entry.confirmed), "verdicts about a life are confirmed first");
+    stage.pass(seconds(300)).await;
+    assert_eq!(stage.marked().len() + stage.evicted().len(), 2, "nothing is said twice");
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_verdict_says_when_and_through_whom_the_node_was_last_heard() {
+    let stage = Stage::set().with_zone("a", 4);
+    stage.grow().await;
+    stage.pass(seconds(10)).await;
+    stage.kill("a-0");
+    stage.until("a-0 is marked", seconds(60), |stage| stage.is_unknown("a-0")).await;
+    let log = stage.world.log();
+    let heard = log.iter().find_map(|entry| {
+        let Operation::MarkSilent { heard, from, .. } = &entry.operation else { return None };
+        Some((*heard, *from))
+    });
+    assert!(matches!(heard, Some((Some(Sighting { through: 1, .. }), Some(ConditionStatus::True)))), "{heard:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_node_heard_again_in_time_is_left_alone() {
+    let stage = Stage::set().with_zone("a", 3);
+    stage.grow().await;
+    for _ in 0..5 {
+        stage.pass(seconds(5)).await;
+        stage.kill("a-0");
+        stage.pass(seconds(38)).await;
+        stage.beat_again("a-0");
+    }
+    assert!(stage.marked().is_empty());
+    stage.kill("a-0");
+    stage.until("a-0 is marked", seconds(45), |stage| stage.is_unknown("a-0")).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_node_that_nobody_ever_heard_gets_the_startup_grace_nh_2() {
+    let stage = Stage::set().with_zone("a", 3);
+    stage.grow().await;
+    stage.pass(seconds(30)).await;
+    let created = stage.world.elapsed();
+    let draft = Box::new(NodeDraft { name: Text::from("ghost"), ..NodeDraft::default() });
+    stage.operator(Operation::CreateNode { draft, uid: Uid(99) });
+    stage.until("ghost is marked", seconds(70), |stage| stage.is_unknown("ghost")).await;
+    let silence = stage.marked()["ghost"] - created;
+    assert!(silence >= seconds(60) && silence < seconds(60) + SLACK, "marked after {silence:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_node_that_returns_and_goes_again_is_marked_again() {
+    let stage = Stage::set().with_zone("a", 3);
+    stage.grow().await;
+    stage.kill("a-2");
+    stage.until("a-2 is evicted", seconds(50), |stage| stage.is_evicted("a-2")).await;
+    stage.revive("a-2");
+    assert!(!stage.is_unknown("a-2") && !stage.is_evicted("a-2"), "only the node itself says that it is ready");
+    stage.pass(seconds(60)).await;
+    assert!(!stage.is_unknown("a-2"));
+    stage.kill("a-2");
+    stage.until("a-2 is marked again", seconds(50), |stage| stage.is_unknown("a-2")).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_silent_node_that_is_called_ready_behind_its_back_is_marked_again() {
+    let stage = Stage::set().with_zone("a", 3);
+    stage.grow().await;
+    stage.kill("a-2");
+    stage.until("a-2 is marked", seconds(50), |stage| stage.is_unknown("a-2")).await;
+    stage.pass(seconds(5)).await;
+    let status = Box::new(crate::stage::ready());
+    stage.operator(Operation::ReplaceNodeStatus { name: Text::from("a-2"), status, precondition: ANY });
+    assert!(!stage.is_unknown("a-2"));
+    stage.until("a-2 is marked again", seconds(5), |stage| stage.is_unknown("a-2")).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_verdict_that_was_overtaken_is_rejected_and_judged_anew() {
+    let stage = Stage::set().with_zone("a", 3);
+    stage.grow().await;
+    stage.kill("a-0");
+    stage.pass(seconds(30)).await;
+    // The node says that it is not ready, through somebody whose beats are not heard.
+    let mut status = crate::stage::ready();
+    status.conditions[0].status = ConditionStatus::False;
+    let operation = Operation::ReportStatus {
+        name: Text::from("a-0"),
+        incarnation: stage.node("a-0").incarnation,
+        status: Box::new(status),
+    };
+    stage.world.apply(Origin::Node { name: Text::from("a-0") }, operation);
+    stage.until("a-0 is marked", seconds(20), |stage| stage.is_unknown("a-0")).await;
+    assert!(stage.world.log().iter().all(|entry| matches!(entry.settlement, Settlement::Done(_))));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_verdict_that_waits_its_turn_falls_when_its_node_is_heard() {
+    let stage = Stage::set().with_zone("a", 1_000);
+    stage.grow().await;
+    stage.pass(seconds(10)).await;
+    let names: Vec<String> = (0..600).map(|number| format!("a-{number}")).collect();
+    names.iter().for_each(|name| stage.kill(name));
+    stage.world.set_latency(seconds(8));
+    // The first proposal takes all the room there is; the log has not answered yet.
+    stage.pass(seconds(44)).await;
+    assert!(stage.marked().is_empty());
+    names[550..].iter().for_each(|name| stage.beat_again(name));
+    stage.until("the others are marked", seconds(40), |stage| stage.marked().len() >= 550).await;
+    stage.pass(seconds(30)).await;
+    let marked = stage.marked_names();
+    assert_eq!(marked, names[..550].iter().cloned().collect());
+}

@@ -1,0 +1,363 @@
+//! A replica without raft: what is proposed is applied to a State a few milliseconds later and told back to the tree.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use muster_actors::moment::Moment;
+use muster_actors::surroundings::Quiet;
+use muster_actors::{Ledger, Observer, Probe, Proposal, Settlement, Surroundings, Tree};
+use muster_lifecycle::change::Change;
+use muster_lifecycle::command::{Batch, Command, Operation, Origin, Outcome, Position, Precondition};
+use muster_lifecycle::invariant::check_all;
+use muster_lifecycle::meta::Uid;
+use muster_lifecycle::node::{Condition, ConditionStatus, Node, NodeDraft, NodeStatus, Slot};
+use muster_lifecycle::state::State;
+use muster_lifecycle::text::Text;
+use muster_lifecycle::time::{ClusterTime, Stamp, WallTime};
+use muster_pulse::ear::Ear;
+use muster_pulse::fleet;
+use muster_pulse::tick::Tick;
+use tokio::sync::mpsc;
+use tokio::time::Instant;
+
+pub(crate) const TERM: u64 = 1;
+pub(crate) const ANY: Precondition = Precondition { revision: None, uid: None };
+
+const COMMIT_LATENCY: Duration = Duration::from_millis(5);
+const BEAT_INTERVAL: Duration = Duration::from_millis(500);
+const PROPOSALS_MAX: usize = 16;
+
+/// Where cluster time stands when a stage is set; not zero, because a cluster has a past.
+const PAST: u64 = 1_000_000;
+
+pub(crate) struct Stage {
+    pub(crate) world: Arc<World>,
+    pub(crate) ear: Arc<Ear>,
+}
+
+pub(crate) struct World {
+    started: Instant,
+    inner: Mutex<Inner>,
+}
+
+struct Inner {
+    state: State,
+    index: u64,
+    uids: u128,
+    /// In which term the log is written now.
+    term: u64,
+    latency: Duration,
+    refusing: bool,
+    feeding: bool,
+    log: Vec<Entry>,
+    beating: BTreeMap<Text, Slot>,
+    tree: Option<Tree>,
+}
+
+/// One operation that the tree proposed.
+#[derive(Debug, Clone)]
+pub(crate) struct Entry {
+    /// Since the stage was set.
+    pub(crate) at: Duration,
+    pub(crate) term: u64,
+    pub(crate) confirmed: bool,
+    pub(crate) operation: Operation,
+    pub(crate) settlement: Settlement,
+}
+
+// === impl World ===
+
+impl Ledger for World {
+    fn state(&self) -> State {
+        self.inner.lock().unwrap().state.clone()
+    }
+
+    fn moment(&self) -> Moment {
+        let elapsed = self.elapsed();
+        let millis = u64::try_from(elapsed.as_millis()).unwrap();
+        let stamp = Stamp { cluster: ClusterTime(PAST + millis), wall: WallTime(millis as i64) };
+        Moment { tick: Tick::since_boot(elapsed), stamp }
+    }
+}
+
+impl World {
+    pub(crate) fn elapsed(&self) -> Duration {
+        self.started.elapsed()
+    }
+
+    /// Everything the tree proposed so far.
+    pub(crate) fn log(&self) -> Vec<Entry> {
+        self.inner.lock().unwrap().log.clone()
+    }
+
+    /// The log is written in another term from here on.
+    pub(crate) fn set_term(&self, term: u64) {
+        self.inner.lock().unwrap().term = term;
+    }
+
+    /// How long the log takes from here on.
+    pub(crate) fn set_latency(&self, latency: Duration) {
+        self.inner.lock().unwrap().latency = latency;
+    }
+
+    /// Whether proposals fail before they reach the log.
+    pub(crate) fn refuse(&self, refusing: bool) {
+        self.inner.lock().unwrap().refusing = refusing;
+    }
+
+    /// Whether the tree is told what was committed.
+    pub(crate) fn feed(&self, feeding: bool) {
+        self.inner.lock().unwrap().feeding = feeding;
+    }
+
+    pub(crate) fn apply(&self, origin: Origin, operation: Operation) -> Outcome {
+        self.apply_all(vec![Command { origin, request: None, operation }]).remove(0)
+    }
+
+    fn apply_all(&self, commands: Vec<Command>) -> Vec<Outcome> {
+        let stamp = self.moment().stamp;
+        let mut inner = self.inner.lock().unwrap();
+        inner.index += 1;
+        let position = Position { term: inner.term, index: inner.index };
+        let applied = inner.state.apply(position, &Batch { stamp, commands });
+        let changes: Vec<Arc<Change>> = applied.changes.into_iter().map(Arc::new).collect();
+        if let Some(tree) = inner.tree.as_ref().filter(|_| inner.feeding) {
+            tree.committed(changes);
+        }
+        applied.outcomes
+    }
+
+    async fn serve(self: Arc<Self>, mut proposals: mpsc::Receiver<Proposal>) {
+        while let Some(proposal) = proposals.recv().await {
+            let latency = self.inner.lock().unwrap().latency;
+            tokio::time::sleep(latency).await;
+            let Proposal { term, operations, confirm, settled } = proposal;
+            assert!(!operations.is_empty() && operations.len() <= muster_actors::proposal::OPERATIONS_MAX);
+            let settlements = self.settle(term, &operations);
+            let at = self.elapsed();
+            let entry = |(operation, settlement): (Operation, &Settlement)| Entry {
+                at,
+                term,
+                confirmed: confirm,
+                operation,
+                settlement: settlement.clone(),
+            };
+            let entries: Vec<Entry> = operations.into_iter().zip(&settlements).map(entry).collect();
+            self.inner.lock().unwrap().log.extend(entries);
+            let _ = settled.send(settlements);
+        }
+    }
+
+    fn settle(&self, term: u64, operations: &[Operation]) -> Vec<Settlement> {
+        if self.inner.lock().unwrap().refusing {
+            return vec![Settlement::Failed("this replica does not lead".to_owned()); operations.len()];
+        }
+        let command = |operation: &Operation| Command {
+            origin: Origin::Controller { term },
+            request: None,
+            operation: operation.clone(),
+        };
+        let outcomes = self.apply_all(operations.iter().map(command).collect());
+        let settlement = |outcome| match outcome {
+            Outcome::Done(receipt) => Settlement::Done(receipt),
+            Outcome::Rejected(rejection) => Settlement::Rejected(rejection),
+        };
+        outcomes.into_iter().map(settlement).collect()
+    }
+}
+
+// === setting the stage ===
+
+impl Stage {
+    pub(crate) fn set() -> Self {
+        let inner = Inner {
+            state: State::new(),
+            index: 0,
+            uids: 0,
+            term: TERM,
+            latency: COMMIT_LATENCY,
+            refusing: false,
+            feeding: true,
+            log: Vec::new(),
+            beating: BTreeMap::new(),
+            tree: None,
+        };
+        let world = Arc::new(World { started: Instant::now(), inner: Mutex::new(inner) });
+        let ear = Arc::new(Ear::new(fleet::Origin(1), Duration::from_secs(10)));
+        tokio::spawn(beat(Arc::clone(&world), Arc::clone(&ear)));
+        Self { world, ear }
+    }
+
+    /// Nodes that registered as ready and beat, named after the zone: `a-0`, `a-1`, ...
+    pub(crate) fn with_zone(self, zone: &str, count: usize) -> Self {
+        (0..count).for_each(|number| self.register(&format!("{zone}-{number}"), zone));
+        self
+    }
+
+    pub(crate) fn register(&self, name: &str, zone: &str) {
+        let label = (Text::from("topology.kubernetes.io/zone"), Text::from(zone));
+        let draft = NodeDraft {
+            name: Text::from(name),
+            labels: Some([label].into_iter().collect()),
+            status: Some(ready()),
+            ..NodeDraft::default()
+        };
+        let mut inner = self.world.inner.lock().unwrap();
+        inner.uids += 1;
+        let uid = Uid(inner.uids);
+        drop(inner);
+        let operation = Operation::RegisterNode { draft: Box::new(draft), uid };
+        self.agent(name, operation);
+        self.revive(name);
+    }
+
+    pub(crate) async fn grow(&self) {
+        self.grow_with(TERM, Arc::new(Quiet), Arc::new(Quiet)).await;
+    }
+
+    pub(crate) async fn grow_watched(&self, observer: Arc<dyn Observer>, probe: Arc<dyn Probe>) {
+        self.grow_with(TERM, observer, probe).await;
+    }
+
+    pub(crate) async fn grow_with(&self, term: u64, observer: Arc<dyn Observer>, probe: Arc<dyn Probe>) {
+        let (proposals, inbox) = mpsc::channel(PROPOSALS_MAX);
+        tokio::spawn(Arc::clone(&self.world).serve(inbox));
+        let surroundings = Surroundings {
+            ear: Arc::clone(&self.ear),
+            ledger: Arc::clone(&self.world) as Arc<dyn Ledger>,
+            proposals,
+            observer,
+            probe,
+        };
+        let tree = Tree::grow(surroundings, term).await.unwrap();
+        self.world.inner.lock().unwrap().tree = Some(tree);
+    }
+
+    pub(crate) async fn prune(&self) {
+        let tree = self.world.inner.lock().unwrap().tree.take().unwrap();
+        tree.prune().await;
+    }
+
+    pub(crate) fn drop_tree(&self) {
+        drop(self.world.inner.lock().unwrap().tree.take());
+    }
+
+    pub(crate) fn with_tree<R>(&self, ask: impl FnOnce(&Tree) -> R) -> R {
+        ask(self.world.inner.lock().unwrap().tree.as_ref().unwrap())
+    }
+
+    fn agent(&self, name: &str, operation: Operation) {
+        let outcome = self.world.apply(Origin::Node { name: Text::from(name) }, operation);
+        assert!(matches!(outcome, Outcome::Done(_)), "{outcome:?}");
+    }
+
+    pub(crate) fn operator(&self, operation: Operation) {
+        let outcome = self.world.apply(Origin::Operator { user: Text::from("alice") }, operation);
+        assert!(matches!(outcome, Outcome::Done(_)), "{outcome:?}");
+    }
+
+    pub(crate) fn set_policy(&self, name: &str, value: &str) {
+        self.operator(Operation::SetPolicy { changes: vec![(Text::from(name), Text::from(value))] });
+    }
+}
+
+// === what happens to nodes ===
+
+impl Stage {
+    /// It beats no more.
+    pub(crate) fn kill(&self, name: &str) {
+        self.world.inner.lock().unwrap().beating.remove(name).unwrap();
+    }
+
+    /// It beats from now on, and says that it is ready.
+    pub(crate) fn revive(&self, name: &str) {
+        let node = self.node(name);
+        self.beat_again(name);
+        let (incarnation, status) = (node.incarnation, Box::new(ready()));
+        self.agent(name, Operation::ReportStatus { name: Text::from(name), incarnation, status });
+    }
+
+    /// It beats from now on, and has not got round to reporting yet.
+    pub(crate) fn beat_again(&self, name: &str) {
+        let slot = self.node(name).slot;
+        let _ = self.ear.own().beat(slot, self.world.moment().tick);
+        self.world.inner.lock().unwrap().beating.insert(Text::from(name), slot);
+    }
+
+    pub(crate) fn node(&self, name: &str) -> Arc<Node> {
+        Arc::clone(self.world.state().node(name).unwrap())
+    }
+
+    pub(crate) fn is_unknown(&self, name: &str) -> bool {
+        self.node(name).status.ready().is_some_and(|ready| ready.status == ConditionStatus::Unknown)
+    }
+
+    pub(crate) fn is_evicted(&self, name: &str) -> bool {
+        self.world.state().absent().contains(name)
+    }
+}
+
+// === what the tree did ===
+
+impl Stage {
+    /// Who was marked silent, and when, by entries that the log accepted.
+    pub(crate) fn marked(&self) -> BTreeMap<String, Duration> {
+        self.accepted("mark-silent").into_iter().collect()
+    }
+
+    pub(crate) fn evicted(&self) -> BTreeMap<String, Duration> {
+        self.accepted("evict-node").into_iter().collect()
+    }
+
+    pub(crate) fn marked_names(&self) -> BTreeSet<String> {
+        self.marked().into_keys().collect()
+    }
+
+    /// The nodes that accepted operations of this kind were about, and when.
+    pub(crate) fn accepted(&self, label: &str) -> Vec<(String, Duration)> {
+        let log = self.world.log();
+        let done = log.iter().filter(|entry| entry.settlement.is_done() && entry.operation.label() == label);
+        done.filter_map(|entry| Some((entry.operation.object_name()?.to_owned(), entry.at))).collect()
+    }
+
+    /// Passes time until it is so, at most as long as given.
+    pub(crate) async fn until(&self, what: &str, limit: Duration, is_so: impl Fn(&Self) -> bool) {
+        let deadline = Instant::now() + limit;
+        while !is_so(self) {
+            assert!(Instant::now() < deadline, "after {limit:?} still not: {what}; log: {:#?}", self.world.log());
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    }
+
+    pub(crate) async fn pass(&self, time: Duration) {
+        tokio::time::sleep(time).await;
+        check_all(&self.world.state()).unwrap();
+    }
+}
+
+async fn beat(world: Arc<World>, ear: Arc<Ear>) {
+    loop {
+        let beating = world.inner.lock().unwrap().beating.clone();
+        for slot in beating.into_values() {
+            let _ = ear.own().beat(slot, world.moment().tick);
+        }
+        tokio::time::sleep(BEAT_INTERVAL).await;
+    }
+}
+
+pub(crate) fn ready() -> NodeStatus {
+    let condition = Condition {
+        kind: Text::from("Ready"),
+        status: ConditionStatus::True,
+        last_heartbeat: None,
+        last_transition: None,
+        reason: Text::from("KubeletReady"),
+        message: Text::default(),
+    };
+    NodeStatus { conditions: Box::new([condition]), ..NodeStatus::default() }
+}
+
+pub(crate) const fn seconds(count: u64) -> Duration {
+    Duration::from_secs(count)
+}

@@ -1,0 +1,86 @@
+//! An observer that remembers, and a probe that panics on demand.
+
+use std::collections::BTreeMap;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use muster_actors::node_watch::Judgement;
+use muster_actors::{ActorKind, Observer, Probe};
+
+#[derive(Default)]
+pub(crate) struct Watcher {
+    restarts: Mutex<BTreeMap<ActorKind, usize>>,
+    population: Mutex<BTreeMap<ActorKind, usize>>,
+    pub(crate) quarantined: AtomicUsize,
+    pub(crate) rounds: AtomicUsize,
+    pub(crate) sweeps: AtomicUsize,
+    /// How many nodes had an actor at each verdict.
+    pub(crate) manned_at_verdicts: Mutex<Vec<usize>>,
+}
+
+impl Observer for Watcher {
+    fn swept(&self, _: std::time::Duration, _: usize) {
+        self.sweeps.fetch_add(1, Ordering::SeqCst);
+    }
+
+    fn judged(&self, judgement: &Judgement, _: std::time::Duration) {
+        if matches!(judgement, Judgement::Propose(_)) {
+            let manned = self.population(ActorKind::Node);
+            self.manned_at_verdicts.lock().unwrap().push(manned);
+        }
+    }
+
+    fn judging_round(&self, _: std::time::Duration) {
+        self.rounds.fetch_add(1, Ordering::SeqCst);
+    }
+
+    fn restarted(&self, kind: ActorKind) {
+        *self.restarts.lock().unwrap().entry(kind).or_default() += 1;
+    }
+
+    fn quarantined(&self, count: usize) {
+        self.quarantined.store(count, Ordering::SeqCst);
+    }
+
+    fn population(&self, kind: ActorKind, count: usize) {
+        self.population.lock().unwrap().insert(kind, count);
+    }
+}
+
+impl Watcher {
+    pub(crate) fn restarts(&self, kind: ActorKind) -> usize {
+        self.restarts.lock().unwrap().get(&kind).copied().unwrap_or_default()
+    }
+
+    pub(crate) fn population(&self, kind: ActorKind) -> usize {
+        self.population.lock().unwrap().get(&kind).copied().unwrap_or_default()
+    }
+}
+
+/// Panics in every actor of a kind whose name is the given one, as often as it is loaded.
+#[derive(Default)]
+pub(crate) struct Mine {
+    target: Mutex<Option<(ActorKind, String)>>,
+    charges: AtomicUsize,
+}
+
+impl Mine {
+    pub(crate) fn lay(&self, kind: ActorKind, name: &str, charges: usize) {
+        *self.target.lock().unwrap() = Some((kind, name.to_owned()));
+        self.charges.store(charges, Ordering::SeqCst);
+    }
+
+    pub(crate) fn is_spent(&self) -> bool {
+        self.charges.load(Ordering::SeqCst) == 0
+    }
+}
+
+impl Probe for Mine {
+    fn before(&self, kind: ActorKind, name: &str) {
+        let is_target = self.target.lock().unwrap().as_ref().is_some_and(|(k, n)| *k == kind && n == name);
+        let fire = |charges: usize| charges.checked_sub(1);
+        if is_target && self.charges.fetch_update(Ordering::SeqCst, Ordering::SeqCst, fire).is_ok() {
+            panic!("a mine under {kind} {name}");
+        }
+    }
+}

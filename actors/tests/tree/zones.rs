@@ -1,0 +1,92 @@
+//! Many nodes fall silent together: the zone slows down or stops, and when all are dark everything is taken back.
+
+use muster_actors::Ledger;
+use muster_lifecycle::command::Operation;
+use muster_lifecycle::zone::ZoneState;
+
+use crate::stage::{Stage, seconds};
+
+#[tokio::test(start_paused = true)]
+async fn a_small_zone_that_loses_most_of_its_nodes_evicts_nobody() {
+    let stage = Stage::set().with_zone("a", 5).with_zone("b", 5);
+    stage.grow().await;
+    stage.pass(seconds(10)).await;
+    (0..3).for_each(|number| stage.kill(&format!("a-{number}")));
+    stage.until("all three are marked", seconds(50), |stage| stage.marked().len() == 3).await;
+    stage.pass(seconds(600)).await;
+    assert!(stage.evicted().is_empty());
+    let state = stage.world.state();
+    let disrupted = state.zones().iter().filter(|zone| zone.zone.state == ZoneState::PartialDisruption).count();
+    assert_eq!(disrupted, 1);
+    (0..2).for_each(|number| stage.revive(&format!("a-{number}")));
+    stage.until("the last one is evicted", seconds(30), |stage| stage.is_evicted("a-2")).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_large_zone_that_loses_most_of_its_nodes_evicts_slowly() {
+    let stage = Stage::set().with_zone("a", 60).with_zone("b", 3);
+    stage.grow().await;
+    stage.pass(seconds(10)).await;
+    (0..40).for_each(|number| stage.kill(&format!("a-{number}")));
+    stage.until("all forty are marked", seconds(50), |stage| stage.marked().len() == 40).await;
+    stage.pass(seconds(950)).await;
+    let evicted = stage.evicted().len();
+    assert!((9..=10).contains(&evicted), "{evicted} evictions in 950 s at one per 100 s");
+}
+
+#[tokio::test(start_paused = true)]
+async fn evictions_keep_the_pace_of_the_bucket() {
+    let stage = Stage::set().with_zone("a", 10);
+    stage.grow().await;
+    stage.pass(seconds(10)).await;
+    (0..4).for_each(|number| stage.kill(&format!("a-{number}")));
+    stage.until("all four are evicted", seconds(100), |stage| stage.evicted().len() == 4).await;
+    let mut times: Vec<_> = stage.evicted().into_values().collect();
+    times.sort();
+    for pair in times.windows(2) {
+        let gap = pair[1] - pair[0];
+        assert!(gap >= seconds(10) && gap < seconds(11), "one per ten seconds, but {gap:?} lie between two");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn when_all_is_dark_what_was_begun_is_taken_back_and_nobody_is_evicted() {
+    let stage = Stage::set().with_zone("a", 3).with_zone("b", 3);
+    stage.grow().await;
+    stage.pass(seconds(10)).await;
+    stage.kill("a-0");
+    stage.until("a-0 is evicted", seconds(50), |stage| stage.is_evicted("a-0")).await;
+    let rest = ["a-1", "a-2", "b-0", "b-1", "b-2"];
+    rest.iter().for_each(|name| stage.kill(name));
+    stage.until("all zones are dark", seconds(50), |stage| stage.world.state().regime().all_dark).await;
+    stage.until("the eviction is taken back", seconds(3), |stage| stage.world.state().absent().is_empty()).await;
+    stage.pass(seconds(300)).await;
+    assert_eq!(stage.evicted().len(), 1, "only the one from before");
+
+    stage.revive("b-0");
+    stage.until("there is light", seconds(6), |stage| !stage.world.state().regime().all_dark).await;
+    let lit = stage.world.elapsed();
+    stage.until("evictions resume", seconds(60), |stage| stage.evicted().len() > 1).await;
+    let resumed = stage.evicted().into_values().max().unwrap();
+    assert!(
+        resumed - lit >= seconds(39),
+        "everybody gets a grace first, but one was evicted after {:?}",
+        resumed - lit
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn no_token_is_spent_on_an_outdated_view_of_the_zones() {
+    let stage = Stage::set().with_zone("a", 100);
+    stage.set_policy("node-monitor-period", "30s");
+    stage.grow().await;
+    stage.pass(seconds(10)).await;
+    (0..70).for_each(|number| stage.kill(&format!("a-{number}")));
+    stage.until("all are marked", seconds(50), |stage| stage.marked().len() == 70).await;
+    stage.pass(seconds(5)).await;
+    let log = stage.world.log();
+    let last_assessment = log.iter().rposition(|entry| entry.operation == Operation::AssessZones);
+    let first_eviction = log.iter().position(|entry| matches!(entry.operation, Operation::EvictNode { .. }));
+    assert!(last_assessment < first_eviction, "assessed at {last_assessment:?}, evicted at {first_eviction:?}");
+    assert_eq!(stage.evicted().len(), 1);
+}
