@@ -26,11 +26,19 @@ pub struct Cluster {
 }
 
 impl Cluster {
+    /// Without simulated nodes, and with timings that leave nodes without an agent alone for the length of a test.
     pub fn start() -> Self {
         Self::start_with(&[])
     }
 
+    /// The same with more arguments.
     pub fn start_with(arguments: &[&str]) -> Self {
+        let quiet = ["--nodes", "0", "--policy", "upstream", "--node-startup-grace-period", "1h"];
+        let quiet = [&quiet[..], &["--node-monitor-grace-period", "1h"]].concat();
+        Self::start_exactly(&[&quiet, arguments].concat())
+    }
+
+    pub fn start_exactly(arguments: &[&str]) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let port_base = free_ports();
         let arguments: Vec<String> = arguments.iter().map(|&argument| argument.to_owned()).collect();
@@ -238,13 +246,17 @@ pub fn free_ports() -> u16 {
 }
 
 /// Polls until `condition` gives something, for as long as [`PATIENCE`].
-pub fn eventually<T>(what: &str, mut condition: impl FnMut() -> Option<T>) -> T {
+pub fn eventually<T>(what: &str, condition: impl FnMut() -> Option<T>) -> T {
+    eventually_within(PATIENCE, what, condition)
+}
+
+pub fn eventually_within<T>(patience: Duration, what: &str, mut condition: impl FnMut() -> Option<T>) -> T {
     let start = Instant::now();
     loop {
         if let Some(value) = condition() {
             return value;
         }
-        assert!(start.elapsed() < PATIENCE, "waited {PATIENCE:?} in vain: {what}");
+        assert!(start.elapsed() < patience, "waited {patience:?} in vain: {what}");
         std::thread::sleep(Duration::from_millis(20));
     }
 }

@@ -68,12 +68,23 @@ fn dependencies_point_down_the_diamond() {
     let below = |member: &str| -> &[&str] {
         match member {
             "lifecycle" => &[],
-            "proto" | "actors" => &["muster-lifecycle"],
+            "proto" => &["muster-lifecycle"],
             "pulse" => &["muster-lifecycle"],
+            "actors" => &["muster-lifecycle", "muster-pulse"],
             "raft" => &["muster-lifecycle", "muster-proto"],
-            "controller" => &["muster-lifecycle", "muster-proto", "muster-raft"],
+            "controller" => &["muster-lifecycle", "muster-proto", "muster-pulse", "muster-raft", "muster-actors"],
+            "node-agent" => &["muster-lifecycle", "muster-proto"],
             "bench" => &["muster-lifecycle", "muster-proto", "muster-raft", "muster-controller"],
-            "cli" => &["muster-lifecycle", "muster-proto", "muster-raft", "muster-controller", "muster-bench"],
+            "cli" => &[
+                "muster-lifecycle",
+                "muster-proto",
+                "muster-pulse",
+                "muster-raft",
+                "muster-actors",
+                "muster-controller",
+                "muster-node-agent",
+                "muster-bench",
+            ],
             other => panic!("say in this test what {other} may depend on"),
         }
     };

@@ -24,10 +24,15 @@ pub struct Cli {
 
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    /// Show nodes, events or replicas
+    /// Show nodes, events, zones, settings, aggregators or replicas
     Get(verb::get::Args),
     /// Show one or more nodes at length, with their events
     Describe(verb::describe::Args),
+    /// Say why a node or zone is in the state it is in, and what will happen when
+    Explain(verb::explain::Args),
+    /// Change settings of the cluster, or which nodes an aggregator may carry
+    #[command(subcommand)]
+    Set(verb::set::Action),
     /// Create or change nodes from manifests (JSON or YAML)
     Apply(verb::apply::Args),
     /// Set (k=v) or remove (k-) labels of a node
@@ -57,6 +62,11 @@ pub enum Command {
     Server(Box<verb::server::Args>),
     /// Run a local cluster of real replica processes
     Dev(dev::Args),
+    /// Play a scenario in virtual time and show what would happen
+    Simulate(verb::simulate::Args),
+    /// Make the simulated nodes of a running `muster dev` misbehave
+    #[command(subcommand)]
+    Fleet(verb::fleet::Action),
     /// Measure a cluster of this binary, started for the purpose
     #[command(subcommand)]
     Bench(verb::bench::Args),

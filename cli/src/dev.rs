@@ -2,19 +2,22 @@
 //!
 //! ```text
 //!   muster dev ──spawns──> muster server (replica 1)   each in its own process, stopped by SIGTERM, and by
-//!      │                   muster server (replica 2)   itself when the pipe from `dev` closes
-//!      │                   muster server (replica 3)
-//!      └── DIR/control.sock <── muster dev restart ID, muster dev stop
+//!      │  │                muster server (replica 2)   itself when the pipe from `dev` closes
+//!      │  │                muster server (replica 3)
+//!      │  └── simulated nodes ──TLS──> the replicas' agent doors
+//!      └── DIR/control.sock <── muster dev restart ID, muster dev stop, muster fleet ...
 //! ```
 //! The replicas are processes and not tasks, so that killing one is a real crash.
 
 mod cluster;
-mod control;
+pub(crate) mod control;
 mod guide;
 pub mod lock;
 mod ports;
+mod preset;
 mod record;
 mod replica;
+mod simulation;
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -23,11 +26,14 @@ use clap::Subcommand;
 use muster_controller::fleet::{Fleet, ReplicaPlan};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-use self::cluster::Cluster;
+use self::cluster::{Cluster, Wish};
 use self::lock::Lock;
+use self::preset::Preset;
+use self::simulation::{NODES_MAX, Size, ZONES_MAX};
 use crate::discover::DEV_DIR;
 use crate::exit::Failure;
 use crate::output::say;
+use crate::policy::PolicyArgs;
 use crate::verb::Context;
 use crate::verb::init::{DEFAULT_PORT_BASE, Place};
 
@@ -37,18 +43,23 @@ pub struct Args {
     /// How many replicas to start with [default: 3]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=9))]
     pub replicas: Option<u16>,
-    /// Replica N uses the three ports from this plus 10 x (N - 1) on [default: 7400]
+    /// Replica N uses the four ports from this plus 10 x (N - 1) on [default: 7400]
     #[arg(long, value_name = "PORT", value_parser = clap::value_parser!(u16).range(1..))]
     pub port_base: Option<u16>,
     /// Restart replicas that die
     #[arg(long)]
     pub restart: bool,
-    /// How many simulated nodes to run; this version runs none yet and says so
-    #[arg(long, value_name = "N")]
-    pub nodes: Option<u32>,
+    /// How many simulated nodes to run
+    #[arg(long, value_name = "N", default_value_t = 15, value_parser = clap::value_parser!(u32).range(..=i64::from(NODES_MAX)))]
+    pub nodes: u32,
     /// Over how many zones to spread them
-    #[arg(long, value_name = "N")]
-    pub zones: Option<u32>,
+    #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=i64::from(ZONES_MAX)))]
+    pub zones: u32,
+    /// The lifecycle settings to begin with; single ones below override it [default: demo]
+    #[arg(long, value_name = "NAME")]
+    pub policy: Option<Preset>,
+    #[command(flatten)]
+    pub settings: PolicyArgs,
     #[command(subcommand)]
     pub command: Option<Command>,
 }
@@ -64,10 +75,10 @@ pub enum Command {
 const DEFAULT_REPLICAS: u16 = 3;
 const PORTS_PER_REPLICA: u16 = 10;
 const HOST: &str = "127.0.0.1";
-const CONTROL_TIMEOUT: Duration = Duration::from_secs(30);
+pub(crate) const CONTROL_TIMEOUT: Duration = Duration::from_secs(30);
 
 pub async fn run(context: &Context, args: Args) -> Result<(), Failure> {
-    let dir = context.dir.clone().unwrap_or_else(|| DEV_DIR.into());
+    let dir = folder(context);
     match args.command {
         Some(Command::Restart { id }) => {
             let patience = context.timeout.unwrap_or(CONTROL_TIMEOUT);
@@ -78,10 +89,13 @@ pub async fn run(context: &Context, args: Args) -> Result<(), Failure> {
     }
 }
 
+/// Where the local cluster is kept.
+pub(crate) fn folder(context: &Context) -> PathBuf {
+    context.dir.clone().unwrap_or_else(|| DEV_DIR.into())
+}
+
 async fn start(dir: &Path, args: &Args) -> Result<(), Failure> {
-    if args.nodes.is_some() || args.zones.is_some() {
-        say("this version runs no simulated nodes yet: --nodes and --zones have no effect");
-    }
+    let policy = args.policy()?;
     let mut signals = Signals::new()?;
     make_folder(dir)?;
     let dir = dir.canonicalize()?;
@@ -89,9 +103,10 @@ async fn start(dir: &Path, args: &Args) -> Result<(), Failure> {
     record::remove(&dir);
     let first_start = !dir.join("pki").exists();
     let fleet = fleet(&dir, args, first_start).await?;
-    let mut cluster = Cluster::new(&dir, &fleet, args.restart)?;
+    let size = Size { nodes: args.nodes, zones: args.zones };
+    let mut cluster = Cluster::new(&dir, fleet, size, args.restart)?;
     let outcome = tokio::select! {
-        outcome = cluster.run(first_start) => outcome,
+        outcome = cluster.run(first_start, policy) => outcome,
         () = signals.stop() => Ok(()),
     };
     say("stopping");
@@ -116,6 +131,16 @@ async fn fleet(dir: &Path, args: &Args, first_start: bool) -> Result<Fleet, Fail
     ports::require_free(fleet.replicas(), remedy, ports::LEAVING_TIMEOUT).await?;
     say(format_args!("resuming fleet {} in {}", fleet.id(), dir.display()));
     Ok(fleet)
+}
+
+impl Args {
+    /// The policy to begin with. A cluster that has one already gets it only if somebody asked for it.
+    fn policy(&self) -> Result<Wish, Failure> {
+        let by_hand = self.settings.layer().map_err(|invalid| Failure::Usage(invalid.to_string()))?;
+        let policy = self.policy.unwrap_or_default().with(&by_hand);
+        let policy = policy.map_err(|invalid| Failure::Usage(format!("--{}: {}", invalid.field, invalid.rule)))?;
+        Ok(Wish { policy, asked_for: self.policy.is_some() || !by_hand.is_empty() })
+    }
 }
 
 /// Addresses and members are the cluster's own knowledge by now; flags that ask for others are refused, not ignored.
@@ -187,7 +212,16 @@ mod tests {
     use super::*;
 
     fn args(replicas: Option<u16>, port_base: Option<u16>) -> Args {
-        Args { replicas, port_base, restart: false, nodes: None, zones: None, command: None }
+        Args {
+            replicas,
+            port_base,
+            restart: false,
+            nodes: 0,
+            zones: 1,
+            policy: None,
+            settings: PolicyArgs::default(),
+            command: None,
+        }
     }
 
     #[test]

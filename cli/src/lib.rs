@@ -15,6 +15,8 @@ pub mod discover;
 pub mod exit;
 pub mod manifest;
 pub mod output;
+pub mod policy;
 pub mod render;
 pub mod resource;
+pub mod simulate;
 pub mod verb;

@@ -1,11 +1,16 @@
 //! How objects look on a terminal: kubectl's tables and descriptions, from Kubernetes JSON.
 
 pub mod age;
+pub mod aggregator;
+pub mod clock;
+pub mod config;
 pub mod describe;
 pub mod event;
+pub mod explain;
 pub mod node;
 pub mod replica;
 pub mod table;
+pub mod zone;
 
 use serde_json::Value;
 

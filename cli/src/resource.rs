@@ -1,4 +1,4 @@
-//! What kubectl users type to name things: `nodes`, `no`, `node x y`, `node/x nodes/y`.
+//! What kubectl users type to name things: `nodes`, `no`, `node x y`, `node/x nodes/y`, `zone/r1/z1`.
 
 use crate::exit::Failure;
 
@@ -8,6 +8,9 @@ pub enum Resource {
     Nodes,
     Events,
     Replicas,
+    Zones,
+    Config,
+    Aggregators,
 }
 
 /// A resource and the names given with it; no names means all.
@@ -25,7 +28,13 @@ impl Resource {
             "nodes" | "node" | "no" => Ok(Self::Nodes),
             "events" | "event" | "ev" => Ok(Self::Events),
             "replicas" | "replica" => Ok(Self::Replicas),
-            _ => Err(Failure::Usage(format!("{text:?} is not known here; there are nodes, events and replicas"))),
+            "zones" | "zone" => Ok(Self::Zones),
+            "config" | "configs" => Ok(Self::Config),
+            "aggregators" | "aggregator" => Ok(Self::Aggregators),
+            _ => {
+                let known = "nodes, events, zones, config, aggregators and replicas";
+                Err(Failure::Usage(format!("{text:?} is not known here; there are {known}")))
+            }
         }
     }
 
@@ -35,6 +44,9 @@ impl Resource {
             Self::Nodes => "nodes",
             Self::Events => "events",
             Self::Replicas => "replicas",
+            Self::Zones => "zones",
+            Self::Config => "config",
+            Self::Aggregators => "aggregators",
         }
     }
 
@@ -44,6 +56,17 @@ impl Resource {
             Self::Nodes => "node",
             Self::Events => "event",
             Self::Replicas => "replica",
+            Self::Zones => "zone",
+            Self::Config => "config",
+            Self::Aggregators => "aggregator",
+        }
+    }
+
+    /// A name of this kind. Only those of zones have a slash in them, and one at most.
+    fn name(self, name: &str) -> Result<String, Failure> {
+        match self {
+            Self::Zones if name.matches('/').count() == 1 && name != "/" => Ok(name.into()),
+            Self::Nodes | Self::Events | Self::Replicas | Self::Zones | Self::Config | Self::Aggregators => plain(name),
         }
     }
 }
@@ -58,8 +81,9 @@ impl Selection {
         match first.split_once('/') {
             Some(_) => Self::parse_pairs(words),
             None => {
-                let names = words[1..].iter().map(|word| plain(word)).collect::<Result<_, _>>()?;
-                Ok(Self { resource: Resource::parse(first)?, names })
+                let resource = Resource::parse(first)?;
+                let names = words[1..].iter().map(|word| resource.name(word)).collect::<Result<_, _>>()?;
+                Ok(Self { resource, names })
             }
         }
     }
@@ -77,7 +101,7 @@ impl Selection {
                 Err(Failure::Usage("name at least one node, for example `node NAME` or `node/NAME`".into()))
             }
             Resource::Nodes => Ok(selection.names),
-            Resource::Events | Resource::Replicas => {
+            Resource::Events | Resource::Replicas | Resource::Zones | Resource::Config | Resource::Aggregators => {
                 Err(Failure::Usage(format!("this works on nodes only, not on {}", selection.resource.kind())))
             }
         }
@@ -95,7 +119,7 @@ impl Selection {
                 return Err(Failure::Usage("ask for one kind at a time".into()));
             }
             resource = Some(kind);
-            names.push(plain(name)?);
+            names.push(kind.name(name)?);
         }
         Ok(Self { resource: resource.unwrap_or(Resource::Nodes), names })
     }
@@ -107,7 +131,9 @@ fn node_name(word: &str) -> Result<String, Failure> {
         None => plain(word),
         Some((kind, name)) => match Resource::parse(kind)? {
             Resource::Nodes => plain(name),
-            Resource::Events | Resource::Replicas => Err(Failure::Usage(format!("{word:?} is not a node"))),
+            Resource::Events | Resource::Replicas | Resource::Zones | Resource::Config | Resource::Aggregators => {
+                Err(Failure::Usage(format!("{word:?} is not a node")))
+            }
         },
     }
 }
@@ -137,6 +163,11 @@ mod tests {
             ("node/a no/b", Resource::Nodes, "a b"),
             ("ev", Resource::Events, ""),
             ("replica 2", Resource::Replicas, "2"),
+            ("zones", Resource::Zones, ""),
+            ("zone r1/b c", Resource::Zones, "r1/b c"),
+            ("zone/r1/b zone//c", Resource::Zones, "r1/b /c"),
+            ("config", Resource::Config, ""),
+            ("aggregator/rack-1", Resource::Aggregators, "rack-1"),
         ];
         for (text, resource, names) in cases {
             let expected = Selection { resource, names: words(names) };
@@ -146,7 +177,7 @@ mod tests {
 
     #[test]
     fn nonsense_is_a_usage_error() {
-        for text in ["", "pods", "node/a b", "node/a event/b", "node/", "node a/b"] {
+        for text in ["", "pods", "node/a b", "node/a event/b", "node/", "node a/b", "zone a/b/c", "zone /"] {
             assert_eq!(Selection::parse(&words(text)).unwrap_err().exit() as u8, 2, "{text}");
         }
         assert_eq!(Selection::nodes(&words("nodes")).unwrap_err().exit() as u8, 2);

@@ -8,11 +8,15 @@ pub mod cordon;
 pub mod delete;
 pub mod describe;
 pub mod edit;
+pub mod explain;
+pub mod fleet;
 pub mod get;
 pub mod init;
 pub mod member;
 pub mod restore;
 pub mod server;
+pub mod set;
+pub mod simulate;
 pub mod status;
 
 use std::path::PathBuf;
@@ -50,6 +54,8 @@ pub async fn run(cli: Cli) -> Result<(), Failure> {
     match cli.command {
         Command::Get(args) => get::run(&context, args).await,
         Command::Describe(args) => describe::run(&context, args).await,
+        Command::Explain(args) => explain::run(&context, args).await,
+        Command::Set(action) => set::run(&context, action).await,
         Command::Apply(args) => apply::run(&context, args).await,
         Command::Label(args) => edit::label(&context, args).await,
         Command::Annotate(args) => edit::annotate(&context, args).await,
@@ -64,6 +70,8 @@ pub async fn run(cli: Cli) -> Result<(), Failure> {
         Command::Init(args) => init::run(&context, args),
         Command::Server(args) => server::run(*args).await,
         Command::Dev(args) => dev::run(&context, args).await,
+        Command::Fleet(action) => fleet::run(&context, action).await,
+        Command::Simulate(args) => simulate::run(args).await,
         Command::Bench(args) => bench::run(args).await,
         Command::Completions(args) => completions::run(&args),
         Command::Version => version(),
@@ -138,7 +146,7 @@ fn is_unchanged(response: &WriteResponse) -> bool {
 }
 
 /// What a replica sent as an object.
-fn object(bytes: &Bytes) -> Result<Value, Failure> {
+pub(crate) fn object(bytes: &Bytes) -> Result<Value, Failure> {
     serde_json::from_slice(bytes).map_err(|error| {
         Failure::other(anyhow::anyhow!(
             "a replica sent an object that is not JSON: {error}; are all replicas of one version?"

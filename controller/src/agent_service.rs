@@ -1,39 +1,99 @@
-//! The agents' door. For now an agent can ask whom it reached, to choose among its endpoints.
+//! The agents' door: whom did I reach, one node's session, and the streams of aggregators.
+//!
+//! What a caller may be is settled here, by its certificate; everything after that is the session's business.
 
+use futures::stream::{self, BoxStream};
+use futures::{Stream, StreamExt};
 use muster_proto::v1;
 use muster_proto::v1::agent_server::{Agent, AgentServer};
-use muster_raft::replica::Replica;
-use tonic::{Request, Response, Status};
+use tokio::sync::mpsc;
+use tonic::{Request, Response, Status, Streaming};
 
 use crate::door::DoorKind;
-use crate::identity::Role;
+use crate::identity::{Identity, Role};
 use crate::listener::Peer;
+use crate::session::{Opened, Sessions};
 
 /// The service for tonic, with its message limits.
-pub fn agent_service(replica: Replica) -> AgentServer<AgentService> {
-    AgentServer::new(AgentService { replica })
+pub fn agent_service(sessions: Sessions) -> AgentServer<AgentService> {
+    AgentServer::new(AgentService { sessions })
         .max_decoding_message_size(DoorKind::Agent.limits().message_bytes)
         .max_encoding_message_size(DoorKind::Agent.limits().message_bytes)
 }
 
 pub struct AgentService {
-    replica: Replica,
+    sessions: Sessions,
+}
+
+// === impl AgentService ===
+
+impl AgentService {
+    fn denied(&self, identity: &Identity, what: &str) -> Status {
+        self.sessions.refuse_identity();
+        tracing::warn!(%identity, what, "denied");
+        Status::permission_denied(format!("{identity} may not {what}"))
+    }
 }
 
 #[tonic::async_trait]
 impl Agent for AgentService {
     async fn who_is(&self, request: Request<v1::WhoIsRequest>) -> Result<Response<v1::WhoIsResponse>, Status> {
-        let caller = request.extensions().get::<Peer>();
-        let identity = &caller.ok_or_else(|| Status::unauthenticated("no client certificate"))?.identity;
+        let identity = &caller(&request)?.identity;
         match identity.kind {
-            Role::Node(_) | Role::Aggregator => Ok(Response::new(v1::WhoIsResponse {
+            Role::Node(_) | Role::Aggregator(_) | Role::Canary(_) => Ok(Response::new(v1::WhoIsResponse {
                 fleet: identity.fleet.to_string(),
-                replica: self.replica.id(),
-                has_leader: self.replica.leader().is_some(),
+                replica: self.sessions.replica().id(),
+                has_leader: self.sessions.replica().leader().is_some(),
             })),
-            Role::Replica(_) | Role::Operator | Role::Viewer => {
-                Err(Status::permission_denied(format!("{identity} is not an agent")))
+            Role::Replica(_) | Role::Operator | Role::Viewer => Err(self.denied(identity, "ask here: it is no agent")),
+        }
+    }
+
+    type SessionStream = BoxStream<'static, Result<v1::ServerMessage, Status>>;
+
+    async fn session(
+        &self,
+        request: Request<Streaming<v1::AgentMessage>>,
+    ) -> Result<Response<Self::SessionStream>, Status> {
+        let peer = caller(&request)?;
+        match &peer.identity.kind {
+            Role::Node(node) => {
+                let told = self.sessions.serve_alone(node.clone(), opened(&peer), request.into_inner());
+                Ok(Response::new(in_order(told).boxed()))
+            }
+            Role::Aggregator(_) | Role::Canary(_) | Role::Replica(_) | Role::Operator | Role::Viewer => {
+                Err(self.denied(&peer.identity, "hold a node's session: it is no node"))
             }
         }
     }
+
+    type CarryStream = BoxStream<'static, Result<v1::CarrierReply, Status>>;
+
+    async fn carry(
+        &self,
+        request: Request<Streaming<v1::CarrierMessage>>,
+    ) -> Result<Response<Self::CarryStream>, Status> {
+        let peer = caller(&request)?;
+        match &peer.identity.kind {
+            Role::Aggregator(name) => {
+                let told = self.sessions.serve_carrier(name.clone(), opened(&peer), request.into_inner());
+                Ok(Response::new(in_order(told).boxed()))
+            }
+            Role::Node(_) | Role::Canary(_) | Role::Replica(_) | Role::Operator | Role::Viewer => {
+                Err(self.denied(&peer.identity, "carry nodes: it is no aggregator"))
+            }
+        }
+    }
+}
+
+fn caller<T>(request: &Request<T>) -> Result<Peer, Status> {
+    request.extensions().get::<Peer>().cloned().ok_or_else(|| Status::unauthenticated("no client certificate"))
+}
+
+fn opened(peer: &Peer) -> Opened {
+    Opened { fleet: peer.identity.fleet.as_str().into(), remote: peer.remote }
+}
+
+fn in_order<T>(mut told: mpsc::Receiver<Result<T, Status>>) -> impl Stream<Item = Result<T, Status>> {
+    stream::poll_fn(move |context| told.poll_recv(context))
 }

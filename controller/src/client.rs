@@ -46,7 +46,7 @@ pub struct Client {
 /// Which objects a list or watch is about.
 #[derive(Debug, Clone, Default)]
 pub struct Query {
-    /// `nodes` or `events`.
+    /// `nodes`, `events`, `zones`, `config` or `aggregators`.
     pub kind: String,
     pub label_selector: String,
     pub field_selector: String,
@@ -151,6 +151,18 @@ impl Client {
             })
             .await?;
         Ok(answer.value)
+    }
+
+    /// Why a node or zone is in the state it is in, as the leader sees it; JSON.
+    pub async fn explain(&self, kind: &str, name: &str) -> Result<Read<Bytes>, Error> {
+        let answer = self
+            .call(Patience::quick(), |mut operator, patience| {
+                let consistency = Some(v1::Consistency { stale: false, timeout_ms: answer_within_ms(patience) });
+                let request = v1::ExplainRequest { kind: kind.into(), name: name.into(), consistency };
+                async move { Ok(operator.explain(request).await?.into_inner()) }
+            })
+            .await?;
+        Ok(Read { value: answer.value.explanation, revision: answer.value.revision, answered_by: answer.address })
     }
 
     /// What the cluster says about itself. A replica in touch with a leader is believed before one that is not.

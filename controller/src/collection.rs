@@ -1,9 +1,11 @@
 //! The kinds of objects an operator can read, selected and rendered.
 
 use muster_lifecycle::change::{Change, Object};
+use muster_lifecycle::node::Node;
 use muster_lifecycle::selector::{EventFieldSelector, LabelSelector, NodeFieldSelector};
 use muster_lifecycle::state::State;
-use muster_proto::manifest::{event_to_json, node_to_json};
+use muster_lifecycle::time::Stamp;
+use muster_proto::manifest::{event_to_json, heard_node_to_json, node_to_json};
 use serde_json::Value;
 use tonic::Status;
 
@@ -19,6 +21,9 @@ enum Fields {
     Nodes(NodeFieldSelector),
     Events(EventFieldSelector),
 }
+
+/// Says when a node was last heard, as far as this replica knows.
+pub type LastHeard = dyn Fn(&Node) -> Option<Stamp> + Send + Sync;
 
 /// How a change looks to a reader who sees only what it selected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -37,16 +42,13 @@ impl Selection {
             "nodes" => Fields::Nodes(field_selector.parse().map_err(|error| invalid("field_selector", &error))?),
             "events" => Fields::Events(field_selector.parse().map_err(|error| invalid("field_selector", &error))?),
             other => {
-                let message = format!("kind: {other:?} is not known here; known kinds are nodes and events");
+                let message = format!(
+                    "kind: {other:?} is not known here; known kinds are nodes, events, zones, config and aggregators"
+                );
                 return Err(Status::invalid_argument(message));
             }
         };
         Ok(Self { labels, fields })
-    }
-
-    /// Everything of this kind.
-    pub fn all(kind: &str) -> Result<Self, Status> {
-        Self::parse(kind, "", "")
     }
 
     /// The selected objects in key order.
@@ -97,10 +99,13 @@ impl Selection {
     }
 }
 
-/// The object as Kubernetes JSON.
-pub fn render(object: &Object) -> Value {
+/// The object as Kubernetes JSON. Beats are not written down, so a node's heartbeat time comes from `last_heard`.
+pub fn render(object: &Object, last_heard: Option<&LastHeard>) -> Value {
     match object {
-        Object::Node(node) => node_to_json(node),
+        Object::Node(node) => match last_heard.and_then(|last_heard| last_heard(node)) {
+            Some(heard) => heard_node_to_json(node, heard),
+            None => node_to_json(node),
+        },
         Object::Event(event) => event_to_json(event),
     }
 }

@@ -4,14 +4,19 @@
 //! [`ServerConfig`] that needs no further checks. Values are parsed while the file is read, so that a mistake is
 //! reported with file, line and key.
 
-use std::collections::BTreeSet;
+mod policy;
+
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
+use muster_lifecycle::policy::Policy;
+use muster_lifecycle::rejection;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
+pub use self::policy::PolicyLayer;
 use crate::address::HostPort;
 use crate::logging::Format;
 use crate::pki::FleetId;
@@ -40,6 +45,8 @@ pub struct Layer {
     pub listen: ListenLayer,
     #[serde(skip_serializing_if = "AdvertiseLayer::is_empty")]
     pub advertise: AdvertiseLayer,
+    #[serde(skip_serializing_if = "PolicyLayer::is_empty")]
+    pub policy: PolicyLayer,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub initial_members: Vec<Member>,
 }
@@ -53,6 +60,8 @@ pub struct ListenLayer {
     pub agent: Option<SocketAddr>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub client: Option<SocketAddr>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub http: Option<SocketAddr>,
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -66,7 +75,7 @@ pub struct AdvertiseLayer {
     pub client: Option<HostPort>,
 }
 
-/// A replica and where its three doors are reached.
+/// A replica and where its doors for peers, agents and clients are reached.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Member {
@@ -76,7 +85,16 @@ pub struct Member {
     pub client: HostPort,
 }
 
-/// One value per door.
+/// Where a replica listens, door by door.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Listen {
+    pub peer: SocketAddr,
+    pub agent: SocketAddr,
+    pub client: SocketAddr,
+    pub http: SocketAddr,
+}
+
+/// One value per door that members tell each other of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Doors<T> {
     pub peer: T,
@@ -91,12 +109,16 @@ pub struct ServerConfig {
     pub fleet: FleetId,
     pub data_dir: PathBuf,
     pub tls_dir: PathBuf,
-    pub listen: Doors<SocketAddr>,
+    pub listen: Listen,
     pub advertise: Doors<HostPort>,
     /// The founding voters; empty for a replica that joins a running fleet.
     pub initial_members: Vec<Member>,
     pub join: bool,
     pub log_format: Format,
+    /// Founds the policy of a cluster that has none yet.
+    pub policy: Policy,
+    /// The settings among them that somebody wrote down, to be compared with a policy that is founded already.
+    pub explicit_policy: BTreeMap<String, String>,
 }
 
 /// An operator's or viewer's settings: `client.toml`.
@@ -128,6 +150,8 @@ pub enum Error {
     Missing { key: &'static str, flag: &'static str },
     #[error("`{key}`: {reason}")]
     Invalid { key: &'static str, reason: String },
+    #[error("`policy.{}` (--{}): {}", .0.field, .0.field, .0.rule)]
+    Policy(rejection::Invalid),
     #[error("{}: `{key}`: {reason}", path.display())]
     InvalidIn { path: PathBuf, key: &'static str, reason: String },
 }
@@ -158,6 +182,7 @@ impl Layer {
             log_format: self.log_format.or(below.log_format),
             listen: self.listen.over(below.listen),
             advertise: self.advertise.over(below.advertise),
+            policy: self.policy.over(below.policy),
             initial_members,
         }
     }
@@ -165,7 +190,20 @@ impl Layer {
 
 impl ListenLayer {
     fn over(self, below: Self) -> Self {
-        Self { peer: self.peer.or(below.peer), agent: self.agent.or(below.agent), client: self.client.or(below.client) }
+        Self {
+            peer: self.peer.or(below.peer),
+            agent: self.agent.or(below.agent),
+            client: self.client.or(below.client),
+            http: self.http.or(below.http),
+        }
+    }
+
+    fn complete(self) -> Result<Listen, Error> {
+        let peer = required(self.peer, "listen.peer", "--listen-peer")?;
+        let agent = required(self.agent, "listen.agent", "--listen-agent")?;
+        let client = required(self.client, "listen.client", "--listen-client")?;
+        let http = required(self.http.or(http_beside(client)), "listen.http", "--listen-http")?;
+        Ok(Listen { peer, agent, client, http })
     }
 }
 
@@ -202,11 +240,8 @@ impl ServerConfig {
     /// Puts flags over a file and checks the whole.
     pub fn merge(file: Option<Layer>, flags: Layer) -> Result<Self, Error> {
         let layer = flags.over(file.unwrap_or_default());
-        let listen = Doors {
-            peer: required(layer.listen.peer, "listen.peer", "--listen-peer")?,
-            agent: required(layer.listen.agent, "listen.agent", "--listen-agent")?,
-            client: required(layer.listen.client, "listen.client", "--listen-client")?,
-        };
+        let listen = layer.listen.complete()?;
+        let (policy, explicit_policy) = layer.policy.resolve().map_err(Error::Policy)?;
         let config = Self {
             id: required(layer.id, "id", "--id")?,
             fleet: required(layer.fleet, "fleet", "--fleet")?,
@@ -221,6 +256,8 @@ impl ServerConfig {
             initial_members: layer.initial_members,
             join: layer.join.unwrap_or(false),
             log_format: layer.log_format.unwrap_or_default(),
+            policy,
+            explicit_policy,
         };
         config.validate()?;
         Ok(config)
@@ -235,9 +272,10 @@ impl ServerConfig {
         if self.id == 0 {
             return invalid("id", "replicas are numbered from 1");
         }
-        let Doors { peer, agent, client } = self.listen;
-        if peer == agent || agent == client || peer == client {
-            return invalid("listen", "the three doors need three addresses");
+        let Listen { peer, agent, client, http } = self.listen;
+        if BTreeSet::from([peer, agent, client, http]).len() < 4 {
+            let reason = "the four doors need four addresses; `http` is by default one port above `client`";
+            return invalid("listen", reason);
         }
         if self.join { self.validate_joining() } else { self.validate_founding() }
     }
@@ -265,6 +303,11 @@ impl ServerConfig {
         }
         Ok(())
     }
+}
+
+/// The HTTP door stands next to the client door unless somebody puts it elsewhere.
+pub fn http_beside(client: SocketAddr) -> Option<SocketAddr> {
+    client.port().checked_add(1).map(|port| SocketAddr::new(client.ip(), port))
 }
 
 /// Members of one fleet: few, each with its own id and its own addresses.
@@ -453,13 +496,54 @@ client = "127.0.0.1:7402"
             (FILE.replacen("id = 1", "id = 1\njoin = true", 1), "not both"),
             (format!("{FILE}{second}"), "id 1 is given twice"),
             (format!("{FILE}{clash}"), "127.0.0.1:7400 is given twice"),
-            (FILE.replacen("127.0.0.1:7401", "127.0.0.1:7400", 1), "three addresses"),
+            (FILE.replacen("127.0.0.1:7401", "127.0.0.1:7400", 1), "four addresses"),
             (FILE.replacen("127.0.0.1:7401", "127.0.0.1:7411", 1), "differ from those it advertises"),
             (FILE.replacen("127.0.0.1:7400", "0.0.0.0:7400", 1), "--advertise-peer"),
         ] {
             let message = merge(&text).unwrap_err().to_string();
             assert!(message.contains(part), "{part}: {message}");
         }
+    }
+
+    #[test]
+    fn flags_win_over_the_file_setting_by_setting_and_only_what_was_written_is_explicit() {
+        let file = format!("{FILE}\n[policy]\nnode-monitor-period = \"1s\"\nnode-eviction-rate = 1\n");
+        let mut flags = PolicyLayer::default();
+        flags.set("node-monitor-period", "2000ms").unwrap();
+        let config = ServerConfig::merge(Some(layer(&file)), Layer { policy: flags, ..Layer::default() }).unwrap();
+        let wanted = [("node-eviction-rate", "1"), ("node-monitor-period", "2s")];
+        assert_eq!(config.explicit_policy, wanted.map(|(name, value)| (name.to_owned(), value.to_owned())).into());
+        assert_eq!(config.policy.node_monitor_period.to_string(), "2s");
+        assert_eq!(config.policy.node_monitor_grace_period, Policy::default().node_monitor_grace_period);
+    }
+
+    #[test]
+    fn settings_that_contradict_each_other_are_refused_by_name() {
+        let file = format!("{FILE}\n[policy]\nnode-monitor-period = \"50s\"\n");
+        let wanted = "`policy.node-monitor-period` (--node-monitor-period): 50s is above node-monitor-grace-period (40s): \
+                      shorten the period or lengthen the grace period";
+        assert_eq!(merge(&file).unwrap_err().to_string(), wanted);
+        assert_eq!(merge(FILE).unwrap().policy, Policy::default());
+    }
+
+    #[test]
+    fn the_http_door_is_next_to_the_client_door_unless_it_is_put_elsewhere() {
+        assert_eq!(merge(FILE).unwrap().listen.http.to_string(), "127.0.0.1:7403");
+        let given = FILE.replacen("[listen]", "[listen]\nhttp = \"127.0.0.9:80\"", 1);
+        assert_eq!(merge(&given).unwrap().listen.http.to_string(), "127.0.0.9:80");
+        let flags = ListenLayer { http: "127.0.0.8:443".parse().ok(), ..ListenLayer::default() };
+        let flags = Layer { listen: flags, ..Layer::default() };
+        let flagged = ServerConfig::merge(Some(layer(&given)), flags).unwrap();
+        assert_eq!(flagged.listen.http.to_string(), "127.0.0.8:443");
+    }
+
+    #[test]
+    fn without_a_port_above_the_client_door_the_http_door_has_to_be_named() {
+        let last = FILE.replace("127.0.0.1:7402", "127.0.0.1:65535");
+        let message = merge(&last).unwrap_err().to_string();
+        assert!(message.contains("`listen.http`") && message.contains("--listen-http"), "{message}");
+        let taken = FILE.replace("127.0.0.1:7400", "127.0.0.1:7403");
+        assert!(merge(&taken).unwrap_err().to_string().contains("one port above `client`"));
     }
 
     #[test]

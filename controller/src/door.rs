@@ -1,4 +1,4 @@
-//! The three doors of a replica: who may come in, and how much they may ask for at once.
+//! The four doors of a replica: who may come in, and how much they may ask for at once.
 //!
 //! Every limit is set here and explicitly: the transport library's defaults remove two that protect against floods
 //! of resets and streams, and its windows would let each of a hundred thousand agents pin a megabyte.
@@ -12,12 +12,24 @@ use crate::identity::Role;
 
 const KIB: u32 = 1024;
 const MIB: u32 = 1024 * KIB;
+pub(crate) const HEADERS_BYTES: u32 = 8 * KIB;
+/// Streams that either side may reset before the connection is given up.
+pub(crate) const LOCAL_RESETS: usize = 128;
+pub(crate) const PENDING_RESETS: usize = 20;
+/// A peer that does not answer a ping in time is gone, whatever TCP believes.
+pub(crate) const PING_INTERVAL: Duration = Duration::from_secs(20);
+pub(crate) const PING_TIMEOUT: Duration = Duration::from_secs(10);
+/// HTTP/2 and HTTP/1.1 as TLS names them.
+pub(crate) const H2: &[u8] = b"h2";
+pub(crate) const HTTP_1_1: &[u8] = b"http/1.1";
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DoorKind {
     Peer,
     Agent,
     Client,
+    /// HTTPS for scrapers, probes and whatever else speaks no gRPC.
+    Http,
 }
 
 /// What one connection may use, and how many connections there may be.
@@ -41,8 +53,8 @@ impl DoorKind {
     pub fn admits(self, role: &Role) -> bool {
         match role {
             Role::Replica(_) => self == Self::Peer,
-            Role::Node(_) | Role::Aggregator => self == Self::Agent,
-            Role::Operator | Role::Viewer => self == Self::Client,
+            Role::Node(_) | Role::Aggregator(_) | Role::Canary(_) => self == Self::Agent,
+            Role::Operator | Role::Viewer => matches!(self, Self::Client | Self::Http),
         }
     }
 
@@ -52,6 +64,7 @@ impl DoorKind {
             Self::Peer => "--listen-peer",
             Self::Agent => "--listen-agent",
             Self::Client => "--listen-client",
+            Self::Http => "--listen-http",
         }
     }
 
@@ -61,6 +74,15 @@ impl DoorKind {
             Self::Peer => "listen.peer",
             Self::Agent => "listen.agent",
             Self::Client => "listen.client",
+            Self::Http => "listen.http",
+        }
+    }
+
+    /// What is spoken inside TLS, best first.
+    pub fn protocols(self) -> &'static [&'static [u8]] {
+        match self {
+            Self::Peer | Self::Agent | Self::Client => &[H2],
+            Self::Http => &[H2, HTTP_1_1],
         }
     }
 
@@ -96,6 +118,16 @@ impl DoorKind {
                 connection_window: MIB,
                 call_timeout: Some(Duration::from_secs(300)),
             },
+            Self::Http => Limits {
+                connections: 1024,
+                handshakes: 32,
+                message_bytes: 64 * KIB as usize,
+                streams: 64,
+                concurrent_calls: 64,
+                stream_window: 64 * KIB,
+                connection_window: 256 * KIB,
+                call_timeout: Some(Duration::from_secs(30)),
+            },
         }
     }
 }
@@ -106,6 +138,7 @@ impl fmt::Display for DoorKind {
             Self::Peer => "peer",
             Self::Agent => "agent",
             Self::Client => "client",
+            Self::Http => "http",
         })
     }
 }
@@ -117,14 +150,14 @@ pub fn door_limits(server: Server, kind: DoorKind) -> Server {
         .max_concurrent_streams(limits.streams)
         .concurrency_limit_per_connection(limits.concurrent_calls)
         .load_shed(true)
-        .http2_max_local_error_reset_streams(Some(128))
-        .http2_max_pending_accept_reset_streams(Some(20))
+        .http2_max_local_error_reset_streams(Some(LOCAL_RESETS))
+        .http2_max_pending_accept_reset_streams(Some(PENDING_RESETS))
         .http2_adaptive_window(Some(false))
         .initial_stream_window_size(limits.stream_window)
         .initial_connection_window_size(limits.connection_window)
-        .http2_max_header_list_size(8 * KIB)
-        .http2_keepalive_interval(Some(Duration::from_secs(20)))
-        .http2_keepalive_timeout(Some(Duration::from_secs(10)))
+        .http2_max_header_list_size(HEADERS_BYTES)
+        .http2_keepalive_interval(Some(PING_INTERVAL))
+        .http2_keepalive_timeout(Some(PING_TIMEOUT))
         .tcp_nodelay(true);
     match limits.call_timeout {
         Some(timeout) => server.timeout(timeout),
@@ -136,25 +169,28 @@ pub fn door_limits(server: Server, kind: DoorKind) -> Server {
 mod tests {
     use super::*;
 
+    const DOORS: [DoorKind; 4] = [DoorKind::Peer, DoorKind::Agent, DoorKind::Client, DoorKind::Http];
+
     #[test]
-    fn each_role_has_exactly_one_door() {
+    fn machines_have_one_door_and_people_have_two() {
         let roles = [
-            (Role::Replica(1), DoorKind::Peer),
-            (Role::Node("a".into()), DoorKind::Agent),
-            (Role::Aggregator, DoorKind::Agent),
-            (Role::Operator, DoorKind::Client),
-            (Role::Viewer, DoorKind::Client),
+            (Role::Replica(1), &[DoorKind::Peer][..]),
+            (Role::Node("a".into()), &[DoorKind::Agent]),
+            (Role::Aggregator("a".into()), &[DoorKind::Agent]),
+            (Role::Canary(1), &[DoorKind::Agent]),
+            (Role::Operator, &[DoorKind::Client, DoorKind::Http]),
+            (Role::Viewer, &[DoorKind::Client, DoorKind::Http]),
         ];
         for (role, own) in roles {
-            for door in [DoorKind::Peer, DoorKind::Agent, DoorKind::Client] {
-                assert_eq!(door.admits(&role), door == own, "{role:?} at the {door} door");
+            for door in DOORS {
+                assert_eq!(door.admits(&role), own.contains(&door), "{role:?} at the {door} door");
             }
         }
     }
 
     #[test]
     fn a_message_fits_what_a_door_can_buffer() {
-        for door in [DoorKind::Peer, DoorKind::Agent, DoorKind::Client] {
+        for door in DOORS {
             let limits = door.limits();
             assert!(limits.handshakes <= limits.connections);
             assert!(limits.stream_window <= limits.connection_window);

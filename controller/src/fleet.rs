@@ -8,7 +8,9 @@
 //! A fleet comes into being by one rename, that of `pki/`: everything is first written to `DIR/.init`, and whatever an
 //! interruption left there is either discarded (no `pki/` yet) or moved into place (`pki/` exists).
 
+use std::collections::BTreeSet;
 use std::fs;
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
@@ -16,9 +18,10 @@ use serde::{Deserialize, Serialize};
 
 use crate::address::HostPort;
 use crate::config::{self, AdvertiseLayer, ClientConfig, ClientTls, Layer, ListenLayer, Member};
-use crate::identity;
+use crate::identity::{self, Role};
 use crate::pki::{
-    self, AUTHORITY_LIFETIME, Authority, FleetId, Issued, OPERATOR_LIFETIME, REPLICA_LIFETIME, Subject, Usage, Validity,
+    self, AGENT_LIFETIME, AUTHORITY_LIFETIME, Authority, FleetId, Issued, OPERATOR_LIFETIME, REPLICA_LIFETIME, Subject,
+    Usage, Validity,
 };
 use crate::secret::{self, Access};
 use crate::tls::files;
@@ -80,6 +83,8 @@ pub enum Error {
     ReplicaExists(u64),
     #[error("{0:?} cannot name a person: names that begin with `system:` belong to machines")]
     Name(String),
+    #[error("{0:?} cannot name a node or an aggregator: give a lower-case DNS name")]
+    MachineName(String),
     #[error(transparent)]
     Plan(#[from] config::Error),
     #[error(transparent)]
@@ -100,6 +105,7 @@ impl Fleet {
         }
         let members: Vec<Member> = plans.iter().map(ReplicaPlan::member).collect();
         config::unique_members("replicas", &members)?;
+        require_room_for_http(plans)?;
         if dir.join(PKI).exists() {
             return Self::resume(dir, plans);
         }
@@ -183,14 +189,7 @@ impl Fleet {
         let (tls, file) = (dir.join("tls"), dir.join(CLIENT_FILE));
         free(&tls)?;
         free(&file)?;
-        let issued = self.client_ca.issue(&Subject {
-            user: name,
-            group: Some(grant.group()),
-            fleet: self.id(),
-            usage: Usage::Client,
-            hosts: &[],
-            validity: Validity::starting(SystemTime::now(), lifetime),
-        })?;
+        let issued = self.sign_client(name, grant.group(), lifetime)?;
         secret::make_dir(dir)?;
         let staging = dir.join(".tls");
         remove_tree(&staging)?;
@@ -200,6 +199,30 @@ impl Fleet {
         secret::publish(&staging, &tls)?;
         secret::replace(&file, &self.client_toml()?, Access::Owner)?;
         Ok(())
+    }
+
+    /// The certificate of a node's agent. It is not kept anywhere here.
+    pub fn issue_node(&self, name: &str) -> Result<Issued, Error> {
+        self.issue_machine(name, &identity::node_user(name), identity::NODES)
+    }
+
+    /// The certificate of an aggregator, which carries the nodes of its scope. It is not kept anywhere here.
+    pub fn issue_aggregator(&self, name: &str) -> Result<Issued, Error> {
+        self.issue_machine(name, &identity::aggregator_user(name), identity::AGGREGATORS)
+    }
+
+    fn issue_machine(&self, name: &str, user: &str, group: &str) -> Result<Issued, Error> {
+        // What the doors would not recognise is not signed.
+        if Role::decide(user, &[group.to_owned()]).is_err() {
+            return Err(Error::MachineName(name.to_owned()));
+        }
+        self.sign_client(user, group, AGENT_LIFETIME)
+    }
+
+    fn sign_client(&self, user: &str, group: &str, lifetime: Duration) -> Result<Issued, Error> {
+        let validity = Validity::starting(SystemTime::now(), lifetime);
+        let (usage, group) = (Usage::Client, Some(group));
+        Ok(self.client_ca.issue(&Subject { user, group, fleet: self.id(), usage, hosts: &[], validity })?)
     }
 
     fn generate(dir: &Path, plans: &[ReplicaPlan]) -> Result<Self, Error> {
@@ -270,6 +293,8 @@ impl Fleet {
         write_pair(&tls, files::PEER_SERVER, &self.peer_ca.issue(&server)?)?;
         write_pair(&tls, files::PEER_CLIENT, &self.peer_ca.issue(&client)?)?;
         write_pair(&tls, files::SERVER, &self.client_ca.issue(&server)?)?;
+        let canary = self.sign_client(&identity::canary_user(plan.id), identity::CANARIES, REPLICA_LIFETIME)?;
+        write_pair(&tls, files::CANARY, &canary)?;
         secret::sync_dir(&tls)?;
         let config = toml::to_string(&plan.layer(self.id(), members))?;
         secret::write_new(&dir.join("config.toml"), &config, Access::Owner)?;
@@ -299,6 +324,11 @@ impl ReplicaPlan {
         Member { id: self.id, peer: self.peer.clone(), agent: self.agent.clone(), client: self.client.clone() }
     }
 
+    /// Where the replica listens for HTTP.
+    pub fn http(&self) -> Option<SocketAddr> {
+        config::http_beside(self.client.listen())
+    }
+
     fn certified_hosts(&self, fleet: &FleetId) -> Vec<String> {
         let addresses = [&self.peer, &self.agent, &self.client].map(|address| address.host().to_owned());
         self.hosts.iter().cloned().chain(addresses).chain([fleet.replica_name(self.id)]).collect()
@@ -312,11 +342,11 @@ impl ReplicaPlan {
             data_dir: Some("data".into()),
             tls_dir: Some("tls".into()),
             join: members.is_empty().then_some(true),
-            log_format: None,
             listen: ListenLayer {
                 peer: Some(self.peer.listen()),
                 agent: Some(self.agent.listen()),
                 client: Some(self.client.listen()),
+                http: self.http(),
             },
             advertise: AdvertiseLayer {
                 peer: Some(self.peer.clone()),
@@ -324,6 +354,7 @@ impl ReplicaPlan {
                 client: Some(self.client.clone()),
             },
             initial_members: members.to_vec(),
+            ..Layer::default()
         }
     }
 }
@@ -337,6 +368,20 @@ impl Grant {
             Self::Viewer => identity::VIEWERS,
         }
     }
+}
+
+/// Replicas on one machine, each right behind the other, would find their HTTP doors taken.
+fn require_room_for_http(plans: &[ReplicaPlan]) -> Result<(), Error> {
+    let doors = plans.iter().flat_map(|plan| [&plan.peer, &plan.agent, &plan.client]);
+    let taken: BTreeSet<(&str, u16)> = doors.map(|door| (door.host(), door.port())).collect();
+    for ReplicaPlan { id, client, .. } in plans {
+        let port = client.port().saturating_add(1);
+        if taken.contains(&(client.host(), port)) {
+            let reason = format!("replica {id} needs port {port} above its client door for HTTP: leave room for it");
+            return Err(config::Error::Invalid { key: "replicas", reason }.into());
+        }
+    }
+    Ok(())
 }
 
 fn replica_folder(id: u64) -> String {
@@ -364,8 +409,12 @@ fn remove_tree(path: &Path) -> Result<(), Error> {
 mod tests {
     use std::os::unix::fs::{MetadataExt, PermissionsExt};
 
+    use rustls::pki_types::CertificateDer;
+    use rustls::pki_types::pem::PemObject;
+
     use super::*;
     use crate::config::ServerConfig;
+    use crate::identity::Identity;
     use crate::tls::{self, ReplicaTls};
 
     #[test]
@@ -382,7 +431,7 @@ mod tests {
                 assert_eq!(mode, 0o600, "{}", path.display());
             }
         }
-        assert_eq!(keys, 2 + 3 * 3 + 1);
+        assert_eq!(keys, 2 + 3 * 4 + 1);
         assert!(!dir.path().join(STAGING).exists());
     }
 
@@ -484,6 +533,52 @@ mod tests {
     }
 
     #[test]
+    fn machines_get_certificates_that_their_role_is_read_from() {
+        let dir = tempfile::tempdir().unwrap();
+        let fleet = Fleet::create(dir.path(), &plans(1)).unwrap();
+        let canary = fs::read_to_string(dir.path().join("replica-1/tls/canary.crt")).unwrap();
+        let cases = [
+            (fleet.issue_node("rack-1.example.org").unwrap().certificate, Role::Node("rack-1.example.org".into())),
+            (fleet.issue_aggregator("rack-1").unwrap().certificate, Role::Aggregator("rack-1".into())),
+            (canary, Role::Canary(1)),
+        ];
+        for (certificate, role) in cases {
+            let der = CertificateDer::from_pem_slice(certificate.as_bytes()).unwrap();
+            let identity = Identity::from_certificate(&der).unwrap();
+            assert_eq!((&identity.fleet, identity.kind), (fleet.id(), role));
+        }
+    }
+
+    #[test]
+    fn a_machine_that_no_door_would_recognise_gets_no_certificate() {
+        let dir = tempfile::tempdir().unwrap();
+        let fleet = Fleet::create(dir.path(), &plans(1)).unwrap();
+        for name in ["", "Upper", "a/b", "a b"] {
+            assert!(matches!(fleet.issue_node(name), Err(Error::MachineName(_))), "{name:?}");
+            assert!(matches!(fleet.issue_aggregator(name), Err(Error::MachineName(_))), "{name:?}");
+        }
+    }
+
+    #[test]
+    fn an_agent_is_configured_without_files() {
+        let dir = tempfile::tempdir().unwrap();
+        let fleet = Fleet::create(dir.path(), &plans(1)).unwrap();
+        let (ca, issued) = (fleet.client_authority().certificate_pem(), fleet.issue_node("a").unwrap());
+        tls::agent(ca, &issued.certificate, &issued.key).unwrap();
+        let other = fleet.issue_node("b").unwrap();
+        for (ca, certificate, key) in [
+            ("garbage", &issued.certificate, &issued.key),
+            (ca, &"garbage".to_owned(), &issued.key),
+            (ca, &issued.certificate, &"garbage".to_owned()),
+            (ca, &issued.certificate, &other.key),
+        ] {
+            let message = tls::agent(ca, certificate, key).unwrap_err().to_string();
+            assert!(message.contains("the agent's"), "{message}");
+            assert!(!message.contains("PRIVATE KEY"));
+        }
+    }
+
+    #[test]
     fn an_exposed_key_stops_everybody_who_would_use_it() {
         let dir = tempfile::tempdir().unwrap();
         let fleet = Fleet::create(dir.path(), &plans(1)).unwrap();
@@ -509,6 +604,9 @@ mod tests {
         assert!(matches!(Fleet::create(dir.path(), &[]), Err(Error::NoReplicas)));
         assert!(matches!(Fleet::create(dir.path(), &[plan(1), plan(1)]), Err(Error::Plan(_))));
         assert!(matches!(Fleet::create(dir.path(), &[plan(0)]), Err(Error::Plan(_))));
+        let in_the_way = ReplicaPlan { agent: "127.0.0.1:7413".parse().unwrap(), ..plan(2) };
+        let message = Fleet::create(dir.path(), &[plan(1), in_the_way]).unwrap_err().to_string();
+        assert!(message.contains("replica 1 needs port 7413"), "{message}");
         assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0);
     }
 

@@ -18,9 +18,11 @@ pub const REPLICAS: &str = "muster:replicas";
 pub const OPERATORS: &str = "muster:operators";
 pub const VIEWERS: &str = "muster:viewers";
 pub const AGGREGATORS: &str = "muster:aggregators";
+pub const CANARIES: &str = "muster:canaries";
 pub const NODES: &str = "system:nodes";
 
 const REPLICA_PREFIX: &str = "system:muster:replica:";
+const CANARY_PREFIX: &str = "system:muster:canary:";
 const AGGREGATOR_PREFIX: &str = "system:muster:aggregator:";
 const NODE_PREFIX: &str = "system:node:";
 /// Names of this form belong to machines; no human may carry one.
@@ -40,7 +42,10 @@ pub enum Role {
     Operator,
     Viewer,
     Node(String),
-    Aggregator,
+    /// Carries many nodes on one stream; which ones is in its scope.
+    Aggregator(String),
+    /// A replica that calls at its own agent door, to notice when agents cannot be heard there.
+    Canary(u64),
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -64,6 +69,19 @@ pub enum Error {
 /// The user name of replica `id`.
 pub fn replica_user(id: u64) -> String {
     format!("{REPLICA_PREFIX}{id}")
+}
+
+/// The user name under which replica `id` calls at its own agent door.
+pub fn canary_user(id: u64) -> String {
+    format!("{CANARY_PREFIX}{id}")
+}
+
+pub fn node_user(name: &str) -> String {
+    format!("{NODE_PREFIX}{name}")
+}
+
+pub fn aggregator_user(name: &str) -> String {
+    format!("{AGGREGATOR_PREFIX}{name}")
 }
 
 // === impl Identity ===
@@ -92,7 +110,7 @@ impl fmt::Display for Identity {
 impl Role {
     /// The role of a user in these groups. Unknown groups grant nothing and harm nothing.
     pub fn decide(user: &str, groups: &[String]) -> Result<Self, Error> {
-        let granting = [REPLICAS, OPERATORS, VIEWERS, AGGREGATORS, NODES];
+        let granting = [REPLICAS, OPERATORS, VIEWERS, AGGREGATORS, CANARIES, NODES];
         let held: Vec<_> = granting.into_iter().filter(|group| groups.iter().any(|held| held == group)).collect();
         let group = match held.as_slice() {
             [group] => *group,
@@ -109,15 +127,17 @@ impl Role {
             Self::Operator => "operator",
             Self::Viewer => "viewer",
             Self::Node(_) => "node",
-            Self::Aggregator => "aggregator",
+            Self::Aggregator(_) => "aggregator",
+            Self::Canary(_) => "canary",
         }
     }
 
     fn in_group(user: &str, group: &'static str) -> Option<Self> {
         match group {
-            REPLICAS => replica_id(user).map(Self::Replica),
+            REPLICAS => number(user, REPLICA_PREFIX).map(Self::Replica),
+            CANARIES => number(user, CANARY_PREFIX).map(Self::Canary),
             NODES => machine_name(user, NODE_PREFIX).map(Self::Node),
-            AGGREGATORS => machine_name(user, AGGREGATOR_PREFIX).map(|_| Self::Aggregator),
+            AGGREGATORS => machine_name(user, AGGREGATOR_PREFIX).map(Self::Aggregator),
             OPERATORS => is_human(user).then_some(Self::Operator),
             VIEWERS => is_human(user).then_some(Self::Viewer),
             _ => None,
@@ -131,9 +151,10 @@ pub fn is_human(user: &str) -> bool {
 }
 
 /// The number must be spelled as we print it: `+1` or `01` would give one replica several names.
-fn replica_id(user: &str) -> Option<u64> {
-    let id = user.strip_prefix(REPLICA_PREFIX)?.parse().ok()?;
-    (id != 0 && replica_user(id) == user).then_some(id)
+fn number(user: &str, prefix: &str) -> Option<u64> {
+    let digits = user.strip_prefix(prefix)?;
+    let id: u64 = digits.parse().ok()?;
+    (id != 0 && id.to_string() == digits).then_some(id)
 }
 
 /// Node names are lower-case DNS names, as the Node object's own validation has it.
@@ -189,7 +210,8 @@ mod tests {
             ("ada", OPERATORS, Role::Operator),
             ("grace@example.org", VIEWERS, Role::Viewer),
             ("system:node:rack-1.example.org", NODES, Role::Node("rack-1.example.org".into())),
-            ("system:muster:aggregator:rack-1", AGGREGATORS, Role::Aggregator),
+            ("system:muster:aggregator:rack-1", AGGREGATORS, Role::Aggregator("rack-1".into())),
+            ("system:muster:canary:3", CANARIES, Role::Canary(3)),
         ];
         for (user, group, role) in accepted {
             assert_eq!(Role::decide(user, &groups(&[group])), Ok(role), "{user} in {group}");
@@ -202,6 +224,10 @@ mod tests {
             ("system:muster:replica:+1", REPLICAS),
             ("system:muster:replica:", REPLICAS),
             ("system:muster:replica:18446744073709551616", REPLICAS),
+            ("system:muster:replica:1", CANARIES),
+            ("system:muster:canary:1", REPLICAS),
+            ("system:muster:canary:01", CANARIES),
+            ("system:muster:canary:0", CANARIES),
             ("ada", REPLICAS),
             ("ada", NODES),
             ("system:node:", NODES),

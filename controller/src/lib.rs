@@ -4,6 +4,7 @@
 //!  peers ---- peer door ----> muster-raft (consensus, storage, feed)
 //!  agents --- agent door ---> agent_service                 ^
 //!  operators  client door --> operator_service -------------+   reads from the feed, writes through the leader
+//!  scrapers - http door ----> http, metrics
 //! ```
 //!
 //! Each door is its own listener with its own CA, limits and roles ([`door`], [`listener`]). [`server`] runs the
@@ -16,15 +17,26 @@ pub mod collection;
 pub mod config;
 pub mod connector;
 pub mod door;
+mod duties;
+pub mod explaining;
 pub mod fleet;
+pub mod handshakes;
+pub mod hearing;
+pub mod http;
 pub mod identity;
+pub mod leading;
 pub mod listener;
 pub mod logging;
+pub mod metrics;
+pub mod observing;
 pub mod operator_service;
 pub mod overview;
 pub mod pki;
+pub mod pulse_service;
 pub mod restore;
 pub mod secret;
 pub mod server;
+pub mod session;
 pub mod tls;
+pub mod view;
 pub mod watching;

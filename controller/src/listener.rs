@@ -27,6 +27,7 @@ use tonic::transport::server::Connected;
 
 use crate::connector;
 use crate::door::{DoorKind, Limits};
+use crate::handshakes::Handshakes;
 use crate::identity::{self, Identity};
 use crate::logging::Gate;
 use crate::pki::FleetId;
@@ -98,6 +99,7 @@ pub struct Door {
     kind: DoorKind,
     acceptor: TlsAcceptor,
     fleet: FleetId,
+    handshakes: Handshakes,
 }
 
 /// Who is connected; every request of the connection carries it as an extension.
@@ -164,8 +166,17 @@ impl Listener for Tcp {
 // === impl Door ===
 
 impl Door {
-    pub fn new(kind: DoorKind, tls: Arc<ServerConfig>, fleet: FleetId) -> Self {
-        Self { kind, acceptor: TlsAcceptor::from(tls), fleet }
+    /// The door offers the protocols of its kind, whatever the configuration says about them.
+    pub fn new(kind: DoorKind, mut tls: Arc<ServerConfig>, fleet: FleetId) -> Self {
+        if tls.alpn_protocols != kind.protocols() {
+            Arc::make_mut(&mut tls).alpn_protocols = kind.protocols().iter().map(|name| name.to_vec()).collect();
+        }
+        Self { kind, acceptor: TlsAcceptor::from(tls), fleet, handshakes: Handshakes::default() }
+    }
+
+    /// The door's handshakes, to be read while it is open.
+    pub fn handshakes(&self) -> Handshakes {
+        self.handshakes.clone()
     }
 
     /// Starts accepting, within the limits of this kind of door.
@@ -176,6 +187,7 @@ impl Door {
 
     pub fn open_within(self, listener: impl Listener, limits: Limits) -> Incoming {
         let (admitted, ready) = mpsc::channel(READY_QUEUE);
+        self.handshakes.allow(limits.handshakes);
         let accepting = tokio::spawn(accept_loop(self, listener, limits, admitted)).abort_handle();
         Incoming { ready, accepting }
     }
@@ -216,9 +228,10 @@ async fn accept_loop(door: Door, mut listener: impl Listener, limits: Limits, ad
         match listener.accept().await {
             Ok((io, remote)) => {
                 let (door, complaints, admitted) = (Arc::clone(&door), Arc::clone(&complaints), admitted.clone());
+                let underway = door.handshakes.begin();
                 running.spawn(async move {
                     let outcome = door.admit(io, remote).await;
-                    drop(turn);
+                    drop((underway, turn));
                     match outcome {
                         // Nobody takes it any more only while the door closes.
                         Ok(connection) => drop(admitted.send(connection.holding(place)).await),
@@ -303,6 +316,11 @@ impl Refusal {
 impl Connection {
     pub fn peer(&self) -> &Peer {
         &self.peer
+    }
+
+    /// What both sides agreed to speak, if they agreed on anything.
+    pub fn protocol(&self) -> Option<&[u8]> {
+        self.stream.get_ref().1.alpn_protocol()
     }
 
     fn holding(self, place: OwnedSemaphorePermit) -> Self {

@@ -1,13 +1,13 @@
-//! The operators' door: reads, watches, writes, membership, backup.
+//! The operators' door: reads, watches, writes, explanations, membership, backup.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use futures::stream::BoxStream;
 use futures::{Stream, StreamExt, stream};
-use muster_lifecycle::change::Object;
-use muster_lifecycle::command::{Command, Origin, Outcome, ReceiptEffect, RequestId};
+use muster_lifecycle::command::{Command, Operation, Origin, Outcome, ReceiptEffect, RequestId};
 use muster_lifecycle::meta::{Revision, Uid};
+use muster_proto::manifest::CONFIG_NAME;
 use muster_proto::operation::operation;
 use muster_proto::status::from_rejection;
 use muster_proto::v1;
@@ -19,15 +19,18 @@ use muster_raft::peer_service::membership_status;
 use muster_raft::proposer::ProposeError;
 use muster_raft::replica::{Replica, RequestError};
 use muster_raft::types::Endpoint;
+use serde_json::Value;
 use tokio::time::Instant;
 use tonic::{Request, Response, Status};
 
 use crate::address::HostPort;
-use crate::collection::{Selection, render};
+use crate::collection::{LastHeard, Selection, render};
 use crate::door::DoorKind;
+use crate::explaining::{Explainer, Subject};
 use crate::identity::{Identity, Role};
 use crate::listener::Peer;
 use crate::overview;
+use crate::view::View;
 use crate::watching;
 
 const TIMEOUT_DEFAULT: Duration = Duration::from_secs(10);
@@ -37,20 +40,37 @@ const TIMEOUT_MAX: Duration = Duration::from_secs(60);
 /// Objects in one chunk of a list; an object is bounded, so a chunk is too.
 const LIST_CHUNK_BYTES: usize = 256 * 1024;
 
-/// The service for tonic, with its message limits.
-pub fn operator_service(replica: Replica) -> OperatorServer<OperatorService> {
-    OperatorServer::new(OperatorService { replica })
-        .max_decoding_message_size(DoorKind::Client.limits().message_bytes)
-        .max_encoding_message_size(DoorKind::Client.limits().message_bytes)
-}
-
 pub struct OperatorService {
     replica: Replica,
+    explainer: Option<Explainer>,
+    last_heard: Option<Arc<LastHeard>>,
 }
 
 // === impl OperatorService ===
 
 impl OperatorService {
+    /// On its own it can explain nothing, and shows heartbeat times as they were last written down.
+    pub fn new(replica: Replica) -> Self {
+        Self { replica, explainer: None, last_heard: None }
+    }
+
+    #[must_use]
+    pub fn explained_by(self, explainer: Explainer) -> Self {
+        Self { explainer: Some(explainer), ..self }
+    }
+
+    #[must_use]
+    pub fn dated_by(self, last_heard: Arc<LastHeard>) -> Self {
+        Self { last_heard: Some(last_heard), ..self }
+    }
+
+    /// The service for tonic, with its message limits.
+    pub fn into_server(self) -> OperatorServer<Self> {
+        OperatorServer::new(self)
+            .max_decoding_message_size(DoorKind::Client.limits().message_bytes)
+            .max_encoding_message_size(DoorKind::Client.limits().message_bytes)
+    }
+
     async fn ensure(&self, consistency: Option<v1::Consistency>) -> Result<(), Status> {
         let consistency = consistency.unwrap_or_default();
         if consistency.stale {
@@ -68,12 +88,12 @@ impl OperatorService {
         let request_id = request_id.unwrap_or_else(|| RequestId { client: rand::random(), sequence: 1 });
         let origin = Origin::Operator { user: user.into() };
         let command = Command { origin, request: Some(request_id), operation };
-        let name = command.operation.object_name().unwrap_or_default().to_owned();
+        let (what, name) = (command.operation.label(), subject_name(&command.operation).to_owned());
         let settled = self.replica.write(command, deadline).await.map_err(request_status)?;
         match settled.outcome {
             Outcome::Done(receipt) => {
                 let effect = effect(receipt.effect);
-                tracing::info!(user, node = name, ?effect, revision = receipt.revision.0, "write");
+                tracing::info!(user, what, name, ?effect, revision = receipt.revision.0, "write");
                 Ok(v1::WriteResponse { effect: effect.into(), revision: receipt.revision.0, name })
             }
             Outcome::Rejected(rejection) => Err(from_rejection(&rejection)),
@@ -86,13 +106,19 @@ impl Operator for OperatorService {
     async fn get(&self, request: Request<v1::GetRequest>) -> Result<Response<v1::GetResponse>, Status> {
         reader(&request)?;
         let request = request.into_inner();
-        let selection = Selection::all(&request.kind)?;
+        let wanted = Wanted::parse(&request.kind, "", "")?;
         self.ensure(request.consistency).await?;
         let current = self.replica.current();
-        let object = selection.get(&current.state, &request.name).ok_or_else(|| {
-            let noun = request.kind.strip_suffix('s').unwrap_or(&request.kind);
-            Status::not_found(format!("{noun} {:?} not found", request.name))
-        })?;
+        let object = match wanted {
+            Wanted::View(view) => view.get(&current.state, &request.name, self.replica.feed().stamp())?,
+            Wanted::Objects(selection) => {
+                let object = selection.get(&current.state, &request.name).ok_or_else(|| {
+                    let noun = request.kind.strip_suffix('s').unwrap_or(&request.kind);
+                    Status::not_found(format!("{noun} {:?} not found", request.name))
+                })?;
+                render(&object, self.last_heard.as_deref())
+            }
+        };
         Ok(Response::new(v1::GetResponse { object: to_bytes(&object), revision: current.state.revision().0 }))
     }
 
@@ -101,15 +127,22 @@ impl Operator for OperatorService {
     async fn list(&self, request: Request<v1::ListRequest>) -> Result<Response<Self::ListStream>, Status> {
         reader(&request)?;
         let request = request.into_inner();
-        let selection = Selection::parse(&request.kind, &request.label_selector, &request.field_selector)?;
+        let wanted = Wanted::parse(&request.kind, &request.label_selector, &request.field_selector)?;
         self.ensure(request.consistency).await?;
         let current = self.replica.current();
         let revision = current.state.revision().0;
-        let mut objects = selection.objects(&current.state);
-        if request.limit > 0 {
-            objects.truncate(request.limit as usize);
-        }
-        Ok(Response::new(list_chunks(objects, revision).boxed()))
+        let limit = if request.limit > 0 { request.limit as usize } else { usize::MAX };
+        Ok(Response::new(match wanted {
+            Wanted::View(view) => {
+                let views = view.list(&current.state, self.replica.feed().stamp());
+                list_chunks(views.into_iter().take(limit), revision).boxed()
+            }
+            Wanted::Objects(selection) => {
+                let objects = selection.objects(&current.state).into_iter().take(limit);
+                let last_heard = self.last_heard.clone();
+                list_chunks(objects.map(move |object| render(&object, last_heard.as_deref())), revision).boxed()
+            }
+        }))
     }
 
     type WatchStream = BoxStream<'static, Result<v1::WatchEvent, Status>>;
@@ -117,9 +150,12 @@ impl Operator for OperatorService {
     async fn watch(&self, request: Request<v1::WatchRequest>) -> Result<Response<Self::WatchStream>, Status> {
         reader(&request)?;
         let request = request.into_inner();
-        let selection = Selection::parse(&request.kind, &request.label_selector, &request.field_selector)?;
+        let selection = match Wanted::parse(&request.kind, &request.label_selector, &request.field_selector)? {
+            Wanted::Objects(selection) => selection,
+            Wanted::View(view) => return Err(view.refuse_watch()),
+        };
         let from = request.from_revision.map(Revision);
-        let events = watching::watch(self.replica.feed(), selection, from)?;
+        let events = watching::watch(self.replica.feed(), selection, from, self.last_heard.clone())?;
         Ok(Response::new(events))
     }
 
@@ -135,6 +171,19 @@ impl Operator for OperatorService {
     async fn status(&self, request: Request<v1::StatusRequest>) -> Result<Response<v1::StatusResponse>, Status> {
         let identity = reader(&request)?;
         Ok(Response::new(overview::overview(&self.replica, identity.fleet.to_string()).await))
+    }
+
+    async fn explain(&self, request: Request<v1::ExplainRequest>) -> Result<Response<v1::ExplainResponse>, Status> {
+        reader(&request)?;
+        let request = request.into_inner();
+        let subject = Subject::parse(&request.kind, &request.name)?;
+        let Some(explainer) = &self.explainer else {
+            return Err(Status::unimplemented("this replica hears no agents and can explain nothing"));
+        };
+        let deadline = Instant::now() + timeout(request.consistency.unwrap_or_default().timeout_ms);
+        self.ensure(request.consistency).await?;
+        let explanation = explainer.explain_by_leader(&subject, deadline).await?;
+        Ok(Response::new(v1::ExplainResponse { explanation, revision: self.replica.current().state.revision().0 }))
     }
 
     async fn member(&self, request: Request<v1::MemberRequest>) -> Result<Response<v1::MemberResponse>, Status> {
@@ -162,9 +211,29 @@ impl Operator for OperatorService {
     }
 }
 
+/// What a reader asks for.
+enum Wanted {
+    Objects(Selection),
+    View(View),
+}
+
+// === impl Wanted ===
+
+impl Wanted {
+    fn parse(kind: &str, label_selector: &str, field_selector: &str) -> Result<Self, Status> {
+        match View::named(kind) {
+            Some(view) => view.without_selectors(label_selector, field_selector).map(Self::View),
+            None => Selection::parse(kind, label_selector, field_selector).map(Self::Objects),
+        }
+    }
+}
+
 /// Renders as it goes, so that a large list is never in memory as text. At least one chunk, to carry the revision.
-fn list_chunks(objects: Vec<Object>, revision: u64) -> impl Stream<Item = Result<v1::ListChunk, Status>> + Send {
-    let mut objects = objects.into_iter().peekable();
+fn list_chunks(
+    objects: impl Iterator<Item = Value> + Send,
+    revision: u64,
+) -> impl Stream<Item = Result<v1::ListChunk, Status>> + Send {
+    let mut objects = objects.peekable();
     let mut begun = false;
     let chunks = std::iter::from_fn(move || {
         if begun && objects.peek().is_none() {
@@ -189,7 +258,7 @@ fn reader<T>(request: &Request<T>) -> Result<Arc<Identity>, Status> {
     let identity = caller(request)?;
     match identity.kind {
         Role::Operator | Role::Viewer => Ok(identity),
-        Role::Replica(_) | Role::Node(_) | Role::Aggregator => Err(denied(&identity, "read here")),
+        Role::Replica(_) | Role::Node(_) | Role::Aggregator(_) | Role::Canary(_) => Err(denied(&identity, "read here")),
     }
 }
 
@@ -198,7 +267,9 @@ fn writer<T>(request: &Request<T>) -> Result<Arc<Identity>, Status> {
     let identity = caller(request)?;
     match identity.kind {
         Role::Operator => Ok(identity),
-        Role::Viewer | Role::Replica(_) | Role::Node(_) | Role::Aggregator => Err(denied(&identity, "change anything")),
+        Role::Viewer | Role::Replica(_) | Role::Node(_) | Role::Aggregator(_) | Role::Canary(_) => {
+            Err(denied(&identity, "change anything"))
+        }
     }
 }
 
@@ -216,8 +287,19 @@ fn timeout(asked_ms: u32) -> Duration {
     if asked_ms == 0 { TIMEOUT_DEFAULT } else { Duration::from_millis(u64::from(asked_ms)).min(TIMEOUT_MAX) }
 }
 
-fn to_bytes(object: &Object) -> bytes::Bytes {
-    render(object).to_string().into()
+fn to_bytes(object: &Value) -> bytes::Bytes {
+    object.to_string().into()
+}
+
+/// What a write is about, for its writer and the log.
+fn subject_name(operation: &Operation) -> &str {
+    if let Operation::SetPolicy { .. } = operation {
+        CONFIG_NAME
+    } else if let Operation::SetAggregator { name, .. } = operation {
+        name
+    } else {
+        operation.object_name().unwrap_or_default()
+    }
 }
 
 fn effect(effect: ReceiptEffect) -> Effect {

@@ -31,9 +31,10 @@ use crate::agent_service::agent_service;
 use crate::config::{Doors, Member, ServerConfig};
 use crate::connector::TlsConnector;
 use crate::door::{DoorKind, door_limits};
+use crate::duties::Duties;
+use crate::http;
 use crate::identity::Role;
 use crate::listener::{BindError, Door, Incoming, Listener, Peer, Tcp};
-use crate::operator_service::operator_service;
 use crate::tls::{self, ReplicaTls};
 
 pub const VERSION: &str = env!("CARGO_PKG_VERSION");
@@ -69,6 +70,7 @@ pub struct Environment {
     pub disk: Arc<dyn Disk>,
     pub connector: Arc<dyn Connector>,
     pub listeners: Doors<Box<dyn Listener>>,
+    pub http: Box<dyn Listener>,
     pub timing: Timing,
 }
 
@@ -85,6 +87,7 @@ pub async fn serve(config: ServerConfig, shutdown: CancellationToken) -> Result<
         disk: RealDisk::open(&config.data_dir)?,
         connector: Arc::new(TlsConnector::new(Arc::clone(&tls.peer_client), config.fleet.clone())),
         listeners,
+        http: Box::new(Tcp::bind(DoorKind::Http, config.listen.http)?),
         timing: Timing::default(),
     };
     serve_in(environment, config, tls, shutdown).await
@@ -97,10 +100,13 @@ pub async fn serve_in(
     tls: ReplicaTls,
     shutdown: CancellationToken,
 ) -> Result<(), ServeError> {
-    let Environment { clock, disk, connector, listeners, timing } = environment;
-    let replica = start_replica(&config, clock, disk, connector, timing).await?;
+    let Environment { clock, disk, connector, listeners, http, timing } = environment;
+    let replica = start_replica(&config, Arc::clone(&clock), disk, connector, timing).await?;
     let closing = CancellationToken::new();
-    let mut doors = open_doors(&config, &tls, listeners, &replica, &closing);
+    let agent_door = Door::new(DoorKind::Agent, Arc::clone(&tls.server), config.fleet.clone());
+    let duties = Duties::new(&config, &replica, clock, agent_door.handshakes());
+    let mut doors = open_doors(&config, &tls, listeners, http, agent_door, &duties, &closing);
+    let mut performed = duties.perform(&config, &tls, &closing);
     tracing::info!(replica = config.id, fleet = %config.fleet, version = VERSION, "replica started");
     let ended = tokio::select! {
         () = shutdown.cancelled() => Ok(()),
@@ -111,7 +117,10 @@ pub async fn serve_in(
     }
     replica.stop().await;
     closing.cancel();
-    let closed = async { while doors.join_next().await.is_some() {} };
+    let closed = async {
+        while performed.join_next().await.is_some() {}
+        while doors.join_next().await.is_some() {}
+    };
     if tokio::time::timeout(DOORS_CLOSE_TIMEOUT, closed).await.is_err() {
         tracing::info!("some calls did not end in time and were cut");
     }
@@ -188,21 +197,27 @@ fn open_doors(
     config: &ServerConfig,
     tls: &ReplicaTls,
     listeners: Doors<Box<dyn Listener>>,
-    replica: &Replica,
+    http: Box<dyn Listener>,
+    agent_door: Door,
+    duties: &Duties,
     closing: &CancellationToken,
 ) -> JoinSet<()> {
     let door = |kind, tls| Door::new(kind, Arc::clone(tls), config.fleet.clone());
     let peers = door(DoorKind::Peer, &tls.peer_server).open(listeners.peer);
-    let agents = door(DoorKind::Agent, &tls.server).open(listeners.agent);
+    let agents = agent_door.open(listeners.agent);
     let clients = door(DoorKind::Client, &tls.server).open(listeners.client);
+    let browsers = door(DoorKind::Http, &tls.server).open(http);
+    let raft = InterceptedService::new(peer_service(duties.replica.clone()), prove_replica);
+    let pulse = InterceptedService::new(duties.pulse_service(), prove_replica);
+    let router = |kind| door_limits(Server::builder(), kind);
+    let peer_router = router(DoorKind::Peer).add_service(raft).add_service(pulse);
+    let agent_router = router(DoorKind::Agent).add_service(agent_service(duties.sessions.clone()));
+    let client_router = router(DoorKind::Client).add_service(duties.operator_service());
     let mut doors = JoinSet::new();
-    let peer_services = InterceptedService::new(peer_service(replica.clone()), prove_replica);
-    let peer_router = door_limits(Server::builder(), DoorKind::Peer).add_service(peer_services);
-    let agent_router = door_limits(Server::builder(), DoorKind::Agent).add_service(agent_service(replica.clone()));
-    let client_router = door_limits(Server::builder(), DoorKind::Client).add_service(operator_service(replica.clone()));
     doors.spawn(run_door(DoorKind::Peer, peer_router, peers, closing.clone()));
     doors.spawn(run_door(DoorKind::Agent, agent_router, agents, closing.clone()));
     doors.spawn(run_door(DoorKind::Client, client_router, clients, closing.clone()));
+    doors.spawn(http::serve(browsers, duties.sources(), closing.clone()));
     doors
 }
 

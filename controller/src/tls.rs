@@ -3,7 +3,7 @@
 //! Sessions are never resumed: a resumed session would carry an old certificate past its expiry. The provider is named
 //! in each configuration, so that no process-wide default can weaken it.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 
 use rustls::client::Resumption;
@@ -27,20 +27,21 @@ pub mod files {
     pub const PEER_SERVER: (&str, &str) = ("peer-server.crt", "peer-server.key");
     pub const PEER_CLIENT: (&str, &str) = ("peer-client.crt", "peer-client.key");
     pub const SERVER: (&str, &str) = ("server.crt", "server.key");
+    pub const CANARY: (&str, &str) = ("canary.crt", "canary.key");
 }
 
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     #[error(transparent)]
     File(#[from] secret::Error),
-    #[error("{} does not hold PEM certificates: restore it, or issue a new one", path.display())]
-    Certificates { path: PathBuf },
-    #[error("{} does not hold a PEM private key: restore it, or issue a new pair", path.display())]
-    Key { path: PathBuf },
-    #[error("the certificate {} cannot be used with its key or its CA: were the files mixed up?", path.display())]
-    Pair { path: PathBuf, source: rustls::Error },
-    #[error("the CA {} cannot be used to verify certificates", path.display())]
-    Authority { path: PathBuf, source: rustls::server::VerifierBuilderError },
+    #[error("{place} does not hold PEM certificates: restore it, or issue a new one")]
+    Certificates { place: String },
+    #[error("{place} does not hold a PEM private key: restore it, or issue a new pair")]
+    Key { place: String },
+    #[error("the certificate {place} cannot be used with its key or its CA: were the files mixed up?")]
+    Pair { place: String, source: rustls::Error },
+    #[error("the CA {place} cannot be used to verify certificates")]
+    Authority { place: String, source: rustls::server::VerifierBuilderError },
 }
 
 /// Everything a replica needs to open its doors and to call its peers.
@@ -52,6 +53,8 @@ pub struct ReplicaTls {
     pub server: Arc<ServerConfig>,
     /// For calls to other replicas.
     pub peer_client: Arc<ClientConfig>,
+    /// For calls to the own agent door.
+    pub canary: Arc<ClientConfig>,
 }
 
 impl ReplicaTls {
@@ -64,6 +67,7 @@ impl ReplicaTls {
             peer_server: pair(files::PEER_CA, files::PEER_SERVER)?.server()?,
             server: pair(files::CLIENT_CA, files::SERVER)?.server()?,
             peer_client: pair(files::PEER_CA, files::PEER_CLIENT)?.client()?,
+            canary: pair(files::CLIENT_CA, files::CANARY)?.client()?,
         })
     }
 }
@@ -73,26 +77,42 @@ pub fn operator(files: &config::ClientTls) -> Result<Arc<ClientConfig>, Error> {
     Credentials::load(&files.ca, &files.cert, &files.key)?.client()
 }
 
+/// The configuration with which an agent calls replicas, from PEM texts in memory.
+pub fn agent(ca: &str, certificate: &str, key: &str) -> Result<Arc<ClientConfig>, Error> {
+    let given = |what: &str, text| Pem { place: format!("the agent's {what}"), text };
+    Credentials::parse(&given("CA", ca), &given("certificate", certificate), &given("key", key))?.client()
+}
+
 /// A certificate with its key, and the CA that signs the other side's.
 #[derive(Debug)]
 pub struct Credentials {
-    ca: PathBuf,
-    certificate: PathBuf,
+    /// Where the CA and the certificate are from, for messages.
+    ca: String,
+    certificate: String,
     roots: RootCertStore,
     chain: Vec<CertificateDer<'static>>,
     key: PrivateKeyDer<'static>,
 }
 
+/// PEM text, and where it is from.
+struct Pem<'a> {
+    place: String,
+    text: &'a str,
+}
+
 impl Credentials {
     pub fn load(ca: &Path, certificate: &Path, key: &Path) -> Result<Self, Error> {
-        let secret = secret::read_private(key)?;
-        let key = PrivateKeyDer::from_pem_slice(secret.as_bytes()).map_err(|_| Error::Key { path: key.to_owned() })?;
+        let texts = (secret::read_private(key)?, secret::read(ca)?, secret::read(certificate)?);
+        Self::parse(&Pem::of(ca, &texts.1), &Pem::of(certificate, &texts.2), &Pem::of(key, &texts.0))
+    }
+
+    fn parse(ca: &Pem<'_>, certificate: &Pem<'_>, key: &Pem<'_>) -> Result<Self, Error> {
         let mut roots = RootCertStore::empty();
-        for root in certificates(ca)? {
-            roots.add(root).map_err(|_| Error::Certificates { path: ca.to_owned() })?;
+        for root in ca.certificates()? {
+            roots.add(root).map_err(|_| Error::Certificates { place: ca.place.clone() })?;
         }
-        let chain = certificates(certificate)?;
-        Ok(Self { ca: ca.to_owned(), certificate: certificate.to_owned(), roots, chain, key })
+        let (chain, key) = (certificate.certificates()?, key.private_key()?);
+        Ok(Self { ca: ca.place.clone(), certificate: certificate.place.clone(), roots, chain, key })
     }
 
     /// A server that admits only clients with a certificate of the CA.
@@ -100,12 +120,12 @@ impl Credentials {
         let ca = self.ca;
         let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(self.roots), provider())
             .build()
-            .map_err(|source| Error::Authority { path: ca, source })?;
+            .map_err(|source| Error::Authority { place: ca, source })?;
         let mut config = ServerConfig::builder_with_provider(provider())
             .with_protocol_versions(&[&version::TLS13])
             .map(|builder| builder.with_client_cert_verifier(verifier))
             .and_then(|builder| builder.with_single_cert(self.chain, self.key))
-            .map_err(|source| Error::Pair { path: self.certificate, source })?;
+            .map_err(|source| Error::Pair { place: self.certificate, source })?;
         config.alpn_protocols = vec![ALPN.to_vec()];
         config.send_tls13_tickets = 0;
         config.session_storage = Arc::new(NoServerSessionStorage {});
@@ -118,7 +138,7 @@ impl Credentials {
             .with_protocol_versions(&[&version::TLS13])
             .map(|builder| builder.with_root_certificates(self.roots))
             .and_then(|builder| builder.with_client_auth_cert(self.chain, self.key))
-            .map_err(|source| Error::Pair { path: self.certificate, source })?;
+            .map_err(|source| Error::Pair { place: self.certificate, source })?;
         config.alpn_protocols = vec![ALPN.to_vec()];
         config.resumption = Resumption::disabled();
         Ok(Arc::new(config))
@@ -129,8 +149,19 @@ fn provider() -> Arc<CryptoProvider> {
     Arc::new(rustls::crypto::ring::default_provider())
 }
 
-fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, Error> {
-    let text = secret::read(path)?;
-    let chain: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(text.as_bytes()).take(CHAIN_LIMIT).collect();
-    chain.ok().filter(|chain| !chain.is_empty()).ok_or_else(|| Error::Certificates { path: path.to_owned() })
+// === impl Pem ===
+
+impl<'a> Pem<'a> {
+    fn of(path: &Path, text: &'a str) -> Self {
+        Self { place: path.display().to_string(), text }
+    }
+
+    fn certificates(&self) -> Result<Vec<CertificateDer<'static>>, Error> {
+        let chain: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(self.text.as_bytes()).take(CHAIN_LIMIT).collect();
+        chain.ok().filter(|chain| !chain.is_empty()).ok_or_else(|| Error::Certificates { place: self.place.clone() })
+    }
+
+    fn private_key(&self) -> Result<PrivateKeyDer<'static>, Error> {
+        PrivateKeyDer::from_pem_slice(self.text.as_bytes()).map_err(|_| Error::Key { place: self.place.clone() })
+    }
 }

@@ -14,7 +14,7 @@ use muster_raft::feed::{Feed, Gone, Watcher};
 use serde_json::Value;
 use tonic::Status;
 
-use crate::collection::{Seen, Selection, render};
+use crate::collection::{LastHeard, Seen, Selection, render};
 
 /// How long a watcher waits for news before it is told how far it has come.
 const BOOKMARK_INTERVAL: Duration = Duration::from_secs(5);
@@ -22,7 +22,12 @@ const BOOKMARK_INTERVAL: Duration = Duration::from_secs(5);
 type Events = BoxStream<'static, Result<v1::WatchEvent, Status>>;
 
 /// Follows `selection` after `from`, or from what there is now.
-pub fn watch(feed: &Arc<Feed>, selection: Selection, from: Option<Revision>) -> Result<Events, Status> {
+pub fn watch(
+    feed: &Arc<Feed>,
+    selection: Selection,
+    from: Option<Revision>,
+    last_heard: Option<Arc<LastHeard>>,
+) -> Result<Events, Status> {
     let (initial, from, pending) = match from {
         Some(from) => (Vec::new(), from, VecDeque::new()),
         None => {
@@ -33,13 +38,14 @@ pub fn watch(feed: &Arc<Feed>, selection: Selection, from: Option<Revision>) -> 
     };
     let watcher = feed.watch(from).map_err(gone)?;
     let initial = initial.into_iter();
-    let follower = Follower { watcher, selection, initial, pending, bookmarked: from, ended: false };
+    let follower = Follower { watcher, selection, last_heard, initial, pending, bookmarked: from, ended: false };
     Ok(stream::unfold(follower, Follower::step).boxed())
 }
 
 struct Follower {
     watcher: Watcher,
     selection: Selection,
+    last_heard: Option<Arc<LastHeard>>,
     /// What there was in the beginning; rendered one at a time, because it may be a whole fleet.
     initial: std::vec::IntoIter<Object>,
     pending: VecDeque<v1::WatchEvent>,
@@ -52,7 +58,8 @@ struct Follower {
 impl Follower {
     async fn step(mut self) -> Option<(Result<v1::WatchEvent, Status>, Self)> {
         if let Some(object) = self.initial.next() {
-            return Some((Ok(event(Type::Added, &object, None)), self));
+            let event = event(Type::Added, render(&object, self.last_heard.as_deref()), None);
+            return Some((Ok(event), self));
         }
         loop {
             if let Some(event) = self.pending.pop_front() {
@@ -71,8 +78,8 @@ impl Follower {
     async fn refill(&mut self) -> Result<(), Gone> {
         match tokio::time::timeout(BOOKMARK_INTERVAL, self.watcher.next()).await {
             Ok(changes) => {
-                let selection = &self.selection;
-                self.pending.extend(changes?.iter().filter_map(|change| seen_event(selection, change)));
+                let (selection, last_heard) = (&self.selection, self.last_heard.as_deref());
+                self.pending.extend(changes?.iter().filter_map(|change| seen_event(selection, change, last_heard)));
             }
             Err(_) if self.watcher.seen() > self.bookmarked => {
                 self.bookmarked = self.watcher.seen();
@@ -84,19 +91,18 @@ impl Follower {
     }
 }
 
-fn seen_event(selection: &Selection, change: &Change) -> Option<v1::WatchEvent> {
+fn seen_event(selection: &Selection, change: &Change, last_heard: Option<&LastHeard>) -> Option<v1::WatchEvent> {
     let (seen, object) = selection.see(change)?;
     let event_type = match seen {
         Seen::Added => Type::Added,
         Seen::Modified => Type::Modified,
         Seen::Deleted => Type::Deleted,
     };
-    Some(event(event_type, object, Some(change.revision)))
+    Some(event(event_type, render(object, last_heard), Some(change.revision)))
 }
 
 /// `at` is the revision of the change; a deleted object carries it too, so that a reader can resume after it.
-fn event(event_type: Type, object: &Object, at: Option<Revision>) -> v1::WatchEvent {
-    let mut json = render(object);
+fn event(event_type: Type, mut json: Value, at: Option<Revision>) -> v1::WatchEvent {
     let own = json["metadata"]["resourceVersion"].as_str().and_then(|text| text.parse().ok()).unwrap_or(0);
     let revision = at.map_or(own, |at| at.0);
     json["metadata"]["resourceVersion"] = Value::String(revision.to_string());

@@ -41,9 +41,12 @@ async fn the_right_certificate_is_admitted_with_its_identity() {
     let cases = [
         (DoorKind::Peer, identity::REPLICAS, "system:muster:replica:2", Role::Replica(2)),
         (DoorKind::Agent, identity::NODES, "system:node:rack-1", Role::Node("rack-1".into())),
-        (DoorKind::Agent, identity::AGGREGATORS, "system:muster:aggregator:a", Role::Aggregator),
+        (DoorKind::Agent, identity::AGGREGATORS, "system:muster:aggregator:a", Role::Aggregator("a".into())),
+        (DoorKind::Agent, identity::CANARIES, "system:muster:canary:1", Role::Canary(1)),
         (DoorKind::Client, identity::OPERATORS, "ada", Role::Operator),
         (DoorKind::Client, identity::VIEWERS, "grace", Role::Viewer),
+        (DoorKind::Http, identity::OPERATORS, "ada", Role::Operator),
+        (DoorKind::Http, identity::VIEWERS, "grace", Role::Viewer),
     ];
     for (kind, group, user, role) in cases {
         let client = rig.client(kind, &rig.subject(user, group));
@@ -71,7 +74,7 @@ async fn a_certificate_of_the_other_ca_is_refused() {
 #[tokio::test]
 async fn nobody_comes_in_without_a_certificate() {
     let rig = Rig::new();
-    for door in [DoorKind::Peer, DoorKind::Agent, DoorKind::Client] {
+    for door in [DoorKind::Peer, DoorKind::Agent, DoorKind::Client, DoorKind::Http] {
         let mut roots = rustls::RootCertStore::empty();
         let ca = rig.authority(door).certificate_pem();
         roots.add(CertificateDer::from_pem_slice(ca.as_bytes()).unwrap()).unwrap();
@@ -100,7 +103,7 @@ async fn an_expired_or_future_certificate_is_refused() {
 #[tokio::test]
 async fn a_server_certificate_opens_no_door() {
     let rig = Rig::new();
-    for door in [DoorKind::Peer, DoorKind::Agent, DoorKind::Client] {
+    for door in [DoorKind::Peer, DoorKind::Agent, DoorKind::Client, DoorKind::Http] {
         let subject = Subject { usage: Usage::Server, ..rig.subject("system:muster:replica:2", identity::REPLICAS) };
         let refusal = rig.knock(door, rig.client(door, &subject)).await.unwrap_err();
         assert!(matches!(refusal, Refusal::WrongUsage), "{door}: {refusal}");
@@ -128,6 +131,8 @@ async fn a_role_at_the_wrong_door_is_refused() {
     for (door, group, user) in [
         (DoorKind::Client, identity::NODES, "system:node:rack-1"),
         (DoorKind::Client, identity::REPLICAS, "system:muster:replica:2"),
+        (DoorKind::Http, identity::NODES, "system:node:rack-1"),
+        (DoorKind::Http, identity::AGGREGATORS, "system:muster:aggregator:a"),
         (DoorKind::Agent, identity::OPERATORS, "ada"),
         (DoorKind::Peer, identity::OPERATORS, "ada"),
     ] {
@@ -186,6 +191,7 @@ async fn a_port_in_use_is_named_with_what_changes_it() {
         (DoorKind::Peer, "--listen-peer", "`listen.peer`"),
         (DoorKind::Agent, "--listen-agent", "`listen.agent`"),
         (DoorKind::Client, "--listen-client", "`listen.client`"),
+        (DoorKind::Http, "--listen-http", "`listen.http`"),
     ] {
         let error = Tcp::bind(kind, address).unwrap_err();
         assert!(matches!(error, BindError::InUse { .. }));
@@ -250,6 +256,27 @@ async fn a_full_door_lets_the_next_in_when_somebody_leaves() {
     drop(admitted);
     incoming.next().await.unwrap().unwrap();
     second.await.unwrap().unwrap();
+}
+
+#[tokio::test]
+async fn a_door_tells_when_handshakes_queue() {
+    let rig = Rig::new();
+    let tcp = Tcp::bind(DoorKind::Agent, ANY.parse().unwrap()).unwrap();
+    let address = tcp.local_addr().unwrap();
+    let door = rig.door(DoorKind::Agent);
+    let handshakes = door.handshakes();
+    let _incoming = door.open_within(tcp, Limits { handshakes: 1, ..DoorKind::Agent.limits() });
+    assert!(!handshakes.queued());
+    let stalling = tokio::net::TcpStream::connect(address).await.unwrap();
+    let queued = async |wanted| {
+        while handshakes.queued() != wanted {
+            tokio::task::yield_now().await;
+        }
+    };
+    timeout(Duration::from_secs(10), queued(true)).await.unwrap();
+    assert_eq!(handshakes.running(), 1);
+    drop(stalling);
+    timeout(Duration::from_secs(10), queued(false)).await.unwrap();
 }
 
 #[tokio::test]
@@ -336,7 +363,7 @@ impl Rig {
         let tls = self.replica_tls();
         let config = match kind {
             DoorKind::Peer => tls.peer_server,
-            DoorKind::Agent | DoorKind::Client => tls.server,
+            DoorKind::Agent | DoorKind::Client | DoorKind::Http => tls.server,
         };
         Door::new(kind, config, self.fleet.id().clone())
     }
@@ -354,7 +381,7 @@ impl Rig {
     fn authority(&self, kind: DoorKind) -> &Authority {
         match kind {
             DoorKind::Peer => self.fleet.peer_authority(),
-            DoorKind::Agent | DoorKind::Client => self.fleet.client_authority(),
+            DoorKind::Agent | DoorKind::Client | DoorKind::Http => self.fleet.client_authority(),
         }
     }
 

@@ -10,22 +10,38 @@ use futures::FutureExt;
 use futures::future::{join_all, select_all};
 use muster_controller::config::ClientConfig;
 use muster_controller::fleet::Fleet;
-use muster_proto::v1::StatusResponse;
+use muster_lifecycle::policy::Policy;
+use muster_proto::v1::write_request::Operation;
+use muster_proto::v1::{PolicyChange, StatusResponse};
 use tokio::time::Instant;
 
-use super::control::{Call, Control, Request};
+use super::control::{Call, Control, FleetRequest, Request};
 use super::replica::{self, Replica};
+use super::simulation::{Simulation, Size};
 use super::{guide, record};
 use crate::exit::Failure;
 use crate::output::{Out, say};
+use crate::verb::object;
 use muster_controller::client::{Client, Query, has_leader};
 
 pub(super) struct Cluster {
     dir: PathBuf,
+    fleet: Fleet,
+    size: Size,
+    simulation: Option<Simulation>,
+    /// Flags that found the policy of a new cluster.
+    founding: Vec<String>,
     program: PathBuf,
     replicas: BTreeMap<u64, Replica>,
     restart_dead: bool,
     client: Client,
+}
+
+/// The policy that the cluster should have.
+pub(super) struct Wish {
+    pub(super) policy: Policy,
+    /// By somebody, and not just by default.
+    pub(super) asked_for: bool,
 }
 
 const READY_TIMEOUT: Duration = Duration::from_secs(60);
@@ -34,7 +50,7 @@ const LOOK_AGAIN: Duration = Duration::from_millis(100);
 // === impl Cluster ===
 
 impl Cluster {
-    pub(super) fn new(dir: &Path, fleet: &Fleet, restart_dead: bool) -> Result<Self, Failure> {
+    pub(super) fn new(dir: &Path, fleet: Fleet, size: Size, restart_dead: bool) -> Result<Self, Failure> {
         let mut replicas = BTreeMap::new();
         for plan in fleet.replicas() {
             match fleet.replica_dir(plan.id).join("config.toml").is_file() {
@@ -47,23 +63,66 @@ impl Cluster {
         let config = ClientConfig::load(&fleet.operator_dir().join("client.toml")).map_err(Failure::other)?;
         let client = Client::new(config).map_err(Failure::other)?.with_timeout(Duration::from_secs(3));
         let program = std::env::current_exe().context("cannot find this program's own file").map_err(Failure::Other)?;
-        Ok(Self { dir: dir.into(), program, replicas, restart_dead, client })
+        let (simulation, founding) = (None, Vec::new());
+        Ok(Self { dir: dir.into(), fleet, size, simulation, founding, program, replicas, restart_dead, client })
     }
 
     /// Brings the cluster up and watches over it until it is asked to stop.
-    pub(super) async fn run(&mut self, first_start: bool) -> Result<(), Failure> {
+    pub(super) async fn run(&mut self, first_start: bool, wish: Wish) -> Result<(), Failure> {
+        if first_start {
+            self.founding = wish.policy.settings().map(|(name, value)| format!("--{name}={value}")).to_vec();
+        }
         for replica in self.replicas.values_mut() {
-            let pid = replica.start(&self.program).map_err(Failure::Other)?;
+            let pid = replica.start(&self.program, &self.founding).map_err(Failure::Other)?;
             say(format_args!("replica {} started (pid {pid})", replica.id()));
         }
         let leader = self.wait_until_ready(first_start).await?;
+        if wish.asked_for && !first_start {
+            self.set_policy(&wish.policy).await?;
+        }
+        self.show_policy().await;
+        self.simulate()?;
         let mut control = Control::open(&self.dir).map_err(Failure::Other)?;
         record::write(&self.dir, self.replicas.values()).map_err(Failure::Other)?;
         self.show(leader);
         self.supervise(&mut control).await
     }
 
+    async fn set_policy(&self, policy: &Policy) -> Result<(), Failure> {
+        let settings = policy.settings().into_iter().map(|(name, value)| (name.to_owned(), value)).collect();
+        self.client.write(Operation::Policy(PolicyChange { settings })).await?;
+        Ok(())
+    }
+
+    async fn show_policy(&self) {
+        let found = self.client.get("config", "", false).await.map_err(Failure::from);
+        match found.and_then(|found| object(&found.value)) {
+            Ok(config) => guide::policy(&config).into_iter().for_each(say),
+            Err(failure) => say(format_args!("the policy in force cannot be shown: {failure}")),
+        }
+    }
+
+    /// Agents connect by themselves from here on, to whichever replica answers.
+    fn simulate(&mut self) -> Result<(), Failure> {
+        if self.size.nodes > 0 {
+            let simulation = Simulation::start(&self.fleet, self.size).map_err(Failure::Other)?;
+            self.simulation = Some(simulation);
+            say(format_args!("{} simulated nodes in {} zones come up", self.size.nodes, self.size.zones));
+        }
+        Ok(())
+    }
+
+    fn answer_fleet(&self, request: &FleetRequest) -> Result<String, String> {
+        match &self.simulation {
+            Some(simulation) => simulation.answer(request),
+            None => Err("this `muster dev` runs no simulated nodes: start it with --nodes N".to_owned()),
+        }
+    }
+
     pub(super) async fn stop(&mut self) {
+        if let Some(simulation) = self.simulation.take() {
+            simulation.stop().await;
+        }
         join_all(self.replicas.values_mut().map(Replica::stop)).await;
     }
 
@@ -153,9 +212,10 @@ impl Cluster {
                 (id, ended) = any_end(&mut self.replicas) => self.died(id, ended),
                 call = control.next() => {
                     let Call { request, answer } = call;
-                    let outcome = match request {
+                    let outcome = match &request {
                         Request::Stop => Ok(format!("stopping the cluster in {}", self.dir.display())),
-                        Request::Restart(id) => self.restart(id).await.map_err(|error| format!("{error:#}")),
+                        Request::Restart(id) => self.restart(*id).await.map_err(|error| format!("{error:#}")),
+                        Request::Fleet(request) => self.answer_fleet(request),
                     };
                     // Whoever asked may have left; what was asked is done.
                     let _ = answer.send(outcome);
@@ -183,7 +243,7 @@ impl Cluster {
     fn restart_due(&mut self) {
         let now = Instant::now();
         for replica in self.replicas.values_mut().filter(|replica| replica.restart_at.is_some_and(|at| at <= now)) {
-            match replica.start(&self.program) {
+            match replica.start(&self.program, &self.founding) {
                 Ok(pid) => say(format_args!("replica {} restarted (pid {pid})", replica.id())),
                 Err(error) => {
                     replica.restart_at = None;
@@ -202,7 +262,7 @@ impl Cluster {
         };
         replica.stop().await;
         replica.forgive();
-        let started = replica.start(&self.program);
+        let started = replica.start(&self.program, &self.founding);
         self.replicas.insert(id, replica);
         let pid = started?;
         self.rewrite_record();

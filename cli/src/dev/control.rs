@@ -1,6 +1,7 @@
-//! `DIR/control.sock`: how `muster dev restart` and `muster dev stop` reach the `muster dev` that runs.
+//! `DIR/control.sock`: how `muster dev restart`, `muster dev stop` and `muster fleet` reach the `muster dev` that runs.
 //!
-//! One line each way: `restart 2` or `stop`; answered by `ok TEXT` or `error TEXT`.
+//! One line each way: `restart 2`, `stop`, `fleet status`, `fleet kill zone b 60`; answered by `ok TEXT` or
+//! `error TEXT`.
 
 use std::fs;
 use std::io;
@@ -21,11 +22,20 @@ use super::lock;
 use crate::exit::Failure;
 use crate::output::say;
 use muster_controller::client::Client;
+use muster_node_agent::simulated::{Behaviour, Target};
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Request {
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Request {
     Restart(u64),
     Stop,
+    Fleet(FleetRequest),
+}
+
+/// What the simulated nodes are asked.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum FleetRequest {
+    Status,
+    Apply { behaviour: Behaviour, target: Target },
 }
 
 /// A request with the way to answer it.
@@ -42,6 +52,8 @@ pub(super) struct Control {
 }
 
 const LINE_LIMIT: u64 = 4096;
+/// The status of all simulated nodes is the longest answer.
+const ANSWER_LIMIT: u64 = 4 << 20;
 const READ_TIMEOUT: Duration = Duration::from_secs(5);
 const SETTLE_TIMEOUT: Duration = Duration::from_secs(1);
 const PENDING_CALLS: usize = 4;
@@ -101,6 +113,7 @@ impl FromStr for Request {
         match text.trim().split_once(' ') {
             None if text.trim() == "stop" => Ok(Self::Stop),
             Some(("restart", id)) => id.parse().map(Self::Restart).map_err(|_| format!("{id:?} is not a replica id")),
+            Some(("fleet", request)) => request.parse().map(Self::Fleet),
             _ => Err(format!("{:?} is not a request", text.trim())),
         }
     }
@@ -111,7 +124,51 @@ impl std::fmt::Display for Request {
         match self {
             Self::Restart(id) => write!(f, "restart {id}"),
             Self::Stop => write!(f, "stop"),
+            Self::Fleet(request) => write!(f, "fleet {request}"),
         }
+    }
+}
+
+// === impl FleetRequest ===
+
+impl FromStr for FleetRequest {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let wrong = || format!("{text:?} is not a request to the simulated nodes");
+        let words: Vec<&str> = text.split_whitespace().collect();
+        let percent = |word: &str| word.parse().map(Some).map_err(|_| wrong());
+        let (behaviour, target) = match words.as_slice() {
+            ["status"] => return Ok(Self::Status),
+            [behaviour, "node", name] => (behaviour, Target::Node((*name).to_owned())),
+            [behaviour, "zone", zone] => (behaviour, Target::Zone { zone: (*zone).to_owned(), percent: None }),
+            [behaviour, "zone", zone, share] => {
+                (behaviour, Target::Zone { zone: (*zone).to_owned(), percent: percent(share)? })
+            }
+            [behaviour, "all"] => (behaviour, Target::All { percent: None }),
+            [behaviour, "all", share] => (behaviour, Target::All { percent: percent(share)? }),
+            _ => return Err(wrong()),
+        };
+        let behaviour = behaviour.parse::<Behaviour>().map_err(|error| error.to_string())?;
+        Ok(Self::Apply { behaviour, target })
+    }
+}
+
+impl std::fmt::Display for FleetRequest {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self::Apply { behaviour, target } = self else { return f.write_str("status") };
+        let percent = match target {
+            Target::Node(name) => return write!(f, "{behaviour} node {name}"),
+            Target::Zone { zone, percent } => {
+                write!(f, "{behaviour} zone {zone}")?;
+                percent
+            }
+            Target::All { percent } => {
+                write!(f, "{behaviour} all")?;
+                percent
+            }
+        };
+        percent.map_or(Ok(()), |percent| write!(f, " {percent}"))
     }
 }
 
@@ -156,7 +213,7 @@ async fn answer(stream: UnixStream, calls: &mpsc::Sender<Call>) -> io::Result<Op
 }
 
 /// Asks the `muster dev` that runs in `dir`.
-pub(super) async fn ask(dir: &Path, request: Request, patience: Duration) -> Result<String, Failure> {
+pub(crate) async fn ask(dir: &Path, request: Request, patience: Duration) -> Result<String, Failure> {
     let asked = tokio::time::timeout(patience, exchange(dir, request)).await;
     let reply = asked.map_err(|_| Failure::Timeout(format!("`muster dev` did not answer within {patience:?}")))?;
     let reply = reply.map_err(|error| match lock::holder(dir) {
@@ -176,7 +233,7 @@ async fn exchange(dir: &Path, request: Request) -> io::Result<String> {
     let mut stream = UnixStream::connect(path(dir)).await?;
     stream.write_all(format!("{request}\n").as_bytes()).await?;
     let mut reply = String::new();
-    BufReader::new(stream.take(LINE_LIMIT)).read_line(&mut reply).await?;
+    BufReader::new(stream.take(ANSWER_LIMIT)).read_line(&mut reply).await?;
     Ok(reply)
 }
 
@@ -236,10 +293,23 @@ mod tests {
 
     #[test]
     fn requests_read_back_as_written() {
-        for request in [Request::Restart(2), Request::Stop] {
+        let fleet = |behaviour, target| Request::Fleet(FleetRequest::Apply { behaviour, target });
+        let requests = [
+            Request::Restart(2),
+            Request::Stop,
+            Request::Fleet(FleetRequest::Status),
+            fleet(Behaviour::Kill, Target::Node("a".into())),
+            fleet(Behaviour::Silence, Target::Zone { zone: "dev/b".into(), percent: Some(60) }),
+            fleet(Behaviour::Flap, Target::Zone { zone: "b".into(), percent: None }),
+            fleet(Behaviour::Resume, Target::All { percent: None }),
+            fleet(Behaviour::Pressure, Target::All { percent: Some(5) }),
+        ];
+        for request in requests {
             assert_eq!(request.to_string().parse(), Ok(request));
         }
-        for text in ["", "restart", "restart x", "stop now", "reboot"] {
+        let wrong =
+            ["", "restart", "restart x", "stop now", "reboot", "fleet", "fleet dance all", "fleet kill zone a x"];
+        for text in wrong {
             assert!(text.parse::<Request>().is_err(), "{text}");
         }
     }

@@ -2,12 +2,14 @@
 
 use std::path::{Path, PathBuf};
 
+use serde_json::Value;
+
 use super::replica::Replica;
 use crate::discover;
 use crate::render::table;
 
-const HEADERS: &[&str] = &["REPLICA", "PID", "PEER", "AGENT", "CLIENT", "LOG"];
-const MANIFEST: &str = r#"'{"apiVersion":"v1","kind":"Node","metadata":{"name":"n1"}}'"#;
+const HEADERS: &[&str] = &["REPLICA", "PID", "PEER", "AGENT", "CLIENT", "HTTP", "LOG"];
+const SETTINGS_PER_LINE: usize = 3;
 
 pub(super) fn lines<'a>(dir: &Path, leader: u64, replicas: impl Iterator<Item = &'a Replica>) -> Vec<String> {
     let rows: Vec<Vec<String>> = replicas.map(row).collect();
@@ -16,13 +18,24 @@ pub(super) fn lines<'a>(dir: &Path, leader: u64, replicas: impl Iterator<Item = 
     lines.extend([
         String::new(),
         format!("replica {leader} leads. Try:"),
-        format!("  {command} status"),
-        format!("  echo {MANIFEST} | {command} apply -f -"),
         format!("  {command} get nodes --watch"),
+        format!("  {command} get zones"),
+        format!("  {command} fleet kill --zone b      # watch a zone die"),
+        format!("  {command} explain zone b"),
+        format!("  {command} fleet resume --all       # and come back"),
         String::new(),
         "Ctrl-C stops everything; the next `muster dev` resumes it.".into(),
     ]);
     lines
+}
+
+/// The settings in force, a line of them at a time.
+pub(super) fn policy(config: &Value) -> Vec<String> {
+    let settings = config["settings"].as_object().into_iter().flatten();
+    let shown: Vec<String> =
+        settings.map(|(name, value)| format!("{name}={}", value.as_str().unwrap_or_default())).collect();
+    let lines = shown.chunks(SETTINGS_PER_LINE).map(|line| format!("  {}", line.join("  ")));
+    std::iter::once("policy in force (`muster set config NAME=VALUE` changes it):".to_owned()).chain(lines).collect()
 }
 
 fn row(replica: &Replica) -> Vec<String> {
@@ -33,6 +46,7 @@ fn row(replica: &Replica) -> Vec<String> {
         doors.peer.to_string(),
         doors.agent.to_string(),
         doors.client.to_string(),
+        replica.config().listen.http.to_string(),
         replica.log().display().to_string(),
     ]
 }

@@ -1,10 +1,9 @@
 //! Finds out before anything is started, or even written, whether the ports are free.
 
 use std::io;
-use std::net::TcpListener;
+use std::net::{SocketAddr, TcpListener};
 use std::time::Duration;
 
-use muster_controller::address::HostPort;
 use muster_controller::fleet::ReplicaPlan;
 use tokio::time::Instant;
 
@@ -33,9 +32,10 @@ pub(super) async fn require_free(plans: &[ReplicaPlan], remedy: &str, patience: 
     Ok(())
 }
 
-fn first_taken(plans: &[ReplicaPlan]) -> Option<(HostPort, io::Error)> {
-    let doors = plans.iter().flat_map(|plan| [&plan.peer, &plan.agent, &plan.client]);
-    doors.into_iter().find_map(|door| TcpListener::bind(door.listen()).err().map(|error| (door.clone(), error)))
+fn first_taken(plans: &[ReplicaPlan]) -> Option<(SocketAddr, io::Error)> {
+    let doors = |plan: &ReplicaPlan| [&plan.peer, &plan.agent, &plan.client].map(|door| door.listen());
+    let mut listened = plans.iter().flat_map(|plan| doors(plan).into_iter().chain(plan.http()));
+    listened.find_map(|address| TcpListener::bind(address).err().map(|error| (address, error)))
 }
 
 #[cfg(test)]
@@ -47,7 +47,7 @@ mod tests {
     async fn a_taken_port_is_named_with_the_flag_that_changes_it() {
         let taken = TcpListener::bind("127.0.0.1:0").unwrap();
         let port_base = taken.local_addr().unwrap().port();
-        if port_base > u16::MAX - 2 {
+        if port_base > u16::MAX - 3 {
             return;
         }
         let plan = Place { id: 1, host: "127.0.0.1".into(), port_base }.plan().unwrap();

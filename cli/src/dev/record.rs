@@ -34,6 +34,7 @@ fn entry(replica: &Replica) -> Value {
         "peer": doors.peer.to_string(),
         "agent": doors.agent.to_string(),
         "client": doors.client.to_string(),
+        "http": replica.config().listen.http.to_string(),
         "data_dir": replica.config().data_dir,
     })
 }

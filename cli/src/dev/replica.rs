@@ -75,14 +75,16 @@ impl Replica {
         self.running.is_some()
     }
 
+    /// With the flags that found the cluster's policy, if it has none yet.
     /// In a process group of its own, so that Ctrl-C reaches `dev` only, which then stops all in order.
-    pub(super) fn start(&mut self, program: &Path) -> anyhow::Result<u32> {
+    pub(super) fn start(&mut self, program: &Path, founding: &[String]) -> anyhow::Result<u32> {
         let log = self.open_log().with_context(|| format!("cannot write {}", self.log.display()))?;
         let mut child = Command::new(program)
             .arg("server")
             .arg("--config")
             .arg(&self.config_file)
             .arg("--exit-with-parent")
+            .args(founding)
             // As in the systemd unit: freed memory goes back at once.
             .env("MIMALLOC_PURGE_DELAY", "0")
             .stdin(Stdio::piped())

@@ -23,16 +23,18 @@ const SYSTEM_INFO: [(&str, &str); 9] = [
     ("Kubelet Version", "kubeletVersion"),
 ];
 
-/// The node, and the events about it.
-pub fn describe(object: &Value, events: &[Value], now: Timestamp) -> String {
+/// The node, how it stands in one line if that is known, and the events about it.
+pub fn describe(object: &Value, standing: Option<&str>, events: &[Value], now: Timestamp) -> String {
     let mut page = Page::default();
     page.field("Name", text(object, &["metadata", "name"]));
+    page.optional("Standing", standing.unwrap_or_default());
     page.field("Roles", &node::roles(object));
+    page.field("Zone", &node::zone_key(object));
     page.list("Labels", &pairs(at(object, &["metadata", "labels"]), "="));
     page.list("Annotations", &pairs(at(object, &["metadata", "annotations"]), ": "));
     page.field("CreationTimestamp", text(object, &["metadata", "creationTimestamp"]));
     page.field("Resource Version", text(object, &["metadata", "resourceVersion"]));
-    page.list("Taints", &node::taints(object));
+    page.list("Taints", &taints(object, now));
     page.field("Unschedulable", if node::unschedulable(object) { "true" } else { "false" });
     page.table("Conditions", CONDITIONS, &conditions(object));
     page.section("Addresses", &addresses(object));
@@ -110,6 +112,16 @@ fn pairs(object: &Value, separator: &str) -> Vec<String> {
     pairs
 }
 
+/// With the time they were added, where that is known: tolerations count from there.
+fn taints(object: &Value, now: Timestamp) -> Vec<String> {
+    let added = items(object, &["spec", "taints"]).iter().map(|taint| text(taint, &["timeAdded"]));
+    let line = |(taint, added): (String, &str)| match added {
+        "" => taint,
+        added => format!("{taint} (since {added}, {})", age::since(added, now)),
+    };
+    node::taints(object).into_iter().zip(added).map(line).collect()
+}
+
 fn conditions(object: &Value) -> Vec<Vec<String>> {
     let row = |condition: &Value| {
         ["type", "status", "lastHeartbeatTime", "lastTransitionTime", "reason", "message"]
@@ -149,9 +161,11 @@ mod tests {
     #[test]
     fn a_description_has_every_section() {
         let node = json!({
-            "metadata": {"name": "n1", "labels": {"b": "2", "a": "1"}, "creationTimestamp": "2026-01-01T00:00:00Z"},
+            "metadata": {"name": "n1", "creationTimestamp": "2026-01-01T00:00:00Z", "labels": {
+                "b": "2", "a": "1", "topology.kubernetes.io/region": "r1", "topology.kubernetes.io/zone": "z1"}},
             "spec": {"unschedulable": true, "podCIDRs": ["10.1.0.0/24"],
-                     "taints": [{"key": "gpu", "effect": "NoSchedule"}]},
+                     "taints": [{"key": "gpu", "effect": "NoSchedule"},
+                                {"key": "lost", "effect": "NoExecute", "timeAdded": "2026-01-01T00:00:20Z"}]},
             "status": {
                 "conditions": [{"type": "Ready", "status": "True", "reason": "KubeletReady"}],
                 "addresses": [{"type": "InternalIP", "address": "10.0.0.1"}],
@@ -161,12 +175,14 @@ mod tests {
         });
         let event = json!({"type": "Normal", "reason": "RegisteredNode", "message": "hello",
             "lastTimestamp": "2026-01-01T00:00:00Z", "source": {"component": "node-controller"}});
-        let page = describe(&node, &[event], "2026-01-01T00:01:00Z".parse().unwrap());
+        let page = describe(&node, Some("ready since 00:00:00"), &[event], "2026-01-01T00:01:00Z".parse().unwrap());
         for part in [
             "Name:               n1\n",
-            "Labels:             a=1\n                    b=2\n",
+            "Standing:           ready since 00:00:00\n",
+            "Zone:               r1/z1\n",
+            "Labels:             a=1\n                    b=2\n                    topology",
             "Annotations:        <none>\n",
-            "Taints:             gpu:NoSchedule\n",
+            "Taints:             gpu:NoSchedule\n                    lost:NoExecute (since 2026-01-01T00:00:20Z, 40s)\n",
             "Unschedulable:      true\n",
             "Conditions:\n  Type ",
             "Addresses:\n  InternalIP: 10.0.0.1\n",

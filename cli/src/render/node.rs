@@ -1,6 +1,8 @@
 //! A Node as a row.
 
 use jiff::Timestamp;
+use muster_lifecycle::text::Text;
+use muster_lifecycle::zone::ZoneKey;
 use serde_json::Value;
 
 use super::{age, at, items, or, text};
@@ -95,6 +97,13 @@ fn zone(node: &Value) -> String {
     or(zone.unwrap_or_default(), "<none>")
 }
 
+/// Where the node is counted when zones are judged: `region/zone`, or `default`.
+pub fn zone_key(node: &Value) -> String {
+    let labels = at(node, &["metadata", "labels"]).as_object();
+    let texts = labels.into_iter().flatten().filter_map(|(key, value)| Some((key.into(), value.as_str()?.into())));
+    ZoneKey::from_labels(&texts.collect::<Vec<(Text, Text)>>().into_iter().collect()).to_string()
+}
+
 fn address(node: &Value, kind: &str) -> String {
     let addresses = items(node, &["status", "addresses"]);
     let found = addresses.iter().find(|address| address["type"] == kind);
@@ -170,6 +179,16 @@ mod tests {
             let node = json!({"spec": {"unschedulable": unschedulable}, "status": {"conditions": conditions}});
             assert_eq!(status(&node), expected, "{node}");
         }
+    }
+
+    #[test]
+    fn z_1_a_node_is_counted_where_its_labels_say() {
+        let mut labelled = node();
+        assert_eq!(zone_key(&labelled), "/az1");
+        labelled["metadata"]["labels"]["failure-domain.beta.kubernetes.io/region"] = "old".into();
+        labelled["metadata"]["labels"]["topology.kubernetes.io/region"] = "new".into();
+        assert_eq!(zone_key(&labelled), "old/az1");
+        assert_eq!(zone_key(&json!({})), "default");
     }
 
     #[test]

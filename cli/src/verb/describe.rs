@@ -3,9 +3,9 @@
 use jiff::Timestamp;
 use serde_json::Value;
 
-use super::{Context, object, report};
+use super::{Context, explain, object, report};
 use crate::exit::Failure;
-use crate::output::Out;
+use crate::output::{Out, say};
 use crate::render::{describe, event};
 use crate::resource::Selection;
 use muster_controller::client::{Client, Query};
@@ -43,5 +43,17 @@ async fn page(client: &Client, name: &str) -> Result<String, Failure> {
     let events = client.list(&Query { field_selector: about, ..Query::of("events") }).await?;
     let mut events = events.value.iter().map(object).collect::<Result<Vec<Value>, _>>()?;
     event::sort(&mut events);
-    Ok(describe::describe(&node, &events, Timestamp::now()))
+    let standing = standing(client, name).await;
+    Ok(describe::describe(&node, standing.as_deref(), &events, Timestamp::now()))
+}
+
+/// A page without it is better than none.
+async fn standing(client: &Client, name: &str) -> Option<String> {
+    match explain::headline(client, name).await {
+        Ok(headline) => Some(headline),
+        Err(failure) => {
+            say(format_args!("node {name} cannot be explained now: {failure}"));
+            None
+        }
+    }
 }

@@ -1,4 +1,4 @@
-//! `muster get`: nodes, events and replicas, once or as they change.
+//! `muster get`: nodes, events, zones, settings, aggregators and replicas; nodes and events also as they change.
 
 mod follow;
 mod print;
@@ -11,13 +11,13 @@ use self::print::Printer;
 use super::{Context, object, report};
 use crate::exit::Failure;
 use crate::output::{Format, Out, say};
-use crate::render::{event, replica, table};
+use crate::render::{self, event, replica, table, text};
 use crate::resource::{Resource, Selection};
 use muster_controller::client::{Client, Query};
 
 #[derive(Debug, Clone, clap::Args)]
 pub struct Args {
-    /// What to show: nodes, events or replicas, with names if not all: `nodes a b`, `node/a`
+    /// What to show: nodes, events, zones, config, aggregators or replicas, with names if not all: `nodes a b`, `node/a`
     #[arg(required = true, value_name = "KIND [NAME]")]
     pub what: Vec<String>,
     /// Only objects with these labels, as in zone=a,gpu!=x
@@ -47,8 +47,17 @@ pub async fn run(context: &Context, args: Args) -> Result<(), Failure> {
     match selection.resource {
         Resource::Replicas => replicas(&client, &selection.names, &args).await,
         Resource::Nodes | Resource::Events if args.watch => follow::run(&client, &selection, &args).await,
-        Resource::Nodes | Resource::Events if selection.names.is_empty() => all(&client, &selection, &args).await,
-        Resource::Nodes | Resource::Events => named(&client, &selection, &args).await,
+        Resource::Zones | Resource::Config | Resource::Aggregators if args.watch || args.has_selector() => {
+            let what = selection.resource.kind();
+            Err(Failure::Usage(format!("{what} can be neither watched nor selected; name them, or watch events")))
+        }
+        Resource::Config => config(&client, &selection.names, &args).await,
+        Resource::Nodes | Resource::Events | Resource::Zones | Resource::Aggregators => {
+            match selection.names.as_slice() {
+                [] => all(&client, &selection, &args).await,
+                [_, ..] => named(&client, &selection, &args).await,
+            }
+        }
     }
 }
 
@@ -122,6 +131,39 @@ async fn confess(client: &Client, address: &str) {
         Some(id) => say(format_args!("stale read from replica {id}")),
         None => say(format_args!("stale read from the replica at {address}")),
     }
+}
+
+/// The one configuration there is.
+async fn config(client: &Client, names: &[String], args: &Args) -> Result<(), Failure> {
+    let name = match names {
+        [] => "",
+        [name] => name,
+        [_, _, ..] => return Err(Failure::Usage("there is only one configuration".into())),
+    };
+    let read = client.get(Resource::Config.kind(), name, args.stale).await?;
+    if args.stale {
+        confess(client, &read.answered_by).await;
+    }
+    let object = object(&read.value)?;
+    let mut out = Out::stdout();
+    match args.output {
+        Format::Table | Format::Wide => settings(&mut out, &object, args)?,
+        Format::Json => out.json(&object)?,
+        Format::Yaml => out.yaml(&object)?,
+        Format::Name => out.line(format_args!("config/{}", text(&object, &["metadata", "name"])))?,
+    }
+    out.flush()
+}
+
+fn settings(out: &mut Out, object: &Value, args: &Args) -> Result<(), Failure> {
+    let wide = args.output == Format::Wide;
+    let headers = if wide { render::config::WIDE_HEADERS } else { render::config::HEADERS };
+    let lines = table::render(headers, &render::config::rows(object, wide), !args.no_headers);
+    lines.iter().try_for_each(|line| out.line(line))?;
+    if let Some(warning) = render::config::warning(object) {
+        say(warning);
+    }
+    Ok(())
 }
 
 async fn replicas(client: &Client, names: &[String], args: &Args) -> Result<(), Failure> {

@@ -16,7 +16,7 @@ use crate::output::{Out, say};
 #[derive(Debug, Clone, clap::Args)]
 #[command(args_conflicts_with_subcommands = true)]
 pub struct Args {
-    /// A founding replica: its id and host, and the first of its three ports (peer, agent, client) [default: 7400]
+    /// A founding replica: its id and host, and the first of its four ports (peer, agent, client, http) [default: 7400]
     #[arg(long = "replica", required = true, value_name = "ID=HOST[:PORT]")]
     pub replicas: Vec<Place>,
     #[command(subcommand)]
@@ -27,7 +27,7 @@ pub struct Args {
 pub enum Command {
     /// Prepare the folder of a replica that joins the running cluster
     AddReplica {
-        /// Its id and host, and the first of its three ports (peer, agent, client) [default: 7400]
+        /// Its id and host, and the first of its four ports (peer, agent, client, http) [default: 7400]
         #[arg(value_name = "ID=HOST[:PORT]")]
         replica: Place,
     },
@@ -53,7 +53,7 @@ pub enum Group {
     Viewers,
 }
 
-/// Where a replica runs: its three doors are at three ports in a row.
+/// Where a replica runs: its four doors are at four ports in a row.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Place {
     pub id: u64,
@@ -128,7 +128,9 @@ fn refused(error: fleet::Error) -> Failure {
             Failure::Conflict(error.to_string())
         }
         fleet::Error::Absent { .. } => Failure::NotFound(error.to_string()),
-        fleet::Error::NoReplicas | fleet::Error::Name(_) | fleet::Error::Plan(_) => Failure::Usage(error.to_string()),
+        fleet::Error::NoReplicas | fleet::Error::Name(_) | fleet::Error::MachineName(_) | fleet::Error::Plan(_) => {
+            Failure::Usage(error.to_string())
+        }
         fleet::Error::Pki(_) | fleet::Error::File(_) | fleet::Error::Toml(_) => Failure::other(error),
     }
 }
@@ -148,7 +150,9 @@ impl Group {
 
 impl Place {
     pub fn plan(&self) -> Result<ReplicaPlan, Failure> {
-        let [peer, agent, client] = [0, 1, 2].map(|offset| self.door(offset));
+        let [peer, agent, client, http] = [0, 1, 2, 3].map(|offset| self.door(offset));
+        // The plan puts the HTTP door beside the client door; all that matters here is that there is room for it.
+        http?;
         Ok(ReplicaPlan { id: self.id, hosts: Vec::new(), peer: peer?, agent: agent?, client: client? })
     }
 
@@ -206,10 +210,12 @@ mod tests {
     }
 
     #[test]
-    fn doors_are_three_ports_in_a_row() {
+    fn doors_are_four_ports_in_a_row() {
         let plan = "2=10.0.0.2:7500".parse::<Place>().unwrap().plan().unwrap();
         let ports = [&plan.peer, &plan.agent, &plan.client].map(HostPort::port);
         assert_eq!(ports, [7500, 7501, 7502]);
-        assert!("2=10.0.0.2:65534".parse::<Place>().unwrap().plan().is_err());
+        assert_eq!(plan.http().unwrap().to_string(), "10.0.0.2:7503");
+        assert!("2=10.0.0.2:65532".parse::<Place>().unwrap().plan().is_ok());
+        assert!("2=10.0.0.2:65533".parse::<Place>().unwrap().plan().is_err());
     }
 }

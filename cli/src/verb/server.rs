@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use anyhow::Context as _;
 use muster_controller::address::HostPort;
-use muster_controller::config::{AdvertiseLayer, Layer, ListenLayer, Member, ServerConfig};
+use muster_controller::config::{self, AdvertiseLayer, Layer, ListenLayer, Member, ServerConfig};
 use muster_controller::logging::{self, Format};
 use muster_controller::pki::FleetId;
 use muster_controller::server::serve;
@@ -14,6 +14,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
 use crate::exit::Failure;
+use crate::policy::PolicyArgs;
 
 #[derive(Debug, Clone, clap::Args)]
 pub struct Args {
@@ -40,6 +41,9 @@ pub struct Args {
     /// Where to listen for operators
     #[arg(long, value_name = "IP:PORT")]
     pub listen_client: Option<SocketAddr>,
+    /// Where to listen for HTTPS: metrics and probes [default: one port above --listen-client]
+    #[arg(long, value_name = "IP:PORT")]
+    pub listen_http: Option<SocketAddr>,
     /// Where other replicas reach this one [default: where it listens]
     #[arg(long, value_name = "HOST:PORT")]
     pub advertise_peer: Option<HostPort>,
@@ -61,12 +65,14 @@ pub struct Args {
     /// Stop in an orderly way when stdin closes, that is, when whoever started this has ended
     #[arg(long)]
     pub exit_with_parent: bool,
+    #[command(flatten)]
+    pub policy: PolicyArgs,
 }
 
 pub async fn run(args: Args) -> Result<(), Failure> {
     let (file, exit_with_parent) = (args.config.clone(), args.exit_with_parent);
     let layer = file.as_deref().map(Layer::load).transpose().map_err(Failure::other)?;
-    let config = ServerConfig::merge(layer, args.flags());
+    let config = args.flags().and_then(|flags| ServerConfig::merge(layer, flags));
     let config = config.with_context(|| named(file.as_ref())).map_err(Failure::Other)?;
     logging::init(config.log_format).map_err(Failure::other)?;
     let shutdown = CancellationToken::new();
@@ -80,22 +86,28 @@ pub async fn run(args: Args) -> Result<(), Failure> {
 // === impl Args ===
 
 impl Args {
-    fn flags(self) -> Layer {
-        Layer {
+    fn flags(self) -> Result<Layer, config::Error> {
+        Ok(Layer {
             id: self.id,
             fleet: self.fleet,
             data_dir: self.data_dir,
             tls_dir: self.tls_dir,
             join: self.join.then_some(true),
             log_format: self.log_format,
-            listen: ListenLayer { peer: self.listen_peer, agent: self.listen_agent, client: self.listen_client },
+            listen: ListenLayer {
+                peer: self.listen_peer,
+                agent: self.listen_agent,
+                client: self.listen_client,
+                http: self.listen_http,
+            },
             advertise: AdvertiseLayer {
                 peer: self.advertise_peer,
                 agent: self.advertise_agent,
                 client: self.advertise_client,
             },
+            policy: self.policy.layer().map_err(config::Error::Policy)?,
             initial_members: self.initial_members,
-        }
+        })
     }
 }
 

@@ -34,6 +34,8 @@ async fn a_call_moves_on_from_dead_and_unavailable_replicas() {
     let read = client.get("nodes", "n1", false).await.unwrap();
     assert_eq!((&read.value[..], read.revision), (&b"n1"[..], 7));
     assert_eq!(read.answered_by, world.addresses[1].to_string());
+    let explained = client.explain("zone", "r1/b").await.unwrap();
+    assert_eq!((&explained.value[..], explained.revision), (&b"zone r1/b"[..], 7));
 }
 
 #[tokio::test]
@@ -302,6 +304,12 @@ impl Operator for Replica {
         self.behave().await?;
         let status = v1::StatusResponse { leader: Some(self.id), answered_by: self.id, ..Default::default() };
         Ok(Response::new(status))
+    }
+
+    async fn explain(&self, request: Request<v1::ExplainRequest>) -> Result<Response<v1::ExplainResponse>, Status> {
+        self.behave().await?;
+        let v1::ExplainRequest { kind, name, .. } = request.into_inner();
+        Ok(Response::new(v1::ExplainResponse { explanation: format!("{kind} {name}").into(), revision: 7 }))
     }
 
     async fn member(&self, _: Request<v1::MemberRequest>) -> Result<Response<v1::MemberResponse>, Status> {

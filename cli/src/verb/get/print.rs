@@ -1,4 +1,4 @@
-//! Prints nodes and events in the format that was asked for, all at once or one by one.
+//! Prints nodes, events, zones and aggregators in the format that was asked for, all at once or one by one.
 
 use jiff::Timestamp;
 use serde_json::{Value, json};
@@ -7,7 +7,7 @@ use super::Args;
 use crate::exit::Failure;
 use crate::output::{Format, Out, say};
 use crate::render::table::Table;
-use crate::render::{event, node, text};
+use crate::render::{aggregator, event, node, text, zone};
 use crate::resource::Resource;
 
 pub(super) struct Printer {
@@ -62,15 +62,7 @@ impl Happened {
 impl Printer {
     pub(super) fn new(resource: Resource, args: &Args) -> Self {
         let (format, with_types) = (args.output, args.output_watch_events);
-        let headers = match (resource, format == Format::Wide, with_types) {
-            (Resource::Events, _, false) => event::HEADERS,
-            (Resource::Events, _, true) => TYPED_EVENTS,
-            (Resource::Nodes | Resource::Replicas, false, false) => node::HEADERS,
-            (Resource::Nodes | Resource::Replicas, true, false) => node::WIDE_HEADERS,
-            (Resource::Nodes | Resource::Replicas, false, true) => TYPED_NODES,
-            (Resource::Nodes | Resource::Replicas, true, true) => TYPED_WIDE_NODES,
-        };
-        let table = Table::new(headers);
+        let table = Table::new(headers(resource, format == Format::Wide, with_types));
         Self { out: Out::stdout(), resource, format, headers: !args.no_headers, with_types, table }
     }
 
@@ -145,9 +137,12 @@ impl Printer {
 
     fn row(&self, happened: Happened, object: &Value) -> Vec<String> {
         let now = Timestamp::now();
+        let wide = self.format == Format::Wide;
         let mut row = match self.resource {
             Resource::Events => event::row(object, now),
-            Resource::Nodes | Resource::Replicas => node::row(object, self.format == Format::Wide, now),
+            Resource::Zones => zone::row(object, wide, now),
+            Resource::Aggregators => aggregator::row(object, wide),
+            Resource::Nodes | Resource::Replicas | Resource::Config => node::row(object, wide, now),
         };
         // A deletion must not look like one more change of a living node.
         if self.resource == Resource::Nodes && happened == Happened::Deleted {
@@ -171,13 +166,31 @@ impl Printer {
     }
 }
 
+/// The settings and replicas have printers of their own. Only nodes and events can be watched and so have a type.
+fn headers(resource: Resource, wide: bool, with_types: bool) -> &'static [&'static str] {
+    match resource {
+        Resource::Events => [event::HEADERS, TYPED_EVENTS][usize::from(with_types)],
+        Resource::Zones => [zone::HEADERS, zone::WIDE_HEADERS][usize::from(wide)],
+        Resource::Aggregators => aggregator::HEADERS,
+        Resource::Nodes | Resource::Replicas | Resource::Config => match (wide, with_types) {
+            (false, false) => node::HEADERS,
+            (true, false) => node::WIDE_HEADERS,
+            (false, true) => TYPED_NODES,
+            (true, true) => TYPED_WIDE_NODES,
+        },
+    }
+}
+
 fn list_object(resource: Resource, items: Vec<Value>, revision: u64) -> Value {
-    let kind = match resource {
-        Resource::Nodes => "NodeList",
-        Resource::Events => "EventList",
-        Resource::Replicas => "ReplicaList",
+    let (api_version, kind) = match resource {
+        Resource::Nodes => ("v1", "NodeList"),
+        Resource::Events => ("v1", "EventList"),
+        Resource::Replicas => ("muster/v1", "ReplicaList"),
+        Resource::Zones => ("muster/v1", "ZoneList"),
+        Resource::Config => ("muster/v1", "ConfigList"),
+        Resource::Aggregators => ("muster/v1", "AggregatorList"),
     };
-    json!({"apiVersion": "v1", "kind": kind, "metadata": {"resourceVersion": revision.to_string()}, "items": items})
+    json!({"apiVersion": api_version, "kind": kind, "metadata": {"resourceVersion": revision.to_string()}, "items": items})
 }
 
 #[cfg(test)]
@@ -191,6 +204,8 @@ mod tests {
         assert_eq!(list["kind"], "NodeList");
         assert_eq!(list["metadata"]["resourceVersion"], "7");
         assert_eq!(list["items"].as_array().map(Vec::len), Some(1));
+        let zones = list_object(Resource::Zones, vec![], 7);
+        assert_eq!((&zones["apiVersion"], &zones["kind"]), (&json!("muster/v1"), &json!("ZoneList")));
     }
 
     #[test]

@@ -1,0 +1,137 @@
+//! The simulated nodes of `muster dev`: agents without a machine, each with its own certificate and its own TLS
+//! connection to whichever replica it attaches to.
+//!
+//! They run in this process, so that they outlive any replica, as machines do.
+
+use anyhow::Context as _;
+use muster_controller::fleet::Fleet;
+use muster_controller::tls;
+use muster_node_agent::simulated::{self, NodeBehaviour, Pace, SimulatedNode};
+use serde_json::{Value, json};
+
+use super::control::FleetRequest;
+
+/// How many the machine could carry: each takes a connection here and one at a replica.
+pub(super) const NODES_MAX: u32 = 5_000;
+pub(super) const ZONES_MAX: u32 = 100;
+
+const REGION: &str = "dev";
+const CONNECTING_AT_ONCE: usize = 32;
+/// How many of the affected nodes an answer names.
+const NAMED_MAX: usize = 10;
+
+/// How many nodes, in how many zones.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Size {
+    pub(super) nodes: u32,
+    pub(super) zones: u32,
+}
+
+pub(super) struct Simulation {
+    fleet: simulated::Fleet,
+}
+
+// === impl Simulation ===
+
+impl Simulation {
+    pub(super) fn start(fleet: &Fleet, size: Size) -> anyhow::Result<Self> {
+        let nodes = places(size).map(|place| place.node(fleet)).collect::<anyhow::Result<Vec<_>>>()?;
+        let endpoints: Vec<String> = fleet.replicas().iter().map(|plan| plan.agent.to_string()).collect();
+        let pace = Pace { connecting_at_once: CONNECTING_AT_ONCE };
+        let fleet = simulated::Fleet::start(nodes, &endpoints, pace).context("cannot start the simulated nodes")?;
+        Ok(Self { fleet })
+    }
+
+    pub(super) async fn stop(self) {
+        self.fleet.stop().await;
+    }
+
+    /// The answer to a request, as one line.
+    pub(super) fn answer(&self, request: &FleetRequest) -> Result<String, String> {
+        match request {
+            FleetRequest::Status => Ok(Value::from_iter(self.fleet.status().iter().map(describe)).to_string()),
+            FleetRequest::Apply { behaviour, target } => {
+                let names = self.fleet.apply(*behaviour, target).map_err(|error| error.to_string())?;
+                Ok(format!("{behaviour}: {}", listed(&names)))
+            }
+        }
+    }
+}
+
+/// Where a simulated node is.
+struct Place {
+    name: String,
+    zone: String,
+}
+
+impl Place {
+    fn node(self, fleet: &Fleet) -> anyhow::Result<SimulatedNode> {
+        let issued = fleet.issue_node(&self.name)?;
+        let authority = fleet.client_authority().certificate_pem();
+        let tls = tls::agent(authority, &issued.certificate, &issued.key)?;
+        Ok(SimulatedNode { name: self.name, region: REGION.into(), zone: self.zone, tls })
+    }
+}
+
+/// Nodes go round the zones, so that their sizes differ by one at most.
+fn places(Size { nodes, zones }: Size) -> impl Iterator<Item = Place> {
+    let width = nodes.div_ceil(zones.max(1)).to_string().len();
+    (0..nodes).map(move |index| {
+        let zone = zone_name(index % zones.max(1));
+        let number = index / zones.max(1) + 1;
+        Place { name: format!("node-{zone}-{number:0width$}"), zone }
+    })
+}
+
+fn zone_name(index: u32) -> String {
+    match u8::try_from(index) {
+        Ok(letter @ 0..26) => char::from(b'a' + letter).to_string(),
+        Ok(_) | Err(_) => format!("z{}", index + 1),
+    }
+}
+
+fn describe(node: &NodeBehaviour) -> Value {
+    json!({
+        "name": node.name,
+        "zone": node.zone,
+        "behaviour": node.behaviour.as_str(),
+        "attachedTo": node.attached_to,
+    })
+}
+
+fn listed(names: &[String]) -> String {
+    let shown = names.iter().take(NAMED_MAX).map(String::as_str).collect::<Vec<_>>().join(", ");
+    match names.len() {
+        0 => "no node".into(),
+        1 => shown,
+        count if count <= NAMED_MAX => format!("{count} nodes ({shown})"),
+        count => format!("{count} nodes ({shown}, ...)"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nodes_go_round_the_zones() {
+        let names: Vec<String> = places(Size { nodes: 5, zones: 2 }).map(|place| place.name).collect();
+        assert_eq!(names, ["node-a-1", "node-b-1", "node-a-2", "node-b-2", "node-a-3"]);
+        let last = places(Size { nodes: 100, zones: 3 }).last().map(|place| place.name);
+        assert_eq!(last.as_deref(), Some("node-a-34"));
+    }
+
+    #[test]
+    fn zones_have_names_beyond_the_alphabet() {
+        assert_eq!([0, 25, 26].map(zone_name), ["a", "z", "z27"]);
+    }
+
+    #[test]
+    fn a_long_list_is_cut() {
+        let names = |count: usize| (0..count).map(|index| format!("n{index}")).collect::<Vec<_>>();
+        assert_eq!(listed(&names(0)), "no node");
+        assert_eq!(listed(&names(1)), "n0");
+        assert_eq!(listed(&names(2)), "2 nodes (n0, n1)");
+        assert!(listed(&names(11)).ends_with("n9, ...)"));
+    }
+}

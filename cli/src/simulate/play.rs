@@ -1,0 +1,151 @@
+//! Plays a scenario: moves a world through its timeline, instant by instant.
+
+use std::iter::Peekable;
+use std::slice;
+
+use muster_lifecycle::change::Change;
+use muster_lifecycle::command::{Command, Operation, Outcome, Precondition};
+use muster_lifecycle::rejection::Rejection;
+use muster_lifecycle::text::Text;
+use muster_lifecycle::zone::Transition;
+
+use super::occurrence::{self, Ending, Occurrence, What};
+use super::scenario::{Action, Entry, Scenario};
+use super::world::failure::Fall;
+use super::world::{Millis, ReplicaIndex, Witness, World};
+
+/// How many quiet instants are played without a pause.
+const INSTANTS_AT_ONCE: usize = 10_000;
+
+pub struct Play<'a> {
+    scenario: &'a Scenario,
+    world: World<Record>,
+    entries: Peekable<slice::Iter<'a, Entry>>,
+}
+
+/// Writes down what the output shows.
+#[derive(Default)]
+struct Record(Vec<Occurrence>);
+
+// === impl Play ===
+
+impl<'a> Play<'a> {
+    /// Fails if the law refuses what the scenario starts with.
+    pub fn new(scenario: &'a Scenario) -> Result<Self, Rejection> {
+        let world = World::new(scenario.policy.clone(), scenario.machines.clone(), Record::default())?;
+        Ok(Self { scenario, world, entries: scenario.timeline.iter().peekable() })
+    }
+
+    /// Plays on to the next instant at which something happens, and says what; nothing if that takes long, so that the
+    /// caller can see to other things. `None` at the end.
+    pub fn play_on(&mut self) -> Option<Vec<Occurrence>> {
+        let mut happened = Vec::new();
+        for _ in 0..INSTANTS_AT_ONCE {
+            let entry = self.entries.peek().map_or(Millis::MAX, |entry| entry.at);
+            let at = self.world.next_instant().min(entry);
+            if at > self.scenario.until {
+                return None;
+            }
+            self.instant(at);
+            happened = std::mem::take(&mut self.world.witness_mut().0);
+            if !happened.is_empty() {
+                break;
+            }
+        }
+        Some(happened)
+    }
+
+    /// How things stand now.
+    pub fn ending(&self) -> Ending {
+        Ending::of(self.world.state(), &self.scenario.pods)
+    }
+
+    fn instant(&mut self, at: Millis) {
+        self.world.move_to(at);
+        while let Some(entry) = self.entries.next_if(|entry| entry.at <= at) {
+            self.act(&entry.action);
+        }
+        self.world.finish_instant();
+    }
+
+    fn act(&mut self, action: &Action) {
+        let none = Precondition::default();
+        match action {
+            Action::Silence(nodes) => self.each(nodes, |world, place, _| world.silence(place)),
+            Action::Resume(nodes) => self.each(nodes, |world, place, _| world.resume(place)),
+            Action::Post(nodes, conditions) => self.each(nodes, |world, place, _| world.post(place, conditions)),
+            Action::Renew(nodes) => self.each(nodes, |world, place, _| world.renew(place)),
+            Action::Create(nodes) => self.each(nodes, |world, place, _| world.register(place)),
+            Action::Failover { downtime } => drop(self.world.fail_over(*downtime, Fall::Dies)),
+            Action::Taint(nodes, add) => self.write(nodes, |name| Operation::TaintNode {
+                name,
+                add: add.clone(),
+                remove: Vec::new(),
+                overwrite: true,
+                precondition: none,
+            }),
+            Action::Untaint(nodes, remove) => self.write(nodes, |name| Operation::TaintNode {
+                name,
+                add: Vec::new(),
+                remove: remove.clone(),
+                overwrite: true,
+                precondition: none,
+            }),
+            Action::Cordon(nodes) => {
+                self.write(nodes, |name| Operation::CordonNode { name, unschedulable: true, precondition: none });
+            }
+            Action::Uncordon(nodes) => {
+                self.write(nodes, |name| Operation::CordonNode { name, unschedulable: false, precondition: none });
+            }
+            Action::Label(nodes, changes) => self.write(nodes, |name| Operation::LabelNode {
+                name,
+                changes: changes.clone(),
+                overwrite: true,
+                precondition: none,
+            }),
+            Action::Delete(nodes) => self.write(nodes, |name| Operation::DeleteNode { name, precondition: none }),
+        }
+    }
+
+    fn each(&mut self, nodes: &[Text], act: impl Fn(&mut World<Record>, usize, &Text)) {
+        for node in nodes {
+            if let Some(place) = self.world.machine(node) {
+                act(&mut self.world, place, node);
+            }
+        }
+    }
+
+    fn write(&mut self, nodes: &[Text], operation: impl Fn(Text) -> Operation) {
+        nodes.iter().for_each(|node| self.world.operate(operation(node.clone())));
+    }
+}
+
+// === impl Record ===
+
+impl Witness for Record {
+    fn changed(&mut self, at: Millis, change: &Change) {
+        self.0.extend(occurrence::of_change(change).into_iter().map(|what| Occurrence { at, what }));
+    }
+
+    fn zones_moved(&mut self, at: Millis, transition: &Transition) {
+        let states = transition.states.iter().map(|change| What::Zone {
+            zone: change.zone.clone(),
+            from: change.from,
+            to: change.to,
+        });
+        let rates = transition.rates.iter().map(|change| What::Rate { zone: change.zone.clone(), rate: change.to });
+        self.0.extend(states.chain(rates).map(|what| Occurrence { at, what }));
+    }
+
+    fn leads(&mut self, at: Millis, term: u64, _: ReplicaIndex) {
+        self.0.push(Occurrence { at, what: What::Leader { term } });
+    }
+
+    fn decided(&mut self, at: Millis, command: &Command, outcome: &Outcome) {
+        if let Outcome::Rejected(rejection) = outcome {
+            let operation = &command.operation;
+            let what = format!("{} {}", operation.label(), operation.object_name().unwrap_or_default());
+            self.0.push(Occurrence { at, what: What::Refused { what, why: rejection.to_string() } });
+        }
+    }
+}

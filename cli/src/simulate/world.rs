@@ -1,0 +1,287 @@
+//! A whole cluster in virtual time: machines, three replicas and the replicated state, with the product's own cores.
+//!
+//! ```text
+//!   machines --beat--> replica tables --digests--> the leader's tables --sweep--> NodeWatch --> Operation
+//!      |                                                                                         |
+//!      +--status--> ReportStatus --------------------------> State::apply <----------------------+
+//! ```
+//!
+//! Nothing sleeps and nothing is random: the same calls give the same world. Time stands still until the caller moves
+//! it; at one instant come first what the caller does, then beats and statuses by name, then digests, then the
+//! leader's rounds.
+
+mod agents;
+pub mod failure;
+mod leader;
+mod machine;
+mod replica;
+mod rounds;
+mod witness;
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BinaryHeap};
+use std::time::Duration;
+
+use muster_actors::moment::Moment;
+use muster_lifecycle::change::{Change, Object};
+use muster_lifecycle::command::{Batch, Command, Operation, Origin, Outcome, Position};
+use muster_lifecycle::meta::Uid;
+use muster_lifecycle::policy::Policy;
+use muster_lifecycle::rejection::Rejection;
+use muster_lifecycle::state::State;
+use muster_lifecycle::text::Text;
+use muster_lifecycle::time::{ClusterTime, Stamp};
+
+use self::failure::Succession;
+use self::leader::Leader;
+use self::machine::Machine;
+use self::replica::Replica;
+
+pub use self::machine::{InitialReady, MachineSpec};
+pub use self::witness::Witness;
+
+/// Milliseconds since the start of the world.
+pub type Millis = u64;
+
+/// Counts from zero; the replica's id is one higher.
+pub type ReplicaIndex = usize;
+
+/// A machine's place in the order of names.
+pub type MachineIndex = usize;
+
+pub const REPLICAS: usize = 3;
+
+/// How often replicas tell each other whom they heard.
+pub const DIGEST_PERIOD: Millis = 250;
+
+const YEAR: u64 = 366 * 24 * 3_600_000;
+
+/// High enough that nodes may be created long before the start.
+pub const CLUSTER_TIME_AT_START: u64 = 2 * YEAR;
+
+const FIRST_TERM: u64 = 1;
+
+pub struct World<W> {
+    now: Millis,
+    state: State,
+    term: u64,
+    index: u64,
+    uids: u128,
+    replicas: Vec<Replica>,
+    /// Whether a listener does not reach a teller.
+    cut: [[bool; REPLICAS]; REPLICAS],
+    leader: Option<Leader>,
+    succession: Option<Succession>,
+    /// Writes that wait for a leader.
+    waiting: Vec<Command>,
+    machines: Vec<Machine>,
+    places: BTreeMap<Text, MachineIndex>,
+    /// When each machine may have something to do. Entries that no longer hold are skipped.
+    agenda: BinaryHeap<Reverse<(Millis, MachineIndex)>>,
+    /// Machines that come into the world later.
+    births: BTreeMap<Millis, Vec<MachineIndex>>,
+    next_digest: Millis,
+    next_sweep: Millis,
+    next_assessment: Millis,
+    next_eviction: Option<Millis>,
+    /// Something was written since the queues were last looked at.
+    disturbed: bool,
+    policy: Policy,
+    witness: W,
+}
+
+// === impl World ===
+
+impl<W: Witness> World<W> {
+    /// The machines' names must differ. Fails if the law refuses a machine or the policy.
+    pub fn new(policy: Policy, specs: Vec<MachineSpec>, witness: W) -> Result<Self, Rejection> {
+        let backoff_cap = backoff_cap(&policy);
+        let mut specs = specs;
+        specs.sort_by(|left, right| left.name.cmp(&right.name));
+        let machines: Vec<Machine> =
+            specs.into_iter().enumerate().map(|(place, spec)| Machine::new(spec, place % REPLICAS)).collect();
+        let places = machines.iter().enumerate().map(|(place, machine)| (machine.spec.name.clone(), place)).collect();
+        let mut world = Self {
+            now: 0,
+            state: State::new(),
+            term: FIRST_TERM,
+            index: 0,
+            uids: 0,
+            replicas: (0..REPLICAS).map(|index| Replica::at_start(index, backoff_cap)).collect(),
+            cut: [[false; REPLICAS]; REPLICAS],
+            leader: None,
+            succession: None,
+            waiting: Vec::new(),
+            machines,
+            places,
+            agenda: BinaryHeap::new(),
+            births: BTreeMap::new(),
+            next_digest: 0,
+            next_sweep: 0,
+            next_assessment: 0,
+            next_eviction: None,
+            disturbed: true,
+            policy: policy.clone(),
+            witness,
+        };
+        world.found(policy)?;
+        Ok(world)
+    }
+
+    pub fn now(&self) -> Millis {
+        self.now
+    }
+
+    pub fn state(&self) -> &State {
+        &self.state
+    }
+
+    pub fn witness(&self) -> &W {
+        &self.witness
+    }
+
+    pub fn witness_mut(&mut self) -> &mut W {
+        &mut self.witness
+    }
+
+    pub fn machine(&self, name: &str) -> Option<MachineIndex> {
+        self.places.get(name).copied()
+    }
+
+    /// When something will happen by itself, at the earliest.
+    pub fn next_instant(&self) -> Millis {
+        let rounds = [Some(self.next_sweep), Some(self.next_assessment), self.next_eviction];
+        let leads = self.can_write();
+        let rounds = rounds.into_iter().flatten().filter(|_| leads);
+        let wakings = self.replicas.iter().filter_map(|replica| replica.stalled_until);
+        let agenda = self.agenda.peek().map(|Reverse((at, _))| *at);
+        let births = self.births.keys().next().copied();
+        let others = [Some(self.next_digest), agenda, births, self.succession.as_ref().map(|next| next.at)];
+        let next = rounds.chain(wakings).chain(others.into_iter().flatten()).min();
+        next.map_or(self.now, |next| next.max(self.now))
+    }
+
+    /// Moves time on; nothing that should have happened may be skipped, so never beyond [`World::next_instant`].
+    pub fn move_to(&mut self, at: Millis) {
+        self.now = self.now.max(at);
+        self.wake_the_stalled();
+        self.succeed();
+        while let Some(birth) = self.births.first_entry().filter(|birth| *birth.key() <= self.now) {
+            birth.remove().into_iter().for_each(|machine| self.bear(machine));
+        }
+    }
+
+    /// All that happens by itself at this instant.
+    pub fn finish_instant(&mut self) {
+        self.succeed();
+        self.hear_machines();
+        if self.next_digest <= self.now {
+            self.exchange_digests();
+            self.next_digest = next_multiple(self.now, DIGEST_PERIOD);
+        }
+        self.rounds();
+    }
+
+    /// Everything up to and including this moment, without anybody interfering.
+    pub fn run_to(&mut self, at: Millis) {
+        while self.next_instant() <= at {
+            self.move_to(self.next_instant());
+            self.finish_instant();
+        }
+        self.now = self.now.max(at);
+    }
+
+    /// A write by an operator, as soon as somebody leads.
+    pub fn operate(&mut self, operation: Operation) {
+        let origin = Origin::Operator { user: Text::from("operator") };
+        self.submit(Command { origin, request: None, operation });
+    }
+
+    fn submit(&mut self, command: Command) {
+        match self.can_write() {
+            true => drop(self.apply(vec![command])),
+            false => self.waiting.push(command),
+        }
+    }
+
+    fn can_write(&self) -> bool {
+        self.leader.as_ref().is_some_and(|leader| self.replicas[leader.replica].is_awake())
+    }
+
+    fn apply(&mut self, commands: Vec<Command>) -> Vec<Outcome> {
+        let stamp = self.stamp();
+        self.apply_at(stamp, commands)
+    }
+
+    fn apply_at(&mut self, stamp: Stamp, commands: Vec<Command>) -> Vec<Outcome> {
+        for command in &commands {
+            self.witness.proposed(self.now, command, &self.state);
+        }
+        self.index += 1;
+        let batch = Batch { stamp, commands };
+        let applied = self.state.apply(Position { term: self.term, index: self.index }, &batch);
+        for (command, outcome) in batch.commands.iter().zip(&applied.outcomes) {
+            self.witness.decided(self.now, command, outcome);
+        }
+        for change in &applied.changes {
+            self.learn(change);
+        }
+        self.disturbed = true;
+        self.heed_policy();
+        applied.outcomes
+    }
+
+    fn learn(&mut self, change: &Change) {
+        if let Some(leader) = &mut self.leader {
+            leader.learn(change, self.replicas[leader.replica].tick(self.now));
+            self.witness.changed(self.now, change);
+        }
+        match (&change.before, &change.after) {
+            (None, Some(Object::Node(node))) => self.joined(node),
+            (Some(Object::Node(node)), None) => self.left(node),
+            (Some(Object::Node(_) | Object::Event(_)) | None, Some(_) | None) => {}
+        }
+    }
+
+    fn heed_policy(&mut self) {
+        if self.policy == *self.state.policy() {
+            return;
+        }
+        self.policy = self.state.policy().clone();
+        let backoff_cap = backoff_cap(&self.policy);
+        self.replicas.iter_mut().for_each(|replica| replica.blindness.set_backoff_cap(backoff_cap));
+        self.next_sweep = next_multiple(self.now, self.policy.sweep_period().0);
+        self.next_assessment = next_multiple(self.now, self.policy.node_monitor_period.0);
+    }
+
+    /// Now, as the leader's clocks have it.
+    fn moment(&self) -> Moment {
+        let replica = self.leader.as_ref().map_or(0, |leader| leader.replica);
+        Moment { tick: self.replicas[replica].tick(self.now), stamp: self.stamp() }
+    }
+
+    fn stamp(&self) -> Stamp {
+        let replica = self.leader.as_ref().map_or(0, |leader| leader.replica);
+        self.replicas[replica].stamp(self.now)
+    }
+
+    fn cluster_now(&self) -> ClusterTime {
+        self.stamp().cluster
+    }
+
+    fn next_uid(&mut self) -> Uid {
+        self.uids += 1;
+        Uid(self.uids)
+    }
+}
+
+/// How long agents pause at most between two attempts to connect.
+fn backoff_cap(policy: &Policy) -> Duration {
+    Duration::from_millis(policy.beat_interval().0)
+}
+
+/// The first multiple of `period` after `now`.
+fn next_multiple(now: Millis, period: Millis) -> Millis {
+    let period = period.max(1);
+    (now / period).saturating_add(1).saturating_mul(period)
+}

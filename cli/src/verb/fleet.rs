@@ -1,0 +1,101 @@
+//! `muster fleet`: makes the simulated nodes of a running `muster dev` misbehave.
+
+use clap::Subcommand;
+use muster_node_agent::simulated::{Behaviour, Target};
+use serde_json::Value;
+
+use super::Context;
+use crate::dev::control::{self, FleetRequest};
+use crate::dev::{self, CONTROL_TIMEOUT};
+use crate::exit::Failure;
+use crate::output::Out;
+use crate::render::table;
+
+#[derive(Debug, Clone, Subcommand)]
+pub enum Action {
+    /// Hung machines: they stop beating and posting, but their connections stay open
+    Silence(TargetArgs),
+    /// Back to health, whatever they did before
+    Resume(TargetArgs),
+    /// Dead machines: their connections are cut, and they do not come back by themselves
+    Kill(TargetArgs),
+    /// Silent and back in turns
+    Flap(TargetArgs),
+    /// They post that their disks are full
+    Pressure(TargetArgs),
+    /// Show the simulated nodes, what they do, and which replica each is attached to
+    Status {
+        /// text or json
+        #[arg(short, long, value_name = "FORMAT", value_parser = ["text", "json"], default_value = "text")]
+        output: String,
+    },
+}
+
+/// Which simulated nodes.
+#[derive(Debug, Clone, clap::Args)]
+pub struct TargetArgs {
+    #[command(flatten)]
+    whom: Whom,
+    /// Only this share of them, the first by name, rounded down
+    #[arg(long, value_name = "P", conflicts_with = "node", value_parser = clap::value_parser!(u8).range(0..=100))]
+    percent: Option<u8>,
+}
+
+#[derive(Debug, Clone, clap::Args)]
+#[group(required = true, multiple = false)]
+struct Whom {
+    #[arg(long, value_name = "NAME")]
+    node: Option<String>,
+    /// A zone's name, or region/zone
+    #[arg(long, value_name = "ZONE")]
+    zone: Option<String>,
+    #[arg(long)]
+    all: bool,
+}
+
+const HEADERS: &[&str] = &["NODE", "ZONE", "BEHAVIOUR", "REPLICA"];
+
+pub async fn run(context: &Context, action: Action) -> Result<(), Failure> {
+    let dir = dev::folder(context);
+    let patience = context.timeout.unwrap_or(CONTROL_TIMEOUT);
+    let request = match &action {
+        Action::Silence(target) => target.request(Behaviour::Silence),
+        Action::Resume(target) => target.request(Behaviour::Resume),
+        Action::Kill(target) => target.request(Behaviour::Kill),
+        Action::Flap(target) => target.request(Behaviour::Flap),
+        Action::Pressure(target) => target.request(Behaviour::Pressure),
+        Action::Status { .. } => FleetRequest::Status,
+    };
+    let answer = control::ask(&dir, control::Request::Fleet(request), patience).await?;
+    let mut out = Out::stdout();
+    match action {
+        Action::Status { output } if output == "text" => show(&mut out, &answer)?,
+        _ => out.line(answer)?,
+    }
+    out.flush()
+}
+
+fn show(out: &mut Out, answer: &str) -> Result<(), Failure> {
+    let nodes: Vec<Value> = serde_json::from_str(answer)
+        .map_err(|error| Failure::other(anyhow::anyhow!("`muster dev` answered what is not a list: {error}")))?;
+    let rows: Vec<Vec<String>> = nodes.iter().map(row).collect();
+    table::render(HEADERS, &rows, true).into_iter().try_for_each(|line| out.line(line))
+}
+
+fn row(node: &Value) -> Vec<String> {
+    let text = |key: &str| node[key].as_str().unwrap_or_default().to_owned();
+    let replica = node["attachedTo"].as_u64().map_or_else(|| "-".to_owned(), |id| id.to_string());
+    vec![text("name"), text("zone"), text("behaviour"), replica]
+}
+
+impl TargetArgs {
+    fn request(&self, behaviour: Behaviour) -> FleetRequest {
+        let percent = self.percent;
+        let target = match (&self.whom.node, &self.whom.zone) {
+            (Some(node), _) => Target::Node(node.clone()),
+            (None, Some(zone)) => Target::Zone { zone: zone.clone(), percent },
+            (None, None) => Target::All { percent },
+        };
+        FleetRequest::Apply { behaviour, target }
+    }
+}

@@ -1,0 +1,116 @@
+//! What a replica does besides keeping its doors: hear its peers and itself, serve its sessions, lead when it is elected.
+//!
+//! ```text
+//!   hearing (tables, excuses) <-- exchange, canary, contact
+//!      |            |
+//!   sessions     leading --> the supervision tree
+//! ```
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use muster_actors::surroundings::Quiet;
+use muster_proto::v1::operator_server::OperatorServer;
+use muster_proto::v1::pulse_server::PulseServer;
+use muster_pulse::fleet::Origin;
+use muster_raft::clock::Clock;
+use muster_raft::replica::Replica;
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+
+use crate::config::ServerConfig;
+use crate::connector::TlsConnector;
+use crate::explaining::{Explainer, Insight};
+use crate::handshakes::Handshakes;
+use crate::hearing::canary::Canary;
+use crate::hearing::contact::Contact;
+use crate::hearing::{Hearing, exchange};
+use crate::http::Sources;
+use crate::leading::{GivenUp, Leading};
+use crate::metrics::Metrics;
+use crate::observing::{self, MeteredTree};
+use crate::operator_service::OperatorService;
+use crate::pulse_service::{PulseService, pulse_service};
+use crate::session::Sessions;
+use crate::session::heartbeats;
+use crate::tls::ReplicaTls;
+
+/// The parts of one replica that share what it hears.
+pub(crate) struct Duties {
+    pub(crate) replica: Replica,
+    pub(crate) sessions: Sessions,
+    hearing: Hearing,
+    contact: Contact,
+    metrics: Arc<Metrics>,
+    given_up: GivenUp,
+}
+
+// === impl Duties ===
+
+impl Duties {
+    /// `handshakes` are those of the agents' door.
+    pub(crate) fn new(config: &ServerConfig, replica: &Replica, clock: Arc<dyn Clock>, handshakes: Handshakes) -> Self {
+        // Agents pause no longer between two attempts than between two beats. A leader keeps this up to date.
+        let backoff_cap = Duration::from_millis(replica.current().state.policy().beat_interval().0);
+        let feed = Arc::clone(replica.feed());
+        let hearing = Hearing::new(Origin(config.id), backoff_cap, clock, feed, handshakes);
+        let contact = Contact::new(hearing.clone());
+        let sessions = Sessions::new(replica.clone(), hearing.clone(), contact.clone());
+        let (metrics, given_up) = (Arc::default(), GivenUp::default());
+        Self { replica: replica.clone(), sessions, hearing, contact, metrics, given_up }
+    }
+
+    /// Begins all of it. Ends soon after `stop`.
+    pub(crate) fn perform(&self, config: &ServerConfig, tls: &ReplicaTls, stop: &CancellationToken) -> JoinSet<()> {
+        let (replica, hearing, metrics) = (&self.replica, &self.hearing, &self.metrics);
+        let connector = Arc::new(TlsConnector::new(Arc::clone(&tls.canary), config.fleet.clone()));
+        let canary = Canary::new(hearing.clone(), connector, config.advertise.agent.clone());
+        let mut tasks = JoinSet::new();
+        tasks.spawn(exchange::run(hearing.clone(), replica.clone(), Arc::clone(metrics), stop.clone()));
+        tasks.spawn(self.contact.clone().run(replica.clone(), stop.clone()));
+        tasks.spawn(canary.run(stop.clone()));
+        tasks.spawn(self.sessions.clone().run(stop.clone()));
+        tasks.spawn(observing::sample(Arc::clone(metrics), replica.clone(), hearing.clone(), stop.clone()));
+        tasks.spawn(self.leading(config).run(stop.clone()));
+        tasks
+    }
+
+    pub(crate) fn pulse_service(&self) -> PulseServer<PulseService> {
+        let explainer = Arc::new(self.explainer());
+        pulse_service(self.replica.clone(), self.hearing.clone(), self.sessions.claims(), explainer)
+    }
+
+    pub(crate) fn operator_service(&self) -> OperatorServer<OperatorService> {
+        let (hearing, feed) = (self.hearing.clone(), Arc::clone(self.replica.feed()));
+        let last_heard = move |node: &_| heartbeats::rendered(node, &hearing, &feed);
+        OperatorService::new(self.replica.clone())
+            .explained_by(self.explainer())
+            .dated_by(Arc::new(last_heard))
+            .into_server()
+    }
+
+    pub(crate) fn sources(&self) -> Sources {
+        let figures = Arc::clone(self.sessions.figures());
+        observing::sources(Arc::clone(&self.metrics), &self.replica, &self.hearing, &self.contact, figures)
+    }
+
+    fn explainer(&self) -> Explainer {
+        let (hearing, given_up) = (self.hearing.clone(), self.given_up.clone());
+        let insight = Insight::new(Arc::clone(self.hearing.ear()), move || hearing.moment())
+            .with_quarantine(move |node| given_up.reason(node));
+        Explainer::new(self.replica.clone(), insight)
+    }
+
+    fn leading(&self, config: &ServerConfig) -> Leading {
+        Leading {
+            replica: self.replica.clone(),
+            hearing: self.hearing.clone(),
+            founding: config.policy.clone(),
+            explicit: config.explicit_policy.clone(),
+            metrics: Arc::clone(&self.metrics),
+            observer: Arc::new(MeteredTree(Arc::clone(&self.metrics))),
+            probe: Arc::new(Quiet),
+            given_up: self.given_up.clone(),
+        }
+    }
+}

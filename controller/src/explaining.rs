@@ -1,0 +1,376 @@
+//! Explanations for operators: what the law makes of the state and of what was heard.
+//!
+//! Only the leader's pulses and excuses decide anything, so only the leader explains. The other replicas ask it and pass
+//! on what it says.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use muster_actors::node_watch::{self, NodeWatch};
+use muster_lifecycle::explain::{self, EXCUSES_SHOWN_MAX, ExcuseNote, Hearing};
+use muster_lifecycle::health::{Evidence, Excuse};
+use muster_lifecycle::node::Node;
+use muster_lifecycle::state::State;
+use muster_proto::v1;
+use muster_proto::v1::pulse_client::PulseClient;
+use muster_pulse::blindness::{Blindness, Trace};
+use muster_pulse::ear::Ear;
+use muster_pulse::excuse::InForce;
+use muster_pulse::fleet::Origin;
+use muster_pulse::moment::Moment;
+use muster_raft::peers::Lane;
+use muster_raft::replica::Replica;
+use muster_raft::types::ReplicaId;
+use serde::Serialize;
+use tokio::time::{Instant, timeout_at};
+use tonic::{Code, Status};
+
+use crate::door::DoorKind;
+use crate::pulse_service::Explains;
+use crate::view::resolve_zone;
+
+/// What an explanation takes besides the state: what this replica hears with, its clocks, and whom it gave up watching.
+#[derive(Clone)]
+pub struct Insight {
+    ear: Arc<Ear>,
+    now: Arc<dyn Fn() -> Moment + Send + Sync>,
+    quarantine: Arc<Quarantine>,
+}
+
+/// Says why nobody watches a node, if nobody does.
+pub type Quarantine = dyn Fn(&str) -> Option<String> + Send + Sync;
+
+/// Explains where the leader is. Clones share all of it.
+#[derive(Clone)]
+pub struct Explainer {
+    replica: Replica,
+    insight: Insight,
+}
+
+/// What is to be explained.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Subject {
+    Node(String),
+    Zone(String),
+}
+
+// === impl Subject ===
+
+impl Subject {
+    pub fn parse(kind: &str, name: &str) -> Result<Self, Status> {
+        match kind {
+            _ if name.is_empty() => Err(Status::invalid_argument("name: is required")),
+            "node" => Ok(Self::Node(name.to_owned())),
+            "zone" => Ok(Self::Zone(name.to_owned())),
+            other => Err(Status::invalid_argument(format!("kind: {other:?} cannot be explained; only node and zone"))),
+        }
+    }
+
+    fn request(&self, greeting: v1::Greeting) -> v1::PeerExplainRequest {
+        let (kind, name) = match self {
+            Self::Node(name) => ("node", name),
+            Self::Zone(name) => ("zone", name),
+        };
+        v1::PeerExplainRequest { greeting: Some(greeting), kind: kind.to_owned(), name: name.clone() }
+    }
+}
+
+// === impl Insight ===
+
+impl Insight {
+    pub fn new(ear: Arc<Ear>, now: impl Fn() -> Moment + Send + Sync + 'static) -> Self {
+        Self { ear, now: Arc::new(now), quarantine: Arc::new(|_| None) }
+    }
+
+    /// Unless told otherwise, everybody is watched.
+    #[must_use]
+    pub fn with_quarantine(mut self, quarantine: impl Fn(&str) -> Option<String> + Send + Sync + 'static) -> Self {
+        self.quarantine = Arc::new(quarantine);
+        self
+    }
+
+    /// The explanation as JSON, from what this replica itself has heard.
+    pub fn explain(&self, state: &State, subject: &Subject) -> Result<Bytes, Status> {
+        match subject {
+            Subject::Node(name) => {
+                let hearing = state.node(name).map(|node| self.hearing(state, node));
+                to_json(hearing.and_then(|hearing| explain::node(state, name, &hearing)), "node", name)
+            }
+            Subject::Zone(name) => {
+                let (zone, moment) = (resolve_zone(state, name)?, (self.now)());
+                let mut excuses = notes(&self.ear.blindness(), moment, None);
+                excuses.retain(|note| note.concerns_this_node);
+                to_json(explain::zone(state, &zone, &excuses, moment.stamp), "zone", name)
+            }
+        }
+    }
+
+    fn hearing(&self, state: &State, node: &Node) -> Hearing {
+        let moment = (self.now)();
+        let watched_since = moment.tick_of(node.meta.created.cluster);
+        let trace = NodeWatch::new(node, watched_since).trace(&self.ear.fleet());
+        let blindness = self.ear.blindness();
+        let blind = node_watch::excuse(&blindness, trace, moment);
+        let unplaced = fresh_grace(state, node, &blindness, trace, moment);
+        Hearing {
+            heard: node_watch::sighting(trace, moment),
+            excuse: blind.into_iter().chain(unplaced).max_by_key(|excuse| excuse.end()),
+            excuses: notes(&blindness, moment, trace.origin()),
+            note: (self.quarantine)(&node.meta.name),
+            now: moment.stamp,
+        }
+    }
+}
+
+/// A node that nobody can place is judged as if it had been heard when that became clear, although nobody heard it.
+fn fresh_grace(state: &State, node: &Node, blindness: &Blindness, trace: Trace, moment: Moment) -> Option<Excuse> {
+    let Trace::Unplaced { .. } = trace else { return None };
+    let blind_until = moment.cluster_time_of(blindness.silent_since(trace, moment.tick));
+    let conditions = &node.status.conditions;
+    let (created, now) = (node.meta.created, moment.stamp);
+    let evidence = Evidence { conditions, created, heard: Some(blind_until), excuse: None, now };
+    Some(Excuse { blind_until, reattach_window: evidence.grace(state.policy()) })
+}
+
+/// Every excuse in force, in words, for a node last heard through `through`.
+fn notes(blindness: &Blindness, moment: Moment, through: Option<Origin>) -> Vec<ExcuseNote> {
+    let note = |in_force: InForce| {
+        let origin = in_force.excuse.origin();
+        ExcuseNote {
+            text: in_words(&in_force),
+            until: moment.cluster_time_of(in_force.until),
+            concerns_this_node: origin.is_none() || origin == through,
+        }
+    };
+    blindness.in_force(moment.tick).take(EXCUSES_SHOWN_MAX).map(note).collect()
+}
+
+fn in_words(in_force: &InForce) -> String {
+    match in_force.ended {
+        None => in_force.excuse.to_string(),
+        Some(_) => format!("{}; that is over, and agents are given time to come back", in_force.excuse),
+    }
+}
+
+fn to_json<T: Serialize>(explained: Option<T>, noun: &str, name: &str) -> Result<Bytes, Status> {
+    let explained = explained.ok_or_else(|| Status::not_found(format!("{noun} {name:?} not found")))?;
+    let json = serde_json::to_vec(&explained).map_err(|error| Status::internal(error.to_string()))?;
+    Ok(json.into())
+}
+
+// === impl Explainer ===
+
+impl Explainer {
+    pub fn new(replica: Replica, insight: Insight) -> Self {
+        Self { replica, insight }
+    }
+
+    /// The leader's explanation as JSON, wherever the leader is.
+    pub async fn explain_by_leader(&self, subject: &Subject, deadline: Instant) -> Result<Bytes, Status> {
+        match self.replica.leader() {
+            Some(leader) if leader == self.replica.id() => self.insight.explain(&self.replica.current().state, subject),
+            Some(leader) => self.ask(leader, subject, deadline).await,
+            None => Err(no_leader(self.replica.id())),
+        }
+    }
+
+    async fn ask(&self, leader: ReplicaId, subject: &Subject, deadline: Instant) -> Result<Bytes, Status> {
+        let reached = self.replica.peer_channel(leader, Lane::Request);
+        let (channel, greeting) = reached.ok_or_else(|| no_leader(self.replica.id()))?;
+        let limit = DoorKind::Peer.limits().message_bytes;
+        let mut client = PulseClient::new(channel).max_decoding_message_size(limit);
+        match timeout_at(deadline, client.explain(subject.request(greeting))).await {
+            Ok(Ok(answer)) => Ok(answer.into_inner().explanation),
+            Ok(Err(status)) => Err(passed_on(leader, &status)),
+            Err(_) => Err(Status::unavailable(format!("the leader, replica {leader}, did not answer in time"))),
+        }
+    }
+}
+
+/// To the peers, and only while this replica leads: the others would answer from excuses that decide nothing.
+#[tonic::async_trait]
+impl Explains for Explainer {
+    async fn explain(&self, kind: &str, name: &str) -> Result<Bytes, Status> {
+        let subject = Subject::parse(kind, name)?;
+        match self.replica.leader() {
+            Some(leader) if leader == self.replica.id() => {
+                self.insight.explain(&self.replica.current().state, &subject)
+            }
+            Some(_) | None => Err(Status::unavailable(format!("replica {} does not lead", self.replica.id()))),
+        }
+    }
+}
+
+fn no_leader(me: ReplicaId) -> Status {
+    Status::unavailable(format!(
+        "replica {me} knows no leader, and only a leader knows whom it would judge: an election may be under way, or a \
+         majority of replicas is missing"
+    ))
+}
+
+/// What is wrong with the question is the operator's to know; what is wrong between replicas may be over at the next try.
+fn passed_on(leader: ReplicaId, status: &Status) -> Status {
+    match status.code() {
+        code if matches!(code, Code::NotFound | Code::InvalidArgument) => Status::new(code, status.message()),
+        _ => Status::unavailable(format!("the leader, replica {leader}, did not explain: {}", status.message())),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use muster_lifecycle::command::{Batch, Command, Operation, Origin as Author, Outcome, Position};
+    use muster_lifecycle::meta::Uid;
+    use muster_lifecycle::time::{ClusterTime, Stamp, WallTime};
+    use muster_proto::manifest::node_from_json;
+    use muster_pulse::tick::Tick;
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    const ME: Origin = Origin(1);
+    const OTHER: Origin = Origin(2);
+    /// Cluster time is an hour ahead of the replica's own, and wall time another ten.
+    const CLUSTER_AHEAD: u64 = 3_600;
+    const WALL_AHEAD: u64 = 36_000;
+
+    fn moment(seconds: u64) -> Moment {
+        Moment { tick: tick(seconds), stamp: stamp(seconds) }
+    }
+
+    fn tick(seconds: u64) -> Tick {
+        Tick::since_boot(Duration::from_secs(seconds))
+    }
+
+    fn stamp(seconds: u64) -> Stamp {
+        let cluster = (seconds + CLUSTER_AHEAD) * 1_000;
+        Stamp { cluster: ClusterTime(cluster), wall: WallTime((cluster + WALL_AHEAD * 1_000) as i64) }
+    }
+
+    /// One node, created at second 10, ready ever since.
+    fn state() -> State {
+        let node = json!({
+            "apiVersion": "v1",
+            "kind": "Node",
+            "metadata": { "name": "a", "labels": { "topology.kubernetes.io/zone": "b" } },
+            "status": { "conditions": [{ "type": "Ready", "status": "True" }] },
+        });
+        let draft = Box::new(node_from_json(node.to_string().as_bytes()).unwrap().draft);
+        let operation = Operation::CreateNode { draft, uid: Uid(1) };
+        let origin = Author::Operator { user: "alice".into() };
+        let batch = Batch { stamp: stamp(10), commands: vec![Command { origin, request: None, operation }] };
+        let mut state = State::new();
+        let applied = state.apply(Position { term: 1, index: 1 }, &batch);
+        assert!(matches!(applied.outcomes[..], [Outcome::Done(_)]), "{applied:?}");
+        state
+    }
+
+    /// An ear that knows of another replica, and what it makes of the one node at `seconds`.
+    fn insight(seconds: u64) -> Insight {
+        let ear = Arc::new(Ear::new(ME, Duration::from_secs(2)));
+        ear.admit(OTHER).unwrap();
+        Insight::new(ear, move || moment(seconds))
+    }
+
+    fn explained(insight: &Insight, kind: &str, name: &str) -> Value {
+        let subject = Subject::parse(kind, name).unwrap();
+        serde_json::from_slice(&insight.explain(&state(), &subject).unwrap()).unwrap()
+    }
+
+    fn hear_through_the_other(insight: &Insight, seconds: u64) {
+        let slot = state().node("a").unwrap().slot;
+        let _ = insight.ear.admit(OTHER).unwrap().beat(slot, tick(seconds));
+    }
+
+    #[test]
+    fn a_node_is_explained_from_what_was_heard_on_both_clocks() {
+        let insight = insight(60);
+        hear_through_the_other(&insight, 52);
+        let node = explained(&insight, "node", "a");
+        assert_eq!(node["headline"]["aside"], "last heard 8 s ago, by replica 2");
+        let marked = &node["forecast"][0]["at"];
+        assert_eq!(marked["clusterMs"], (52 + 40 + CLUSTER_AHEAD) * 1_000);
+        assert_eq!(marked["wallMs"], (52 + 40 + CLUSTER_AHEAD + WALL_AHEAD) * 1_000);
+    }
+
+    #[test]
+    fn excuses_say_whom_they_concern_and_move_the_deadline() {
+        let insight = insight(60);
+        hear_through_the_other(&insight, 15);
+        insight.ear.blindness().digest_missed(OTHER, tick(58));
+        insight.ear.blindness().canary_late(ME, tick(59));
+        let node = explained(&insight, "node", "a");
+        let excuses = node["excuses"].as_array().unwrap();
+        let concerns = |text: &str| {
+            let found = excuses.iter().find(|excuse| excuse["text"].as_str().is_some_and(|own| own.contains(text)));
+            found.unwrap_or_else(|| panic!("{text:?} is not in {excuses:?}"))["concernsThisNode"].clone()
+        };
+        assert_eq!(concerns("what replica 2 heard is missing or late"), true);
+        assert_eq!(concerns("replica 1 is slow to hear even itself"), false);
+        // Blind since 58, and twice the longest pause between two attempts to come back.
+        assert_eq!(node["forecast"][0]["at"]["clusterMs"], (58 + 4 + CLUSTER_AHEAD) * 1_000);
+    }
+
+    #[test]
+    fn an_excuse_that_is_over_says_that_agents_may_still_come_back() {
+        let insight = insight(60);
+        insight.ear.blindness().quorum_lost(tick(50));
+        insight.ear.blindness().quorum_heard(tick(59));
+        let zone = explained(&insight, "zone", "b");
+        let text = zone["excuses"][0]["text"].as_str().unwrap();
+        assert_eq!(text, "the leader does not hear a quorum; that is over, and agents are given time to come back");
+    }
+
+    #[test]
+    fn a_zone_is_excused_only_by_what_concerns_everybody() {
+        let insight = insight(60);
+        insight.ear.blindness().digest_missed(OTHER, tick(58));
+        assert_eq!(explained(&insight, "zone", "/b")["excuses"], json!([]));
+    }
+
+    #[test]
+    fn a_node_that_nobody_can_place_has_a_grace_from_when_that_was_clear() {
+        let insight = insight(60);
+        insight.ear.blindness().took_over([OTHER], tick(45));
+        insight.ear.blindness().digest_complete(OTHER, tick(46));
+        let node = explained(&insight, "node", "a");
+        assert_eq!(node["headline"]["aside"], "no replica remembers having heard it");
+        assert_eq!(node["forecast"][0]["at"]["clusterMs"], (46 + 40 + CLUSTER_AHEAD) * 1_000);
+    }
+
+    #[test]
+    fn a_quarantine_is_passed_on() {
+        let insight = insight(60).with_quarantine(|name| (name == "a").then(|| "watching it crashed".to_owned()));
+        let node = explained(&insight, "node", "a");
+        assert!(node["facts"].to_string().contains("watching it crashed"), "{node}");
+    }
+
+    #[test]
+    fn what_cannot_be_explained_is_refused_with_the_reason() {
+        let refused = |kind: &str, name: &str| {
+            let subject = Subject::parse(kind, name);
+            let status = subject.and_then(|subject| insight(60).explain(&state(), &subject)).unwrap_err();
+            (status.code(), status.message().to_owned())
+        };
+        let table = [
+            ("node", "x", Code::NotFound, "node \"x\" not found"),
+            ("zone", "x", Code::NotFound, "zone \"x\" not found"),
+            ("node", "", Code::InvalidArgument, "name: is required"),
+            ("pod", "x", Code::InvalidArgument, "kind: \"pod\" cannot be explained; only node and zone"),
+        ];
+        for (kind, name, code, message) in table {
+            assert_eq!(refused(kind, name), (code, message.to_owned()));
+        }
+    }
+
+    #[test]
+    fn only_what_is_wrong_with_the_question_is_final() {
+        let passed = |code| passed_on(3, &Status::new(code, "because")).code();
+        assert_eq!((passed(Code::NotFound), passed(Code::InvalidArgument)), (Code::NotFound, Code::InvalidArgument));
+        for code in [Code::FailedPrecondition, Code::PermissionDenied, Code::Internal, Code::Unavailable] {
+            assert_eq!(passed(code), Code::Unavailable, "{code:?}");
+        }
+        assert!(passed_on(3, &Status::internal("x")).message().contains("replica 3"));
+    }
+}

@@ -1,0 +1,256 @@
+//! How this replica hears the fleet: first-hand through its sessions, and through what the other replicas tell.
+//!
+//! ```text
+//!   session --beat--> own table --pulse_service--> the peers pull it
+//!                                                       |
+//!   exchange: pulls every peer's table <----------------+
+//!   contact:  is a leader in reach?        canary: does the own agent door answer?
+//!                      \                      /
+//!                       blindness (excuses), kept on every replica, so that a new leader already knows
+//! ```
+//!
+//! A beat reads the clock and stores one word; everything else here happens a few times a second.
+
+pub mod canary;
+pub mod contact;
+pub mod exchange;
+mod pull;
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use muster_lifecycle::node::Slot;
+use muster_lifecycle::time::ClusterTime;
+use muster_proto::v1;
+use muster_pulse::digest::Boot;
+use muster_pulse::ear::Ear;
+use muster_pulse::fleet::Origin;
+use muster_pulse::moment::Moment;
+use muster_pulse::outbox::Outbox;
+use muster_pulse::table::{Beat, PulseTable};
+use muster_pulse::tick::Tick;
+use muster_raft::clock::Clock;
+use muster_raft::feed::Feed;
+
+use crate::handshakes::Handshakes;
+
+/// Queued handshakes prolong windows by seconds, so that saying it more often says nothing new.
+const QUEUE_REPORT_PERIOD: Duration = Duration::from_secs(1);
+
+/// All that a replica hears with. Clones share it.
+#[derive(Clone)]
+pub struct Hearing(Arc<Shared>);
+
+struct Shared {
+    ear: Arc<Ear>,
+    own: Arc<PulseTable>,
+    clock: Arc<dyn Clock>,
+    started: Duration,
+    feed: Arc<Feed>,
+    boot: Boot,
+    handshakes: Handshakes,
+    canary_late: AtomicBool,
+    sessions: AtomicU64,
+    queue_reported: Mutex<Option<Tick>>,
+}
+
+// === impl Hearing ===
+
+impl Hearing {
+    /// `backoff_cap` is the longest pause that agents make between two attempts to connect; `handshakes` are those
+    /// of the agent door.
+    pub fn new(
+        me: Origin,
+        backoff_cap: Duration,
+        clock: Arc<dyn Clock>,
+        feed: Arc<Feed>,
+        handshakes: Handshakes,
+    ) -> Self {
+        let ear = Arc::new(Ear::new(me, backoff_cap));
+        Self(Arc::new(Shared {
+            own: ear.own(),
+            ear,
+            started: clock.boot_time(),
+            clock,
+            feed,
+            boot: Boot(rand::random()),
+            handshakes,
+            canary_late: AtomicBool::new(false),
+            sessions: AtomicU64::new(0),
+            queue_reported: Mutex::new(None),
+        }))
+    }
+
+    pub fn ear(&self) -> &Arc<Ear> {
+        &self.0.ear
+    }
+
+    pub fn me(&self) -> Origin {
+        self.0.ear.me()
+    }
+
+    /// Now, in this replica's own monotonic time.
+    pub fn tick(&self) -> Tick {
+        Tick::since_boot(self.0.clock.boot_time().saturating_sub(self.0.started))
+    }
+
+    /// The agent of the node in `slot` was heard on this replica just now.
+    pub fn beat(&self, slot: Slot) -> Beat {
+        self.0.own.beat(slot, self.tick())
+    }
+
+    /// Now on both clocks. To convert many moments, take one and ask it.
+    pub fn moment(&self) -> Moment {
+        Moment { tick: self.tick(), stamp: self.0.feed.stamp() }
+    }
+
+    pub fn cluster_time_of(&self, tick: Tick) -> ClusterTime {
+        self.moment().cluster_time_of(tick)
+    }
+
+    pub fn tick_of(&self, time: ClusterTime) -> Tick {
+        self.moment().tick_of(time)
+    }
+
+    /// How many sessions are open on this replica, counted by whoever serves them. Told to the peers.
+    pub fn sessions(&self) -> &AtomicU64 {
+        &self.0.sessions
+    }
+
+    /// The handshakes of the agent door.
+    pub fn handshakes(&self) -> &Handshakes {
+        &self.0.handshakes
+    }
+
+    /// Whether the own beat through the own agent door is late.
+    pub fn canary_late(&self) -> bool {
+        self.0.canary_late.load(Ordering::Relaxed)
+    }
+
+    /// What one peer is told from, beginning with the full table.
+    pub(crate) fn outbox(&self) -> Outbox {
+        Outbox::new(&self.0.ear.fleet(), self.0.boot)
+    }
+
+    pub(crate) fn wellbeing(&self) -> v1::Wellbeing {
+        v1::Wellbeing {
+            canary_late: self.canary_late(),
+            handshakes_queued: self.0.handshakes.queued(),
+            sessions: self.0.sessions.load(Ordering::Relaxed),
+        }
+    }
+
+    /// Agents wait for a handshake, here or at a peer.
+    fn handshakes_queued(&self, now: Tick) {
+        let mut reported = self.0.queue_reported.lock().unwrap_or_else(PoisonError::into_inner);
+        if reported.is_none_or(|last| now.elapsed_since(last) >= QUEUE_REPORT_PERIOD) {
+            *reported = Some(now);
+            self.0.ear.blindness().handshakes_queued(now);
+        }
+    }
+
+    /// How a replica, this one or a peer, hears itself.
+    fn canary(&self, origin: Origin, late: bool, now: Tick) {
+        if origin == self.me() {
+            self.0.canary_late.store(late, Ordering::Relaxed);
+        }
+        let mut blindness = self.0.ear.blindness();
+        if late {
+            blindness.canary_late(origin, now);
+        } else {
+            blindness.canary_heard(origin, now);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::AtomicU64;
+
+    use muster_lifecycle::time::WallTime;
+    use muster_pulse::excuse::{Excuse, PROLONGED_BY};
+
+    use super::*;
+
+    const ME: Origin = Origin(1);
+    const NODE: Slot = Slot { index: 5, generation: 1 };
+    /// Short, so that what prolongs a window shows.
+    const BACKOFF_CAP: Duration = Duration::from_secs(1);
+
+    #[test]
+    fn a_beat_is_heard_at_this_replicas_own_time() {
+        let (hearing, clock) = hearing();
+        clock.advance(1_500);
+        assert_eq!(hearing.beat(NODE), Beat::Heard);
+        let heard = Tick::since_boot(Duration::from_millis(1_500));
+        assert_eq!(hearing.ear().fleet().last_heard(NODE), Some((heard, ME)));
+    }
+
+    #[test]
+    fn local_time_and_cluster_time_convert_into_each_other() {
+        let (hearing, clock) = hearing();
+        clock.advance(1_000);
+        let heard = hearing.tick();
+        clock.advance(500);
+        let time = hearing.cluster_time_of(heard);
+        assert_eq!(time, ClusterTime(1_000));
+        assert_eq!(hearing.tick_of(time), heard);
+    }
+
+    #[test]
+    fn the_peers_are_told_how_this_replica_is() {
+        let (hearing, _) = hearing();
+        assert_eq!(hearing.wellbeing(), v1::Wellbeing::default());
+        hearing.canary(ME, true, hearing.tick());
+        hearing.handshakes().allow(1);
+        let _underway = hearing.handshakes().begin();
+        hearing.sessions().store(7, Ordering::Relaxed);
+        let told = v1::Wellbeing { canary_late: true, handshakes_queued: true, sessions: 7 };
+        assert_eq!(hearing.wellbeing(), told);
+        hearing.canary(Origin(2), false, hearing.tick());
+        assert!(hearing.canary_late(), "a peer's canary says nothing about the own one");
+    }
+
+    #[test]
+    fn queued_handshakes_prolong_the_windows_in_force_once_a_second() {
+        let (hearing, clock) = hearing();
+        hearing.ear().blindness().digest_missed(Origin(2), hearing.tick());
+        let until = |hearing: &Hearing| hearing.ear().blindness().excused_until(Some(Origin(2)), hearing.tick());
+        clock.advance(1_000);
+        hearing.handshakes_queued(hearing.tick());
+        let prolonged = (hearing.tick().after(PROLONGED_BY), Excuse::Digest(Origin(2)));
+        assert_eq!(until(&hearing), Some(prolonged));
+        clock.advance(900);
+        hearing.handshakes_queued(hearing.tick());
+        assert_eq!(until(&hearing), Some(prolonged));
+        clock.advance(100);
+        hearing.handshakes_queued(hearing.tick());
+        assert_eq!(until(&hearing), Some((hearing.tick().after(PROLONGED_BY), Excuse::Digest(Origin(2)))));
+    }
+
+    #[derive(Default)]
+    struct HandClock(AtomicU64);
+
+    impl HandClock {
+        fn advance(&self, millis: u64) {
+            self.0.fetch_add(millis, Ordering::Relaxed);
+        }
+    }
+
+    impl Clock for HandClock {
+        fn boot_time(&self) -> Duration {
+            Duration::from_millis(self.0.load(Ordering::Relaxed))
+        }
+
+        fn wall_time(&self) -> WallTime {
+            WallTime(0)
+        }
+    }
+
+    fn hearing() -> (Hearing, Arc<HandClock>) {
+        let clock = Arc::new(HandClock::default());
+        let feed = Feed::new(Arc::clone(&clock) as _);
+        (Hearing::new(ME, BACKOFF_CAP, Arc::clone(&clock) as _, feed, Handshakes::default()), clock)
+    }
+}

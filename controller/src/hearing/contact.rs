@@ -1,0 +1,278 @@
+//! Is a leader in reach of this replica?
+//!
+//! A leader is in contact with itself while a quorum acknowledges it; a follower while it knows the leader and pulls its
+//! digests. What counts is when there last was such evidence, so that an ordinary election, which takes a second or
+//! two, does not make every replica send its agents away.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use muster_pulse::fleet::Origin;
+use muster_pulse::tick::Tick;
+use muster_raft::replica::Replica;
+use tokio::sync::watch;
+use tokio::time::{MissedTickBehavior, interval};
+use tokio_util::sync::CancellationToken;
+
+use crate::hearing::Hearing;
+
+/// Contact counts as lost when there was no evidence of it for so long.
+pub const CONTACT_LOST: Duration = Duration::from_secs(3);
+
+const LOOK_PERIOD: Duration = Duration::from_millis(200);
+
+/// Whether this replica is in contact with the leader. Clones share it.
+#[derive(Clone)]
+pub struct Contact(Arc<Shared>);
+
+struct Shared {
+    hearing: Hearing,
+    ledger: Mutex<Ledger>,
+    in_contact: watch::Sender<bool>,
+}
+
+/// How this replica stands to a leader, at one look.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Standing {
+    Leading { since_quorum: Option<Duration> },
+    Following { last_digest: Option<Tick> },
+    Leaderless,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Quorum {
+    Heard,
+    Lost,
+    /// This replica neither leads nor hears from who does.
+    Unknown,
+}
+
+/// The evidence so far.
+#[derive(Debug)]
+struct Ledger {
+    began: Tick,
+    last: Option<Tick>,
+    leading_since: Option<Tick>,
+}
+
+// === impl Contact ===
+
+impl Contact {
+    pub fn new(hearing: Hearing) -> Self {
+        let ledger = Mutex::new(Ledger::new(hearing.tick()));
+        Self(Arc::new(Shared { hearing, ledger, in_contact: watch::Sender::new(false) }))
+    }
+
+    /// Follows the contact to the leader until `stop`; also notices when this replica leads but hears no quorum.
+    pub async fn run(self, replica: Replica, stop: CancellationToken) {
+        let mut looks = interval(LOOK_PERIOD);
+        looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            tokio::select! {
+                () = stop.cancelled() => return,
+                _ = looks.tick() => self.look(&replica),
+            }
+        }
+    }
+
+    /// False from [`CONTACT_LOST`] after the last evidence on, and before the first.
+    pub fn watch(&self) -> watch::Receiver<bool> {
+        self.0.in_contact.subscribe()
+    }
+
+    /// `None` while in contact; else the time since the last evidence, or since this replica began to look for any.
+    pub fn lost_for(&self) -> Option<Duration> {
+        let now = self.0.hearing.tick();
+        self.ledger().lost_for(now)
+    }
+
+    fn look(&self, replica: &Replica) {
+        let now = self.0.hearing.tick();
+        let standing = self.standing(replica);
+        let mut ledger = self.ledger();
+        ledger.observe(standing, now);
+        let (in_contact, quorum) =
+            (ledger.lost_for(now).is_none(), ledger.quorum(standing, now, replica.election_timeout_max()));
+        drop(ledger);
+        self.tell_quorum(quorum, now);
+        self.publish(in_contact);
+    }
+
+    fn standing(&self, replica: &Replica) -> Standing {
+        match replica.leader().map(Origin) {
+            Some(leader) if leader == self.0.hearing.me() => Standing::Leading { since_quorum: replica.since_quorum() },
+            Some(leader) => Standing::Following { last_digest: self.0.hearing.ear().blindness().last_digest(leader) },
+            None => Standing::Leaderless,
+        }
+    }
+
+    fn tell_quorum(&self, quorum: Quorum, now: Tick) {
+        let mut blindness = self.0.hearing.ear().blindness();
+        match quorum {
+            Quorum::Heard => blindness.quorum_heard(now),
+            Quorum::Lost => blindness.quorum_lost(now),
+            Quorum::Unknown => {}
+        }
+    }
+
+    fn publish(&self, in_contact: bool) {
+        let changed = self.0.in_contact.send_if_modified(|known| std::mem::replace(known, in_contact) != in_contact);
+        match (changed, in_contact) {
+            (true, true) => tracing::info!("in contact with a leader"),
+            (true, false) => tracing::warn!("no contact to a leader for {CONTACT_LOST:?}: agents are told to move"),
+            (false, _) => {}
+        }
+    }
+
+    fn ledger(&self) -> MutexGuard<'_, Ledger> {
+        self.0.ledger.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+// === impl Ledger ===
+
+impl Ledger {
+    fn new(began: Tick) -> Self {
+        Self { began, last: None, leading_since: None }
+    }
+
+    fn observe(&mut self, standing: Standing, now: Tick) {
+        let evidence = match standing {
+            Standing::Leading { since_quorum } => since_quorum.map(|since| now.before(since)),
+            Standing::Following { last_digest } => last_digest,
+            Standing::Leaderless => None,
+        };
+        self.last = self.last.max(evidence);
+        self.leading_since = match standing {
+            Standing::Leading { .. } => self.leading_since.or(Some(now)),
+            Standing::Following { .. } | Standing::Leaderless => None,
+        };
+    }
+
+    fn lost_for(&self, now: Tick) -> Option<Duration> {
+        let since = now.elapsed_since(self.last.unwrap_or(self.began));
+        (self.last.is_none() || since >= CONTACT_LOST).then_some(since)
+    }
+
+    /// A new leader that nobody acknowledged yet is given as long as one that was.
+    fn quorum(&self, standing: Standing, now: Tick, limit: Duration) -> Quorum {
+        let silence = match standing {
+            Standing::Leading { since_quorum } => {
+                since_quorum.or_else(|| self.leading_since.map(|since| now.elapsed_since(since)))
+            }
+            Standing::Following { last_digest } => last_digest.map(|last| now.elapsed_since(last)),
+            Standing::Leaderless => None,
+        };
+        match (standing, silence) {
+            (_, Some(silence)) if silence <= limit => Quorum::Heard,
+            (Standing::Leading { .. }, _) => Quorum::Lost,
+            (Standing::Following { .. } | Standing::Leaderless, _) => Quorum::Unknown,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LIMIT: Duration = Duration::from_secs(1);
+
+    #[test]
+    fn before_the_first_evidence_there_is_no_contact() {
+        let mut ledger = Ledger::new(at(0));
+        for standing in [Standing::Leaderless, following(None), leading(None)] {
+            ledger.observe(standing, at(500));
+            assert_eq!(ledger.lost_for(at(500)), Some(millis(500)), "{standing:?}");
+        }
+    }
+
+    #[test]
+    fn a_leader_is_in_contact_while_its_quorum_acknowledged_within_three_seconds() {
+        let mut ledger = Ledger::new(at(0));
+        ledger.observe(leading(Some(200)), at(10_000));
+        assert_eq!(ledger.lost_for(at(10_000)), None);
+        ledger.observe(leading(Some(2_999)), at(12_799));
+        assert_eq!(ledger.lost_for(at(12_799)), None);
+        ledger.observe(leading(Some(3_000)), at(12_800));
+        assert_eq!(ledger.lost_for(at(12_800)), Some(millis(3_000)));
+    }
+
+    #[test]
+    fn a_follower_is_in_contact_while_it_pulls_from_the_leader() {
+        let mut ledger = Ledger::new(at(0));
+        ledger.observe(following(Some(9_900)), at(10_000));
+        assert_eq!(ledger.lost_for(at(12_899)), None);
+        ledger.observe(following(Some(9_900)), at(12_900));
+        assert_eq!(ledger.lost_for(at(12_900)), Some(millis(3_000)));
+        ledger.observe(following(Some(12_950)), at(13_000));
+        assert_eq!(ledger.lost_for(at(13_000)), None);
+    }
+
+    #[test]
+    fn a_follower_that_knows_no_digest_of_its_new_leader_keeps_the_evidence_of_the_old() {
+        let mut ledger = Ledger::new(at(0));
+        ledger.observe(following(Some(9_900)), at(10_000));
+        ledger.observe(following(None), at(11_000));
+        assert_eq!(ledger.lost_for(at(11_000)), None);
+        assert_eq!(ledger.lost_for(at(12_900)), Some(millis(3_000)));
+    }
+
+    #[test]
+    fn an_ordinary_election_loses_no_contact_and_a_long_one_does() {
+        let mut ledger = Ledger::new(at(0));
+        ledger.observe(following(Some(10_000)), at(10_000));
+        ledger.observe(Standing::Leaderless, at(12_000));
+        assert_eq!(ledger.lost_for(at(12_000)), None);
+        ledger.observe(Standing::Leaderless, at(14_000));
+        assert_eq!(ledger.lost_for(at(14_000)), Some(millis(4_000)));
+    }
+
+    #[test]
+    fn a_leader_without_a_recent_acknowledgement_has_lost_its_quorum() {
+        let mut ledger = Ledger::new(at(0));
+        let mut judged = |standing, now| {
+            ledger.observe(standing, at(now));
+            ledger.quorum(standing, at(now), LIMIT)
+        };
+        assert_eq!(judged(leading(Some(1_000)), 10_000), Quorum::Heard);
+        assert_eq!(judged(leading(Some(1_001)), 10_001), Quorum::Lost);
+        assert_eq!(judged(leading(Some(10)), 10_200), Quorum::Heard);
+    }
+
+    #[test]
+    fn a_new_leader_has_time_to_be_acknowledged() {
+        let mut ledger = Ledger::new(at(0));
+        let mut judged = |standing, now| {
+            ledger.observe(standing, at(now));
+            ledger.quorum(standing, at(now), LIMIT)
+        };
+        assert_eq!(judged(leading(None), 10_000), Quorum::Heard);
+        assert_eq!(judged(leading(None), 11_001), Quorum::Lost);
+        assert_eq!(judged(Standing::Leaderless, 11_100), Quorum::Unknown);
+        assert_eq!(judged(leading(None), 11_200), Quorum::Heard, "it leads anew");
+    }
+
+    #[test]
+    fn a_deposed_leader_hears_a_quorum_again_through_its_successor() {
+        let ledger = Ledger::new(at(0));
+        assert_eq!(ledger.quorum(following(Some(9_500)), at(10_000), LIMIT), Quorum::Heard);
+        assert_eq!(ledger.quorum(following(Some(8_500)), at(10_000), LIMIT), Quorum::Unknown);
+        assert_eq!(ledger.quorum(following(None), at(10_000), LIMIT), Quorum::Unknown);
+    }
+
+    fn at(since_boot: u64) -> Tick {
+        Tick::since_boot(millis(since_boot))
+    }
+
+    fn millis(millis: u64) -> Duration {
+        Duration::from_millis(millis)
+    }
+
+    fn leading(since_quorum: Option<u64>) -> Standing {
+        Standing::Leading { since_quorum: since_quorum.map(millis) }
+    }
+
+    fn following(last_digest: Option<u64>) -> Standing {
+        Standing::Following { last_digest: last_digest.map(at) }
+    }
+}

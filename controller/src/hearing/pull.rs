@@ -1,0 +1,169 @@
+//! One peer's table, pulled a few times a second.
+//!
+//! Whatever goes wrong is one thing to the nodes last heard through that peer: its word is missing, which excuses them.
+//! It is said once per outage in the log, not four times a second.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use muster_proto::v1;
+use muster_proto::v1::pulse_client::PulseClient;
+use muster_pulse::digest::{PART_MAX, Request};
+use muster_pulse::fleet::Origin;
+use muster_pulse::inbox::{Inbox, InboxError, Progress, ROUND_TRIP_MAX};
+use muster_pulse::tick::Tick;
+use muster_raft::peers::Lane;
+use muster_raft::replica::Replica;
+use thiserror::Error;
+use tokio::time::{MissedTickBehavior, interval, timeout};
+
+use crate::hearing::Hearing;
+use crate::metrics::Metrics;
+use crate::metrics::pulse::PullOutcome;
+
+const PULL_PERIOD: Duration = Duration::from_millis(250);
+
+/// A peer whose word has been missing for so long is not waited for any more.
+const UNREACHABLE_AFTER: Duration = Duration::from_secs(3);
+
+/// A part, and what is told with it.
+pub(crate) const PART_MESSAGE_MAX: usize = PART_MAX + 1024;
+
+/// Listens to one peer until it is dropped.
+pub(super) struct Pull {
+    hearing: Hearing,
+    replica: Replica,
+    metrics: Arc<Metrics>,
+    origin: Origin,
+    inbox: Inbox,
+    /// Since when the peer's word is missing.
+    missing: Option<Tick>,
+    /// Bytes of the digest under way.
+    received: u64,
+}
+
+#[derive(Debug, Error)]
+enum Missed {
+    #[error("it is not a member any more")]
+    NotMember,
+    #[error("it took longer than {ROUND_TRIP_MAX:?}")]
+    Late,
+    #[error("{0}")]
+    Refused(#[from] Box<tonic::Status>),
+    #[error(transparent)]
+    Unusable(#[from] InboxError),
+    #[error("the digest ended early")]
+    CutShort,
+}
+
+// === impl Pull ===
+
+impl Pull {
+    pub(super) fn new(hearing: Hearing, replica: Replica, metrics: Arc<Metrics>, inbox: Inbox, origin: Origin) -> Self {
+        Self { hearing, replica, metrics, origin, inbox, missing: None, received: 0 }
+    }
+
+    pub(super) async fn run(mut self) {
+        let mut turns = interval(PULL_PERIOD);
+        turns.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            turns.tick().await;
+            self.turn().await;
+        }
+    }
+
+    async fn turn(&mut self) {
+        let (asked_at, life) = (self.hearing.tick(), self.inbox.boot());
+        let request = self.inbox.ask(asked_at);
+        self.received = 0;
+        let pulled = timeout(ROUND_TRIP_MAX, self.pull(request)).await.unwrap_or(Err(Missed::Late));
+        let took = self.hearing.tick().elapsed_since(asked_at);
+        self.metrics.pulse.pulled(self.origin.0, outcome(&pulled), took, self.received);
+        match pulled {
+            Ok(()) => {
+                // A peer that restarted between two pulls dropped its agents, although no pull failed.
+                if life.is_some() && life != self.inbox.boot() {
+                    self.hearing.ear().blindness().digest_missed(self.origin, asked_at);
+                }
+                self.complete();
+            }
+            Err(missed) => self.miss(&missed),
+        }
+    }
+
+    async fn pull(&mut self, request: Request) -> Result<(), Missed> {
+        let reached = self.replica.peer_channel(self.origin.0, Lane::Pulse);
+        let (channel, greeting) = reached.ok_or(Missed::NotMember)?;
+        let mut client = PulseClient::new(channel).max_decoding_message_size(PART_MESSAGE_MAX);
+        let mut parts = client.pull(on_the_wire(request, greeting)).await.map_err(Box::new)?.into_inner();
+        let mut progress = Progress::Partial;
+        while let Some(part) = parts.message().await.map_err(Box::new)? {
+            self.received += part.data.len() as u64;
+            progress = self.inbox.receive(&part.data, self.hearing.tick())?;
+            if let Some(wellbeing) = part.wellbeing {
+                self.take(wellbeing);
+            }
+        }
+        if progress == Progress::Complete { Ok(()) } else { Err(Missed::CutShort) }
+    }
+
+    fn take(&self, wellbeing: v1::Wellbeing) {
+        let now = self.hearing.tick();
+        self.hearing.canary(self.origin, wellbeing.canary_late, now);
+        if wellbeing.handshakes_queued {
+            self.hearing.handshakes_queued(now);
+        }
+    }
+
+    fn complete(&mut self) {
+        let now = self.hearing.tick();
+        self.hearing.ear().blindness().digest_complete(self.origin, now);
+        if let Some(since) = self.missing.take() {
+            tracing::info!(replica = %self.origin, missing = ?now.elapsed_since(since), "heard through a replica again");
+        }
+    }
+
+    fn miss(&mut self, missed: &Missed) {
+        let now = self.hearing.tick();
+        if missed.breaks_the_stream() {
+            self.inbox.restart();
+        }
+        if self.missing.is_none() {
+            tracing::warn!(replica = %self.origin, reason = %missed, "what a replica heard is missing");
+        }
+        let since = *self.missing.get_or_insert(now);
+        let mut blindness = self.hearing.ear().blindness();
+        if now.elapsed_since(since) > UNREACHABLE_AFTER {
+            blindness.unreachable(self.origin, now);
+        } else {
+            blindness.digest_missed(self.origin, now);
+        }
+    }
+}
+
+// === impl Missed ===
+
+impl Missed {
+    /// Whether the next digest cannot build on the last. One that only came too late leaves both sides as they were.
+    fn breaks_the_stream(&self) -> bool {
+        match self {
+            Self::NotMember | Self::Late | Self::Unusable(InboxError::Late { .. }) => false,
+            Self::Refused(_) | Self::Unusable(_) | Self::CutShort => true,
+        }
+    }
+}
+
+fn outcome(pulled: &Result<(), Missed>) -> PullOutcome {
+    match pulled {
+        Ok(()) => PullOutcome::Merged,
+        Err(Missed::Late | Missed::Unusable(InboxError::Late { .. })) => PullOutcome::Late,
+        Err(Missed::Unusable(_)) => PullOutcome::Refused,
+        Err(Missed::NotMember | Missed::Refused(_) | Missed::CutShort) => PullOutcome::Failed,
+    }
+}
+
+fn on_the_wire(request: Request, greeting: v1::Greeting) -> v1::PullRequest {
+    let name =
+        |applied: muster_pulse::digest::Applied| v1::DigestName { boot: applied.boot.0, sequence: applied.sequence };
+    v1::PullRequest { greeting: Some(greeting), asked: request.asked, applied: request.applied.map(name) }
+}

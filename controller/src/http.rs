@@ -1,0 +1,110 @@
+//! The HTTP door: metrics and probes for whoever holds a reader's certificate.
+//!
+//! Connections come from the same accept loop as those of every other door ([`crate::listener`]), so they are counted,
+//! authenticated and bounded before a byte of HTTP is read. What remains is bounded here: headers, streams, idle time,
+//! and the life of a connection, so that a silent or unwilling reader does not keep its place for ever.
+
+mod health;
+mod routes;
+
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::{Extension, Router};
+use futures::StreamExt;
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::server::conn::auto::Builder;
+use hyper_util::service::TowerToHyperService;
+use tokio::task::JoinSet;
+use tokio::time::{sleep, timeout};
+use tokio_util::sync::CancellationToken;
+
+pub use self::health::Check;
+use crate::door::{self, DoorKind};
+use crate::listener::{Connection, Incoming};
+use crate::metrics::{Figures, Metrics, Source};
+
+/// Until a request's headers are complete, counted from the end of the one before: longer than scrapers pause.
+const HEADERS_TIMEOUT: Duration = Duration::from_secs(90);
+const HEADERS_LIMIT: usize = 64;
+/// After this a connection ends with the answers it owes. Clients connect anew without noticing.
+const CONNECTION_AGE: Duration = Duration::from_secs(60 * 60);
+/// What those answers may take.
+const LEAVE_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Where the answers come from.
+#[derive(Clone)]
+pub struct Sources {
+    pub metrics: Arc<Metrics>,
+    pub figures: Figures,
+    /// What has to be in order before this replica may be sent requests.
+    pub checks: Source<Vec<Check>>,
+}
+
+/// Serves whoever comes in until `closing`, then lets the answers under way finish.
+pub async fn serve(mut incoming: Incoming, sources: Sources, closing: CancellationToken) {
+    let router = routes::router(sources, DoorKind::Http.limits());
+    // No larger than the door is wide: a connection holds its place there until its task ends.
+    let mut connections = JoinSet::new();
+    loop {
+        tokio::select! {
+            () = closing.cancelled() => break,
+            Some(_) = connections.join_next() => {}
+            next = incoming.next() => match next {
+                Some(Ok(connection)) => {
+                    connections.spawn(serve_connection(connection, router.clone(), closing.clone()));
+                }
+                None => break,
+            },
+        }
+    }
+    drop(incoming);
+    while connections.join_next().await.is_some() {}
+}
+
+async fn serve_connection(connection: Connection, router: Router, closing: CancellationToken) {
+    let peer = connection.peer().clone();
+    let builder = builder(connection.protocol());
+    let service = TowerToHyperService::new(router.layer(Extension(peer.clone())));
+    let mut served = pin!(builder.serve_connection(TokioIo::new(connection), service));
+    let outcome = tokio::select! {
+        outcome = served.as_mut() => Some(outcome),
+        () = closing.cancelled() => None,
+        () = sleep(CONNECTION_AGE) => None,
+    };
+    let outcome = match outcome {
+        Some(outcome) => Ok(outcome),
+        None => {
+            served.as_mut().graceful_shutdown();
+            timeout(LEAVE_TIMEOUT, served).await
+        }
+    };
+    if let Ok(Err(error)) = outcome {
+        tracing::debug!(user = %peer.identity.user, remote = %peer.remote, error, "HTTP connection failed");
+    }
+}
+
+/// Over TLS only those who agreed on HTTP/2 may speak it.
+fn builder(protocol: Option<&[u8]>) -> Builder<TokioExecutor> {
+    let mut builder = Builder::new(TokioExecutor::new());
+    let limits = DoorKind::Http.limits();
+    builder
+        .http1()
+        .timer(TokioTimer::new())
+        .header_read_timeout(HEADERS_TIMEOUT)
+        .max_headers(HEADERS_LIMIT)
+        .max_buf_size(door::HEADERS_BYTES as usize);
+    builder
+        .http2()
+        .timer(TokioTimer::new())
+        .max_concurrent_streams(limits.streams)
+        .max_local_error_reset_streams(door::LOCAL_RESETS)
+        .max_pending_accept_reset_streams(door::PENDING_RESETS)
+        .initial_stream_window_size(limits.stream_window)
+        .initial_connection_window_size(limits.connection_window)
+        .max_header_list_size(door::HEADERS_BYTES)
+        .keep_alive_interval(door::PING_INTERVAL)
+        .keep_alive_timeout(door::PING_TIMEOUT);
+    if protocol == Some(door::H2) { builder.http2_only() } else { builder.http1_only() }
+}

@@ -1,0 +1,83 @@
+//! Whether this replica is fit to be sent requests, and if not, why not.
+
+use std::time::Duration;
+
+/// As long as agents would be kept waiting before they are told to move.
+const SILENCE_LIMIT: Duration = Duration::from_secs(3);
+
+/// One thing that has to be in order.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Check {
+    pub name: &'static str,
+    /// What is wrong, if anything is.
+    pub outcome: Result<(), String>,
+}
+
+// === impl Check ===
+
+impl Check {
+    /// A replica that knows no leader can neither take writes nor promise that its reads are fresh.
+    pub fn leader(leader: Option<u64>) -> Self {
+        let reason = "no leader is known; if this lasts, see with `muster status` which replicas do not answer";
+        Self { name: "leader", outcome: leader.map(|_| ()).ok_or_else(|| reason.to_owned()) }
+    }
+
+    /// A leader goes on believing in itself when it has lost everybody, and a follower in its leader. So it also
+    /// matters how long ago a quorum (for a leader) or the leader (for a follower) was last heard.
+    pub fn contact(silence: Option<Duration>) -> Self {
+        let outcome = match silence {
+            Some(silence) if silence <= SILENCE_LIMIT => Ok(()),
+            Some(silence) => Err(format!("cut off from the other replicas for {} s", silence.as_secs())),
+            None => Err("no other replica has been heard yet".into()),
+        };
+        Self { name: "contact", outcome }
+    }
+
+    pub(super) fn passed(&self) -> bool {
+        self.outcome.is_ok()
+    }
+
+    /// In the manner of Kubernetes, whose tools people know.
+    fn line(&self) -> String {
+        match &self.outcome {
+            Ok(()) => format!("[+]{} ok\n", self.name),
+            Err(reason) => format!("[-]{} failed: {reason}\n", self.name),
+        }
+    }
+}
+
+/// All checks if detail is wanted; otherwise `ok`, or those that failed.
+pub(super) fn report(checks: &[Check], detail: bool) -> String {
+    let failed = checks.iter().filter(|check| !check.passed()).count();
+    let lines: String = checks.iter().filter(|check| detail || !check.passed()).map(Check::line).collect();
+    match (failed, detail) {
+        (0, false) => "ok\n".into(),
+        (0, true) => lines + "readyz check passed\n",
+        _ => lines + "readyz check failed\n",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_replica_that_hears_nobody_is_not_ready_whoever_it_believes_to_lead() {
+        assert!(Check::contact(Some(SILENCE_LIMIT)).passed());
+        let cut_off = Check::contact(Some(SILENCE_LIMIT + Duration::from_millis(1)));
+        assert_eq!(cut_off.line(), "[-]contact failed: cut off from the other replicas for 3 s\n");
+        assert!(!Check::contact(None).passed());
+    }
+
+    #[test]
+    fn a_failure_is_always_said_and_a_success_on_request() {
+        let disk = Check { name: "disk", outcome: Ok(()) };
+        let fit = [Check::leader(Some(2)), disk.clone()];
+        assert_eq!(report(&fit, false), "ok\n");
+        assert_eq!(report(&fit, true), "[+]leader ok\n[+]disk ok\nreadyz check passed\n");
+        let unfit = [Check::leader(None), disk];
+        let short = report(&unfit, false);
+        assert!(short.starts_with("[-]leader failed: no leader is known") && short.ends_with("readyz check failed\n"));
+        assert!(!short.contains("disk") && report(&unfit, true).contains("[+]disk ok\n"));
+    }
+}

@@ -1,0 +1,278 @@
+//! Judging, while this replica leads.
+//!
+//! ```text
+//!   elected -> blank entry applied -> policy founded (once) -> tables gathered from the voters that answer
+//!           -> tree grown -> committed changes in, proposals out -> deposed -> tree pruned
+//! ```
+//!
+//! Proposals carry the term they were made in and are never forwarded. One that decides about somebody's life is
+//! proposed only after a quorum has confirmed that this replica still leads, and while it is not blind.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use futures::StreamExt;
+use muster_actors::proposal::{Proposal, Settlement};
+use muster_actors::quarantine::Confined;
+use muster_actors::surroundings::{Ledger, Observer, Probe, Surroundings};
+use muster_actors::tree::Tree;
+use muster_lifecycle::command::{Command, Operation, Origin, Outcome};
+use muster_lifecycle::policy::Policy;
+use muster_lifecycle::state::State;
+use muster_pulse::fleet;
+use muster_pulse::moment::Moment;
+use muster_raft::replica::Replica;
+use tokio::sync::mpsc;
+use tokio::time::Instant;
+use tokio_stream::wrappers::ReceiverStream;
+use tokio_util::sync::CancellationToken;
+
+use crate::hearing::Hearing;
+use crate::metrics::Metrics;
+use crate::metrics::raft::ProposalOutcome;
+
+/// Proposals that wait to be taken up.
+const PROPOSALS_MAX: usize = 64;
+/// Proposals under way at once.
+const UNDER_WAY_MAX: usize = 16;
+const CONFIRM_TIMEOUT: Duration = Duration::from_secs(2);
+const SETTLE_TIMEOUT: Duration = Duration::from_secs(10);
+/// How often a new leader looks whether a voter it waits for can be reached at all.
+const REACH_PAUSE: Duration = Duration::from_millis(500);
+/// How often explanations learn who is no longer watched.
+const GIVEN_UP_PAUSE: Duration = Duration::from_secs(1);
+/// Before trying again to lead after something failed.
+const RETRY_PAUSE: Duration = Duration::from_millis(500);
+
+/// Everything it takes to lead.
+#[derive(Clone)]
+pub struct Leading {
+    pub replica: Replica,
+    pub hearing: Hearing,
+    /// What this replica's flags say: the policy of a cluster that has none yet.
+    pub founding: Policy,
+    /// The settings among them that somebody wrote down.
+    pub explicit: BTreeMap<String, String>,
+    pub metrics: Arc<Metrics>,
+    pub observer: Arc<dyn Observer>,
+    pub probe: Arc<dyn Probe>,
+    pub given_up: GivenUp,
+}
+
+/// The nodes that this replica, while it leads, has given up watching.
+#[derive(Clone, Default)]
+pub struct GivenUp(Arc<Mutex<Vec<Confined>>>);
+
+/// The replica, as the tree sees it.
+struct ReplicaLedger {
+    replica: Replica,
+    hearing: Hearing,
+}
+
+// === impl Leading ===
+
+impl Leading {
+    /// Leads whenever this replica is elected, until `stop`.
+    pub async fn run(self, stop: CancellationToken) {
+        loop {
+            let term = tokio::select! {
+                () = stop.cancelled() => return,
+                term = self.replica.leads() => term,
+            };
+            let Some(term) = term else { return };
+            tokio::select! {
+                () = stop.cancelled() => return,
+                () = self.lead(term) => {}
+            }
+        }
+    }
+
+    async fn lead(&self, term: u64) {
+        tracing::info!(term, "this replica leads");
+        self.take_over();
+        tokio::select! {
+            () = self.replica.deposed(term) => {}
+            () = self.judge(term) => tokio::time::sleep(RETRY_PAUSE).await,
+        }
+        tracing::info!(term, "this replica no longer leads");
+    }
+
+    /// From here on it is blind until it holds the table of every voter that can be reached.
+    fn take_over(&self) {
+        let me = self.replica.id();
+        let voters = self.replica.members().into_iter().filter(|(id, member)| member.voter && *id != me);
+        let others: Vec<fleet::Origin> = voters.map(|(id, _)| fleet::Origin(id)).collect();
+        let now = self.hearing.tick();
+        self.hearing.ear().blindness().took_over(others, now);
+    }
+
+    async fn judge(&self, term: u64) {
+        if let Err(error) = self.replica.read_barrier(Instant::now() + SETTLE_TIMEOUT).await {
+            tracing::warn!(%error, term, "elected, but not confirmed");
+            return;
+        }
+        self.found_policy(term).await;
+        let (proposals, proposed) = mpsc::channel(PROPOSALS_MAX);
+        let surroundings = Surroundings {
+            ear: Arc::clone(self.hearing.ear()),
+            ledger: Arc::new(ReplicaLedger { replica: self.replica.clone(), hearing: self.hearing.clone() }),
+            proposals,
+            observer: Arc::clone(&self.observer),
+            probe: Arc::clone(&self.probe),
+        };
+        let tree = match Tree::grow(surroundings, term).await {
+            Ok(tree) => tree,
+            Err(error) => {
+                tracing::error!(%error, term, "the supervision tree cannot be grown");
+                return;
+            }
+        };
+        tokio::select! {
+            () = self.replica.deposed(term) => {}
+            () = self.follow(&tree) => {}
+            () = self.serve(proposed) => {}
+            () = self.gather() => {}
+            () = self.given_up.follow(&tree) => {}
+        }
+        tree.prune().await;
+        self.given_up.set(Vec::new());
+    }
+
+    /// Once per cluster. What a replica's flags say later is only compared.
+    async fn found_policy(&self, term: u64) {
+        let current = self.replica.current();
+        if current.state.regime().founded {
+            self.compare_policy(current.state.policy());
+            return;
+        }
+        let operation = Operation::FoundPolicy { policy: Box::new(self.founding.clone()) };
+        match self.propose(term, operation).await {
+            Settlement::Done(_) => tracing::info!(term, "the cluster's policy is what this replica's flags say"),
+            settlement => tracing::warn!(term, ?settlement, "the cluster's policy was not founded"),
+        }
+    }
+
+    fn compare_policy(&self, replicated: &Policy) {
+        for (name, value) in replicated.settings() {
+            if let Some(explicit) = self.explicit.get(name).filter(|explicit| **explicit != value) {
+                tracing::warn!(
+                    "the cluster's {name} is {value}, this replica was started with {explicit}, which has no effect: \
+                     `muster set config {name}={explicit}` changes it for all"
+                );
+            }
+        }
+    }
+
+    /// Tells the tree what was committed, for as long as there is something to tell.
+    async fn follow(&self, tree: &Tree) {
+        loop {
+            let feed = self.replica.feed();
+            let from = feed.current().state.revision();
+            tree.lost_track();
+            let Ok(mut watcher) = feed.watch(from) else { continue };
+            while let Ok(changes) = watcher.next().await {
+                tree.committed(changes);
+            }
+            tracing::warn!("the tree could not keep up with the changes and looks at everything anew");
+        }
+    }
+
+    async fn serve(&self, proposed: mpsc::Receiver<Proposal>) {
+        let proposed = ReceiverStream::new(proposed);
+        proposed.for_each_concurrent(UNDER_WAY_MAX, |proposal| self.settle(proposal)).await;
+    }
+
+    async fn settle(&self, proposal: Proposal) {
+        let Proposal { term, operations, confirm, settled } = proposal;
+        let settlements = match self.may_propose(confirm).await {
+            Ok(()) => {
+                let each = operations.into_iter().map(|operation| self.propose(term, operation));
+                futures::future::join_all(each).await
+            }
+            Err(why) => operations.iter().map(|_| Settlement::Failed(why.clone())).collect(),
+        };
+        // An actor that died meanwhile reads the outcome off the state.
+        let _ = settled.send(settlements);
+    }
+
+    /// I-03: blind is silent. Whatever was decided before is decided anew once sight is back.
+    async fn may_propose(&self, confirm: bool) -> Result<(), String> {
+        if !confirm {
+            return Ok(());
+        }
+        let deadline = Instant::now() + CONFIRM_TIMEOUT;
+        self.replica.confirm_leadership(deadline).await.map_err(|error| error.to_string())?;
+        match self.hearing.ear().blindness().excused_until(None, self.hearing.tick()) {
+            Some((_, excuse)) => Err(excuse.to_string()),
+            None => Ok(()),
+        }
+    }
+
+    async fn propose(&self, term: u64, operation: Operation) -> Settlement {
+        let label = operation.label();
+        let command = Command { origin: Origin::Controller { term }, request: None, operation };
+        let settlement = match self.replica.propose(command).await.map(|settled| settled.outcome) {
+            Ok(Outcome::Done(receipt)) => Settlement::Done(receipt),
+            Ok(Outcome::Rejected(rejection)) => Settlement::Rejected(rejection),
+            Err(error) => Settlement::Failed(error.to_string()),
+        };
+        let outcome = match &settlement {
+            Settlement::Done(_) => ProposalOutcome::Accepted,
+            Settlement::Rejected(_) => ProposalOutcome::Rejected,
+            Settlement::Failed(_) => ProposalOutcome::Failed,
+        };
+        self.metrics.raft.proposed(label, outcome);
+        settlement
+    }
+
+    /// Does not wait for voters that cannot be reached: their missing digests excuse the nodes they heard.
+    async fn gather(&self) {
+        loop {
+            let awaited: Vec<fleet::Origin> = self.hearing.ear().blindness().awaited().collect();
+            if awaited.is_empty() {
+                return std::future::pending().await;
+            }
+            let reached = self.replica.reach_members().await;
+            for origin in awaited {
+                if reached.get(&origin.0).is_none_or(Result::is_err) {
+                    self.hearing.ear().blindness().unreachable(origin, self.hearing.tick());
+                }
+            }
+            tokio::time::sleep(REACH_PAUSE).await;
+        }
+    }
+}
+
+// === impl GivenUp ===
+
+impl GivenUp {
+    /// What watching the node dies of, if it is not watched.
+    pub fn reason(&self, node: &str) -> Option<String> {
+        let confined = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        confined.iter().find(|confined| confined.name == node).map(|confined| confined.reason.to_string())
+    }
+
+    async fn follow(&self, tree: &Tree) {
+        loop {
+            self.set(tree.quarantined());
+            tokio::time::sleep(GIVEN_UP_PAUSE).await;
+        }
+    }
+
+    fn set(&self, confined: Vec<Confined>) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = confined;
+    }
+}
+
+// === impl ReplicaLedger ===
+
+impl Ledger for ReplicaLedger {
+    fn state(&self) -> State {
+        self.replica.current().state.clone()
+    }
+
+    fn moment(&self) -> Moment {
+        self.hearing.moment()
+    }
+}

@@ -1,0 +1,154 @@
+//! The pulse path in numbers: beats, sessions, digests, and the times in which this replica could not see.
+
+use std::fmt;
+use std::sync::atomic::AtomicU64;
+use std::time::Duration;
+
+use prometheus_client::encoding::{DescriptorEncoder, EncodeLabelSet, EncodeLabelValue, LabelValueEncoder};
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::metrics::histogram::Histogram;
+use prometheus_client::registry::Registry;
+
+use super::{Label, counter, counters, durations, gauge, gauges, registered};
+use crate::session::figures::{Refused, SessionFigures};
+
+/// From 1 ms to beyond the second after which a round trip counts as missed.
+const ROUND_TRIP_BUCKETS: (f64, f64, u16) = (0.001, 2.0, 12);
+
+#[derive(Debug)]
+pub struct Pulse {
+    digest_pulls: Family<Pull, Counter>,
+    digest_round_trip: Histogram,
+    digest_bytes: Counter,
+    blind: Family<Label, Gauge>,
+    blind_seconds: Counter<f64, AtomicU64>,
+}
+
+/// Why this replica may not have heard somebody.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Blind {
+    Takeover,
+    Stall,
+    Quorum,
+    Digest,
+    Canary,
+}
+
+/// How asking a peer for its digest ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum PullOutcome {
+    /// It came in time and is part of what this replica knows.
+    Merged,
+    /// It came after so long that its ages can no longer be trusted.
+    Late,
+    /// It came and could not be used.
+    Refused,
+    /// It did not come.
+    Failed,
+}
+
+/// How old a peer's last good digest is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct DigestFigures {
+    pub origin: u64,
+    pub age: Duration,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Pull {
+    origin: u64,
+    outcome: PullOutcome,
+}
+
+// === impl Pulse ===
+
+impl Pulse {
+    pub(super) fn register(registry: &mut Registry) -> Self {
+        let blind: Family<Label, Gauge> =
+            registered(registry, "muster_blind", "Whether this replica withholds verdicts, by excuse");
+        for excuse in Blind::ALL {
+            blind.get_or_create(&excuse.label()).set(0);
+        }
+        Self {
+            digest_pulls: registered(registry, "muster_digest_pulls", "Digests asked for, by replica and outcome"),
+            digest_round_trip: durations(
+                registry,
+                "muster_digest_round_trip_seconds",
+                "How long a peer took to answer with its digest",
+                ROUND_TRIP_BUCKETS,
+            ),
+            digest_bytes: registered(registry, "muster_digest_bytes", "Bytes of digests received"),
+            blind,
+            blind_seconds: registered(registry, "muster_blind_seconds", "Time during which any excuse was in force"),
+        }
+    }
+
+    /// A digest was asked for; `bytes` is what came, which may be nothing.
+    pub fn pulled(&self, origin: u64, outcome: PullOutcome, took: Duration, bytes: u64) {
+        self.digest_pulls.get_or_create(&Pull { origin, outcome }).inc();
+        self.digest_bytes.inc_by(bytes);
+        if outcome != PullOutcome::Failed {
+            self.digest_round_trip.observe(took.as_secs_f64());
+        }
+    }
+
+    pub fn excused(&self, excuse: Blind, in_force: bool) {
+        self.blind.get_or_create(&excuse.label()).set(i64::from(in_force));
+    }
+
+    /// Some excuse has been in force for this much longer.
+    pub fn was_blind(&self, duration: Duration) {
+        self.blind_seconds.inc_by(duration.as_secs_f64());
+    }
+}
+
+// === impl Blind ===
+
+impl Blind {
+    pub const ALL: [Self; 5] = [Self::Takeover, Self::Stall, Self::Quorum, Self::Digest, Self::Canary];
+
+    fn label(self) -> Label {
+        let name = match self {
+            Self::Takeover => "takeover",
+            Self::Stall => "stall",
+            Self::Quorum => "quorum",
+            Self::Digest => "digest",
+            Self::Canary => "canary",
+        };
+        [("excuse", name)]
+    }
+}
+
+// === impl PullOutcome ===
+
+impl EncodeLabelValue for PullOutcome {
+    fn encode(&self, encoder: &mut LabelValueEncoder<'_>) -> fmt::Result {
+        let name = match self {
+            Self::Merged => "merged",
+            Self::Late => "late",
+            Self::Refused => "refused",
+            Self::Failed => "failed",
+        };
+        EncodeLabelValue::encode(&name, encoder)
+    }
+}
+
+pub(super) fn encode_sessions(sessions: &SessionFigures, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
+    let beats = [("session", sessions.session_beats()), ("carrier", sessions.carrier_beats())];
+    let beats = beats.into_iter().map(|(door, count)| ([("door", door)], count as f64));
+    counters(encoder, ("muster_beats", "Heartbeats heard first-hand, by how they came."), beats)?;
+    let open = ("muster_sessions", "Agent sessions open at this replica.");
+    gauge(encoder, open, sessions.sessions() as f64)?;
+    let moves = ("muster_session_moves", "Agents asked to go to another replica.");
+    counter(encoder, moves, sessions.moves() as f64)?;
+    let refused =
+        Refused::ALL.into_iter().map(|reason| ([("reason", reason.label())], sessions.refused(reason) as f64));
+    counters(encoder, ("muster_sessions_refused", "Sessions refused, by reason."), refused)
+}
+
+pub(super) fn encode(digests: &[DigestFigures], encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
+    let ages = digests.iter().map(|digest| ([("origin", digest.origin)], digest.age.as_secs_f64()));
+    gauges(encoder, ("muster_digest_age_seconds", "How old the last good digest of a replica is."), ages)
+}

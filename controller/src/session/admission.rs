@@ -1,0 +1,147 @@
+//! How a node comes to have a session: it is found in the state or registered, and its session is claimed.
+//!
+//! To say "you are not known, register" to an agent that was welcomed before means that it stops what it runs. So that
+//! is never said on the word of a replica that may merely lag behind: it first catches up with the leader.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::FutureExt;
+use futures::future::BoxFuture;
+use muster_lifecycle::command::{Command, Operation, Origin, Outcome};
+use muster_lifecycle::meta::Uid;
+use muster_lifecycle::node::{Incarnation, Node, NodeDraft};
+use muster_lifecycle::state::State;
+use muster_raft::proposer::{ProposeError, Settled};
+use muster_raft::replica::RequestError;
+use tokio::time::{Instant, sleep, timeout_at};
+
+use crate::session::Sessions;
+use crate::session::binding::anew;
+use crate::session::caller::Caller;
+use crate::session::claimant::Verdict;
+use crate::session::refusal::Refusal;
+
+/// How long a registration may take, the agent's patience included.
+const REGISTRATION_LIMIT: Duration = Duration::from_secs(12);
+/// How long to catch up with the leader before an agent is told that its node is gone.
+const CATCHING_UP_LIMIT: Duration = Duration::from_secs(5);
+const RETRY_PAUSE: Duration = Duration::from_millis(100);
+
+/// What this replica knows of a node whose agent says that it was welcomed before, or not.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Look {
+    Known(Arc<Node>),
+    /// And why it must register.
+    Unknown(String),
+    /// This replica may lag behind: it must catch up before it may say so.
+    Doubtful(String),
+}
+
+/// A node that may be bound, and what the leader says to that.
+#[derive(Debug)]
+pub(super) struct Admitted {
+    pub(super) node: Arc<Node>,
+    /// Of the claim.
+    pub(super) number: u64,
+    pub(super) verdict: Verdict,
+}
+
+/// `incarnation` is what the agent was last welcomed as, if it was.
+pub(super) fn look(state: &State, name: &str, incarnation: u64) -> Look {
+    let welcomed = (incarnation != 0).then_some(Incarnation(incarnation));
+    match (state.node(name), welcomed) {
+        (Some(node), None) => Look::Known(Arc::clone(node)),
+        (Some(node), Some(welcomed)) if node.incarnation == welcomed => Look::Known(Arc::clone(node)),
+        (Some(node), Some(welcomed)) if node.incarnation > welcomed => Look::Unknown(anew(name)),
+        (Some(_), Some(_)) => Look::Doubtful(anew(name)),
+        (None, None) => Look::Unknown(format!("node {name:?} is not known")),
+        (None, Some(_)) => Look::Doubtful(format!("node {name:?} was deleted")),
+    }
+}
+
+impl Sessions {
+    /// As [`look`], and in doubt only after catching up: never [`Look::Doubtful`].
+    pub(super) async fn look_for(&self, name: &str, incarnation: u64) -> Result<Look, Refusal> {
+        let look_now = || look(&self.replica().current().state, name, incarnation);
+        match look_now() {
+            Look::Doubtful(_) => {
+                self.catch_up().await?;
+                Ok(look_now().decided())
+            }
+            certain => Ok(certain),
+        }
+    }
+
+    pub(super) async fn catch_up(&self) -> Result<(), Refusal> {
+        Ok(self.replica().read_barrier(Instant::now() + CATCHING_UP_LIMIT).await?)
+    }
+
+    /// Claims the session of one node.
+    pub(super) async fn admit(&self, node: Arc<Node>, caller: &Caller) -> Admitted {
+        let number = self.claimant().number();
+        let verdicts = self.claimant().claim(vec![caller.claim(node.slot, number)]).await;
+        Admitted { node, number, verdict: verdicts.into_iter().next().unwrap_or(Verdict::Provisional) }
+    }
+
+    /// Brings a node into the state, waits until this replica has it, and claims its session.
+    pub(super) fn register(
+        &self,
+        draft: Box<NodeDraft>,
+        caller: Caller,
+    ) -> BoxFuture<'static, Result<Admitted, Refusal>> {
+        let sessions = self.clone();
+        async move {
+            let deadline = Instant::now() + REGISTRATION_LIMIT;
+            let name = draft.name.clone();
+            let operation = Operation::RegisterNode { draft, uid: Uid(rand::random()) };
+            let settled = sessions.write_surely(operation, deadline).await?;
+            if let Outcome::Rejected(rejection) = &settled.outcome {
+                return Err(Refusal::from(rejection));
+            }
+            let applied = timeout_at(deadline, sessions.replica().feed().wait_applied(settled.index)).await;
+            applied.map_err(|_| Refusal::unavailable("this replica lags behind the leader; attach to another"))?;
+            let node = sessions.replica().current().state.node(&name).cloned();
+            let node = node.ok_or_else(|| Refusal::unavailable("the node was deleted again; register once more"))?;
+            Ok(sessions.admit(node, &caller).await)
+        }
+        .boxed()
+    }
+
+    /// Registering twice does what registering once does, so it is simply tried again: a request id per registration would
+    /// crowd out those that operators' retries depend on.
+    async fn write_surely(&self, operation: Operation, deadline: Instant) -> Result<Settled, RequestError> {
+        loop {
+            match self.write_as_agent(operation.clone(), deadline).await {
+                Err(RequestError::Forwarding(_) | RequestError::Refused(ProposeError::Unknown))
+                    if Instant::now() + RETRY_PAUSE < deadline =>
+                {
+                    sleep(RETRY_PAUSE).await;
+                }
+                settled => return settled,
+            }
+        }
+    }
+
+    pub(super) async fn write_as_agent(
+        &self,
+        operation: Operation,
+        deadline: Instant,
+    ) -> Result<Settled, RequestError> {
+        let name = operation.object_name().unwrap_or_default().into();
+        let command = Command { origin: Origin::Node { name }, request: None, operation };
+        self.replica().write(command, deadline).await
+    }
+}
+
+// === impl Look ===
+
+impl Look {
+    /// After catching up there is no doubt left.
+    pub(super) fn decided(self) -> Self {
+        match self {
+            Self::Doubtful(why) => Self::Unknown(why),
+            certain @ (Self::Known(_) | Self::Unknown(_)) => certain,
+        }
+    }
+}

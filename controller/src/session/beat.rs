@@ -1,0 +1,56 @@
+//! What happens to a beat once its message has been decoded: one clock reading, one atomic word, one count.
+//!
+//! Nothing here allocates, locks or waits. The stream was bound to its node once, so there is nothing left to look up
+//! but the slot; `benches/beat.rs` holds this file to that.
+
+use std::sync::Arc;
+
+use muster_lifecycle::node::Slot;
+use muster_pulse::table::{Beat, PulseTable};
+
+use crate::hearing::Hearing;
+use crate::session::figures::SessionFigures;
+
+/// Where streams put their beats. Clones share it.
+#[derive(Clone)]
+pub struct Beats {
+    hearing: Hearing,
+    own: Arc<PulseTable>,
+    figures: Arc<SessionFigures>,
+}
+
+/// Stands in a table of handles where no node is bound: no slot has this generation.
+pub const NOBODY: Slot = Slot { index: u32::MAX, generation: 0 };
+
+// === impl Beats ===
+
+impl Beats {
+    pub fn new(hearing: Hearing, figures: Arc<SessionFigures>) -> Self {
+        let own = hearing.ear().own();
+        Self { hearing, own, figures }
+    }
+
+    /// A stream of the node's own said something.
+    pub fn heard(&self, slot: Slot) -> Beat {
+        self.figures.beat(slot.index);
+        self.own.beat(slot, self.hearing.tick())
+    }
+
+    /// An aggregator beats for `handles`, each standing for the slot at its place in `slots`. Those that stand for
+    /// nobody are handed to `unknown`.
+    pub fn carried(&self, slots: &[Slot], handles: &[u32], mut unknown: impl FnMut(u32)) {
+        let now = self.hearing.tick();
+        let mut heard = 0;
+        for &handle in handles {
+            match slots.get(handle as usize).copied().filter(|slot| *slot != NOBODY) {
+                Some(slot) => {
+                    // One outdated by now is told to its aggregator when the removal comes by.
+                    let _ = self.own.beat(slot, now);
+                    heard += 1;
+                }
+                None => unknown(handle),
+            }
+        }
+        self.figures.carried(handles.first().copied().unwrap_or(0), heard);
+    }
+}

@@ -1,0 +1,173 @@
+//! A node bound to a stream: it is known here, its session is claimed, and its beats have a slot to go to.
+//!
+//! The binding lasts as long as this value. What the agent should hear about its node is read off the state whenever
+//! somebody rings, so nothing is missed and nothing is said twice.
+
+use std::sync::Arc;
+
+use muster_lifecycle::meta::Revision;
+use muster_lifecycle::node::{Incarnation, Node, Slot};
+use muster_lifecycle::state::State;
+use muster_proto::v1;
+use muster_proto::v1::server_message::Message as Down;
+use muster_pulse::table::Beat;
+use tonic::Status;
+
+use crate::session::Sessions;
+use crate::session::admission::Admitted;
+use crate::session::caller::Caller;
+use crate::session::claimant::Verdict;
+use crate::session::claims;
+use crate::session::entry::{Bell, Ending, Entry, held};
+use crate::session::figures::Refused;
+use crate::session::refusal::Refusal;
+use crate::session::terms::{status_wanted, terms};
+
+pub(super) struct Binding {
+    sessions: Sessions,
+    entry: Arc<Entry>,
+    incarnation: Incarnation,
+    /// The state of the node for which a status was last asked.
+    asked: Revision,
+}
+
+/// What a look at the state says about a bound node.
+#[derive(Debug, PartialEq)]
+pub(super) enum Finding {
+    /// All is well, and perhaps the agent should be told something.
+    Bound(Option<Down>),
+    /// The node is not what it was: the agent must be told, and the binding ends.
+    Unbound(Down),
+}
+
+// === impl Binding ===
+
+impl Binding {
+    /// Binds a node to the stream behind `bell` if the verdict on its claim allows it. Being taken in counts as a beat.
+    pub(super) fn new(
+        sessions: &Sessions,
+        admitted: &Admitted,
+        caller: &Caller,
+        (bell, handle): (&Arc<Bell>, u32),
+    ) -> Result<Self, Refusal> {
+        let Admitted { node, number, verdict } = admitted;
+        sessions.require_free(node, caller, verdict)?;
+        let (name, slot) = (node.meta.name.clone(), node.slot);
+        let entry = Entry::new((name, slot), (caller.instance, caller.remote), *number, (Arc::clone(bell), handle));
+        let entry = Arc::new(entry);
+        sessions.enter(&entry, verdict);
+        let asked = if status_wanted(node) { node.meta.revision } else { Revision::default() };
+        let binding = Self { sessions: sessions.clone(), entry, incarnation: node.incarnation, asked };
+        let _ = sessions.saw(slot);
+        // Had the node changed before it was entered, nobody would have rung.
+        bell.touch(handle);
+        Ok(binding)
+    }
+
+    pub(super) fn slot(&self) -> Slot {
+        self.entry.slot
+    }
+
+    pub(super) fn node(&self) -> &str {
+        &self.entry.node
+    }
+
+    pub(super) fn incarnation(&self) -> Incarnation {
+        self.incarnation
+    }
+
+    pub(super) fn ending(&self) -> Option<&Ending> {
+        self.entry.ending()
+    }
+
+    pub(super) fn beat(&self) -> Beat {
+        self.sessions.beats().heard(self.entry.slot)
+    }
+
+    pub(super) fn examine(&mut self, state: &State) -> Finding {
+        let Some(node) = state.node(&self.entry.node) else {
+            let (incarnation, revision) = (self.incarnation.0, state.revision().0);
+            return Finding::Unbound(Down::Removed(v1::Removed { incarnation, revision }));
+        };
+        if node.incarnation != self.incarnation {
+            return Finding::Unbound(registration_wanted(anew(&self.entry.node)));
+        }
+        if !status_wanted(node) || node.meta.revision <= self.asked {
+            return Finding::Bound(None);
+        }
+        self.asked = node.meta.revision;
+        Finding::Bound(Some(Down::StatusWanted(v1::StatusWanted { revision: node.meta.revision.0 })))
+    }
+
+    pub(super) fn welcome(&self, state: &State, caller: &Caller) -> v1::Welcome {
+        let node = state.node(&self.entry.node).filter(|node| node.incarnation == self.incarnation);
+        v1::Welcome {
+            fleet: caller.fleet.to_string(),
+            replica: self.sessions.replica().id(),
+            incarnation: self.incarnation.0,
+            uid: node.map(|node| node.meta.uid.to_string()).unwrap_or_default(),
+            terms: Some(terms(state)),
+            status_wanted: node.is_some_and(|node| status_wanted(node)),
+        }
+    }
+}
+
+impl Drop for Binding {
+    fn drop(&mut self) {
+        self.sessions.leave(&self.entry);
+    }
+}
+
+pub(super) fn registration_wanted(why: String) -> Down {
+    Down::RegistrationWanted(v1::RegistrationWanted { why })
+}
+
+pub(super) fn anew(node: &str) -> String {
+    format!("node {node:?} was deleted and created anew")
+}
+
+impl Sessions {
+    /// The leader's word counts. Where it could not be had, this replica at least does not let two in by itself.
+    fn require_free(&self, node: &Node, caller: &Caller, verdict: &Verdict) -> Result<(), Refusal> {
+        let held_by = |by: &str| Refusal::new(Refused::Held, Status::already_exists(held(&node.meta.name, by)));
+        match verdict {
+            Verdict::Granted { .. } => Ok(()),
+            Verdict::Held(by) => Err(held_by(by)),
+            Verdict::Provisional if caller.moving => {
+                let why = "no leader can be asked whether the session may move here; stay where you are";
+                Err(Refusal::new(Refused::NoLeader, Status::unavailable(why)))
+            }
+            Verdict::Provisional => match self.rival(node, caller) {
+                Some(rival) => Err(held_by(&format!("another instance at this replica, from {}", rival.remote))),
+                None => Ok(()),
+            },
+        }
+    }
+
+    fn rival(&self, node: &Node, caller: &Caller) -> Option<Arc<Entry>> {
+        let rival = self.registry().get(node.slot).filter(|entry| entry.instance != caller.instance)?;
+        let patience = claims::patience(self.replica().current().state.policy());
+        let heard = self.hearing().ear().own().heard(node.slot)?;
+        (self.hearing().tick().elapsed_since(heard) < patience).then_some(rival)
+    }
+
+    fn enter(&self, entry: &Arc<Entry>, verdict: &Verdict) {
+        self.opened();
+        if let Some(before) = self.registry().enter(Arc::clone(entry)) {
+            let at = self.replica().id();
+            // One of another generation learns from the state that its node is gone.
+            if before.slot == entry.slot {
+                let same = before.instance == entry.instance;
+                before.end(if same { Ending::Continued { at } } else { Ending::Displaced { at } });
+            }
+        }
+        self.claimant().settle(entry, verdict);
+    }
+
+    fn leave(&self, entry: &Arc<Entry>) {
+        self.closed();
+        if self.registry().leave(entry) {
+            self.claimant().release(entry.claim());
+        }
+    }
+}

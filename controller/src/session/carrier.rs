@@ -1,0 +1,365 @@
+//! An aggregator's stream: many nodes under handles that the aggregator chose.
+//!
+//! Its beats come in batches, and each handle costs one look into an array. Everything else about a node goes the way it
+//! goes on a stream of the node's own, with the handle beside it.
+
+mod binds;
+mod holds;
+mod jobs;
+
+use std::collections::{HashSet, VecDeque};
+use std::sync::Arc;
+
+use muster_lifecycle::aggregator::AggregatorRecord;
+use muster_lifecycle::state::State;
+use muster_proto::v1;
+use muster_proto::v1::carrier_message::Message as Up;
+use muster_proto::v1::carrier_reply::Message as Reply;
+use muster_proto::v1::server_message::Message as Down;
+use tokio::sync::mpsc;
+use tokio::time::timeout;
+use tonic::{Status, Streaming};
+
+use crate::session::binding::{Binding, Finding};
+use crate::session::caller::Caller;
+use crate::session::entry::Signal;
+use crate::session::figures::Refused;
+use crate::session::owed::said;
+use crate::session::refusal::Refusal;
+use crate::session::registry::Stream;
+use crate::session::report::{Report, Reported, refused};
+use crate::session::terms::terms;
+use crate::session::{HELLO_PATIENCE, Opened, Sessions, no_hello, tell_refusal};
+
+use self::holds::{Holds, Standing};
+use self::jobs::{Done, Job, Jobs};
+
+/// Handles are below this.
+const HANDLES_MAX: u32 = 1_000_000;
+/// Replies that wait for the aggregator to take them. While there are more, nothing new is read from it.
+const OUTGOING_MAX: usize = 1_024;
+/// Nodes that are looked at before the stream is read again.
+const TOUCHED_AT_ONCE: usize = 512;
+/// Nodes in one reply: with the longest of names and reasons it still fits into a message.
+const NODES_PER_REPLY: usize = 256;
+/// Handles that stand for nobody and whose aggregator was told so; more are only counted.
+const STRANGERS_MAX: usize = 4_096;
+
+pub(super) type Mouth = mpsc::Sender<Result<v1::CarrierReply, Status>>;
+
+struct Carrier {
+    sessions: Sessions,
+    stream: Stream,
+    caller: Caller,
+    aggregator: String,
+    scope: Arc<AggregatorRecord>,
+    up: Streaming<v1::CarrierMessage>,
+    down: Mouth,
+    outgoing: VecDeque<v1::CarrierReply>,
+    holds: Holds,
+    jobs: Jobs,
+    strangers: HashSet<u32>,
+}
+
+enum Occurrence {
+    Heard(Result<Option<v1::CarrierMessage>, Status>),
+    /// The aggregator was told something.
+    Said,
+    /// The aggregator can no longer be told anything.
+    Deaf,
+    Rung,
+    Done(u32, Done),
+}
+
+/// Serves one stream until it ends.
+pub(super) async fn serve(
+    sessions: Sessions,
+    aggregator: String,
+    opened: Opened,
+    up: Streaming<v1::CarrierMessage>,
+    down: Mouth,
+) {
+    let farewell = down.clone();
+    let figures = Arc::clone(sessions.figures());
+    if let Err(refusal) = converse(sessions, &aggregator, opened, up, down).await {
+        tracing::info!(aggregator, reason = refusal.reason.label(), why = refusal.status.message(), "carrier ended");
+        tell_refusal(&figures, refusal, &farewell).await;
+    }
+}
+
+async fn converse(
+    sessions: Sessions,
+    aggregator: &str,
+    opened: Opened,
+    mut up: Streaming<v1::CarrierMessage>,
+    down: Mouth,
+) -> Result<(), Refusal> {
+    let stream = sessions.open()?;
+    let hello = hello(&mut up).await?;
+    let caller = opened.caller(hello.instance, hello.moving);
+    sessions.require_contact_to_move(&caller)?;
+    // Once welcomed it leaves where it was.
+    let caller = Caller { moving: false, ..caller };
+    let scope = scope(&sessions.replica().current().state, aggregator)?;
+    let (outgoing, holds, jobs, strangers) = Default::default();
+    let aggregator = aggregator.to_owned();
+    let mut carrier =
+        Carrier { sessions, stream, caller, aggregator, scope, up, down, outgoing, holds, jobs, strangers };
+    carrier.welcome();
+    carrier.run().await
+}
+
+async fn hello(up: &mut Streaming<v1::CarrierMessage>) -> Result<v1::CarrierHello, Refusal> {
+    let first = timeout(HELLO_PATIENCE, up.message()).await.map_err(|_| no_hello())?;
+    let first = first.map_err(|status| Refusal::new(Refused::Message, status))?;
+    match first.and_then(|first| first.message) {
+        Some(Up::Hello(hello)) => Ok(hello),
+        Some(_) | None => Err(Refusal::message("the first message of a carrier must be hello")),
+    }
+}
+
+fn scope(state: &State, aggregator: &str) -> Result<Arc<AggregatorRecord>, Refusal> {
+    state.aggregators().get(aggregator).cloned().ok_or_else(|| {
+        let text = format!(
+            "aggregator {aggregator:?} has no scope: say which nodes it may carry with `muster set aggregator {aggregator} \
+             --nodes ...`"
+        );
+        Refusal::new(Refused::Scope, Status::permission_denied(text))
+    })
+}
+
+// === impl Carrier ===
+
+impl Carrier {
+    async fn run(&mut self) -> Result<(), Refusal> {
+        loop {
+            match self.next().await {
+                Occurrence::Heard(Ok(Some(message))) => self.heard(message.message).await?,
+                Occurrence::Heard(Ok(None)) | Occurrence::Deaf => return Ok(()),
+                Occurrence::Heard(Err(status)) => return Err(Refusal::new(Refused::Message, status)),
+                Occurrence::Said => {}
+                Occurrence::Rung => self.rung()?,
+                Occurrence::Done(handle, done) => {
+                    self.done(handle, done);
+                    self.begin_jobs();
+                }
+            }
+        }
+    }
+
+    /// Waits for whatever comes first. Nothing is lost when the future is dropped.
+    async fn next(&mut self) -> Occurrence {
+        let Self { up, down, outgoing, stream, jobs, .. } = self;
+        let has_room = outgoing.len() < OUTGOING_MAX;
+        tokio::select! {
+            message = up.message(), if has_room => Occurrence::Heard(message),
+            place = down.reserve(), if !outgoing.is_empty() => match place {
+                Ok(place) => {
+                    if let Some(reply) = outgoing.pop_front() {
+                        place.send(Ok(reply));
+                    }
+                    Occurrence::Said
+                }
+                Err(_) => Occurrence::Deaf,
+            },
+            () = stream.bell.rung(), if has_room => Occurrence::Rung,
+            (handle, done) = jobs.finished() => Occurrence::Done(handle, done),
+        }
+    }
+
+    async fn heard(&mut self, message: Option<Up>) -> Result<(), Refusal> {
+        let Some(message) = message else { return Ok(()) };
+        match message {
+            Up::Beats(beats) => {
+                self.beats(&beats.handles);
+                self.acknowledge(beats.acknowledge);
+            }
+            Up::Status(status) => self.status(status),
+            Up::Register(register) => self.register(register),
+            Up::Bind(bind) => return self.bind(bind).await,
+            Up::Release(release) => release.handles.into_iter().for_each(|handle| self.holds.remove(handle)),
+            Up::Hello(_) => {
+                return Err(Refusal::message("hello is the first message of a carrier, and only the first"));
+            }
+        }
+        Ok(())
+    }
+
+    fn beats(&mut self, handles: &[u32]) {
+        let mut unknown = 0;
+        let (strangers, mut news) = (&mut self.strangers, Vec::new());
+        self.sessions.beats().carried(self.holds.slots(), handles, |handle| {
+            unknown += 1;
+            if strangers.len() < STRANGERS_MAX && strangers.insert(handle) {
+                news.push(handle);
+            }
+        });
+        if unknown > 0 {
+            self.sessions.figures().handles_unknown(unknown);
+            let refused = "no node is bound under this handle; bind it first";
+            self.bound(news.into_iter().map(|handle| refused_node(handle, refused)).collect());
+        }
+    }
+
+    /// Only the word of a replica in contact with the leader tells an aggregator that the fleet hears its nodes.
+    fn acknowledge(&mut self, sequence: u64) {
+        if sequence != 0 && self.sessions.in_contact() {
+            self.reply(Reply::Acknowledged(v1::Acknowledged { sequence }));
+        }
+    }
+
+    fn status(&mut self, v1::CarriedStatus { handle, report }: v1::CarriedStatus) {
+        self.beats(&[handle]);
+        let (Some(_), Some(report)) = (self.holds.binding(handle), report) else { return };
+        match muster_proto::agent::status(&report) {
+            Ok(status) => {
+                self.jobs.add(handle, Job::Report(Report { sequence: report.sequence, status: Box::new(status) }));
+                self.begin_jobs();
+            }
+            Err(error) => self.done(handle, Done::Reported(refused(report.sequence, error.to_string()))),
+        }
+    }
+
+    fn register(&mut self, v1::CarriedRegister { handle, register }: v1::CarriedRegister) {
+        let (Some(hold), Some(register)) = (self.holds.get(handle), register) else {
+            // Tells the aggregator that the handle stands for nobody.
+            self.beats(&[handle]);
+            return;
+        };
+        match muster_proto::agent::registration(&register, &hold.node) {
+            Ok(draft) => {
+                self.jobs.add(handle, Job::Register(Box::new(draft)));
+                self.begin_jobs();
+            }
+            Err(error) => self.bound(vec![refused_node(handle, &error.to_string())]),
+        }
+    }
+
+    fn begin_jobs(&mut self) {
+        let (sessions, holds, caller) = (&self.sessions, &self.holds, &self.caller);
+        self.jobs.begin(|handle, job| {
+            let hold = holds.get(handle)?;
+            match (job, &hold.standing) {
+                (Job::Register(draft), Standing::Unregistered) => {
+                    Some(jobs::registration(handle, sessions.register(draft, caller.clone())))
+                }
+                (Job::Report(report), Standing::Bound(binding)) => {
+                    let subject = (hold.node.clone(), binding.incarnation());
+                    Some(jobs::report(handle, sessions.report(subject, report)))
+                }
+                (Job::Register(_), Standing::Bound(_)) | (Job::Report(_), Standing::Unregistered) => None,
+            }
+        });
+    }
+
+    fn done(&mut self, handle: u32, done: Done) {
+        match done {
+            Done::Registered(Ok(admitted)) if self.holds.awaits(handle, &admitted.node.meta.name) => {
+                let place = (&self.stream.bell, handle);
+                match Binding::new(&self.sessions, &admitted, &self.caller, place) {
+                    Ok(binding) => {
+                        let welcome = binding.welcome(&self.sessions.replica().current().state, &self.caller);
+                        self.holds.bind(handle, binding);
+                        self.carried(handle, Down::Welcome(welcome));
+                    }
+                    Err(refusal) => self.refuse(handle, &refusal),
+                }
+            }
+            // Released in the meantime.
+            Done::Registered(Ok(_)) => {}
+            Done::Registered(Err(refusal)) => self.refuse(handle, &refusal),
+            Done::Reported(Reported::Taken(taken)) => self.carried(handle, Down::StatusTaken(taken)),
+            Done::Reported(Reported::Gone) => self.stream.bell.touch(handle),
+        }
+    }
+
+    fn rung(&mut self) -> Result<(), Refusal> {
+        let signals = self.stream.bell.signals();
+        if signals.has(Signal::Stop) {
+            return Err(Refusal::stopping());
+        }
+        if signals.has(Signal::Scope) {
+            self.rescope()?;
+        }
+        let state = self.sessions.replica().current();
+        for handle in self.stream.bell.take_touched(TOUCHED_AT_ONCE) {
+            self.examine(handle, &state.state);
+        }
+        if signals.has(Signal::Move)
+            && let Some(why) = self.sessions.why_move()
+        {
+            self.sessions.figures().moved();
+            self.reply(Reply::Move(v1::Move { why }));
+        }
+        if signals.has(Signal::Terms) {
+            self.reply(Reply::Terms(terms(&state.state)));
+        }
+        Ok(())
+    }
+
+    fn examine(&mut self, handle: u32, state: &State) {
+        let Some(binding) = self.holds.binding(handle) else { return };
+        if let Some(ending) = binding.ending() {
+            let refused = ending.text(binding.node());
+            self.sessions.figures().refuse(ending.reason());
+            self.holds.remove(handle);
+            self.bound(vec![refused_node(handle, &refused)]);
+            return;
+        }
+        match binding.examine(state) {
+            Finding::Bound(Some(news)) => self.carried(handle, news),
+            Finding::Bound(None) => {}
+            Finding::Unbound(news) => {
+                self.holds.unbind(handle);
+                self.carried(handle, news);
+            }
+        }
+    }
+
+    /// Nodes that fell out of the scope are let go.
+    fn rescope(&mut self) -> Result<(), Refusal> {
+        self.scope = scope(&self.sessions.replica().current().state, &self.aggregator)?;
+        let fallen = self.holds.outside(&self.scope);
+        let mut news = Vec::with_capacity(fallen.len());
+        for (handle, node) in fallen {
+            self.holds.remove(handle);
+            self.sessions.figures().refuse(Refused::Scope);
+            news.push(refused_node(handle, &self.out_of_scope(&node)));
+        }
+        self.bound(news);
+        Ok(())
+    }
+
+    fn out_of_scope(&self, node: &str) -> String {
+        format!("node {node:?} is not in the scope of aggregator {:?}", self.aggregator)
+    }
+
+    fn refuse(&mut self, handle: u32, refusal: &Refusal) {
+        self.sessions.figures().refuse(refusal.reason);
+        self.bound(vec![refused_node(handle, refusal.status.message())]);
+    }
+
+    fn welcome(&mut self) {
+        let state = self.sessions.replica().current();
+        let (fleet, replica) = (self.caller.fleet.to_string(), self.sessions.replica().id());
+        self.reply(Reply::Welcome(v1::CarrierWelcome { fleet, replica, terms: Some(terms(&state.state)) }));
+    }
+
+    fn bound(&mut self, nodes: Vec<v1::BoundNode>) {
+        for part in nodes.chunks(NODES_PER_REPLY) {
+            self.reply(Reply::Bound(v1::Bound { nodes: part.to_vec() }));
+        }
+    }
+
+    fn carried(&mut self, handle: u32, message: Down) {
+        self.reply(Reply::Carried(v1::Carried { handle, message: Some(said(message)) }));
+    }
+
+    fn reply(&mut self, message: Reply) {
+        self.outgoing.push_back(v1::CarrierReply { message: Some(message) });
+    }
+}
+
+fn refused_node(handle: u32, refused: &str) -> v1::BoundNode {
+    v1::BoundNode { handle, refused: refused.to_owned(), ..v1::BoundNode::default() }
+}

@@ -1,0 +1,329 @@
+//! How this replica claims its sessions from the leader: in batches, one request at a time.
+//!
+//! ```text
+//!   streams --claim, release, confirm--> Claimant --one request under way--> the leader's Court (or the own one)
+//!                                           ^                                        |
+//!                                           +------- verdicts, who was taken over ---+
+//! ```
+//! Whoever leads now is the authority. When that changes, or when it could not be asked, what was granted before means
+//! nothing any more and every session is claimed anew. While nobody can be asked, sessions are accepted provisionally:
+//! an agent that reaches only this replica must not be turned away because of us.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use muster_lifecycle::node::Slot;
+use muster_proto::v1;
+use muster_proto::v1::pulse_client::PulseClient;
+use muster_raft::peers::Lane;
+use muster_raft::replica::Replica;
+use muster_raft::types::ReplicaId;
+use tokio::sync::{mpsc, oneshot};
+use tokio::time::{Instant, MissedTickBehavior, interval, timeout};
+use tokio_util::sync::CancellationToken;
+
+use crate::pulse_service::Claims;
+use crate::session::claims::{CLAIMS_MAX, Court};
+use crate::session::entry::{Ending, Entry};
+use crate::session::registry::{Registry, SHARDS};
+
+/// Claims and releases that wait to be told. Whoever wants to claim beyond this waits.
+const ASKS_MAX: usize = 8_192;
+/// How often the leader is asked who was taken over, if there is nothing else to ask.
+const ASK_PERIOD: Duration = Duration::from_secs(1);
+/// A leader that takes longer cannot be asked.
+const ANSWER_PATIENCE: Duration = Duration::from_secs(1);
+/// After a failure nobody waits for the next one: claims are provisional until the leader answers again.
+const GIVEN_UP_FOR: Duration = Duration::from_millis(500);
+
+/// Where streams hand in their claims.
+pub(super) struct Claimant {
+    asks: mpsc::Sender<Ask>,
+    /// Counts the authorities so far.
+    era: Arc<AtomicU64>,
+    next_number: AtomicU64,
+}
+
+/// What became of a claim.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Verdict {
+    /// Under the authority of this era.
+    Granted { era: u64 },
+    /// Nobody could be asked.
+    Provisional,
+    /// By whom.
+    Held(String),
+}
+
+enum Ask {
+    Claim {
+        claims: Vec<v1::SessionClaim>,
+        answer: oneshot::Sender<Vec<Verdict>>,
+    },
+    /// A session that began under another authority than the present one, or none.
+    Confirm(Arc<Entry>),
+    Release(v1::SessionClaim),
+}
+
+/// The task behind a [`Claimant`].
+pub(super) struct Exchange {
+    replica: Replica,
+    court: Arc<Court>,
+    registry: Arc<Registry>,
+    asks: mpsc::Receiver<Ask>,
+    /// An ask that did not fit into the last request.
+    held_over: Option<Ask>,
+    /// Releases that could not be told.
+    untold: VecDeque<v1::SessionClaim>,
+    /// Sessions still to be claimed from the present authority.
+    unconfirmed: VecDeque<Arc<Entry>>,
+    authority: Option<Authority>,
+    era: Arc<AtomicU64>,
+    failed: Option<Instant>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Authority {
+    leader: ReplicaId,
+    term: u64,
+}
+
+/// One request in the making.
+#[derive(Default)]
+struct Batch {
+    request: v1::ClaimRequest,
+    /// Who wants to know about the claims, in their order.
+    parties: Vec<Party>,
+}
+
+enum Party {
+    Newcomers { count: usize, answer: oneshot::Sender<Vec<Verdict>> },
+    Resident(Arc<Entry>),
+}
+
+// === impl Claimant ===
+
+impl Claimant {
+    pub(super) fn new(replica: Replica, court: Arc<Court>, registry: Arc<Registry>) -> (Self, Exchange) {
+        let (asks, queue) = mpsc::channel(ASKS_MAX);
+        let era = Arc::<AtomicU64>::default();
+        let exchange = Exchange {
+            replica,
+            court,
+            registry,
+            asks: queue,
+            held_over: None,
+            untold: VecDeque::new(),
+            unconfirmed: VecDeque::new(),
+            authority: None,
+            era: Arc::clone(&era),
+            failed: None,
+        };
+        (Self { asks, era, next_number: AtomicU64::new(1) }, exchange)
+    }
+
+    /// For one session and all its claims.
+    pub(super) fn number(&self) -> u64 {
+        self.next_number.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// One verdict per claim, in order. At most [`CLAIMS_MAX`] claims.
+    pub(super) async fn claim(&self, claims: Vec<v1::SessionClaim>) -> Vec<Verdict> {
+        let count = claims.len();
+        let (answer, verdicts) = oneshot::channel();
+        if count == 0 || self.asks.send(Ask::Claim { claims, answer }).await.is_err() {
+            return vec![Verdict::Provisional; count];
+        }
+        verdicts.await.unwrap_or_else(|_| vec![Verdict::Provisional; count])
+    }
+
+    /// To be called once `entry` is in the registry: claims it again if its verdict no longer counts.
+    pub(super) fn settle(&self, entry: &Arc<Entry>, verdict: &Verdict) {
+        let settled = matches!(verdict, Verdict::Granted { era } if *era == self.era.load(Ordering::Acquire));
+        // With the queue full of claims the leader is busy; the next change of authority claims everybody again.
+        if !settled && self.asks.try_send(Ask::Confirm(Arc::clone(entry))).is_err() {
+            tracing::debug!(node = %entry.node, "session not confirmed with the leader");
+        }
+    }
+
+    /// What does not fit is not told: the claim then ends when its node is not heard here any more.
+    pub(super) fn release(&self, claim: v1::SessionClaim) {
+        let _ = self.asks.try_send(Ask::Release(claim));
+    }
+}
+
+// === impl Exchange ===
+
+impl Exchange {
+    pub(super) async fn run(mut self, stop: CancellationToken) {
+        let mut turns = interval(ASK_PERIOD);
+        turns.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            let mut batch = Batch::default();
+            tokio::select! {
+                () = stop.cancelled() => return,
+                ask = next(&mut self.held_over, &mut self.asks) => match ask {
+                    Some(ask) => self.include(ask, &mut batch),
+                    None => return,
+                },
+                () = std::future::ready(()), if !self.unconfirmed.is_empty() => {}
+                _ = turns.tick() => self.court.adjourn_unless_leading(),
+            }
+            self.fill(&mut batch);
+            self.round(batch).await;
+        }
+    }
+
+    fn fill(&mut self, batch: &mut Batch) {
+        while batch.has_room()
+            && let Some(release) = self.untold.pop_front()
+        {
+            batch.request.releases.push(release);
+        }
+        while self.held_over.is_none()
+            && batch.has_room()
+            && let Ok(ask) = self.asks.try_recv()
+        {
+            self.include(ask, batch);
+        }
+        while batch.request.claims.len() < CLAIMS_MAX
+            && let Some(entry) = self.unconfirmed.pop_front()
+        {
+            if self.registry.is_current(&entry) {
+                batch.request.claims.push(entry.claim());
+                batch.parties.push(Party::Resident(entry));
+            }
+        }
+    }
+
+    fn include(&mut self, ask: Ask, batch: &mut Batch) {
+        match ask {
+            Ask::Claim { claims, answer } if batch.request.claims.len() + claims.len() > CLAIMS_MAX => {
+                self.held_over = Some(Ask::Claim { claims, answer });
+            }
+            Ask::Claim { claims, answer } => {
+                batch.parties.push(Party::Newcomers { count: claims.len(), answer });
+                batch.request.claims.extend(claims);
+            }
+            Ask::Confirm(entry) => self.unconfirmed.push_back(entry),
+            Ask::Release(claim) => batch.request.releases.push(claim),
+        }
+    }
+
+    async fn round(&mut self, batch: Batch) {
+        let Batch { request, parties } = batch;
+        let releases = request.releases.clone();
+        match self.ask(request).await {
+            Some((authority, response)) => {
+                self.failed = None;
+                self.recognise(authority);
+                answer(parties, &response.verdicts, self.era.load(Ordering::Acquire));
+                response.taken_over.iter().for_each(|taken_over| self.end(taken_over));
+            }
+            None => {
+                self.failed = Some(Instant::now());
+                self.authority = None;
+                self.unconfirmed.clear();
+                self.untold.extend(releases);
+                self.untold.truncate(ASKS_MAX);
+                parties.into_iter().for_each(Party::accept_provisionally);
+            }
+        }
+    }
+
+    async fn ask(&self, request: v1::ClaimRequest) -> Option<(Authority, v1::ClaimResponse)> {
+        let given_up = self.failed.is_some_and(|failed| failed.elapsed() < GIVEN_UP_FOR);
+        let leader = self.replica.leader().filter(|_| !given_up)?;
+        let authority = Authority { leader, term: self.replica.term() };
+        if leader == self.replica.id() {
+            return Some((authority, self.court.claim(leader, request).ok()?));
+        }
+        let (channel, greeting) = self.replica.peer_channel(leader, Lane::Request)?;
+        let mut client = PulseClient::new(channel);
+        let asked = client.claim(v1::ClaimRequest { greeting: Some(greeting), ..request });
+        match timeout(ANSWER_PATIENCE, asked).await {
+            Ok(Ok(response)) => Some((authority, response.into_inner())),
+            Ok(Err(status)) => {
+                tracing::debug!(%leader, why = status.message(), "sessions cannot be claimed");
+                None
+            }
+            Err(_) => {
+                tracing::debug!(%leader, "sessions cannot be claimed: no answer");
+                None
+            }
+        }
+    }
+
+    /// Under a new authority everybody is claimed anew. The era is raised before the sessions are gathered, so that one
+    /// that enters meanwhile notices either way.
+    fn recognise(&mut self, authority: Authority) {
+        if self.authority == Some(authority) {
+            return;
+        }
+        self.authority = Some(authority);
+        self.era.fetch_add(1, Ordering::AcqRel);
+        self.unconfirmed = (0..SHARDS).flat_map(|shard| self.registry.nodes_of_shard(shard)).collect();
+    }
+
+    fn end(&self, taken_over: &v1::TakenOver) {
+        let slot = Slot { index: taken_over.slot, generation: taken_over.generation };
+        let Some(entry) = self.registry.get(slot).filter(|entry| entry.instance == taken_over.instance) else { return };
+        let at = taken_over.replica;
+        entry.end(if taken_over.by_another { Ending::Displaced { at } } else { Ending::Continued { at } });
+    }
+}
+
+async fn next(held_over: &mut Option<Ask>, asks: &mut mpsc::Receiver<Ask>) -> Option<Ask> {
+    match held_over.take() {
+        Some(ask) => Some(ask),
+        None => asks.recv().await,
+    }
+}
+
+fn answer(parties: Vec<Party>, verdicts: &[v1::ClaimVerdict], era: u64) {
+    let mut verdicts = verdicts.iter();
+    for party in parties {
+        match party {
+            Party::Newcomers { count, answer } => {
+                // A leader that answers less than was asked has not decided.
+                let verdict = |_| verdicts.next().map_or(Verdict::Provisional, |verdict| Verdict::of(verdict, era));
+                let _ = answer.send((0..count).map(verdict).collect());
+            }
+            Party::Resident(entry) => match verdicts.next() {
+                Some(verdict) if !verdict.held_by.is_empty() => entry.end(Ending::Held(verdict.held_by.clone())),
+                Some(_) | None => {}
+            },
+        }
+    }
+}
+
+// === impl Verdict ===
+
+impl Verdict {
+    fn of(verdict: &v1::ClaimVerdict, era: u64) -> Self {
+        if verdict.held_by.is_empty() { Self::Granted { era } } else { Self::Held(verdict.held_by.clone()) }
+    }
+}
+
+// === impl Batch ===
+
+impl Batch {
+    fn has_room(&self) -> bool {
+        self.request.claims.len() < CLAIMS_MAX && self.request.releases.len() < CLAIMS_MAX
+    }
+}
+
+// === impl Party ===
+
+impl Party {
+    fn accept_provisionally(self) {
+        match self {
+            Self::Newcomers { count, answer } => {
+                let _ = answer.send(vec![Verdict::Provisional; count]);
+            }
+            Self::Resident(_) => {}
+        }
+    }
+}

@@ -1,0 +1,192 @@
+//! One node's session as the rest of the replica sees it, and the bell by which its stream is woken.
+//!
+//! Whoever has news rings; the stream looks at the state when it gets to it. So news coalesce by themselves, cost no queue,
+//! and can be given to a hundred thousand streams without waiting for one.
+
+use std::collections::BTreeSet;
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::Instant;
+
+use muster_lifecycle::node::Slot;
+use muster_lifecycle::text::Text;
+use muster_proto::v1;
+use muster_raft::types::ReplicaId;
+use tokio::sync::Notify;
+use tonic::Status;
+
+use crate::session::figures::Refused;
+
+/// The handle of the one node on a stream of its own.
+pub(super) const SOLE: u32 = 0;
+
+/// News for a whole stream.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Signal {
+    /// How to beat has changed.
+    Terms = 1,
+    /// The stream should attach elsewhere.
+    Move = 2,
+    /// Which nodes an aggregator may carry may have changed.
+    Scope = 4,
+    /// This replica stops.
+    Stop = 8,
+}
+
+/// What has been rung for.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct Signals(u8);
+
+/// Wakes one stream.
+#[derive(Debug, Default)]
+pub(super) struct Bell {
+    signals: AtomicU8,
+    /// Nodes of the stream that have to be looked at. At most one element per node.
+    touched: Mutex<BTreeSet<u32>>,
+    notify: Notify,
+}
+
+/// A node that is bound to a stream of this replica.
+#[derive(Debug)]
+pub(super) struct Entry {
+    pub(super) node: Text,
+    pub(super) slot: Slot,
+    pub(super) instance: u64,
+    pub(super) remote: SocketAddr,
+    number: u64,
+    since: Instant,
+    bell: Arc<Bell>,
+    handle: u32,
+    ending: OnceLock<Ending>,
+}
+
+/// Why a node's session must not go on here.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Ending {
+    /// The same agent continues elsewhere.
+    Continued { at: ReplicaId },
+    /// Another instance took over: this one had been silent, or was younger when a new leader had to decide.
+    Displaced { at: ReplicaId },
+    /// It was accepted while no leader could be asked, and another instance was first.
+    Held(String),
+}
+
+// === impl Bell ===
+
+impl Bell {
+    pub(super) fn ring(&self, signal: Signal) {
+        self.signals.fetch_or(signal as u8, Ordering::Relaxed);
+        self.notify.notify_one();
+    }
+
+    /// The node behind `handle` has to be looked at.
+    pub(super) fn touch(&self, handle: u32) {
+        self.touched().insert(handle);
+        self.notify.notify_one();
+    }
+
+    /// Completes when somebody has rung since the last time.
+    pub(super) async fn rung(&self) {
+        self.notify.notified().await;
+    }
+
+    pub(super) fn signals(&self) -> Signals {
+        Signals(self.signals.swap(0, Ordering::Relaxed))
+    }
+
+    /// At most `max` of the nodes to look at; if there are more, the bell stays rung.
+    pub(super) fn take_touched(&self, max: usize) -> Vec<u32> {
+        let mut touched = self.touched();
+        let taken: Vec<u32> = std::iter::from_fn(|| touched.pop_first()).take(max).collect();
+        if !touched.is_empty() {
+            self.notify.notify_one();
+        }
+        taken
+    }
+
+    fn touched(&self) -> MutexGuard<'_, BTreeSet<u32>> {
+        self.touched.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+// === impl Signals ===
+
+impl Signals {
+    pub(super) fn has(self, signal: Signal) -> bool {
+        self.0 & signal as u8 != 0
+    }
+}
+
+// === impl Entry ===
+
+impl Entry {
+    /// `number` is that of its claim.
+    pub(super) fn new(
+        (node, slot): (Text, Slot),
+        (instance, remote): (u64, SocketAddr),
+        number: u64,
+        (bell, handle): (Arc<Bell>, u32),
+    ) -> Self {
+        Self { node, slot, instance, remote, number, since: Instant::now(), bell, handle, ending: OnceLock::new() }
+    }
+
+    /// Its node changed in a way that its agent should hear of.
+    pub(super) fn touch(&self) {
+        self.bell.touch(self.handle);
+    }
+
+    /// The first reason counts.
+    pub(super) fn end(&self, ending: Ending) {
+        if self.ending.set(ending).is_ok() {
+            self.touch();
+        }
+    }
+
+    pub(super) fn ending(&self) -> Option<&Ending> {
+        self.ending.get()
+    }
+
+    pub(super) fn claim(&self) -> v1::SessionClaim {
+        let held_ms = u64::try_from(self.since.elapsed().as_millis()).unwrap_or(u64::MAX);
+        v1::SessionClaim { held_ms, ..claim(self.slot, (self.instance, self.remote), self.number) }
+    }
+}
+
+/// The claim of a session that begins.
+pub(super) fn claim(slot: Slot, (instance, remote): (u64, SocketAddr), number: u64) -> v1::SessionClaim {
+    let Slot { index, generation } = slot;
+    v1::SessionClaim { slot: index, generation, instance, remote: remote.to_string(), number, held_ms: 0 }
+}
+
+// === impl Ending ===
+
+impl Ending {
+    pub(super) fn reason(&self) -> Refused {
+        match self {
+            Self::Continued { .. } => Refused::Continued,
+            Self::Displaced { .. } | Self::Held(_) => Refused::Held,
+        }
+    }
+
+    pub(super) fn text(&self, node: &str) -> String {
+        match self {
+            Self::Continued { at } => format!("continued at replica {at}"),
+            Self::Displaced { at } => held(node, &format!("another instance, now at replica {at}")),
+            Self::Held(by) => held(node, by),
+        }
+    }
+
+    pub(super) fn status(&self, node: &str) -> Status {
+        let text = self.text(node);
+        match self {
+            Self::Continued { .. } => Status::aborted(text),
+            Self::Displaced { .. } | Self::Held(_) => Status::already_exists(text),
+        }
+    }
+}
+
+/// `by` is the leader's description of who has the session.
+pub(super) fn held(node: &str, by: &str) -> String {
+    format!("node {node:?} has a session by {by}; two agents under one name: stop one")
+}

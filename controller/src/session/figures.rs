@@ -1,0 +1,179 @@
+//! Sessions in numbers, for whoever scrapes them.
+//!
+//! Beats are counted by every session at once, so their count is spread over lanes that do not share a cache line, and
+//! added up when somebody asks.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// As many as cores could beat at the same time without meeting.
+const LANES: usize = 16;
+
+#[derive(Debug, Default)]
+pub struct SessionFigures {
+    sessions: AtomicU64,
+    session_beats: Tally,
+    carrier_beats: Tally,
+    moves: AtomicU64,
+    unknown_handles: AtomicU64,
+    refused: [AtomicU64; Refused::ALL.len()],
+}
+
+/// Why somebody was not given a session.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Refused {
+    /// The certificate is not that of the node, or of no agent at all.
+    Identity,
+    /// It did not say hello in time.
+    Silence,
+    /// What it said cannot be understood, or not at this point.
+    Message,
+    /// Another instance has the node's session.
+    Held,
+    /// Its session continues at another replica.
+    Continued,
+    /// An aggregator may not carry the node.
+    Scope,
+    /// The law does not accept the node it brings.
+    Rejected,
+    /// This replica cannot reach a leader.
+    NoLeader,
+    /// This replica stops.
+    Stopping,
+}
+
+/// A count that many add to.
+#[derive(Debug, Default)]
+pub struct Tally([Lane; LANES]);
+
+#[derive(Debug, Default)]
+#[repr(align(64))]
+struct Lane(AtomicU64);
+
+// === impl SessionFigures ===
+
+impl SessionFigures {
+    /// Nodes that have a session at this replica, be it their own or on an aggregator's stream.
+    pub fn sessions(&self) -> u64 {
+        self.sessions.load(Ordering::Relaxed)
+    }
+
+    /// Beats of nodes that hold a stream of their own.
+    pub fn session_beats(&self) -> u64 {
+        self.session_beats.total()
+    }
+
+    /// Beats that came through aggregators.
+    pub fn carrier_beats(&self) -> u64 {
+        self.carrier_beats.total()
+    }
+
+    /// Streams that were asked to go to another replica.
+    pub fn moves(&self) -> u64 {
+        self.moves.load(Ordering::Relaxed)
+    }
+
+    /// Beats of aggregators for handles that stand for no node.
+    pub fn unknown_handles(&self) -> u64 {
+        self.unknown_handles.load(Ordering::Relaxed)
+    }
+
+    pub fn refused(&self, reason: Refused) -> u64 {
+        self.refused[reason as usize].load(Ordering::Relaxed)
+    }
+
+    pub(super) fn beat(&self, slot: u32) {
+        self.session_beats.add(slot, 1);
+    }
+
+    pub(super) fn carried(&self, lane: u32, beats: u64) {
+        self.carrier_beats.add(lane, beats);
+    }
+
+    pub(super) fn opened(&self) {
+        self.sessions.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(super) fn closed(&self) {
+        self.sessions.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    pub(super) fn moved(&self) {
+        self.moves.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(super) fn handles_unknown(&self, count: u64) {
+        self.unknown_handles.fetch_add(count, Ordering::Relaxed);
+    }
+
+    pub(super) fn refuse(&self, reason: Refused) {
+        self.refused[reason as usize].fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+// === impl Refused ===
+
+impl Refused {
+    pub const ALL: [Self; 9] = [
+        Self::Identity,
+        Self::Silence,
+        Self::Message,
+        Self::Held,
+        Self::Continued,
+        Self::Scope,
+        Self::Rejected,
+        Self::NoLeader,
+        Self::Stopping,
+    ];
+
+    /// The value of the metric's `reason`.
+    pub fn label(self) -> &'static str {
+        match self {
+            Self::Identity => "identity",
+            Self::Silence => "silence",
+            Self::Message => "message",
+            Self::Held => "held",
+            Self::Continued => "continued",
+            Self::Scope => "scope",
+            Self::Rejected => "rejected",
+            Self::NoLeader => "no-leader",
+            Self::Stopping => "stopping",
+        }
+    }
+}
+
+// === impl Tally ===
+
+impl Tally {
+    fn add(&self, lane: u32, count: u64) {
+        self.0[lane as usize % LANES].0.fetch_add(count, Ordering::Relaxed);
+    }
+
+    fn total(&self) -> u64 {
+        self.0.iter().map(|lane| lane.0.load(Ordering::Relaxed)).sum()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_reason_has_a_count_and_a_name_of_its_own() {
+        let figures = SessionFigures::default();
+        for (place, reason) in Refused::ALL.into_iter().enumerate() {
+            assert_eq!(reason as usize, place);
+            figures.refuse(reason);
+            assert_eq!(figures.refused(reason), 1, "{}", reason.label());
+        }
+    }
+
+    #[test]
+    fn beats_are_added_up_over_all_lanes() {
+        let figures = SessionFigures::default();
+        for slot in 0..100 {
+            figures.beat(slot);
+        }
+        figures.carried(7, 512);
+        assert_eq!((figures.session_beats(), figures.carrier_beats()), (100, 512));
+    }
+}

@@ -1,0 +1,145 @@
+//! Rings for whom the state has news: nodes removed, created anew or no longer believed, scopes and terms changed.
+//!
+//! Most changes concern no session, and only a look at the change itself is spent on them.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use muster_lifecycle::change::{Change, Object};
+use muster_lifecycle::node::{ConditionStatus, Node};
+use muster_lifecycle::table::Digest;
+use muster_raft::feed::{Gone, Watcher};
+use tokio::time::{sleep, timeout};
+use tokio_util::sync::CancellationToken;
+
+use crate::session::Sessions;
+use crate::session::entry::Signal;
+use crate::session::registry::SHARDS;
+use crate::session::terms::Pace;
+
+/// What is no object (policy, scopes) is looked at so often.
+const LOOK_PERIOD: Duration = Duration::from_millis(250);
+
+/// Streams that are told something at once, and the pause before the next: together some 5,000 a second, so that what
+/// agents do about it comes spread out as well.
+const AT_ONCE: usize = 256;
+const PAUSE: Duration = Duration::from_millis(50);
+
+/// Rings for changed nodes and scopes until `stop`.
+pub(super) async fn nodes(sessions: Sessions, stop: CancellationToken) {
+    let mut scopes = scopes(&sessions);
+    while !stop.is_cancelled() {
+        let mut watcher = watch(&sessions);
+        // Whatever happened before the watch began.
+        touch_all(&sessions);
+        while follow(&sessions, &mut watcher, &mut scopes, &stop).await.is_ok() {
+            if stop.is_cancelled() {
+                return;
+            }
+        }
+        tracing::info!("fell behind the changes: every session is looked at");
+    }
+}
+
+/// Rings for changed terms until `stop`.
+pub(super) async fn terms(sessions: Sessions, stop: CancellationToken) {
+    let mut told = pace(&sessions);
+    while !stop.is_cancelled() {
+        sleep(LOOK_PERIOD).await;
+        let now = pace(&sessions);
+        if now != told {
+            told = now;
+            ring_all(&sessions, Signal::Terms).await;
+        }
+    }
+}
+
+/// Rings for every stream, a few at a time.
+pub(super) async fn ring_all(sessions: &Sessions, signal: Signal) {
+    let mut rung = 0;
+    for shard in 0..SHARDS {
+        for bell in sessions.registry().streams_of_shard(shard) {
+            bell.ring(signal);
+            rung += 1;
+            if rung % AT_ONCE == 0 {
+                sleep(PAUSE).await;
+            }
+        }
+    }
+}
+
+async fn follow(
+    sessions: &Sessions,
+    watcher: &mut Watcher,
+    scopes_known: &mut Digest,
+    stop: &CancellationToken,
+) -> Result<(), Gone> {
+    let changes = tokio::select! {
+        () = stop.cancelled() => return Ok(()),
+        changes = timeout(LOOK_PERIOD, watcher.next()) => changes,
+    };
+    if let Ok(changes) = changes {
+        for change in changes? {
+            take(sessions, &change);
+        }
+    }
+    let scopes_now = scopes(sessions);
+    if scopes_now != *scopes_known {
+        *scopes_known = scopes_now;
+        // Few aggregators, and the rest of the streams takes no notice.
+        (0..SHARDS)
+            .flat_map(|shard| sessions.registry().streams_of_shard(shard))
+            .for_each(|bell| bell.ring(Signal::Scope));
+    }
+    Ok(())
+}
+
+fn take(sessions: &Sessions, change: &Change) {
+    let before = change.before.as_ref().and_then(node);
+    let after = change.after.as_ref().and_then(node);
+    let news = match (before, after) {
+        (Some(before), None) => Some(before),
+        (Some(before), Some(after)) if became_unknown(before, after) => Some(after),
+        (Some(_), Some(_)) | (None, _) => None,
+    };
+    if let Some(entry) = news.and_then(|node| sessions.registry().get(node.slot)) {
+        entry.touch();
+    }
+}
+
+fn node(object: &Object) -> Option<&Arc<Node>> {
+    match object {
+        Object::Node(node) => Some(node),
+        Object::Event(_) => None,
+    }
+}
+
+fn became_unknown(before: &Node, after: &Node) -> bool {
+    let unknown = |node: &Node| node.status.ready().is_none_or(|ready| ready.status == ConditionStatus::Unknown);
+    !unknown(before) && unknown(after)
+        || before.status.ready().is_none() && after.status.ready().is_some() && unknown(after)
+}
+
+fn watch(sessions: &Sessions) -> Watcher {
+    let feed = sessions.replica().feed();
+    loop {
+        // A revision that is gone by now is followed by one that is not.
+        if let Ok(watcher) = feed.watch(feed.current().state.revision()) {
+            return watcher;
+        }
+    }
+}
+
+fn touch_all(sessions: &Sessions) {
+    for shard in 0..SHARDS {
+        sessions.registry().nodes_of_shard(shard).iter().for_each(|entry| entry.touch());
+    }
+}
+
+fn scopes(sessions: &Sessions) -> Digest {
+    sessions.replica().current().state.aggregators().digest()
+}
+
+fn pace(sessions: &Sessions) -> Pace {
+    Pace::of(sessions.replica().current().state.policy())
+}

@@ -1,0 +1,109 @@
+//! When nodes were last heard, as people and `kubectl` read it.
+//!
+//! Beats are not written down, so what the state says of the last heartbeat is as old as the last change. The pulse
+//! tables know better.
+
+use std::sync::Arc;
+
+use muster_lifecycle::node::{Condition, ConditionStatus, Node};
+use muster_lifecycle::time::{ClusterTime, Stamp, WallTime};
+use muster_pulse::fleet::Fleet;
+use muster_pulse::tick::Tick;
+use muster_raft::feed::Feed;
+
+use crate::hearing::Hearing;
+
+/// One moment's view of who was heard when: taken once for a list of any length.
+pub struct Heartbeats {
+    fleet: Arc<Fleet>,
+    tick: Tick,
+    now: Stamp,
+}
+
+/// When `node` was last heard; see [`Heartbeats::of`].
+pub fn rendered(node: &Node, hearing: &Hearing, feed: &Feed) -> Option<Stamp> {
+    Heartbeats::now(hearing, feed).of(node)
+}
+
+// === impl Heartbeats ===
+
+impl Heartbeats {
+    pub fn now(hearing: &Hearing, feed: &Feed) -> Self {
+        Self { fleet: hearing.ear().fleet(), tick: hearing.tick(), now: feed.stamp() }
+    }
+
+    /// The newest of what is stored and what was heard. `None` if nobody vouches for any of its conditions: the last
+    /// heartbeat of an Unknown one is what it was when it became so.
+    pub fn of(&self, node: &Node) -> Option<Stamp> {
+        let mut vouched = node.status.conditions.iter().filter(|condition| is_vouched_for(condition)).peekable();
+        vouched.peek()?;
+        let stored = vouched.filter_map(|condition| condition.last_heartbeat);
+        stored.chain(self.heard(node)).max_by_key(|stamp| stamp.cluster)
+    }
+
+    fn heard(&self, node: &Node) -> Option<Stamp> {
+        let (heard, _) = self.fleet.last_heard(node.slot)?;
+        let age = u64::try_from(self.tick.elapsed_since(heard).as_millis()).unwrap_or(u64::MAX);
+        let wall = self.now.wall.0.saturating_sub_unsigned(age);
+        Some(Stamp { cluster: ClusterTime(self.now.cluster.0.saturating_sub(age)), wall: WallTime(wall) })
+    }
+}
+
+fn is_vouched_for(condition: &Condition) -> bool {
+    condition.status != ConditionStatus::Unknown
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use muster_lifecycle::command::{Batch, Command, Operation, Origin, Position};
+    use muster_lifecycle::meta::Uid;
+    use muster_lifecycle::node::NodeStatus;
+    use muster_lifecycle::node::{NodeDraft, Slot};
+    use muster_lifecycle::state::State;
+    use muster_pulse::fleet::Origin as Through;
+
+    use super::*;
+
+    #[test]
+    fn the_newest_of_stored_and_heard_counts() {
+        let node = node(ConditionStatus::True);
+        let (fleet, now) = (Fleet::new(Through(1)), Stamp { cluster: ClusterTime(60_000), wall: WallTime(1_060_000) });
+        let tick = Tick::since_boot(Duration::from_secs(50));
+        let heard_at = |fleet: &Fleet| {
+            let view = Heartbeats { fleet: Arc::new(fleet.clone()), tick, now };
+            view.of(&node).map(|stamp| (stamp.cluster.0, stamp.wall.0))
+        };
+        assert_eq!(heard_at(&fleet), Some((10_000, 0)), "as stored");
+        let _ = fleet.own().beat(node.slot, Tick::since_boot(Duration::from_secs(48)));
+        assert_eq!(heard_at(&fleet), Some((58_000, 1_058_000)));
+        let stranger = Slot { generation: node.slot.generation + 1, ..node.slot };
+        let _ = fleet.own().beat(stranger, tick);
+        assert_eq!(heard_at(&fleet), Some((10_000, 0)), "its successor's beats are not its own");
+    }
+
+    #[test]
+    fn nobody_vouches_for_an_unknown_condition() {
+        let node = node(ConditionStatus::Unknown);
+        let fleet = Fleet::new(Through(1));
+        let tick = Tick::since_boot(Duration::from_secs(50));
+        let _ = fleet.own().beat(node.slot, tick);
+        let view = Heartbeats { fleet: Arc::new(fleet), tick, now: Stamp::default() };
+        assert_eq!(view.of(&node), None);
+    }
+
+    fn node(status: ConditionStatus) -> Arc<Node> {
+        let (reason, message) = ("R".into(), "m".into());
+        let (last_heartbeat, last_transition) = (None, None);
+        let ready = Condition { kind: "Ready".into(), status, last_heartbeat, last_transition, reason, message };
+        let status = NodeStatus { conditions: [ready].into(), ..NodeStatus::default() };
+        let draft = NodeDraft { name: "n1".into(), status: Some(status), ..NodeDraft::default() };
+        let operation = Operation::RegisterNode { draft: Box::new(draft), uid: Uid(1) };
+        let command = Command { origin: Origin::Node { name: "n1".into() }, request: None, operation };
+        let stamp = Stamp { cluster: ClusterTime(10_000), wall: WallTime(0) };
+        let mut state = State::new();
+        state.apply(Position { term: 1, index: 1 }, &Batch { stamp, commands: vec![command] });
+        Arc::clone(state.node("n1").unwrap())
+    }
+}

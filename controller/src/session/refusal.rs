@@ -1,0 +1,59 @@
+//! Why a stream ends against the will of whoever opened it: what it is told, and what it is counted as.
+
+use muster_lifecycle::rejection::Rejection;
+use muster_proto::operation::FieldError;
+use muster_proto::status::from_rejection;
+use muster_raft::replica::RequestError;
+use tonic::Status;
+
+use crate::session::entry::Ending;
+use crate::session::figures::Refused;
+
+#[derive(Debug)]
+pub(super) struct Refusal {
+    pub(super) reason: Refused,
+    pub(super) status: Box<Status>,
+}
+
+// === impl Refusal ===
+
+impl Refusal {
+    pub(super) fn new(reason: Refused, status: Status) -> Self {
+        Self { reason, status: Box::new(status) }
+    }
+
+    /// What was said cannot be understood, or not at this point.
+    pub(super) fn message(text: impl Into<String>) -> Self {
+        Self::new(Refused::Message, Status::invalid_argument(text))
+    }
+
+    pub(super) fn unavailable(text: impl Into<String>) -> Self {
+        Self::new(Refused::NoLeader, Status::unavailable(text))
+    }
+
+    pub(super) fn stopping() -> Self {
+        Self::new(Refused::Stopping, Status::unavailable("this replica is stopping; attach to another"))
+    }
+
+    pub(super) fn ended(ending: &Ending, node: &str) -> Self {
+        Self::new(ending.reason(), ending.status(node))
+    }
+}
+
+impl From<RequestError> for Refusal {
+    fn from(error: RequestError) -> Self {
+        Self::unavailable(error.to_string())
+    }
+}
+
+impl From<FieldError> for Refusal {
+    fn from(error: FieldError) -> Self {
+        Self::new(Refused::Message, error.into())
+    }
+}
+
+impl From<&Rejection> for Refusal {
+    fn from(rejection: &Rejection) -> Self {
+        Self::new(Refused::Rejected, from_rejection(rejection))
+    }
+}

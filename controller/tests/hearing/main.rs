@@ -1,0 +1,216 @@
+//! Replicas that hear each other over real TLS doors: who knows what through whom, and what happens when one is lost.
+
+#![allow(clippy::unwrap_used, unreachable_pub, reason = "a helper that fails is a failed test")]
+
+mod cluster;
+
+use std::time::Duration;
+
+use cluster::{Cluster, eventually, within};
+use muster_controller::hearing::canary::CANARY_LATE;
+use muster_controller::hearing::contact::CONTACT_LOST;
+use muster_lifecycle::node::Slot;
+use muster_proto::v1;
+use muster_proto::v1::pulse_client::PulseClient;
+use muster_pulse::excuse::Excuse;
+use muster_pulse::fleet::Origin;
+use muster_pulse::table::{Beat, CHUNK_SLOTS};
+use muster_raft::membership::MembershipChange;
+use muster_raft::peers::Lane;
+use tokio::time::Instant;
+use tonic::Code;
+
+#[tokio::test]
+async fn a_beat_on_one_replica_is_known_on_the_others_within_a_second() {
+    let cluster = Cluster::start(&[1, 2, 3]).await;
+    eventually("first digests", || [1, 3].iter().all(|id| has_digest(&cluster, *id, 2))).await;
+    // Several tries, because whoever shares this machine may hold up one of them.
+    let mut prompt = false;
+    for index in 0..5 {
+        let slot = slot(index);
+        assert_eq!(cluster.hearing(2).beat(slot), Beat::Heard);
+        let known = || [1, 3].iter().all(|id| origin_of(&cluster, *id, slot) == Some(Origin(2)));
+        prompt |= within(Duration::from_secs(1), known).await;
+        eventually("the beat is known", known).await;
+    }
+    assert!(prompt);
+}
+
+#[tokio::test]
+async fn a_beat_is_never_dated_later_than_it_was() {
+    let cluster = Cluster::start(&[1, 2]).await;
+    let before = cluster.hearing(1).tick();
+    let _ = cluster.hearing(2).beat(slot(0));
+    let after = cluster.hearing(1).tick();
+    eventually("the beat is known", || origin_of(&cluster, 1, slot(0)).is_some()).await;
+    let (heard, _) = cluster.hearing(1).ear().fleet().last_heard(slot(0)).unwrap();
+    assert!(heard <= after, "{heard:?} after {after:?}");
+    // At most one round trip and the rounding of ages earlier, and a round trip over a second would not count.
+    assert!(heard >= before.before(Duration::from_millis(1_020)), "{heard:?} long before {before:?}");
+}
+
+#[tokio::test]
+async fn hearsay_is_never_told_on() {
+    let cluster = Cluster::start(&[1, 2, 3]).await;
+    let (first, second) = (slot(1), slot(2));
+    let _ = cluster.hearing(2).beat(first);
+    eventually("replica 1 knows", || origin_of(&cluster, 1, first) == Some(Origin(2))).await;
+    // What replica 1 hears now is told in a digest made after it knew of the first beat.
+    let _ = cluster.hearing(1).beat(second);
+    eventually("replica 3 knows", || origin_of(&cluster, 3, second) == Some(Origin(1))).await;
+    let told_by_1 = cluster.hearing(3).ear().fleet().other(Origin(1)).unwrap().clone();
+    assert!(told_by_1.heard(second).is_some());
+    assert_eq!(told_by_1.heard(first), None);
+}
+
+#[tokio::test]
+async fn a_stopped_peer_excuses_its_nodes_and_comes_back_with_its_full_table() {
+    let mut cluster = Cluster::start(&[1, 2, 3]).await;
+    let (on_1, on_2, later) = (slot(1), slot(2), slot(CHUNK_SLOTS as u32 + 3));
+    let _ = cluster.hearing(1).beat(on_1);
+    let _ = cluster.hearing(2).beat(on_2);
+    eventually("replica 1 knows", || origin_of(&cluster, 1, on_2) == Some(Origin(2))).await;
+    let blind = |cluster: &Cluster, id| cluster.is_blind(id, Excuse::Digest(Origin(2)));
+    eventually("nobody is blind for it", || !blind(&cluster, 1) && !blind(&cluster, 3)).await;
+
+    cluster.stop(2).await;
+    eventually("both are blind for it", || blind(&cluster, 1) && blind(&cluster, 3)).await;
+    assert_eq!(origin_of(&cluster, 1, on_2), Some(Origin(2)), "what it had heard is still known");
+
+    cluster.boot(2).await;
+    let _ = cluster.hearing(2).beat(later);
+    eventually("its new life is listened to", || {
+        [1, 3].iter().all(|id| origin_of(&cluster, *id, later) == Some(Origin(2)) && !blind(&cluster, *id))
+    })
+    .await;
+    // It was told of `on_1` in an earlier life only: knowing it now means that the full table was taken.
+    eventually("it knows what the others had heard", || origin_of(&cluster, 2, on_1) == Some(Origin(1))).await;
+    assert_eq!(origin_of(&cluster, 2, on_2), None, "nobody tells it back what it had heard itself");
+}
+
+#[tokio::test]
+async fn a_removed_replica_is_forgotten_once_its_agents_had_time_to_move() {
+    let backoff_cap = Duration::from_secs(1);
+    let cluster = Cluster::start_with(&[1, 2, 3], backoff_cap).await;
+    let (leader, removed) = (cluster.leader(), if cluster.leader() == 3 { 2 } else { 3 });
+    let _ = cluster.hearing(removed).beat(slot(1));
+    eventually("the leader knows", || origin_of(&cluster, leader, slot(1)) == Some(Origin(removed))).await;
+    let before = cluster.hearing(leader).tick();
+    let deadline = Instant::now() + cluster::PATIENCE;
+    let change = MembershipChange::Remove { id: removed };
+    cluster.running[&leader].replica.change_membership(&change, deadline).await.unwrap();
+    eventually("it is forgotten", || cluster.hearing(leader).ear().fleet().other(Origin(removed)).is_none()).await;
+    assert!(cluster.hearing(leader).tick().elapsed_since(before) >= 2 * backoff_cap);
+    assert_eq!(origin_of(&cluster, leader, slot(1)), None);
+    assert!(!has_digest(&cluster, leader, removed));
+    assert_eq!(cluster.excuse(leader, Excuse::Digest(Origin(removed))), None);
+}
+
+#[tokio::test]
+async fn a_table_of_many_parts_is_taken_whole() {
+    const SLOTS: u32 = 200_000;
+    let cluster = Cluster::start(&[1, 2]).await;
+    let hearing = cluster.hearing(2).clone();
+    for index in 0..SLOTS {
+        let _ = hearing.beat(slot(index));
+    }
+    let known = |index| origin_of(&cluster, 1, slot(index)) == Some(Origin(2));
+    eventually("all are known", || known(SLOTS - 1) && (0..SLOTS).all(known)).await;
+}
+
+#[tokio::test]
+async fn contact_is_had_by_all_and_lost_with_the_quorum() {
+    let mut cluster = Cluster::start(&[1, 2, 3]).await;
+    let in_contact = |cluster: &Cluster, id| {
+        let contact = &cluster.running[&id].contact;
+        *contact.watch().borrow() && contact.lost_for().is_none()
+    };
+    eventually("all are in contact", || [1, 2, 3].iter().all(|id| in_contact(&cluster, *id))).await;
+    let leader = cluster.leader();
+    eventually("the leader hears its quorum", || !cluster.is_blind(leader, Excuse::Quorum)).await;
+    for id in [1, 2, 3] {
+        if id != leader {
+            cluster.stop(id).await;
+        }
+    }
+    eventually("a leader without quorum is blind", || cluster.is_blind(leader, Excuse::Quorum)).await;
+    eventually("and loses contact", || !*cluster.running[&leader].contact.watch().borrow()).await;
+    assert!(cluster.running[&leader].contact.lost_for().unwrap() >= CONTACT_LOST);
+}
+
+#[tokio::test]
+async fn a_lone_replica_is_its_own_quorum() {
+    let cluster = Cluster::start(&[1]).await;
+    eventually("it is in contact", || *cluster.running[&1].contact.watch().borrow()).await;
+    assert_eq!(cluster.running[&1].replica.since_quorum(), Some(Duration::ZERO));
+    assert_eq!(cluster.excuse(1, Excuse::Quorum), None);
+}
+
+#[tokio::test]
+async fn a_canary_is_late_while_the_door_does_not_answer_and_the_peers_hear_of_it() {
+    let cluster = Cluster::start(&[1, 2]).await;
+    let late_on = |id| cluster.is_blind(id, Excuse::Canary(Origin(1)));
+    // Connections come up, but nobody ever speaks.
+    let silent = std::net::TcpListener::bind(cluster.agent_address(1)).unwrap();
+    let started = cluster.hearing(1).tick();
+    cluster.start_canary(1);
+    eventually("it is late, here and at the peer", || late_on(1) && late_on(2)).await;
+    assert!(cluster.hearing(1).canary_late());
+    assert!(cluster.hearing(1).tick().elapsed_since(started) > CANARY_LATE);
+
+    drop(silent);
+    let door = cluster.open_agent_door(1);
+    eventually("it is heard, here and at the peer", || !late_on(1) && !late_on(2)).await;
+    assert!(!cluster.hearing(1).canary_late());
+
+    door.close().await;
+    eventually("it is late again", || late_on(1) && late_on(2)).await;
+    let _door = cluster.open_agent_door(1);
+    eventually("it recovers", || !late_on(1) && !late_on(2)).await;
+}
+
+#[tokio::test]
+async fn only_a_proven_replica_is_answered() {
+    let cluster = Cluster::start(&[1, 2, 3]).await;
+    let asking = &cluster.running[&3].replica;
+    eventually("it knows replica 1", || asking.peer_channel(1, Lane::Pulse).is_some()).await;
+    let (channel, greeting) = asking.peer_channel(1, Lane::Pulse).unwrap();
+    let mut client = PulseClient::new(channel);
+    let forged = v1::Greeting { from: 2, ..greeting.clone() };
+    for greeting in [None, Some(forged), Some(v1::Greeting { to: 2, ..greeting.clone() })] {
+        let pull = v1::PullRequest { greeting: greeting.clone(), asked: 1, applied: None };
+        let claim = v1::ClaimRequest { greeting: greeting.clone(), ..v1::ClaimRequest::default() };
+        let explain = v1::PeerExplainRequest { greeting, ..v1::PeerExplainRequest::default() };
+        assert_eq!(client.pull(pull).await.map(|_| ()).unwrap_err().code(), Code::PermissionDenied);
+        assert_eq!(client.claim(claim).await.unwrap_err().code(), Code::PermissionDenied);
+        assert_eq!(client.explain(explain).await.unwrap_err().code(), Code::PermissionDenied);
+    }
+}
+
+#[tokio::test]
+async fn claims_and_explanations_reach_who_answers_them() {
+    let cluster = Cluster::start(&[1, 2]).await;
+    let (channel, greeting) = cluster.running[&2].replica.peer_channel(1, Lane::Pulse).unwrap();
+    let (mut client, greeting) = (PulseClient::new(channel), Some(greeting));
+    let claims = vec![v1::SessionClaim::default(); 2];
+    let claim = v1::ClaimRequest { greeting: greeting.clone(), claims, releases: vec![] };
+    let verdicts = client.claim(claim).await.unwrap().into_inner().verdicts;
+    assert_eq!(verdicts.iter().map(|verdict| verdict.held_by.as_str()).collect::<Vec<_>>(), ["asked by 2"; 2]);
+    let explain = v1::PeerExplainRequest { greeting, kind: "node".into(), name: "a".into() };
+    assert_eq!(client.explain(explain).await.unwrap().into_inner().explanation, "node/a");
+}
+
+// === helpers ===
+
+fn slot(index: u32) -> Slot {
+    Slot { index, generation: 1 }
+}
+
+/// Through whom replica `id` knows of the last beat.
+fn origin_of(cluster: &Cluster, id: u64, slot: Slot) -> Option<Origin> {
+    cluster.hearing(id).ear().fleet().last_heard(slot).map(|(_, origin)| origin)
+}
+
+fn has_digest(cluster: &Cluster, id: u64, of: u64) -> bool {
+    cluster.hearing(id).ear().blindness().last_digest(Origin(of)).is_some()
+}

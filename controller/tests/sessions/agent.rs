@@ -1,0 +1,191 @@
+//! Agents and aggregators that say exactly what a test tells them to.
+
+use std::sync::Arc;
+
+use futures::channel::mpsc;
+use hyper_util::rt::TokioIo;
+use muster_controller::connector::connect_client;
+use muster_controller::pki::Issued;
+use muster_controller::tls;
+use muster_proto::v1;
+use muster_proto::v1::agent_client::AgentClient;
+use muster_proto::v1::agent_message::Message as Up;
+use muster_proto::v1::carrier_message::Message as CarrierUp;
+use muster_proto::v1::carrier_reply::Message as CarrierDown;
+use muster_proto::v1::server_message::Message as Down;
+use muster_raft::types::ReplicaId;
+use tokio::time::timeout;
+use tonic::transport::{Channel, Endpoint};
+use tonic::{Status, Streaming};
+
+use crate::cluster::{Cluster, PATIENCE};
+
+/// One node's stream.
+pub struct Agent {
+    up: mpsc::UnboundedSender<v1::AgentMessage>,
+    down: Streaming<v1::ServerMessage>,
+}
+
+/// An aggregator's stream.
+pub struct Carrier {
+    up: mpsc::UnboundedSender<v1::CarrierMessage>,
+    down: Streaming<v1::CarrierReply>,
+}
+
+/// A connection to the agents' door of replica `id`.
+pub async fn dial(cluster: &Cluster, id: ReplicaId, issued: &Issued) -> Channel {
+    let ca = cluster.fleet.client_authority().certificate_pem();
+    let tls = tls::agent(ca, &issued.certificate, &issued.key).unwrap();
+    let host = cluster.plan(id).agent.clone();
+    let connect = tower::service_fn(move |_| {
+        let (tls, host) = (Arc::clone(&tls), host.clone());
+        async move { connect_client(tls, &host).await.map(TokioIo::new) }
+    });
+    Endpoint::from_static("http://replica.test").connect_with_connector(connect).await.unwrap()
+}
+
+pub fn hello(node: &str, instance: u64) -> v1::Hello {
+    v1::Hello { node: node.to_owned(), instance, ..v1::Hello::default() }
+}
+
+// === impl Agent ===
+
+impl Agent {
+    /// Opens a stream with the certificate of `node`; nothing is said yet.
+    pub async fn open(cluster: &Cluster, id: ReplicaId, node: &str) -> Self {
+        let mut client = AgentClient::new(dial(cluster, id, &cluster.fleet.issue_node(node).unwrap()).await);
+        let (up, messages) = mpsc::unbounded();
+        let down = client.session(messages).await.unwrap().into_inner();
+        Self { up, down }
+    }
+
+    /// Opens a stream and says hello on it.
+    pub async fn greet(cluster: &Cluster, id: ReplicaId, hello: v1::Hello) -> Self {
+        let mut agent = Self::open(cluster, id, &hello.node.clone()).await;
+        agent.say(Up::Hello(hello));
+        agent
+    }
+
+    /// A node that is registered and welcome.
+    pub async fn register(cluster: &Cluster, id: ReplicaId, hello: v1::Hello) -> (Self, v1::Welcome) {
+        let node = hello.node.clone();
+        let mut agent = Self::greet(cluster, id, hello).await;
+        assert!(matches!(agent.hear().await, Down::RegistrationWanted(_)));
+        agent.say(Up::Register(v1::Register { node: node_json(&node).into() }));
+        let welcome = agent.welcomed().await;
+        (agent, welcome)
+    }
+
+    pub fn say(&mut self, message: Up) {
+        self.up.unbounded_send(v1::AgentMessage { message: Some(message) }).unwrap();
+    }
+
+    pub fn say_nothing_known(&mut self) {
+        self.up.unbounded_send(v1::AgentMessage { message: None }).unwrap();
+    }
+
+    pub fn report(&mut self, sequence: u64, status: &str) {
+        self.say(Up::Status(v1::StatusReport { sequence, status: status.to_owned().into() }));
+    }
+
+    pub async fn try_hear(&mut self) -> Result<Option<Down>, Status> {
+        let heard = timeout(PATIENCE, self.down.message()).await.expect("an answer")?;
+        Ok(heard.map(|message| message.message.expect("a known message")))
+    }
+
+    pub async fn hear(&mut self) -> Down {
+        self.try_hear().await.expect("the stream goes on").expect("the stream goes on")
+    }
+
+    pub async fn welcomed(&mut self) -> v1::Welcome {
+        match self.hear().await {
+            Down::Welcome(welcome) => welcome,
+            other => panic!("not welcomed but told {other:?}"),
+        }
+    }
+
+    /// The next answer to a report, whatever else is said before it.
+    pub async fn status_taken(&mut self) -> v1::StatusTaken {
+        loop {
+            if let Down::StatusTaken(taken) = self.hear().await {
+                return taken;
+            }
+        }
+    }
+
+    /// Why the stream ends.
+    pub async fn refusal(&mut self) -> Status {
+        loop {
+            match self.try_hear().await {
+                Ok(Some(_)) => {}
+                Ok(None) => panic!("the stream ended without a reason"),
+                Err(status) => return status,
+            }
+        }
+    }
+}
+
+// === impl Carrier ===
+
+impl Carrier {
+    pub async fn greet(cluster: &Cluster, id: ReplicaId, aggregator: &str, instance: u64) -> Self {
+        let issued = cluster.fleet.issue_aggregator(aggregator).unwrap();
+        let mut client = AgentClient::new(dial(cluster, id, &issued).await);
+        let (up, messages) = mpsc::unbounded();
+        let down = client.carry(messages).await.unwrap().into_inner();
+        let mut carrier = Self { up, down };
+        carrier.say(CarrierUp::Hello(v1::CarrierHello { instance, ..v1::CarrierHello::default() }));
+        carrier
+    }
+
+    pub fn say(&mut self, message: CarrierUp) {
+        self.up.unbounded_send(v1::CarrierMessage { message: Some(message) }).unwrap();
+    }
+
+    pub fn bind(&mut self, nodes: &[(u32, &str)]) {
+        let binding =
+            |(handle, node): &(u32, &str)| v1::Binding { handle: *handle, node: (*node).into(), incarnation: 0 };
+        self.say(CarrierUp::Bind(v1::Bind { bindings: nodes.iter().map(binding).collect() }));
+    }
+
+    pub async fn try_hear(&mut self) -> Result<Option<CarrierDown>, Status> {
+        let heard = timeout(PATIENCE, self.down.message()).await.expect("an answer")?;
+        Ok(heard.map(|message| message.message.expect("a known message")))
+    }
+
+    pub async fn hear(&mut self) -> CarrierDown {
+        self.try_hear().await.expect("the stream goes on").expect("the stream goes on")
+    }
+
+    /// The next word about bindings, by handle.
+    pub async fn bound(&mut self) -> Vec<v1::BoundNode> {
+        match self.hear().await {
+            CarrierDown::Bound(mut bound) => {
+                bound.nodes.sort_by_key(|node| node.handle);
+                bound.nodes
+            }
+            other => panic!("not about bindings: {other:?}"),
+        }
+    }
+
+    /// The next word about one node.
+    pub async fn carried(&mut self) -> (u32, Down) {
+        match self.hear().await {
+            CarrierDown::Carried(v1::Carried { handle, message: Some(message) }) => (handle, message.message.unwrap()),
+            other => panic!("not about one node: {other:?}"),
+        }
+    }
+}
+
+/// Ready, with a heartbeat of that second.
+pub fn status_json(second: u32) -> String {
+    format!(
+        r#"{{"capacity":{{"cpu":"8"}},"conditions":[{{"type":"Ready","status":"True","reason":"KubeletReady",
+            "message":"kubelet is posting ready status","lastHeartbeatTime":"2026-01-01T00:00:{second:02}Z"}}]}}"#
+    )
+}
+
+pub fn node_json(name: &str) -> String {
+    let status = status_json(0);
+    format!(r#"{{"apiVersion":"v1","kind":"Node","metadata":{{"name":"{name}"}},"status":{status}}}"#)
+}
