@@ -126,9 +126,8 @@ pub fn assert_only_touched(cluster: &Cluster, guilty: &BTreeSet<String>) {
 /// I-04: in no window more than burst + rate x length; event times are whole seconds, so a window may hide one more.
 pub fn assert_rate_held(cluster: &Cluster, zone: &str) {
     let prefix = format!("node-{zone}-");
-    let tainted = |happening: &Happening| {
-        happening.reason == "NodeTaintedForEviction" && happening.node.starts_with(&prefix)
-    };
+    let tainted =
+        |happening: &Happening| happening.reason == "NodeTaintedForEviction" && happening.node.starts_with(&prefix);
     let mut times: Vec<i64> = verdicts(cluster).iter().filter(|happening| tainted(happening)).map(|h| h.at).collect();
     times.sort_unstable();
     for (first, start) in times.iter().enumerate() {
@@ -143,7 +142,11 @@ pub fn assert_rate_held(cluster: &Cluster, zone: &str) {
 pub fn zone(cluster: &Cluster, name: &str) -> Value {
     let list: Value = serde_json::from_str(&cluster.ok(&["get", "zones", "-o", "json"])).unwrap();
     let items = list["items"].as_array().unwrap();
-    items.iter().find(|zone| zone["metadata"]["name"] == name).unwrap_or_else(|| panic!("no zone {name}: {list}")).clone()
+    items
+        .iter()
+        .find(|zone| zone["metadata"]["name"] == name)
+        .unwrap_or_else(|| panic!("no zone {name}: {list}"))
+        .clone()
 }
 
 pub fn zone_state(cluster: &Cluster, name: &str) -> String {

@@ -63,7 +63,7 @@ fn i_06_sixty_percent_of_a_zone_silent_stops_its_evictions() {
     fleet::kill_the_leader(&cluster);
     sleep(SEVERAL_TOKENS);
     assert_eq!(evicted(&cluster), before, "a node was evicted although the zone is disrupted");
-    assert_eq!(fleet::zone(&cluster, "dev/b")["status"]["evictionRate"], "0");
+    assert_eq!(fleet::zone(&cluster, "dev/b")["status"]["evictionRate"], 0.0);
     assert_eq!(zone_state(&cluster, "dev/a"), "Normal");
     fleet::assert_only_touched(&cluster, &dead);
     fleet::assert_rate_held(&cluster, "b");

@@ -1,1 +1,295 @@
-//! Scenarios.
+//! `muster simulate`: every scenario gives what its golden file says, and the rules it stands for hold.
+//!
+//! The golden files beside the scenarios were checked against the rules by hand. The tests below say the same again
+//! where it matters: which moment follows from which rule.
+#![allow(clippy::unwrap_used)]
+
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+
+use serde_json::Value;
+
+const UNREACHABLE: &str = "node.kubernetes.io/unreachable:NoExecute";
+const NOT_READY: &str = "node.kubernetes.io/not-ready:NoExecute";
+
+fn scenarios() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap().join("tests/scenarios")
+}
+
+fn muster(arguments: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_muster")).arg("simulate").args(arguments).output().unwrap()
+}
+
+fn simulate(scenario: &Path, arguments: &[&str]) -> String {
+    let output = muster(&[&[scenario.to_str().unwrap()], arguments].concat());
+    assert!(output.status.success(), "{}: {}", scenario.display(), String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).unwrap()
+}
+
+/// What a scenario of the folder gives, line by line.
+fn happened(name: &str) -> Vec<Value> {
+    let output = simulate(&scenarios().join(format!("{name}.yaml")), &["-o", "json"]);
+    output.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+}
+
+/// When a node's Ready condition turned to this.
+fn turned(lines: &[Value], node: &str, to: &str) -> Vec<f64> {
+    let is_it = |line: &&Value| {
+        line["event"] == "condition" && line["type"] == "Ready" && line["node"] == node && line["to"] == to
+    };
+    lines.iter().filter(is_it).map(at).collect()
+}
+
+/// When a taint was added to, or removed from, which node.
+fn tainted<'a>(lines: &'a [Value], taint: &str, action: &str) -> Vec<(f64, &'a str)> {
+    let is_it = |line: &&Value| line["event"] == "taint" && line["taint"] == taint && line["action"] == action;
+    lines.iter().filter(is_it).map(|line| (at(line), line["node"].as_str().unwrap())).collect()
+}
+
+/// When a zone moved, and to which state.
+fn moved<'a>(lines: &'a [Value], zone: &str) -> Vec<(f64, &'a str)> {
+    let is_it = |line: &&Value| line["event"] == "zone" && line["zone"] == zone;
+    lines.iter().filter(is_it).map(|line| (at(line), line["to"].as_str().unwrap())).collect()
+}
+
+fn rates(lines: &[Value], zone: &str) -> Vec<(f64, f64)> {
+    let is_it = |line: &&Value| line["event"] == "rate" && line["zone"] == zone;
+    lines.iter().filter(is_it).map(|line| (at(line), line["perSecond"].as_f64().unwrap())).collect()
+}
+
+fn at(line: &Value) -> f64 {
+    line["at"].as_f64().unwrap()
+}
+
+// === all of them ===
+
+#[test]
+fn every_scenario_gives_its_golden_output_twice() {
+    let mut seen = 0;
+    for entry in std::fs::read_dir(scenarios()).unwrap() {
+        let path = entry.unwrap().path();
+        if path.extension().is_some_and(|extension| extension == "yaml") {
+            let golden = std::fs::read_to_string(path.with_extension("jsonl")).unwrap();
+            let (first, second) = (simulate(&path, &["-o", "json"]), simulate(&path, &["-o", "json"]));
+            for (number, (found, expected)) in first.lines().zip(golden.lines()).enumerate() {
+                assert_eq!(found, expected, "{} line {}", path.display(), number + 1);
+            }
+            assert_eq!(first.len(), golden.len(), "{}", path.display());
+            assert_eq!(first, second, "{} is not deterministic", path.display());
+            seen += 1;
+        }
+    }
+    assert!(seen >= 15, "only {seen} scenarios");
+}
+
+#[test]
+fn the_timeline_for_people_is_plain_and_bounded() {
+    let output = simulate(&scenarios().join("zone-full.yaml"), &[]);
+    assert!(output.is_ascii());
+    assert!(output.lines().all(|line| line.len() <= 120), "{output}");
+    for part in [
+        "        time  r1/a    r1/b\n",
+        "        1m1s  N       >F!!    5 nodes: Ready True -> Unknown (NodeStatusUnknown)\n",
+        "       1m11s  N       F!!     b-1: + taint node.kubernetes.io/unreachable:NoExecute\n",
+        "\nafter 2m: 3 of 8 nodes are ready\n",
+        "  zone r1/b is in state FullDisruption\n",
+    ] {
+        assert!(output.contains(part), "{part:?} is not in\n{output}");
+    }
+    assert!(simulate(&scenarios().join("appendix.yaml"), &[]).contains("simulations do not evict pods yet"));
+}
+
+// === the rules ===
+
+#[test]
+fn nh_6_a_node_is_silent_strictly_after_its_grace() {
+    // Silenced at 30 s before its beat, so last heard at 20 s; 60 s is still within grace, 61 s is the next sweep.
+    let lines = happened("appendix");
+    let first = lines.iter().find(|line| line["event"] == "condition").unwrap();
+    assert_eq!(
+        first.to_string(),
+        r#"{"at":61.0,"event":"condition","node":"a-0","type":"Ready","from":"True","to":"Unknown","reason":"NodeStatusUnknown"}"#
+            .parse::<Value>()
+            .unwrap()
+            .to_string()
+    );
+    assert_eq!(turned(&lines, "a-2", "Unknown"), [61.0]);
+    assert_eq!(turned(&lines, "a-3", "Unknown"), [0.0; 0]);
+}
+
+#[test]
+fn nh_2_startup_grace_counts_from_creation() {
+    let lines = happened("startup-grace");
+    for (node, expected) in [("old", 0.0), ("new", 61.0), ("late", 91.0)] {
+        assert_eq!(turned(&lines, node, "Unknown"), [expected], "{node}");
+    }
+    assert_eq!(lines.last().unwrap()["nodes"]["renewing"]["ready"], "none");
+    let reasons = lines.iter().filter(|line| line["event"] == "condition").map(|line| &line["reason"]);
+    assert!(reasons.clone().count() == 12 && reasons.clone().all(|reason| reason == "NodeStatusNeverUpdated"));
+}
+
+#[test]
+fn either_signal_keeps_a_node_alive() {
+    let lines = happened("either-signal");
+    for node in ["both", "lease-only", "status-only"] {
+        assert_eq!(turned(&lines, node, "Unknown"), [0.0; 0], "{node}");
+    }
+    assert_eq!(turned(&lines, "seldom", "Unknown"), [41.0, 161.0]);
+    assert_eq!(turned(&lines, "seldom", "True"), [120.0, 240.0]);
+}
+
+#[test]
+fn ne_7_swapping_one_taint_for_the_other_needs_no_token() {
+    let lines = happened("swap");
+    assert_eq!(tainted(&lines, UNREACHABLE, "added"), [(61.0, "a-0"), (106.0, "a-0")]);
+    assert_eq!(tainted(&lines, UNREACHABLE, "removed"), [(65.0, "a-0"), (120.0, "a-0")]);
+    assert_eq!(tainted(&lines, NOT_READY, "added"), [(65.0, "a-0")]);
+    assert_eq!(tainted(&lines, NOT_READY, "removed"), [(106.0, "a-0")]);
+}
+
+#[test]
+fn z_5_a_small_zone_in_partial_disruption_evicts_nobody() {
+    let lines = happened("zone-partial-small");
+    assert_eq!(moved(&lines, "r1/a"), [(0.0, "Normal"), (61.0, "PartialDisruption")]);
+    assert_eq!(rates(&lines, "r1/a"), [(61.0, 0.0)]);
+    assert_eq!(tainted(&lines, UNREACHABLE, "added"), []);
+    assert_eq!(moved(&lines, "r1/b"), [(0.0, "Normal")]);
+}
+
+#[test]
+fn z_5_a_large_zone_in_partial_disruption_evicts_at_the_secondary_rate() {
+    let lines = happened("zone-partial-large");
+    assert_eq!(rates(&lines, "r1/a"), [(61.0, 0.01)]);
+    assert_eq!(tainted(&lines, UNREACHABLE, "added"), [(61.0, "a-0"), (161.0, "a-1"), (261.0, "a-10")]);
+}
+
+#[test]
+fn z_3_how_many_lost_nodes_are_a_disruption() {
+    let lines = happened("zone-thresholds");
+    let zones = &lines.last().unwrap()["zones"];
+    for (zone, state) in [("/a", "Normal"), ("/b", "PartialDisruption"), ("/c", "Normal"), ("/d", "PartialDisruption")]
+    {
+        assert_eq!(zones[zone], state, "{zone}");
+    }
+}
+
+#[test]
+fn z_5_a_dark_zone_beside_a_lit_one_is_evacuated_at_the_full_rate() {
+    let lines = happened("zone-full");
+    let evicted = [(61.0, "b-0"), (71.0, "b-1"), (81.0, "b-2"), (91.0, "b-3"), (101.0, "b-4")];
+    assert_eq!(tainted(&lines, UNREACHABLE, "added"), evicted);
+    assert_eq!(rates(&lines, "r1/b"), []);
+}
+
+#[test]
+fn z_6_when_all_is_dark_evictions_are_taken_back_and_everybody_gets_a_grace_afterwards() {
+    let lines = happened("all-dark");
+    assert_eq!(tainted(&lines, UNREACHABLE, "removed"), [(131.0, "a-0")]);
+    let states = [(0.0, "Normal"), (131.0, "FullDisruption"), (200.0, "PartialDisruption"), (230.0, "Normal")];
+    assert_eq!(moved(&lines, "r1/z1"), states);
+    assert_eq!(rates(&lines, "r1/z1"), [(131.0, 0.0), (230.0, 0.1)]);
+    assert_eq!(tainted(&lines, UNREACHABLE, "added"), [(61.0, "a-0"), (240.001, "a-0"), (250.001, "a-1")]);
+}
+
+#[test]
+fn ne_3_only_a_status_brings_a_node_back() {
+    let lines = happened("recovery");
+    assert_eq!(turned(&lines, "a-0", "True"), [80.0]);
+    assert_eq!(tainted(&lines, UNREACHABLE, "removed"), [(80.0, "a-0")]);
+    assert_eq!(lines.last().unwrap()["nodes"]["a-0"]["taints"], Value::Array(Vec::new()));
+}
+
+#[test]
+fn a_failover_does_not_restart_graces() {
+    let lines = happened("failover-grace");
+    let leaders: Vec<f64> = lines.iter().filter(|line| line["event"] == "leader").map(at).collect();
+    assert_eq!(leaders, [43.0]);
+    for (node, expected) in [("a-0", 64.0), ("b-0", 82.0), ("b-1", 91.0)] {
+        assert_eq!(turned(&lines, node, "Unknown"), [expected], "{node}");
+    }
+}
+
+#[test]
+fn i_04_the_eviction_rate_holds_over_leaders() {
+    let lines = happened("failover-evictions");
+    let evicted = [(61.0, "b-0"), (71.0, "b-1"), (81.0, "b-2"), (108.0, "b-3"), (118.0, "b-4"), (128.0, "b-5")];
+    assert_eq!(tainted(&lines, UNREACHABLE, "added"), evicted);
+    let lines = happened("failover-at-once");
+    assert_eq!(tainted(&lines, UNREACHABLE, "added"), [(13.5, "a-0"), (23.5, "a-1")]);
+    assert_eq!(tainted(&lines, "node.kubernetes.io/unschedulable:NoSchedule", "added"), [(14.5, "a-3")]);
+}
+
+#[test]
+fn the_policy_is_obeyed() {
+    let lines = happened("policy");
+    assert_eq!(turned(&lines, "a-0", "Unknown"), [13.5]);
+    assert_eq!(rates(&lines, "/z1"), [(23.5, 0.25)]);
+    assert_eq!(tainted(&lines, UNREACHABLE, "added"), [(13.5, "a-0"), (23.5, "a-1"), (27.5, "a-2")]);
+}
+
+#[test]
+fn z_4_excluded_nodes_do_not_count_and_are_evicted_all_the_same() {
+    let lines = happened("exclude-disruption");
+    assert_eq!(moved(&lines, "r1/z1"), [(0.0, "Normal")]);
+    assert_eq!(tainted(&lines, UNREACHABLE, "added"), [(61.0, "x-0"), (71.0, "x-1"), (81.0, "x-2")]);
+}
+
+// === files ===
+
+fn fault(text: &str) -> (i32, String) {
+    let mut file = tempfile::Builder::new().suffix(".yaml").tempfile().unwrap();
+    file.write_all(text.as_bytes()).unwrap();
+    let path = file.path().to_str().unwrap();
+    let output = muster(&[path]);
+    let message = String::from_utf8(output.stderr).unwrap().replace(path, "FILE");
+    (output.status.code().unwrap(), message)
+}
+
+#[test]
+fn a_bad_file_gets_file_line_and_field() {
+    let (code, message) = fault("nodes:\n  - {name: a}\ntimeline:\n  - {at: 1s, do: silence, nodes: [b]}\nuntil: 1m\n");
+    assert_eq!(
+        message.lines().next().unwrap(),
+        "error: FILE:4: timeline[0].nodes[0]: there is no node \"b\": name one of the nodes section"
+    );
+    assert_eq!(code, 1);
+    let (code, message) = fault("nodes: [\n");
+    assert!(message.starts_with("error: FILE:") && message.contains("not YAML"), "{message}");
+    assert_eq!(code, 1);
+}
+
+#[test]
+fn what_the_law_refuses_at_the_start_is_said() {
+    let labels: Vec<String> = (0..2_000).map(|index| format!("l{index}: {}", "v".repeat(60))).collect();
+    let (code, message) = fault(&format!("nodes:\n  - {{name: a, labels: {{{}}}}}\nuntil: 1m\n", labels.join(", ")));
+    assert!(message.contains("FILE: the scenario cannot start: "), "{message}");
+    assert_eq!(code, 1);
+}
+
+#[test]
+fn what_is_refused_on_the_way_is_noted_and_the_rest_goes_on() {
+    let text = "nodes:\n  - {name: a}\ntimeline:\n  - {at: 1s, do: untaint, nodes: [a], taints: [\"k:NoExecute\"]}\nuntil: 5s\n";
+    let (code, message) = fault(text);
+    assert_eq!((code, message.as_str()), (0, ""), "the timeline itself shows it");
+    let mut child = Command::new(env!("CARGO_BIN_EXE_muster"))
+        .args(["simulate", "-", "-o", "json"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    child.stdin.take().unwrap().write_all(text.as_bytes()).unwrap();
+    let output = child.wait_with_output().unwrap();
+    assert!(output.status.success());
+    let (stdout, stderr) = (String::from_utf8(output.stdout).unwrap(), String::from_utf8(output.stderr).unwrap());
+    assert!(stderr.contains("note: at 1 s taint-node a was refused: spec.taints: taint"), "{stderr}");
+    assert!(stdout.lines().last().unwrap().starts_with(r#"{"at":5.0,"event":"end","nodes":{"a":"#), "{stdout}");
+}
+
+#[test]
+fn entries_after_the_end_are_noted() {
+    let (code, message) = fault("nodes:\n  - {name: a}\ntimeline:\n  - {at: 2m, do: renew, nodes: [a]}\nuntil: 1m\n");
+    assert_eq!(code, 0);
+    assert!(message.contains("entries of the timeline that lie after `until` and do not happen: 1"), "{message}");
+}

@@ -125,6 +125,21 @@ impl Cluster {
         eventually("cluster.json names the new process", || (pid_of(&self.replica(id)) != before).then_some(()));
     }
 
+    /// Brings back replicas that are all dead: none can answer before another one is there too.
+    pub fn restart_all(&self) {
+        let before = self.pids();
+        let restarts: Vec<Child> = (1..=before.len())
+            .map(|id| {
+                let mut command = Command::new(MUSTER);
+                command.args(["dev", "restart"]).arg("--dir").arg(self.dir.path()).arg(id.to_string());
+                command.stderr(Stdio::null()).spawn().expect("muster runs")
+            })
+            .collect();
+        for mut restart in restarts {
+            assert!(restart.wait().unwrap().success(), "a replica was not restarted");
+        }
+    }
+
     /// Runs the binary against this cluster.
     pub fn muster(&self, arguments: &[&str]) -> Output {
         let mut command = Command::new(MUSTER);

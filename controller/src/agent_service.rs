@@ -58,7 +58,7 @@ impl Agent for AgentService {
         let peer = caller(&request)?;
         match &peer.identity.kind {
             Role::Node(node) => {
-                let told = self.sessions.serve_alone(node.clone(), opened(&peer), request.into_inner());
+                let told = self.sessions.serve_alone(node, opened(&peer), request.into_inner());
                 Ok(Response::new(in_order(told).boxed()))
             }
             Role::Aggregator(_) | Role::Canary(_) | Role::Replica(_) | Role::Operator | Role::Viewer => {
@@ -94,6 +94,6 @@ fn opened(peer: &Peer) -> Opened {
     Opened { fleet: peer.identity.fleet.as_str().into(), remote: peer.remote }
 }
 
-fn in_order<T>(mut told: mpsc::Receiver<Result<T, Status>>) -> impl Stream<Item = Result<T, Status>> {
-    stream::poll_fn(move |context| told.poll_recv(context))
+fn in_order<T>(mut told: mpsc::Receiver<Result<Box<T>, Status>>) -> impl Stream<Item = Result<T, Status>> {
+    stream::poll_fn(move |context| told.poll_recv(context)).map(|told| told.map(|message| *message))
 }

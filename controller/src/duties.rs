@@ -9,7 +9,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use muster_actors::surroundings::Quiet;
+use muster_actors::surroundings::Probe;
 use muster_proto::v1::operator_server::OperatorServer;
 use muster_proto::v1::pulse_server::PulseServer;
 use muster_pulse::fleet::Origin;
@@ -43,13 +43,20 @@ pub(crate) struct Duties {
     contact: Contact,
     metrics: Arc<Metrics>,
     given_up: GivenUp,
+    probe: Arc<dyn Probe>,
 }
 
 // === impl Duties ===
 
 impl Duties {
     /// `handshakes` are those of the agents' door.
-    pub(crate) fn new(config: &ServerConfig, replica: &Replica, clock: Arc<dyn Clock>, handshakes: Handshakes) -> Self {
+    pub(crate) fn new(
+        config: &ServerConfig,
+        replica: &Replica,
+        clock: Arc<dyn Clock>,
+        probe: Arc<dyn Probe>,
+        handshakes: Handshakes,
+    ) -> Self {
         // Agents pause no longer between two attempts than between two beats. A leader keeps this up to date.
         let backoff_cap = Duration::from_millis(replica.current().state.policy().beat_interval().0);
         let feed = Arc::clone(replica.feed());
@@ -57,7 +64,7 @@ impl Duties {
         let contact = Contact::new(hearing.clone());
         let sessions = Sessions::new(replica.clone(), hearing.clone(), contact.clone());
         let (metrics, given_up) = (Arc::default(), GivenUp::default());
-        Self { replica: replica.clone(), sessions, hearing, contact, metrics, given_up }
+        Self { replica: replica.clone(), sessions, hearing, contact, metrics, given_up, probe }
     }
 
     /// Begins all of it. Ends soon after `stop`.
@@ -86,6 +93,7 @@ impl Duties {
         OperatorService::new(self.replica.clone())
             .explained_by(self.explainer())
             .dated_by(Arc::new(last_heard))
+            .vouching_to(self.sessions.clone())
             .into_server()
     }
 
@@ -109,7 +117,7 @@ impl Duties {
             explicit: config.explicit_policy.clone(),
             metrics: Arc::clone(&self.metrics),
             observer: Arc::new(MeteredTree(Arc::clone(&self.metrics))),
-            probe: Arc::new(Quiet),
+            probe: Arc::clone(&self.probe),
             given_up: self.given_up.clone(),
         }
     }

@@ -149,7 +149,9 @@ impl Leading {
         let operation = Operation::FoundPolicy { policy: Box::new(self.founding.clone()) };
         match self.propose(term, operation).await {
             Settlement::Done(_) => tracing::info!(term, "the cluster's policy is what this replica's flags say"),
-            settlement => tracing::warn!(term, ?settlement, "the cluster's policy was not founded"),
+            settlement @ (Settlement::Rejected(_) | Settlement::Failed(_)) => {
+                tracing::warn!(term, ?settlement, "the cluster's policy was not founded");
+            }
         }
     }
 

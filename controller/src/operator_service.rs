@@ -30,6 +30,7 @@ use crate::explaining::{Explainer, Subject};
 use crate::identity::{Identity, Role};
 use crate::listener::Peer;
 use crate::overview;
+use crate::session::Sessions;
 use crate::view::View;
 use crate::watching;
 
@@ -44,6 +45,7 @@ pub struct OperatorService {
     replica: Replica,
     explainer: Option<Explainer>,
     last_heard: Option<Arc<LastHeard>>,
+    sessions: Option<Sessions>,
 }
 
 // === impl OperatorService ===
@@ -51,12 +53,18 @@ pub struct OperatorService {
 impl OperatorService {
     /// On its own it can explain nothing, and shows heartbeat times as they were last written down.
     pub fn new(replica: Replica) -> Self {
-        Self { replica, explainer: None, last_heard: None }
+        Self { replica, explainer: None, last_heard: None, sessions: None }
     }
 
     #[must_use]
     pub fn explained_by(self, explainer: Explainer) -> Self {
         Self { explainer: Some(explainer), ..self }
+    }
+
+    /// Whoever writes the status of a node vouches that it lives, as its agent would.
+    #[must_use]
+    pub fn vouching_to(self, sessions: Sessions) -> Self {
+        Self { sessions: Some(sessions), ..self }
     }
 
     #[must_use]
@@ -89,14 +97,26 @@ impl OperatorService {
         let origin = Origin::Operator { user: user.into() };
         let command = Command { origin, request: Some(request_id), operation };
         let (what, name) = (command.operation.label(), subject_name(&command.operation).to_owned());
+        let vouches = matches!(command.operation, Operation::ReplaceNodeStatus { .. });
         let settled = self.replica.write(command, deadline).await.map_err(request_status)?;
         match settled.outcome {
             Outcome::Done(receipt) => {
+                if vouches {
+                    self.vouch(&name);
+                }
                 let effect = effect(receipt.effect);
                 tracing::info!(user, what, name, ?effect, revision = receipt.revision.0, "write");
                 Ok(v1::WriteResponse { effect: effect.into(), revision: receipt.revision.0, name })
             }
             Outcome::Rejected(rejection) => Err(from_rejection(&rejection)),
+        }
+    }
+
+    fn vouch(&self, node: &str) {
+        let slot = self.replica.current().state.node(node).map(|node| node.slot);
+        if let (Some(slot), Some(sessions)) = (slot, &self.sessions) {
+            // A slot that has moved on meanwhile is no longer this node's.
+            let _ = sessions.saw(slot);
         }
     }
 }

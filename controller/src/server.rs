@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use muster_actors::surroundings::{Probe, Quiet};
 use muster_lifecycle::meta::Uid;
 use muster_raft::abort::AbortProcess;
 use muster_raft::audit::Excluded;
@@ -72,6 +73,8 @@ pub struct Environment {
     pub listeners: Doors<Box<dyn Listener>>,
     pub http: Box<dyn Listener>,
     pub timing: Timing,
+    /// Looks over the shoulder of the supervision tree's actors.
+    pub probe: Arc<dyn Probe>,
 }
 
 /// Runs a replica on this machine's clock, disk and network until `shutdown`.
@@ -89,6 +92,7 @@ pub async fn serve(config: ServerConfig, shutdown: CancellationToken) -> Result<
         listeners,
         http: Box::new(Tcp::bind(DoorKind::Http, config.listen.http)?),
         timing: Timing::default(),
+        probe: Arc::new(Quiet),
     };
     serve_in(environment, config, tls, shutdown).await
 }
@@ -100,11 +104,11 @@ pub async fn serve_in(
     tls: ReplicaTls,
     shutdown: CancellationToken,
 ) -> Result<(), ServeError> {
-    let Environment { clock, disk, connector, listeners, http, timing } = environment;
+    let Environment { clock, disk, connector, listeners, http, timing, probe } = environment;
     let replica = start_replica(&config, Arc::clone(&clock), disk, connector, timing).await?;
     let closing = CancellationToken::new();
     let agent_door = Door::new(DoorKind::Agent, Arc::clone(&tls.server), config.fleet.clone());
-    let duties = Duties::new(&config, &replica, clock, agent_door.handshakes());
+    let duties = Duties::new(&config, &replica, clock, probe, agent_door.handshakes());
     let mut doors = open_doors(&config, &tls, listeners, http, agent_door, &duties, &closing);
     let mut performed = duties.perform(&config, &tls, &closing);
     tracing::info!(replica = config.id, fleet = %config.fleet, version = VERSION, "replica started");

@@ -47,6 +47,7 @@ use crate::hearing::Hearing;
 use crate::hearing::contact::Contact;
 use crate::pulse_service::Claims;
 
+use self::alone::Alone;
 use self::beat::Beats;
 use self::caller::Caller;
 use self::claimant::{Claimant, Exchange};
@@ -56,7 +57,7 @@ use self::figures::{Refused, SessionFigures};
 use self::refusal::Refusal;
 use self::registry::{Registry, SHARDS, Stream};
 
-/// Messages on their way to one agent.
+/// Messages on their way to one agent. Boxed, because the queue's memory is there even while it is empty.
 pub(crate) const DOWN_QUEUE: usize = 8;
 /// How long a stream may stay silent before it says who it is.
 const HELLO_PATIENCE: Duration = Duration::from_secs(10);
@@ -115,15 +116,15 @@ impl Sessions {
     pub async fn run(self, stop: CancellationToken) {
         let exchange = self.0.exchange.lock().unwrap_or_else(PoisonError::into_inner).take();
         let Some(exchange) = exchange else { return };
-        tokio::join!(
-            exchange.run(stop.clone()),
-            following::nodes(self.clone(), stop.clone()),
-            following::terms(self.clone(), stop.clone()),
-            moving::run(self.clone(), stop.clone()),
-        );
+        let duties = async {
+            tokio::join!(exchange.run(), following::nodes(&self), following::terms(&self), moving::run(&self));
+        };
+        tokio::select! {
+            () = stop.cancelled() => {}
+            () = duties => {}
+        }
         self.0.stopping.store(true, Ordering::SeqCst);
-        let streams = (0..SHARDS).flat_map(|shard| self.registry().streams_of_shard(shard));
-        streams.for_each(|bell| bell.ring(Signal::Stop));
+        self.ring_at_once(Signal::Stop);
     }
 
     /// The leader's side of claims, for the peers' door.
@@ -147,12 +148,13 @@ impl Sessions {
     /// Serves a node's own stream in a task of its own.
     pub(crate) fn serve_alone(
         &self,
-        node: String,
+        node: &str,
         opened: Opened,
         up: Streaming<v1::AgentMessage>,
-    ) -> mpsc::Receiver<Result<v1::ServerMessage, Status>> {
+    ) -> mpsc::Receiver<Result<Box<v1::ServerMessage>, Status>> {
         let (down, told) = mpsc::channel(DOWN_QUEUE);
-        tokio::spawn(alone::serve(self.clone(), node, opened, up, down));
+        let alone = Alone::new(self.clone(), node, opened, up, down);
+        tokio::spawn(Box::new(alone).serve());
         told
     }
 
@@ -162,7 +164,7 @@ impl Sessions {
         aggregator: String,
         opened: Opened,
         up: Streaming<v1::CarrierMessage>,
-    ) -> mpsc::Receiver<Result<v1::CarrierReply, Status>> {
+    ) -> mpsc::Receiver<Result<Box<v1::CarrierReply>, Status>> {
         let (down, told) = mpsc::channel(DOWN_QUEUE);
         tokio::spawn(carrier::serve(self.clone(), aggregator, opened, up, down));
         told
@@ -197,10 +199,13 @@ impl Sessions {
         self.0.contact.lost_for().is_none()
     }
 
-    fn open(&self) -> Result<Stream, Refusal> {
-        let stream = self.0.registry.open();
-        // Opened first, so that one that misses the flag does not miss the bell.
-        if self.0.stopping.load(Ordering::SeqCst) { Err(Refusal::stopping()) } else { Ok(stream) }
+    fn open(&self) -> Stream {
+        self.0.registry.open()
+    }
+
+    /// To be asked once the stream is open, so that one that misses the flag does not miss the bell.
+    fn require_open(&self) -> Result<(), Refusal> {
+        if self.0.stopping.load(Ordering::SeqCst) { Err(Refusal::stopping()) } else { Ok(()) }
     }
 
     /// An agent that has a session elsewhere must not leave it for a replica that is no better off.
@@ -210,6 +215,11 @@ impl Sessions {
             return Err(Refusal::unavailable(text));
         }
         Ok(())
+    }
+
+    fn ring_at_once(&self, signal: Signal) {
+        let streams = (0..SHARDS).flat_map(|shard| self.registry().streams_of_shard(shard));
+        streams.for_each(|bell| bell.ring(signal));
     }
 
     fn opened(&self) {
@@ -226,8 +236,9 @@ impl Sessions {
 // === impl Opened ===
 
 impl Opened {
-    fn caller(self, instance: u64, moving: bool) -> Caller {
-        Caller { fleet: self.fleet, remote: self.remote, instance, moving }
+    /// Which instance it is, it has yet to say.
+    fn caller(self) -> Caller {
+        Caller { fleet: self.fleet, remote: self.remote, instance: 0, moving: false }
     }
 }
 

@@ -293,6 +293,7 @@ fn sources(metrics: &Arc<Metrics>, leader: &Arc<AtomicU64>) -> Sources {
         digests: Arc::new(Vec::new),
         raft: Arc::new(RaftFigures::default),
         state: Arc::new(move || state),
+        sessions: Arc::default(),
     };
     let leader = Arc::clone(leader);
     let known = move || Some(leader.load(Ordering::Relaxed)).filter(|id| *id != NOBODY);

@@ -3,7 +3,7 @@
 //! ```text
 //!   owner --report, acknowledged, stop--> Session (one node) ----+
 //!   owner --report, stop----------------> Carrier (many nodes) --+--> door of some replica, over TLS
-//!   operator --silence, kill, flap------> simulated::Fleet ------+        | Move: another door first, then let go
+//!   operator --silence, kill, flap------> simulated::Fleet ------+        | Move, silence: next door first
 //!     ^                                     (many Sessions)                |
 //!     +--------------- SessionState, newest wins <------------------------+
 //! ```

@@ -4,7 +4,7 @@
 //!   Detached --hello--> RegistrationWanted --register--> Welcomed --beats, statuses--> ...
 //!      ^        \________________________________________^  |  |
 //!      |                                                    |  Removed: register anew
-//!      +------- lost, refused: next door, back-off ---------+  Move: another door first, then let go of this one
+//!      +------- lost, refused: next door, back-off ---------+  Move, silence: another door first, then let go
 //! ```
 //!
 //! The session looks after itself; its owner says when the status changed and watches [`SessionState`].

@@ -90,6 +90,8 @@ impl Blindness {
     pub fn took_over(&mut self, reachable: impl IntoIterator<Item = Origin>, now: Tick) {
         self.awaited = reachable.into_iter().take(ORIGINS_MAX).collect();
         self.periods.insert(Excuse::Takeover, Period::new(now));
+        // Nobody turned the loop while another replica led: that was no stall.
+        self.last_tick = None;
         // The judging loop begins to turn now: standing still before its first turn counts, a pause as a follower does not.
         self.last_tick = Some(now);
         self.settle_takeover(now);

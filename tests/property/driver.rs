@@ -6,20 +6,17 @@
 use std::collections::BTreeMap;
 
 use muster_cli::simulate::world::failure::Fall;
-use muster_cli::simulate::world::{DIGEST_PERIOD, InitialReady, MachineSpec, Millis, REPLICAS, World};
+use muster_cli::simulate::world::{DIGEST_PERIOD, MachineSpec, Millis, REPLICAS, World};
 use muster_lifecycle::command::{Operation, Precondition};
 use muster_lifecycle::invariant;
-use muster_lifecycle::meta::Pairs;
 use muster_lifecycle::node::{ConditionStatus, READY};
-use muster_lifecycle::policy::{Period, Policy, Rate};
 use muster_lifecycle::text::Text;
 use muster_lifecycle::zone::EXCLUDE_DISRUPTION_LABEL;
 
 use crate::dice::Dice;
+use crate::fleet::{ZONE_LABEL, ZONES, machine, policy};
 use crate::oracle::{Oracle, Tally};
 
-const ZONE_LABEL: &str = "topology.kubernetes.io/zone";
-const ZONES: [&str; 3] = ["z1", "z2", "z3"];
 const HOUR: Millis = 3_600_000;
 
 /// Checking every invariant of the state walks all of its records.
@@ -101,31 +98,6 @@ impl Driver {
         let mut world = World::new(policy, machines, Oracle::default()).unwrap();
         *world.witness_mut() = Oracle::new(world.state(), plan.verbose);
         Self { dice, plan, world, names, grace, disturbed: None, lossy: Vec::new(), wall_jumps: 0 }
-    }
-}
-
-fn policy(dice: &mut Dice, grace: Millis) -> Policy {
-    Policy {
-        node_monitor_period: Period(dice.pick(&[1_000, 2_000, 5_000])),
-        node_monitor_grace_period: Period(grace),
-        node_startup_grace_period: Period(grace + dice.pick(&[0, grace / 2])),
-        node_eviction_rate: Rate(dice.pick(&[100_000, 500_000, 1_000_000])),
-        secondary_node_eviction_rate: Rate(dice.pick(&[0, 10_000, 100_000])),
-        large_cluster_size_threshold: dice.pick(&[3, 10, 50]),
-        ..Policy::default()
-    }
-}
-
-/// Agents beat at the interval that the policy tells them, or more often.
-fn machine(dice: &mut Dice, index: u64, zones: usize, interval: Millis) -> MachineSpec {
-    MachineSpec {
-        name: Text::from(format!("n-{index:02}")),
-        labels: Pairs::from_iter([(ZONE_LABEL, dice.pick(&ZONES[..zones]))]),
-        taints: Vec::new(),
-        ready: InitialReady::Says(ConditionStatus::True),
-        heartbeat: Some(dice.pick(&[interval, interval / 2])),
-        status: Some(10_000),
-        created: -i64::try_from(HOUR).unwrap(),
     }
 }
 
@@ -249,7 +221,8 @@ impl Driver {
         let zone = self.dice.pick(&[Some(ZONES[0]), Some(ZONES[1]), None]);
         for place in 0..self.names.len() {
             let node = self.world.state().node(&self.names[place]).cloned();
-            let lives_there = |wanted| node.is_some_and(|node| node.meta.labels.get(ZONE_LABEL).is_some_and(|own| *own == wanted));
+            let lives_there =
+                |wanted| node.is_some_and(|node| node.meta.labels.get(ZONE_LABEL).is_some_and(|own| *own == wanted));
             if zone.is_none_or(lives_there) {
                 self.silence_one(place);
             }

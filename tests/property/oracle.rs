@@ -111,12 +111,24 @@ impl Oracle {
         self.tally.stalls += 1;
     }
 
+    /// What nodes say of themselves is no decision of ours.
+    fn record(&mut self, at: Millis, command: &Command, outcome: &Outcome) {
+        if matches!(command.operation, Operation::ReportStatus { .. }) {
+            return;
+        }
+        let words = format!("{at} {:?} {}", command.operation, matches!(outcome, Outcome::Done(_)));
+        let step = |hash: u64, byte: u8| (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3);
+        self.trace = words.bytes().fold(self.trace, step);
+        if self.verbose {
+            println!("{words}");
+        }
+    }
+
     fn fail(&mut self, at: Millis, rule: &str, detail: String) {
         if self.violation.is_none() {
             self.violation = Some(format!("{rule} at {} s: {detail}", at as f64 / 1000.0));
         }
     }
-
 }
 
 fn place(table: &mut Receipts, slot: Slot, at: Millis) {
@@ -161,11 +173,7 @@ impl Witness for Oracle {
 
     fn decided(&mut self, at: Millis, command: &Command, outcome: &Outcome) {
         self.tally.steps += 1;
-        let words = format!("{at} {:?} {}", command.operation, matches!(outcome, Outcome::Done(_)));
-        self.trace = words.bytes().fold(self.trace, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3));
-        if self.verbose {
-            println!("{words}");
-        }
+        self.record(at, command, outcome);
         let Outcome::Done(_) = outcome else { return };
         if let Operation::MarkSilent { name, .. } = &command.operation {
             self.marked.insert(name.clone());
@@ -278,7 +286,8 @@ impl Oracle {
             };
             if wrong {
                 let since = self.silent.get(name);
-                let detail = format!("{name} (silent since {since:?} ms) is found {found:?} long after {quiet_from} ms");
+                let detail =
+                    format!("{name} (silent since {since:?} ms) is found {found:?} long after {quiet_from} ms");
                 self.fail(quiet_from, "I-23", detail);
             }
         }

@@ -310,11 +310,13 @@ mod tests {
     }
 
     #[test]
-    fn quoted_and_bare_scalars_read_alike() {
-        for text in ["a: \"True\"", "a: True"] {
+    fn scalars_are_text_whatever_they_look_like() {
+        for (text, expected) in
+            [("a: \"True\"", "True"), ("a: True", "true"), ("a: 0.1", "0.1"), ("a: on", "on"), ("a: 7", "7")]
+        {
             let value = parse(text).unwrap();
             let fields = Field::document(&value).fields(&["a"]).unwrap();
-            assert_eq!(fields.get("a").unwrap().text().unwrap(), "True", "{text}");
+            assert_eq!(fields.get("a").unwrap().text().unwrap(), expected, "{text}");
         }
     }
 

@@ -133,14 +133,14 @@ until: 15m
     #[test]
     fn faults_name_line_field_and_remedy() {
         let cases = [
-            ("until: 15m", "until: 15", "17: until: \"15\" is not a duration: write numbers with a unit"),
+            ("until: 15m", "until: 15", "16: until: \"15\" is not a duration: write numbers with a unit"),
             (
                 "until: 15m",
                 "till: 15m",
-                "17: there is no field \"till\" here: use policy, nodes, pods, timeline, until",
+                "16: there is no field \"till\" here: use policy, nodes, pods, timeline, until",
             ),
             ("until: 15m", "", "has no until: say when the simulation ends"),
-            ("until: 15m", "until: 9000h", "17: until: 9000h is too long: at most 8784h"),
+            ("until: 15m", "until: 9000h", "16: until: 9000h is too long: at most 8784h"),
             ("nodeEvictionRate: 0.1", "nodeEvictionRate: -1", "2: policy.nodeEvictionRate: \"-1\" is not a rate"),
             ("nodeEvictionRate: 0.1", "evictionRate: 1", "2: policy: there is no field \"evictionRate\" here"),
             ("nodeMonitorPeriod: 5s", "nodeMonitorPeriod: 50s", "2: policy.nodeMonitorPeriod: 50s is above"),
@@ -155,6 +155,11 @@ until: 15m
             ("heartbeat: 10s", "heartbeat: -10s", "6: nodes[0].heartbeat: \"-10s\" is negative"),
             ("heartbeat: 10s", "heartbeat: 1ms", "6: nodes[0].heartbeat: 1ms is too often"),
             ("k=v:NoSchedule", "k=v:Never", "4: nodes[0].taints[0]: \"Never\" is not one of"),
+            (
+                "[\"k=v:NoSchedule\"]",
+                "[\"k=1:NoSchedule\", \"k=2:NoSchedule\"]",
+                "4: nodes[0].taints[1]: there is a taint k:NoSchedule already: name it once",
+            ),
             ("name: b", "name: a-3", "9: nodes[1].name: there are two nodes named \"a-3\""),
             ("name: b, zone: z2", "name: b, zone: \"z 2\"", "9: nodes[1].zone: \"z 2\" is not a label value"),
             ("node: a-0", "node: a-9", "11: pods[0].node: there is no node \"a-9\""),

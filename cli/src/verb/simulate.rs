@@ -59,7 +59,7 @@ fn read(file: &str) -> anyhow::Result<String> {
 fn warn_of_what_never_happens(scenario: &Scenario) {
     let late = scenario.timeline.iter().filter(|entry| entry.at > scenario.until).count();
     if late > 0 {
-        say(format_args!("note: {late} entries of the timeline lie after `until` and do not happen"));
+        say(format_args!("note: entries of the timeline that lie after `until` and do not happen: {late}"));
     }
 }
 

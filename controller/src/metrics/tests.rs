@@ -3,12 +3,14 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use muster_lifecycle::health::Verdict;
+use muster_actors::node_watch::Judgement;
+use muster_lifecycle::time::ClusterTime;
 
 use super::pulse::{Blind, PullOutcome};
 use super::raft::ProposalOutcome;
 use super::zones::ZONES_LIMIT;
 use super::*;
+use crate::session::figures::Refused;
 
 const OPERATIONS: &str = include_str!("../../../docs/operations.md");
 
@@ -108,11 +110,12 @@ fn durations_have_the_buckets_of_kubernetes() {
 #[test]
 fn handles_and_figures_arrive_in_the_text() {
     let exposed = Exposition::of(&busy(), &figures(vec![]));
+    let refused = format!(r#"muster_sessions_refused_total{{reason="{}"}}"#, Refused::Held.label());
     for (series, value) in [
         (r#"muster_beats_total{door="session"}"#, 2.0),
         (r#"muster_beats_total{door="carrier"}"#, 500.0),
         ("muster_sessions", 1.0),
-        (r#"muster_sessions_refused_total{reason="other instance"}"#, 1.0),
+        (&refused, 1.0),
         (r#"muster_digest_pulls_total{origin="2",outcome="merged"}"#, 1.0),
         (r#"muster_digest_pulls_total{origin="3",outcome="failed"}"#, 1.0),
         ("muster_digest_bytes_total", 4096.0),
@@ -122,7 +125,7 @@ fn handles_and_figures_arrive_in_the_text() {
         (r#"muster_blind{excuse="canary"}"#, 1.0),
         (r#"muster_blind{excuse="stall"}"#, 0.0),
         ("muster_blind_seconds_total", 1.5),
-        (r#"muster_verdicts_total{verdict="alive"}"#, 1.0),
+        (r#"muster_verdicts_total{verdict="wait"}"#, 1.0),
         (r#"muster_verdicts_total{verdict="silent"}"#, 0.0),
         (r#"muster_actors{kind="shard"}"#, 3.0),
         (r#"muster_actor_restarts_total{kind="node"}"#, 1.0),
@@ -149,17 +152,13 @@ fn a_follower_claims_no_quorum() {
 fn busy() -> Metrics {
     let metrics = Metrics::default();
     let Metrics { pulse, lifecycle, actors, raft, .. } = &metrics;
-    pulse.session_beats.inc_by(2);
-    pulse.carrier_beats.inc_by(500);
-    pulse.sessions.inc();
-    pulse.session_refused("other instance");
     pulse.pulled(2, PullOutcome::Merged, Duration::from_millis(3), 4096);
     pulse.pulled(3, PullOutcome::Failed, Duration::from_secs(1), 0);
     pulse.excused(Blind::Canary, true);
     pulse.was_blind(Duration::from_millis(1500));
     lifecycle.node_health_duration.observe(0.002);
     lifecycle.all_nodes_health_duration.observe(0.02);
-    lifecycle.judged(&Verdict::Alive);
+    lifecycle.judged(&Judgement::LookAgain(ClusterTime(9)));
     actors.running("shard").set(3);
     actors.restarted("node");
     raft.proposed("label_node", ProposalOutcome::Rejected);
@@ -180,7 +179,18 @@ fn figures(zones: Vec<ZoneFigures>) -> Figures {
         digests: Arc::new(|| vec![DigestFigures { origin: 2, age: Duration::from_millis(250) }]),
         raft: Arc::new(move || raft),
         state: Arc::new(move || state),
+        sessions: sessions(),
     }
+}
+
+fn sessions() -> Arc<SessionFigures> {
+    let figures = SessionFigures::default();
+    figures.opened();
+    figures.beat(1);
+    figures.beat(2);
+    figures.carried(7, 500);
+    figures.refuse(Refused::Held);
+    Arc::new(figures)
 }
 
 fn zone(name: &str, size: u64, ready: u64) -> ZoneFigures {

@@ -69,7 +69,7 @@ impl Sessions {
                 self.catch_up().await?;
                 Ok(look_now().decided())
             }
-            certain => Ok(certain),
+            certain @ (Look::Known(_) | Look::Unknown(_)) => Ok(certain),
         }
     }
 

@@ -9,7 +9,6 @@
 
 use std::future::pending;
 use std::ops::ControlFlow;
-use std::sync::Arc;
 use std::time::Duration;
 
 use futures::future::BoxFuture;
@@ -37,7 +36,10 @@ use crate::session::{HELLO_PATIENCE, Opened, Sessions, no_hello, tell_refusal};
 /// How long an agent may take to register once it was asked to.
 const REGISTRATION_PATIENCE: Duration = Duration::from_secs(60);
 
-pub(super) type Mouth = mpsc::Sender<Result<v1::ServerMessage, Status>>;
+/// How much of a name that may be anything is quoted.
+const QUOTED_MAX: usize = 253;
+
+pub(super) type Mouth = mpsc::Sender<Result<Box<v1::ServerMessage>, Status>>;
 
 pub(super) struct Alone {
     sessions: Sessions,
@@ -78,57 +80,70 @@ enum Occurrence {
     Overdue,
 }
 
-/// Serves one stream until it ends. `node` is whose certificate it is.
-pub(super) async fn serve(
-    sessions: Sessions,
-    node: String,
-    opened: Opened,
-    up: Streaming<v1::AgentMessage>,
-    down: Mouth,
-) {
-    let farewell = down.clone();
-    let figures = Arc::clone(sessions.figures());
-    if let Err(refusal) = converse(sessions, &node, opened, up, down).await {
-        tracing::debug!(node, reason = refusal.reason.label(), why = refusal.status.message(), "session ended");
-        tell_refusal(&figures, refusal, &farewell).await;
-    }
-}
-
-async fn converse(
-    sessions: Sessions,
-    node: &str,
-    opened: Opened,
-    mut up: Streaming<v1::AgentMessage>,
-    down: Mouth,
-) -> Result<(), Refusal> {
-    let stream = sessions.open()?;
-    let hello = hello(&mut up, node).await?;
-    let caller = opened.caller(hello.instance, hello.moving);
-    let (owed, register_by) = (Owed::default(), Instant::now());
-    let (binding, work, waiting) = (None, None, None);
-    let node = Text::from(node);
-    let mut alone = Alone { sessions, stream, node, caller, up, down, owed, binding, work, waiting, register_by };
-    alone.greet(hello.incarnation).await?;
-    alone.run().await
-}
-
-async fn hello(up: &mut Streaming<v1::AgentMessage>, node: &str) -> Result<v1::Hello, Refusal> {
-    let first = timeout(HELLO_PATIENCE, up.message()).await.map_err(|_| no_hello())?;
-    let first = first.map_err(|status| Refusal::new(Refused::Message, status))?;
-    let Some(Up::Hello(hello)) = first.and_then(|first| first.message) else {
-        return Err(Refusal::message("the first message of a session must be hello"));
-    };
-    if hello.node != node {
-        let said = Text::clipped(&hello.node, 253);
-        let text = format!("the certificate is that of node {node:?}, it cannot speak for node {said:?}");
-        return Err(Refusal::new(Refused::Identity, Status::permission_denied(text)));
-    }
-    Ok(hello)
-}
-
 // === impl Alone ===
 
 impl Alone {
+    /// `node` is whose certificate it is.
+    pub(super) fn new(
+        sessions: Sessions,
+        node: &str,
+        opened: Opened,
+        up: Streaming<v1::AgentMessage>,
+        down: Mouth,
+    ) -> Self {
+        Self {
+            stream: sessions.open(),
+            sessions,
+            node: node.into(),
+            caller: opened.caller(),
+            up,
+            down,
+            owed: Owed::default(),
+            binding: None,
+            work: None,
+            waiting: None,
+            register_by: Instant::now(),
+        }
+    }
+
+    /// Serves the stream until it ends.
+    pub(super) async fn serve(mut self: Box<Self>) {
+        if let Err(refusal) = self.converse().await {
+            // The node is free before its agent hears why, and can come back at once.
+            self.binding = None;
+            let (reason, why) = (refusal.reason.label(), refusal.status.message());
+            tracing::debug!(node = %self.node, reason, why, "session ended");
+            tell_refusal(self.sessions.figures(), refusal, &self.down).await;
+        }
+    }
+
+    async fn converse(&mut self) -> Result<(), Refusal> {
+        // Boxed, because it is over soon and a task keeps the room for the largest thing it ever waits for.
+        Box::pin(self.begin()).await?;
+        self.run().await
+    }
+
+    async fn begin(&mut self) -> Result<(), Refusal> {
+        self.sessions.require_open()?;
+        let hello = self.hello().await?;
+        self.caller = Caller { instance: hello.instance, moving: hello.moving, ..self.caller.clone() };
+        self.greet(hello.incarnation).await
+    }
+
+    async fn hello(&mut self) -> Result<v1::Hello, Refusal> {
+        let first = timeout(HELLO_PATIENCE, self.up.message()).await.map_err(|_| no_hello())?;
+        let first = first.map_err(|status| Refusal::new(Refused::Message, status))?;
+        let Some(Up::Hello(hello)) = first.and_then(|first| first.message) else {
+            return Err(Refusal::message("the first message of a session must be hello"));
+        };
+        if self.node != *hello.node {
+            let (own, said) = (&self.node, Text::clipped(&hello.node, QUOTED_MAX));
+            let text = format!("the certificate is that of node {own:?}, it cannot speak for node {said:?}");
+            return Err(Refusal::new(Refused::Identity, Status::permission_denied(text)));
+        }
+        Ok(hello)
+    }
+
     async fn greet(&mut self, incarnation: u64) -> Result<(), Refusal> {
         self.sessions.require_contact_to_move(&self.caller)?;
         match self.sessions.look_for(&self.node, incarnation).await? {
@@ -170,7 +185,7 @@ impl Alone {
             place = down.reserve(), if owed.any() => match place {
                 Ok(place) => {
                     if let Some(message) = owed.next() {
-                        place.send(Ok(message));
+                        place.send(Ok(Box::new(message)));
                     }
                     Occurrence::Said
                 }
@@ -331,5 +346,23 @@ async fn finished(work: &mut Option<Work>) -> Done {
         Some(Work::Registration(registration)) => Done::Registered(registration.await),
         Some(Work::Report(report)) => Done::Reported(report.await),
         None => pending().await,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Of one session and its task; a replica has a hundred thousand.
+    const TASK_BYTES_MAX: usize = 2_048;
+
+    #[test]
+    fn a_session_is_small() {
+        let bytes = size_of::<Alone>() + size_of_future(Alone::serve);
+        assert!(bytes <= TASK_BYTES_MAX, "a session takes {bytes} bytes");
+    }
+
+    fn size_of_future<A, F: Future>(_: fn(A) -> F) -> usize {
+        size_of::<F>()
     }
 }

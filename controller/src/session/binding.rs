@@ -138,17 +138,20 @@ impl Sessions {
                 Err(Refusal::new(Refused::NoLeader, Status::unavailable(why)))
             }
             Verdict::Provisional => match self.rival(node, caller) {
-                Some(rival) => Err(held_by(&format!("another instance at this replica, from {}", rival.remote))),
+                Some(rival) => Err(held_by(&rival)),
                 None => Ok(()),
             },
         }
     }
 
-    fn rival(&self, node: &Node, caller: &Caller) -> Option<Arc<Entry>> {
+    /// Another instance that has the session here and was heard of late, as it is told.
+    fn rival(&self, node: &Node, caller: &Caller) -> Option<String> {
         let rival = self.registry().get(node.slot).filter(|entry| entry.instance != caller.instance)?;
         let patience = claims::patience(self.replica().current().state.policy());
         let heard = self.hearing().ear().own().heard(node.slot)?;
-        (self.hearing().tick().elapsed_since(heard) < patience).then_some(rival)
+        let silence = self.hearing().tick().elapsed_since(heard);
+        let place = (self.replica().id(), rival.remote.to_string());
+        (silence < patience).then(|| claims::shown(rival.instance, (place.0, &place.1), silence))
     }
 
     fn enter(&self, entry: &Arc<Entry>, verdict: &Verdict) {

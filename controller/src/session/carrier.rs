@@ -45,7 +45,7 @@ const NODES_PER_REPLY: usize = 256;
 /// Handles that stand for nobody and whose aggregator was told so; more are only counted.
 const STRANGERS_MAX: usize = 4_096;
 
-pub(super) type Mouth = mpsc::Sender<Result<v1::CarrierReply, Status>>;
+pub(super) type Mouth = mpsc::Sender<Result<Box<v1::CarrierReply>, Status>>;
 
 struct Carrier {
     sessions: Sessions,
@@ -94,9 +94,10 @@ async fn converse(
     mut up: Streaming<v1::CarrierMessage>,
     down: Mouth,
 ) -> Result<(), Refusal> {
-    let stream = sessions.open()?;
+    let stream = sessions.open();
+    sessions.require_open()?;
     let hello = hello(&mut up).await?;
-    let caller = opened.caller(hello.instance, hello.moving);
+    let caller = Caller { instance: hello.instance, moving: hello.moving, ..opened.caller() };
     sessions.require_contact_to_move(&caller)?;
     // Once welcomed it leaves where it was.
     let caller = Caller { moving: false, ..caller };
@@ -156,7 +157,7 @@ impl Carrier {
             place = down.reserve(), if !outgoing.is_empty() => match place {
                 Ok(place) => {
                     if let Some(reply) = outgoing.pop_front() {
-                        place.send(Ok(reply));
+                        place.send(Ok(Box::new(reply)));
                     }
                     Occurrence::Said
                 }

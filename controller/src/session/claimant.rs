@@ -22,7 +22,6 @@ use muster_raft::replica::Replica;
 use muster_raft::types::ReplicaId;
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::{Instant, MissedTickBehavior, interval, timeout};
-use tokio_util::sync::CancellationToken;
 
 use crate::pulse_service::Claims;
 use crate::session::claims::{CLAIMS_MAX, Court};
@@ -35,7 +34,7 @@ const ASKS_MAX: usize = 8_192;
 const ASK_PERIOD: Duration = Duration::from_secs(1);
 /// A leader that takes longer cannot be asked.
 const ANSWER_PATIENCE: Duration = Duration::from_secs(1);
-/// After a failure nobody waits for the next one: claims are provisional until the leader answers again.
+/// After a leader did not answer nobody waits for it again so soon: claims are provisional at once.
 const GIVEN_UP_FOR: Duration = Duration::from_millis(500);
 
 /// Where streams hand in their claims.
@@ -157,13 +156,13 @@ impl Claimant {
 // === impl Exchange ===
 
 impl Exchange {
-    pub(super) async fn run(mut self, stop: CancellationToken) {
+    /// Until nobody can claim any more.
+    pub(super) async fn run(mut self) {
         let mut turns = interval(ASK_PERIOD);
         turns.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             let mut batch = Batch::default();
             tokio::select! {
-                () = stop.cancelled() => return,
                 ask = next(&mut self.held_over, &mut self.asks) => match ask {
                     Some(ask) => self.include(ask, &mut batch),
                     None => return,
@@ -223,7 +222,6 @@ impl Exchange {
                 response.taken_over.iter().for_each(|taken_over| self.end(taken_over));
             }
             None => {
-                self.failed = Some(Instant::now());
                 self.authority = None;
                 self.unconfirmed.clear();
                 self.untold.extend(releases);
@@ -233,7 +231,7 @@ impl Exchange {
         }
     }
 
-    async fn ask(&self, request: v1::ClaimRequest) -> Option<(Authority, v1::ClaimResponse)> {
+    async fn ask(&mut self, request: v1::ClaimRequest) -> Option<(Authority, v1::ClaimResponse)> {
         let given_up = self.failed.is_some_and(|failed| failed.elapsed() < GIVEN_UP_FOR);
         let leader = self.replica.leader().filter(|_| !given_up)?;
         let authority = Authority { leader, term: self.replica.term() };
@@ -250,6 +248,7 @@ impl Exchange {
                 None
             }
             Err(_) => {
+                self.failed = Some(Instant::now());
                 tracing::debug!(%leader, "sessions cannot be claimed: no answer");
                 None
             }

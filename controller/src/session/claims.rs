@@ -194,12 +194,15 @@ impl Holder {
         v1::TakenOver { slot, generation, instance, replica, by_another }
     }
 
-    /// The instance is cut: enough to tell two apart, and to find one in a log.
     fn shown(&self, silence: Duration) -> String {
-        let instance = self.instance >> 48;
-        let (replica, remote, seconds) = (self.replica, &self.remote, silence.as_secs_f64());
-        format!("another instance ({instance:04x}…) at replica {replica} from {remote}, last heard {seconds:.1} s ago")
+        shown(self.instance, (self.replica, &self.remote), silence)
     }
+}
+
+/// Who has a session, for those who want it too. The instance is cut: enough to tell two apart, and to find one in a log.
+pub(super) fn shown(instance: u64, (replica, remote): (ReplicaId, &str), silence: Duration) -> String {
+    let (instance, seconds) = (instance >> 48, silence.as_secs_f64());
+    format!("another instance ({instance:04x}…) at replica {replica} from {remote}, last heard {seconds:.1} s ago")
 }
 
 // === impl Bench ===

@@ -81,31 +81,31 @@ impl SessionFigures {
         self.refused[reason as usize].load(Ordering::Relaxed)
     }
 
-    pub(super) fn beat(&self, slot: u32) {
+    pub(crate) fn beat(&self, slot: u32) {
         self.session_beats.add(slot, 1);
     }
 
-    pub(super) fn carried(&self, lane: u32, beats: u64) {
+    pub(crate) fn carried(&self, lane: u32, beats: u64) {
         self.carrier_beats.add(lane, beats);
     }
 
-    pub(super) fn opened(&self) {
+    pub(crate) fn opened(&self) {
         self.sessions.fetch_add(1, Ordering::Relaxed);
     }
 
-    pub(super) fn closed(&self) {
+    pub(crate) fn closed(&self) {
         self.sessions.fetch_sub(1, Ordering::Relaxed);
     }
 
-    pub(super) fn moved(&self) {
+    pub(crate) fn moved(&self) {
         self.moves.fetch_add(1, Ordering::Relaxed);
     }
 
-    pub(super) fn handles_unknown(&self, count: u64) {
+    pub(crate) fn handles_unknown(&self, count: u64) {
         self.unknown_handles.fetch_add(count, Ordering::Relaxed);
     }
 
-    pub(super) fn refuse(&self, reason: Refused) {
+    pub(crate) fn refuse(&self, reason: Refused) {
         self.refused[reason as usize].fetch_add(1, Ordering::Relaxed);
     }
 }

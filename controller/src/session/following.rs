@@ -6,16 +6,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use muster_lifecycle::change::{Change, Object};
-use muster_lifecycle::node::{ConditionStatus, Node};
+use muster_lifecycle::node::Node;
 use muster_lifecycle::table::Digest;
 use muster_raft::feed::{Gone, Watcher};
 use tokio::time::{sleep, timeout};
-use tokio_util::sync::CancellationToken;
 
 use crate::session::Sessions;
 use crate::session::entry::Signal;
 use crate::session::registry::SHARDS;
-use crate::session::terms::Pace;
+use crate::session::terms::{Pace, status_wanted};
 
 /// What is no object (policy, scopes) is looked at so often.
 const LOOK_PERIOD: Duration = Duration::from_millis(250);
@@ -25,31 +24,27 @@ const LOOK_PERIOD: Duration = Duration::from_millis(250);
 const AT_ONCE: usize = 256;
 const PAUSE: Duration = Duration::from_millis(50);
 
-/// Rings for changed nodes and scopes until `stop`.
-pub(super) async fn nodes(sessions: Sessions, stop: CancellationToken) {
-    let mut scopes = scopes(&sessions);
-    while !stop.is_cancelled() {
-        let mut watcher = watch(&sessions);
+/// Rings for changed nodes and scopes, for ever.
+pub(super) async fn nodes(sessions: &Sessions) {
+    let mut scopes = scopes(sessions);
+    loop {
+        let mut watcher = watch(sessions);
         // Whatever happened before the watch began.
-        touch_all(&sessions);
-        while follow(&sessions, &mut watcher, &mut scopes, &stop).await.is_ok() {
-            if stop.is_cancelled() {
-                return;
-            }
-        }
+        touch_all(sessions);
+        while follow(sessions, &mut watcher, &mut scopes).await.is_ok() {}
         tracing::info!("fell behind the changes: every session is looked at");
     }
 }
 
-/// Rings for changed terms until `stop`.
-pub(super) async fn terms(sessions: Sessions, stop: CancellationToken) {
-    let mut told = pace(&sessions);
-    while !stop.is_cancelled() {
+/// Rings for changed terms, for ever.
+pub(super) async fn terms(sessions: &Sessions) {
+    let mut told = pace(sessions);
+    loop {
         sleep(LOOK_PERIOD).await;
-        let now = pace(&sessions);
+        let now = pace(sessions);
         if now != told {
             told = now;
-            ring_all(&sessions, Signal::Terms).await;
+            ring_all(sessions, Signal::Terms).await;
         }
     }
 }
@@ -68,17 +63,8 @@ pub(super) async fn ring_all(sessions: &Sessions, signal: Signal) {
     }
 }
 
-async fn follow(
-    sessions: &Sessions,
-    watcher: &mut Watcher,
-    scopes_known: &mut Digest,
-    stop: &CancellationToken,
-) -> Result<(), Gone> {
-    let changes = tokio::select! {
-        () = stop.cancelled() => return Ok(()),
-        changes = timeout(LOOK_PERIOD, watcher.next()) => changes,
-    };
-    if let Ok(changes) = changes {
+async fn follow(sessions: &Sessions, watcher: &mut Watcher, scopes_known: &mut Digest) -> Result<(), Gone> {
+    if let Ok(changes) = timeout(LOOK_PERIOD, watcher.next()).await {
         for change in changes? {
             take(sessions, &change);
         }
@@ -86,10 +72,8 @@ async fn follow(
     let scopes_now = scopes(sessions);
     if scopes_now != *scopes_known {
         *scopes_known = scopes_now;
-        // Few aggregators, and the rest of the streams takes no notice.
-        (0..SHARDS)
-            .flat_map(|shard| sessions.registry().streams_of_shard(shard))
-            .for_each(|bell| bell.ring(Signal::Scope));
+        // The streams of nodes take no notice.
+        sessions.ring_at_once(Signal::Scope);
     }
     Ok(())
 }
@@ -99,7 +83,7 @@ fn take(sessions: &Sessions, change: &Change) {
     let after = change.after.as_ref().and_then(node);
     let news = match (before, after) {
         (Some(before), None) => Some(before),
-        (Some(before), Some(after)) if became_unknown(before, after) => Some(after),
+        (Some(before), Some(after)) if lost_faith(before, after) => Some(after),
         (Some(_), Some(_)) | (None, _) => None,
     };
     if let Some(entry) = news.and_then(|node| sessions.registry().get(node.slot)) {
@@ -114,10 +98,10 @@ fn node(object: &Object) -> Option<&Arc<Node>> {
     }
 }
 
-fn became_unknown(before: &Node, after: &Node) -> bool {
-    let unknown = |node: &Node| node.status.ready().is_none_or(|ready| ready.status == ConditionStatus::Unknown);
-    !unknown(before) && unknown(after)
-        || before.status.ready().is_none() && after.status.ready().is_some() && unknown(after)
+/// Its Ready condition turned to something that is not the node's own word.
+fn lost_faith(before: &Node, after: &Node) -> bool {
+    let ready = |node: &Node| node.status.ready().map(|ready| ready.status);
+    ready(before) != ready(after) && status_wanted(after)
 }
 
 fn watch(sessions: &Sessions) -> Watcher {

@@ -6,7 +6,6 @@
 use std::time::Duration;
 
 use tokio::time::sleep;
-use tokio_util::sync::CancellationToken;
 
 use crate::hearing::contact::CONTACT_LOST;
 use crate::session::Sessions;
@@ -18,25 +17,18 @@ const LOOK_PERIOD: Duration = Duration::from_millis(250);
 const AGAIN_FIRST: Duration = Duration::from_secs(2);
 const AGAIN_MAX: Duration = Duration::from_secs(30);
 
-/// Asks agents to move whenever they should, until `stop`.
-pub(super) async fn run(sessions: Sessions, stop: CancellationToken) {
+/// Asks agents to move whenever they should, for ever.
+pub(super) async fn run(sessions: &Sessions) {
     loop {
-        tokio::select! {
-            () = stop.cancelled() => return,
-            () = turn(&sessions) => {}
+        let mut again = AGAIN_FIRST;
+        while let Some(why) = sessions.why_move() {
+            tracing::warn!(why, "agents are asked to attach elsewhere");
+            ring_all(sessions, Signal::Move).await;
+            wait_or_recover(sessions, again).await;
+            again = (again * 2).min(AGAIN_MAX);
         }
+        sleep(LOOK_PERIOD).await;
     }
-}
-
-async fn turn(sessions: &Sessions) {
-    let mut again = AGAIN_FIRST;
-    while let Some(why) = sessions.why_move() {
-        tracing::warn!(why, "agents are asked to attach elsewhere");
-        ring_all(sessions, Signal::Move).await;
-        wait_or_recover(sessions, again).await;
-        again = (again * 2).min(AGAIN_MAX);
-    }
-    sleep(LOOK_PERIOD).await;
 }
 
 async fn wait_or_recover(sessions: &Sessions, pause: Duration) {

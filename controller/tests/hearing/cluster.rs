@@ -17,6 +17,7 @@ use muster_controller::hearing::{Hearing, exchange};
 use muster_controller::identity::Role;
 use muster_controller::listener::{Door, Peer, Tcp};
 use muster_controller::pulse_service::{Claims, Explains, pulse_service};
+use muster_controller::session::Sessions;
 use muster_controller::tls::ReplicaTls;
 use muster_lifecycle::meta::Uid;
 use muster_proto::v1;
@@ -158,8 +159,9 @@ impl Cluster {
 
     pub fn open_agent_door(&self, id: ReplicaId) -> AgentDoor {
         let close = CancellationToken::new();
-        let router = door_limits(Server::builder(), DoorKind::Agent)
-            .add_service(agent_service(self.running[&id].replica.clone()));
+        let Running { replica, hearing, contact, .. } = &self.running[&id];
+        let sessions = Sessions::new(replica.clone(), hearing.clone(), contact.clone());
+        let router = door_limits(Server::builder(), DoorKind::Agent).add_service(agent_service(sessions));
         let serving = self.serve(DoorKind::Agent, id, router, &close);
         AgentDoor { close, serving }
     }

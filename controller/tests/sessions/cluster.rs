@@ -80,8 +80,12 @@ impl Cluster {
         for id in ids {
             cluster.boot(*id).await;
         }
-        eventually("all replicas are in contact with a leader", || {
-            cluster.running.values().all(|one| one.contact.lost_for().is_none() && one.replica.leader().is_some())
+        eventually("all replicas are in contact with a leader and announced", || {
+            let settled = |one: &Running| {
+                let announced = one.replica.current().state.replicas().len() == ids.len();
+                announced && one.contact.lost_for().is_none() && one.replica.leader().is_some()
+            };
+            cluster.running.values().all(settled)
         })
         .await;
         cluster

@@ -96,8 +96,15 @@ pub(super) fn label_value(field: &Field<'_>) -> Result<Text, Fault> {
 }
 
 pub(super) fn taints(field: &Field<'_>) -> Result<Vec<Taint>, Fault> {
-    let taint = |item: &Field<'_>| item.text()?.parse().map_err(|error| item.fault(error));
-    field.items()?.iter().map(taint).collect()
+    let mut taints: Vec<Taint> = Vec::new();
+    for item in field.items()? {
+        let taint: Taint = item.text()?.parse().map_err(|error| item.fault(error))?;
+        if taints.iter().any(|known| known.is_same(&taint)) {
+            return Err(item.fault(format!("there is a taint {}:{} already: name it once", taint.key, taint.effect)));
+        }
+        taints.push(taint);
+    }
+    Ok(taints)
 }
 
 fn ready(field: &Field<'_>) -> Result<InitialReady, Fault> {

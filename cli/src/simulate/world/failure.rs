@@ -109,7 +109,7 @@ impl<W: Witness> World<W> {
     /// A leader that wakes looks at the clock before it reads what came meanwhile: the worst order there is.
     pub(super) fn wake_the_stalled(&mut self) {
         for index in 0..REPLICAS {
-            if !self.replicas[index].stalled_until.is_some_and(|until| until <= self.now) {
+            if self.replicas[index].stalled_until.is_none_or(|until| until > self.now) {
                 continue;
             }
             let held_back = self.replicas[index].wake();
