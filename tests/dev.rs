@@ -92,3 +92,36 @@ fn damage(path: &std::path::Path) {
     }
     std::fs::write(path, bytes).unwrap();
 }
+
+#[test]
+fn simulated_nodes_play_what_they_are_told() {
+    let cluster = Cluster::start_exactly(&["--nodes", "6", "--zones", "2"]);
+    let ready = |count: usize| {
+        eventually("simulated nodes are ready", || {
+            let shown = cluster.ok(&["get", "nodes"]);
+            (shown.lines().filter(|line| line.contains(" Ready ")).count() == count).then_some(())
+        });
+    };
+    ready(6);
+    let shown = cluster.ok(&["get", "config"]);
+    assert!(shown.contains("node-monitor-grace-period") && shown.contains("8s"), "the demo policy: {shown}");
+
+    cluster.ok(&["fleet", "pressure", "--node", "node-a-1"]);
+    eventually("a full disk keeps pods away", || {
+        cluster.ok(&["describe", "node", "node-a-1"]).contains("node.kubernetes.io/disk-pressure").then_some(())
+    });
+    cluster.ok(&["fleet", "kill", "--zone", "b", "--percent", "50"]);
+    let status = cluster.ok(&["fleet", "status"]);
+    assert!(status.lines().any(|line| line.starts_with("node-b-1") && line.contains("kill")), "{status}");
+    ready(5);
+    let explained = cluster.ok(&["explain", "node", "node-b-1"]);
+    assert!(explained.starts_with("node node-b-1 (zone dev/b): unreachable since"), "{explained}");
+    assert!(cluster.fails(1, &["fleet", "kill", "--zone", "x"]).contains("there are: dev/a, dev/b"));
+
+    cluster.ok(&["fleet", "resume", "--all"]);
+    ready(6);
+    cluster.ok(&["set", "config", "node-monitor-grace-period=20s"]);
+    assert!(cluster.ok(&["get", "events"]).contains("node-monitor-grace-period was changed from 8s to 20s by operator"));
+    let refused = cluster.fails(1, &["set", "config", "node-monitor-period=30s"]);
+    assert!(refused.contains("30s is above node-monitor-grace-period (20s)"), "{refused}");
+}

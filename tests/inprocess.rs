@@ -218,6 +218,21 @@ impl Cluster {
         answer
     }
 
+    /// Every replica has asked every other what it heard, and been told, after this was called.
+    pub async fn tables_exchanged(&self) {
+        for id in REPLICAS {
+            let before = merged_digests(&self.metrics(id).await);
+            eventually("the replicas tell each other what they heard", async || {
+                let now = merged_digests(&self.metrics(id).await);
+                // The first that comes may have been asked for before.
+                let is_told = |(from, count): (&String, &u64)| *count >= before.get(from).unwrap_or(&0) + 2;
+                let told = now.len() == REPLICAS.len() - 1 && now.iter().all(is_told);
+                if told { Ok(()) } else { Err(format!("replica {id}: {before:?}, then {now:?}")) }
+            })
+            .await;
+        }
+    }
+
     fn plan(&self, id: u64) -> &ReplicaPlan {
         self.fleet.replicas().iter().find(|plan| plan.id == id).expect("it is planned")
     }
@@ -252,10 +267,11 @@ impl Running {
     }
 }
 
-/// Thirty nodes in the zones a, b and c, all of them ready.
+/// Thirty nodes in the zones a, b and c, all of them ready, and known to be by every replica.
 pub async fn thirty_nodes(cluster: &Cluster) -> Agents {
     let agents = Agents::start(cluster, &["a", "b", "c"], 10);
     cluster.ready(&agents.names()).await;
+    cluster.tables_exchanged().await;
     agents
 }
 
@@ -269,6 +285,12 @@ pub async fn eventually<T>(what: &str, mut look: impl AsyncFnMut() -> Result<T, 
         }
         sleep(LOOK_PAUSE).await;
     }
+}
+
+/// How many digests of each other replica came in whole, by the label that names it.
+fn merged_digests(metrics: &str) -> BTreeMap<String, u64> {
+    let merged = metrics.lines().filter(|line| line.starts_with("muster_digest_pulls_total{") && line.contains("merged"));
+    merged.filter_map(|line| line.rsplit_once(' ')).map(|(labels, count)| (labels.into(), count.parse().unwrap())).collect()
 }
 
 fn client_config(fleet: &Fleet) -> ClientConfig {

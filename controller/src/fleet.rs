@@ -211,6 +211,17 @@ impl Fleet {
         self.issue_machine(name, &identity::aggregator_user(name), identity::AGGREGATORS)
     }
 
+    /// Writes a machine's certificate, its key and the CA of the replicas into `dir`, which must not exist yet.
+    pub fn write_agent(&self, dir: &Path, issued: &Issued) -> Result<(), Error> {
+        free(dir)?;
+        let staging = dir.with_extension("new");
+        remove_tree(&staging)?;
+        secret::make_dir(&staging)?;
+        secret::write_new(&staging.join("ca.crt"), self.client_ca.certificate_pem(), Access::Everybody)?;
+        write_pair(&staging, ("agent.crt", "agent.key"), issued)?;
+        Ok(secret::publish(&staging, dir)?)
+    }
+
     fn issue_machine(&self, name: &str, user: &str, group: &str) -> Result<Issued, Error> {
         // What the doors would not recognise is not signed.
         if Role::decide(user, &[group.to_owned()]).is_err() {

@@ -48,7 +48,7 @@ const NOBODY: u64 = 0;
 #[tokio::test]
 async fn a_viewer_reads_the_metrics_in_either_protocol() {
     let rig = Rig::new();
-    rig.metrics.pulse.carrier_beats.inc_by(41);
+    rig.metrics.raft.leader_changes.inc_by(41);
     for protocol in [HTTP_1_1, H2] {
         let answer = rig.ask(protocol, "GET", "/metrics").await;
         assert_eq!((answer.status, answer.headers["content-type"].as_str()), (200, CONTENT_TYPE));
@@ -57,7 +57,7 @@ async fn a_viewer_reads_the_metrics_in_either_protocol() {
             "# TYPE node_collector_zone_health gauge",
             r#"node_collector_zone_health{zone="eu/a"} 50.0"#,
             r#"node_collector_evictions_total{zone="eu/a"} 9.0"#,
-            r#"muster_beats_total{door="carrier"} 41"#,
+            "muster_raft_leader_changes_total 41",
             "muster_nodes 4.0",
         ] {
             assert!(lines.contains(&line), "{line} is not in\n{}", answer.body);

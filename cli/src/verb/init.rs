@@ -1,4 +1,4 @@
-//! `muster init`: found a fleet, prepare a further replica, issue a person's certificate.
+//! `muster init`: found a fleet, prepare a further replica, issue certificates to people and machines.
 
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
@@ -45,6 +45,17 @@ pub enum Command {
         #[arg(long, value_name = "DAYS", value_parser = clap::value_parser!(u32).range(1..=3650))]
         days: Option<u32>,
     },
+    /// Issue a certificate to a node's agent, or to an aggregator that carries many nodes
+    IssueAgent {
+        /// The node's or the aggregator's name
+        name: String,
+        /// For an aggregator; which nodes it may carry is said with `muster set aggregator`
+        #[arg(long)]
+        aggregator: bool,
+        /// The folder to write
+        #[arg(long, value_name = "DIR")]
+        out: PathBuf,
+    },
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -75,6 +86,7 @@ pub fn run(context: &Context, args: Args) -> Result<(), Failure> {
             let lifetime = days.map_or(OPERATOR_LIFETIME, |days| DAY * days);
             issue_client(&dir, &name, group, &out, lifetime)
         }
+        Some(Command::IssueAgent { name, aggregator, out }) => issue_agent(&dir, &name, aggregator, &out),
     }
 }
 
@@ -119,6 +131,19 @@ fn issue_client(dir: &Path, name: &str, group: Group, folder: &Path, lifetime: D
     out.line(folder.display())?;
     out.flush()?;
     say(format_args!("use it with `--dir {0}` or `MUSTER_DIR={0}`", folder.display()));
+    Ok(())
+}
+
+fn issue_agent(dir: &Path, name: &str, aggregator: bool, folder: &Path) -> Result<(), Failure> {
+    let fleet = Fleet::load(dir).map_err(refused)?;
+    let issued = if aggregator { fleet.issue_aggregator(name) } else { fleet.issue_node(name) };
+    fleet.write_agent(folder, &issued.map_err(refused)?).map_err(refused)?;
+    let mut out = Out::stdout();
+    out.line(folder.display())?;
+    out.flush()?;
+    if aggregator {
+        say(format_args!("say which nodes it may carry: `muster set aggregator {name} --nodes NAME,PREFIX-*`"));
+    }
     Ok(())
 }
 

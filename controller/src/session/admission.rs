@@ -108,8 +108,8 @@ impl Sessions {
         .boxed()
     }
 
-    /// Registering twice does what registering once does, so it is simply tried again: a request id per registration would
-    /// crowd out those that operators' retries depend on.
+    /// Registering twice does what registering once does, so it is simply tried again: a request id per registration
+    /// would crowd out those that operators' retries depend on.
     async fn write_surely(&self, operation: Operation, deadline: Instant) -> Result<Settled, RequestError> {
         loop {
             match self.write_as_agent(operation.clone(), deadline).await {

@@ -1,7 +1,7 @@
 //! An aggregator's stream: many nodes under handles that the aggregator chose.
 //!
-//! Its beats come in batches, and each handle costs one look into an array. Everything else about a node goes the way it
-//! goes on a stream of the node's own, with the handle beside it.
+//! Its beats come in batches, and each handle costs one look into an array. Everything else about a node goes the way
+//! it goes on a stream of the node's own, with the handle beside it.
 
 mod binds;
 mod holds;
@@ -122,8 +122,8 @@ async fn hello(up: &mut Streaming<v1::CarrierMessage>) -> Result<v1::CarrierHell
 fn scope(state: &State, aggregator: &str) -> Result<Arc<AggregatorRecord>, Refusal> {
     state.aggregators().get(aggregator).cloned().ok_or_else(|| {
         let text = format!(
-            "aggregator {aggregator:?} has no scope: say which nodes it may carry with `muster set aggregator {aggregator} \
-             --nodes ...`"
+            "aggregator {aggregator:?} has no scope: say which nodes it may carry with `muster set aggregator \
+             {aggregator} --nodes ...`"
         );
         Refusal::new(Refused::Scope, Status::permission_denied(text))
     })

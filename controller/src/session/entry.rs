@@ -1,7 +1,7 @@
 //! One node's session as the rest of the replica sees it, and the bell by which its stream is woken.
 //!
-//! Whoever has news rings; the stream looks at the state when it gets to it. So news coalesce by themselves, cost no queue,
-//! and can be given to a hundred thousand streams without waiting for one.
+//! Whoever has news rings; the stream looks at the state when it gets to it. So news coalesce by themselves, cost no
+//! queue, and can be given to a hundred thousand streams without waiting for one.
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;

@@ -1,7 +1,7 @@
 //! What a node's agent is still to be told: one of each kind, the newest, the weightiest first.
 //!
-//! An agent that does not read fills its queue of a few messages; what comes up after that waits here and coalesces, so a
-//! stuck agent costs the same as any other.
+//! An agent that does not read fills its queue of a few messages; what comes up after that waits here and coalesces, so
+//! a stuck agent costs the same as any other.
 
 use muster_proto::v1;
 use muster_proto::v1::server_message::Message as Down;

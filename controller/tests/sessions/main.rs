@@ -1,6 +1,7 @@
 //! Agents at real TLS doors: who gets a session, what it is told, and that there is one per node.
 
 #![allow(clippy::unwrap_used, unreachable_pub, reason = "a helper that fails is a failed test")]
+#![allow(clippy::wildcard_enum_match_arm, reason = "whatever else is said fails the test")]
 
 mod agent;
 mod cluster;
@@ -176,7 +177,7 @@ async fn i_14_one_session_across_replicas_and_leaders() {
     cluster.leader().await;
     let mut refusals = 0;
     while refusals < 3 {
-        // While nobody can be asked, or the new leader has not been told yet, a replica may let the clone in for a moment.
+        // While nobody can be asked, or the new leader has not been told yet, the clone may get in for a moment.
         let mut clone = Agent::greet(&cluster, here, hello("a", SECOND)).await;
         let status = match clone.try_hear().await {
             Ok(_) => clone.refusal().await,
@@ -263,14 +264,9 @@ async fn without_contact_nothing_is_acknowledged_and_agents_are_sent_away() {
     assert_eq!(agent.hear().await, Down::Acknowledged(v1::Acknowledged { sequence: 7 }));
     cluster.stop(2).await;
     cluster.stop(3).await;
-    loop {
-        match agent.hear().await {
-            Down::Move(moving) => {
-                assert!(moving.why.contains("no contact to a leader"), "{}", moving.why);
-                break;
-            }
-            other => panic!("told {other:?}"),
-        }
+    match agent.hear().await {
+        Down::Move(moving) => assert!(moving.why.contains("no contact to a leader"), "{}", moving.why),
+        other => panic!("told {other:?}"),
     }
     agent.say(Up::Beat(v1::Beat { sequence: 8, acknowledge: true }));
     // An acknowledgement would come before the answer to what is said next.
