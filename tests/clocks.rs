@@ -14,7 +14,6 @@ use jiff::Timestamp;
 use muster_actors::surroundings::Quiet;
 use muster_lifecycle::policy::{Policy, Rate};
 use muster_node_agent::simulated::Behaviour;
-use muster_proto::v1::member_request::Action;
 use tokio::time::{Instant, sleep};
 
 const HOUR: i64 = 3_600;
@@ -61,9 +60,7 @@ async fn f_12_a_new_leader_with_another_clock_changes_no_countdown() {
         cluster.clock(followers[0]).set_ahead(HOUR);
         cluster.clock(followers[1]).set_ahead(-HOUR);
     };
-    let hand_over = async || {
-        cluster.client.member(Action::Transfer(followers[1])).await.unwrap();
-    };
+    let hand_over = async || cluster.hand_over(followers[1]).await;
     let jumpy = silence_two(&cluster, &agents, "b", followers_jump, hand_over).await;
 
     assert!(jumpy.marks.iter().all(|mark| is_off_by(mark, 0)), "{:?}", jumpy.marks);
@@ -92,9 +89,10 @@ async fn silence_two(
     names.iter().for_each(|name| agents.play(Behaviour::Silence, name));
     sleep(GRACE / 2).await;
     in_silence().await;
-    let is_first = async || evicted(cluster, &names).await.len() == 1;
     inprocess::eventually("one is evicted and the other waits", async || {
-        if is_first().await { Ok(()) } else { Err(format!("{:?}", cluster.nodes().await)) }
+        let seen = both(cluster, &names).await;
+        let evicted = seen.iter().filter(|seen| seen.is_evicted()).count();
+        if seen.iter().all(Seen::is_unknown) && evicted == 1 { Ok(()) } else { Err(format!("{seen:?}")) }
     })
     .await;
     let first_seen = Instant::now();
@@ -105,7 +103,8 @@ async fn silence_two(
     let watched = first_seen.elapsed();
     let mut at = Vec::new();
     for name in &names {
-        let time = inprocess::eventually("its eviction is explained", async || view::evicted_at(&cluster.client, name).await);
+        let time =
+            inprocess::eventually("its eviction is explained", async || view::evicted_at(&cluster.client, name).await);
         at.push(time.await);
     }
     let of = |reason: &str, verdicts: &[Verdict]| -> Vec<Verdict> {
@@ -117,9 +116,9 @@ async fn silence_two(
     Course { marks, evictions, spacing_ms: at[0].abs_diff(at[1]), watched }
 }
 
-async fn evicted(cluster: &Cluster, names: &[String]) -> Vec<String> {
+async fn both(cluster: &Cluster, names: &[String; 2]) -> [Seen; 2] {
     let nodes = cluster.nodes().await;
-    names.iter().filter(|name| nodes.get(*name).is_some_and(Seen::is_evicted)).cloned().collect()
+    names.each_ref().map(|name| nodes[name].clone())
 }
 
 fn silent_ones(zone: &str) -> [String; 2] {

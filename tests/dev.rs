@@ -121,7 +121,9 @@ fn simulated_nodes_play_what_they_are_told() {
     cluster.ok(&["fleet", "resume", "--all"]);
     ready(6);
     cluster.ok(&["set", "config", "node-monitor-grace-period=20s"]);
-    assert!(cluster.ok(&["get", "events"]).contains("node-monitor-grace-period was changed from 8s to 20s by operator"));
+    assert!(
+        cluster.ok(&["get", "events"]).contains("node-monitor-grace-period was changed from 8s to 20s by operator")
+    );
     let refused = cluster.fails(1, &["set", "config", "node-monitor-period=30s"]);
     assert!(refused.contains("30s is above node-monitor-grace-period (20s)"), "{refused}");
 }

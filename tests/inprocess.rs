@@ -24,7 +24,8 @@ use muster_controller::listener::{Listener, Tcp};
 use muster_controller::server::{Environment, ServeError, serve_in};
 use muster_controller::tls::{self, ReplicaTls};
 use muster_lifecycle::policy::{Period, Policy, Rate};
-use muster_proto::v1::{StatusResponse, write_request};
+use muster_proto::v1::member_request::Action;
+use muster_proto::v1::{ReplicaStatus, StatusResponse, write_request};
 use muster_raft::disk::real::RealDisk;
 use muster_raft::replica::Timing;
 use rustls::ClientConfig as TlsConfig;
@@ -141,6 +142,15 @@ impl Cluster {
         eventually("a leader", async || self.status().await?.leader.ok_or_else(|| "none".to_owned())).await
     }
 
+    pub async fn hand_over(&self, to: u64) {
+        eventually("the leader hands over", async || {
+            let asked = self.client.member(Action::Transfer(to)).await.map_err(|error| error.to_string());
+            let leader = self.status().await?.leader;
+            if leader == Some(to) { Ok(()) } else { Err(format!("{leader:?} leads; the last answer was {asked:?}")) }
+        })
+        .await;
+    }
+
     /// Another than this one leads.
     pub async fn leader_other_than(&self, former: u64) -> u64 {
         eventually("another leader", async || {
@@ -159,7 +169,7 @@ impl Cluster {
         eventually("all replicas agree", async || {
             let status = self.status().await?;
             let first = status.replicas.first().map(|replica| (replica.applied, replica.digest.clone()));
-            let agrees = |replica: &muster_proto::v1::ReplicaStatus| {
+            let agrees = |replica: &ReplicaStatus| {
                 replica.reachable && Some((replica.applied, replica.digest.clone())) == first
             };
             let settled = status.replicas.len() == REPLICAS.len() && status.replicas.iter().all(agrees);
@@ -289,8 +299,12 @@ pub async fn eventually<T>(what: &str, mut look: impl AsyncFnMut() -> Result<T, 
 
 /// How many digests of each other replica came in whole, by the label that names it.
 fn merged_digests(metrics: &str) -> BTreeMap<String, u64> {
-    let merged = metrics.lines().filter(|line| line.starts_with("muster_digest_pulls_total{") && line.contains("merged"));
-    merged.filter_map(|line| line.rsplit_once(' ')).map(|(labels, count)| (labels.into(), count.parse().unwrap())).collect()
+    let merged =
+        metrics.lines().filter(|line| line.starts_with("muster_digest_pulls_total{") && line.contains("merged"));
+    merged
+        .filter_map(|line| line.rsplit_once(' '))
+        .map(|(labels, count)| (labels.into(), count.parse().unwrap()))
+        .collect()
 }
 
 fn client_config(fleet: &Fleet) -> ClientConfig {

@@ -143,7 +143,8 @@ async fn a_node_whose_actor_always_panics_is_quarantined_and_the_rest_goes_on() 
     assert!(told.message.contains(&format!("a mine under node {poisonous}")), "{told:?}");
     eventually("it is explained", async || {
         let explanation = view::explain(&cluster.client, &poisonous).await?;
-        let is_it = explanation.facts.iter().any(|fact| fact.label == "quarantine" && fact.text.contains("nobody watches"));
+        let is_it =
+            explanation.facts.iter().any(|fact| fact.label == "quarantine" && fact.text.contains("nobody watches"));
         if is_it { Ok(()) } else { Err(format!("{explanation:?}")) }
     })
     .await;

@@ -16,8 +16,9 @@ pub mod contact;
 pub mod exchange;
 mod pull;
 
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use muster_lifecycle::node::Slot;
@@ -53,6 +54,8 @@ struct Shared {
     canary_late: AtomicBool,
     sessions: AtomicU64,
     queue_reported: Mutex<Option<Tick>>,
+    /// When each peer last acknowledged a digest of ours.
+    told: Mutex<BTreeMap<Origin, Tick>>,
 }
 
 // === impl Hearing ===
@@ -79,6 +82,7 @@ impl Hearing {
             canary_late: AtomicBool::new(false),
             sessions: AtomicU64::new(0),
             queue_reported: Mutex::new(None),
+            told: Mutex::default(),
         }))
     }
 
@@ -126,6 +130,26 @@ impl Hearing {
     /// Whether the own beat through the own agent door is late.
     pub fn canary_late(&self) -> bool {
         self.0.canary_late.load(Ordering::Relaxed)
+    }
+
+    /// When `peer` last showed that it has what was heard here.
+    pub(crate) fn last_told(&self, peer: Origin) -> Option<Tick> {
+        self.told().get(&peer).copied()
+    }
+
+    /// Whether a digest of this life of this process is meant.
+    pub(crate) fn is_own(&self, boot: Boot) -> bool {
+        boot == self.0.boot
+    }
+
+    /// `peer`, a member, acknowledged a digest.
+    pub(crate) fn acknowledged_by(&self, peer: Origin) {
+        let now = self.tick();
+        self.told().insert(peer, now);
+    }
+
+    fn told(&self) -> MutexGuard<'_, BTreeMap<Origin, Tick>> {
+        self.0.told.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// What one peer is told from, beginning with the full table.

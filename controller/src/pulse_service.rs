@@ -12,6 +12,7 @@ use futures::stream::{self, BoxStream};
 use muster_proto::v1;
 use muster_proto::v1::pulse_server::{Pulse, PulseServer};
 use muster_pulse::digest::{Applied, Boot, PART_MAX, Request as PulseRequest};
+use muster_pulse::fleet::Origin;
 use muster_pulse::outbox::{Outbox, Parts};
 use muster_raft::greeting::ProvenReplica;
 use muster_raft::replica::Replica;
@@ -71,6 +72,9 @@ impl PulseService {
         }
         let mut outboxes = self.outboxes.lock().unwrap_or_else(PoisonError::into_inner);
         outboxes.retain(|id, _| members.contains_key(id));
+        if request.applied.is_some_and(|applied| self.hearing.is_own(applied.boot)) {
+            self.hearing.acknowledged_by(Origin(from));
+        }
         let outbox = outboxes.entry(from).or_insert_with(|| self.hearing.outbox());
         Ok(outbox.answer(request, self.hearing.tick()))
     }

@@ -14,7 +14,7 @@ use crate::tick::Tick;
 /// A peer whose last complete digest is older than this is late.
 pub const DIGEST_LATE: Duration = Duration::from_secs(1);
 
-/// A tick of the judging loop may always be this late.
+/// A tick of the judging loop may always be this late, unless the grace itself is shorter than a few of these.
 const STALL_MIN: Duration = Duration::from_secs(1);
 
 #[derive(Debug)]
@@ -90,8 +90,6 @@ impl Blindness {
     pub fn took_over(&mut self, reachable: impl IntoIterator<Item = Origin>, now: Tick) {
         self.awaited = reachable.into_iter().take(ORIGINS_MAX).collect();
         self.periods.insert(Excuse::Takeover, Period::new(now));
-        // Nobody turned the loop while another replica led: that was no stall.
-        self.last_tick = None;
         // The judging loop begins to turn now: standing still before its first turn counts, a pause as a follower does not.
         self.last_tick = Some(now);
         self.settle_takeover(now);
@@ -155,7 +153,7 @@ impl Blindness {
     /// One turn of the judging loop, which should turn every `period`: notices that it comes late, and which digests do.
     pub fn tick(&mut self, now: Tick, period: Duration, grace: Duration) {
         if let Some(last) = self.last_tick.replace(now)
-            && now.elapsed_since(last) > period.saturating_add(STALL_MIN.max(grace / 10))
+            && now.elapsed_since(last) > period.saturating_add(stall_allowance(grace))
         {
             self.periods.insert(Excuse::Stall, Period::over(last, now));
         }
@@ -250,6 +248,11 @@ impl Blindness {
             self.close(Excuse::Takeover, now);
         }
     }
+}
+
+/// How late a tick may be before it counts as a stall: well within any grace, or the beats lost in it would count.
+fn stall_allowance(grace: Duration) -> Duration {
+    STALL_MIN.min(grace / 4).max(grace / 10)
 }
 
 fn window(backoff_cap: Duration) -> Duration {

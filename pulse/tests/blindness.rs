@@ -288,3 +288,22 @@ fn excuses_are_kept_for_a_bounded_number_of_origins() {
     }
     assert_eq!(blindness.in_force(at(101)).count(), 2 * ORIGINS_MAX);
 }
+
+#[test]
+fn a_stall_is_noticed_well_within_any_grace() {
+    let turned_after = |grace: Duration, pause: Duration| {
+        let mut blindness = Blindness::new(Duration::from_secs(1));
+        let (period, start) = (Duration::from_millis(100), Tick::BOOT);
+        blindness.tick(start, period, grace);
+        let now = start.after(period + pause);
+        blindness.tick(now, period, grace);
+        blindness.excused_until(None, now).is_some()
+    };
+    let table = [(1_000, 200, false), (1_000, 300, true), (8_000, 900, false), (8_000, 1_100, true)];
+    for (grace, pause, noticed) in table {
+        let seen = turned_after(Duration::from_millis(grace), Duration::from_millis(pause));
+        assert_eq!(seen, noticed, "a pause of {pause} ms at a grace of {grace} ms");
+    }
+    assert!(!turned_after(Duration::from_secs(40), Duration::from_millis(3_900)));
+    assert!(turned_after(Duration::from_secs(40), Duration::from_millis(4_100)));
+}

@@ -70,7 +70,12 @@ pub async fn run(context: &Context, action: Action) -> Result<(), Failure> {
     let mut out = Out::stdout();
     match action {
         Action::Status { output } if output == "text" => show(&mut out, &answer)?,
-        _ => out.line(answer)?,
+        Action::Status { .. }
+        | Action::Silence(_)
+        | Action::Resume(_)
+        | Action::Kill(_)
+        | Action::Flap(_)
+        | Action::Pressure(_) => out.line(answer)?,
     }
     out.flush()
 }

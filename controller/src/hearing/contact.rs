@@ -1,7 +1,7 @@
 //! Is a leader in reach of this replica?
 //!
-//! A leader is in contact with itself while a quorum acknowledges it; a follower while it knows the leader and pulls its
-//! digests. What counts is when there last was such evidence, so that an ordinary election, which takes a second or
+//! A leader is in contact with itself while a quorum acknowledges it; a follower while it knows the leader, pulls its
+//! digests, and the leader takes what this replica heard: a link that works one way only is none. What counts is when there last was such evidence, so that an ordinary election, which takes a second or
 //! two, does not make every replica send its agents away.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -35,7 +35,11 @@ struct Shared {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Standing {
     Leading { since_quorum: Option<Duration> },
-    Following { last_digest: Option<Tick> },
+    Following {
+        last_digest: Option<Tick>,
+        /// When the leader last showed that it has what this replica heard.
+        last_told: Option<Tick>,
+    },
     Leaderless,
 }
 
@@ -101,7 +105,10 @@ impl Contact {
     fn standing(&self, replica: &Replica) -> Standing {
         match replica.leader().map(Origin) {
             Some(leader) if leader == self.0.hearing.me() => Standing::Leading { since_quorum: replica.since_quorum() },
-            Some(leader) => Standing::Following { last_digest: self.0.hearing.ear().blindness().last_digest(leader) },
+            Some(leader) => Standing::Following {
+                last_digest: self.0.hearing.ear().blindness().last_digest(leader),
+                last_told: self.0.hearing.last_told(leader),
+            },
             None => Standing::Leaderless,
         }
     }
@@ -139,7 +146,7 @@ impl Ledger {
     fn observe(&mut self, standing: Standing, now: Tick) {
         let evidence = match standing {
             Standing::Leading { since_quorum } => since_quorum.map(|since| now.before(since)),
-            Standing::Following { last_digest } => last_digest,
+            Standing::Following { last_digest, last_told } => last_digest.zip(last_told).map(|(a, b)| a.min(b)),
             Standing::Leaderless => None,
         };
         self.last = self.last.max(evidence);
@@ -160,7 +167,7 @@ impl Ledger {
             Standing::Leading { since_quorum } => {
                 since_quorum.or_else(|| self.leading_since.map(|since| now.elapsed_since(since)))
             }
-            Standing::Following { last_digest } => last_digest.map(|last| now.elapsed_since(last)),
+            Standing::Following { last_digest, .. } => last_digest.map(|last| now.elapsed_since(last)),
             Standing::Leaderless => None,
         };
         match (standing, silence) {
@@ -272,7 +279,21 @@ mod tests {
         Standing::Leading { since_quorum: since_quorum.map(millis) }
     }
 
-    fn following(last_digest: Option<u64>) -> Standing {
-        Standing::Following { last_digest: last_digest.map(at) }
+    #[test]
+    fn a_leader_that_does_not_take_what_was_heard_here_is_out_of_reach() {
+        let mut ledger = Ledger::new(at(0));
+        let one_way = |last_told: Option<u64>| Standing::Following {
+            last_digest: Some(at(20_000)),
+            last_told: last_told.map(at),
+        };
+        ledger.observe(one_way(None), at(20_000));
+        assert_eq!(ledger.lost_for(at(20_000)), Some(millis(20_000)));
+        ledger.observe(one_way(Some(18_000)), at(20_000));
+        assert_eq!(ledger.lost_for(at(20_000)), None);
+        assert_eq!(ledger.lost_for(at(21_000)), Some(millis(3_000)));
+    }
+
+    fn following(last: Option<u64>) -> Standing {
+        Standing::Following { last_digest: last.map(at), last_told: last.map(at) }
     }
 }
