@@ -28,6 +28,8 @@ impl Cluster {
         let dev = Command::new(binary)
             .args(["dev", "--port-base", &base.to_string(), "--dir"])
             .arg(dir.path())
+            // What is measured here are nodes without agents: nobody is to miss their beats meanwhile.
+            .args(["--nodes", "0", "--node-monitor-grace-period=24h", "--node-startup-grace-period=24h"])
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(std::fs::File::create(dir.path().join("dev.stderr"))?)
