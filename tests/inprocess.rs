@@ -32,7 +32,7 @@ use rustls::ClientConfig as TlsConfig;
 use tempfile::TempDir;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::task::JoinHandle;
-use tokio::time::{Instant, sleep, timeout};
+use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
 use self::agents::Agents;
@@ -169,9 +169,8 @@ impl Cluster {
         eventually("all replicas agree", async || {
             let status = self.status().await?;
             let first = status.replicas.first().map(|replica| (replica.applied, replica.digest.clone()));
-            let agrees = |replica: &ReplicaStatus| {
-                replica.reachable && Some((replica.applied, replica.digest.clone())) == first
-            };
+            let agrees =
+                |replica: &ReplicaStatus| replica.reachable && Some((replica.applied, replica.digest.clone())) == first;
             let settled = status.replicas.len() == REPLICAS.len() && status.replicas.iter().all(agrees);
             if settled { Ok(()) } else { Err(format!("{status:#?}")) }
         })
@@ -287,14 +286,18 @@ pub async fn thirty_nodes(cluster: &Cluster) -> Agents {
 
 /// Looks until there is something, and tells what was there instead if there never is.
 pub async fn eventually<T>(what: &str, mut look: impl AsyncFnMut() -> Result<T, String>) -> T {
-    let deadline = Instant::now() + PATIENCE;
-    loop {
-        match look().await {
-            Ok(found) => return found,
-            Err(seen) => assert!(Instant::now() < deadline, "waited {PATIENCE:?} in vain: {what}; instead: {seen}"),
+    let mut last = "nothing yet".to_owned();
+    let looking = async {
+        loop {
+            match look().await {
+                Ok(found) => return found,
+                Err(seen) => last = seen,
+            }
+            sleep(LOOK_PAUSE).await;
         }
-        sleep(LOOK_PAUSE).await;
-    }
+    };
+    let found = timeout(PATIENCE, looking).await.ok();
+    found.unwrap_or_else(|| panic!("waited {PATIENCE:?} in vain: {what}; instead: {last}"))
 }
 
 /// How many digests of each other replica came in whole, by the label that names it.

@@ -52,12 +52,12 @@ impl Dead {
     }
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn f_05_a_follower_that_is_cut_off_hurts_nobody() {
     in_both_ways(Who::Follower).await;
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn f_05_a_leader_that_is_cut_off_hurts_nobody() {
     in_both_ways(Who::Leader).await;
 }

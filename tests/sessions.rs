@@ -41,7 +41,7 @@ const SEVERAL_TOKENS: Duration = Duration::from_secs(4);
 
 // === one session per node ===
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn i_14_a_second_instance_is_refused_at_any_replica_and_told_by_whom() {
     let cluster = Cluster::start().await;
     let machine = Machine::new(&cluster);
@@ -65,7 +65,7 @@ async fn i_14_a_second_instance_is_refused_at_any_replica_and_told_by_whom() {
     cluster.stop().await;
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn a_session_moves_between_replicas_without_a_write() {
     let cluster = Cluster::start().await;
     let machine = Machine::new(&cluster);
@@ -92,7 +92,7 @@ async fn a_session_moves_between_replicas_without_a_write() {
     cluster.stop().await;
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn a_node_deleted_while_its_agent_runs_registers_as_a_new_incarnation() {
     let cluster = Cluster::start().await;
     let machine = Machine::new(&cluster);
@@ -148,10 +148,8 @@ async fn state_when(agent: &SessionHandle, what: &str, is_so: impl Fn(&SessionSt
 }
 
 fn refusal(state: &SessionState) -> Option<(Code, &str)> {
-    match state.last_error.as_ref()? {
-        Failure::Refused { code, message, .. } => Some((*code, message)),
-        _ => None,
-    }
+    let Failure::Refused { code, message, .. } = state.last_error.as_ref()? else { return None };
+    Some((*code, message))
 }
 
 fn is_lost(state: &SessionState, why: &str) -> bool {
@@ -177,7 +175,7 @@ async fn revision_at_rest(cluster: &Cluster) -> u64 {
 
 // === aggregators ===
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn a_carrier_of_fifty_nodes_that_dies_leaves_its_zone_to_the_brake() {
     // So that a disrupted zone of this size evicts nobody at all.
     let policy = Policy { large_cluster_size_threshold: 100, ..short_policy() };

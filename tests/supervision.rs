@@ -73,7 +73,7 @@ async fn start() -> (Cluster, Agents, Arc<Mines>) {
     (cluster, agents, mines)
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn f_13_every_kind_of_actor_may_panic_and_a_silent_node_is_still_caught() {
     let (cluster, agents, mines) = start().await;
     let leader = cluster.leader().await;
@@ -125,7 +125,7 @@ async fn expect_restarts_counted(cluster: &Cluster, leader: u64) {
     }
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn a_node_whose_actor_always_panics_is_quarantined_and_the_rest_goes_on() {
     let (cluster, agents, mines) = start().await;
     let (poisonous, other, later) = (node_name("b", 1), node_name("b", 2), node_name("b", 3));

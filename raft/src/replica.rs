@@ -122,6 +122,14 @@ impl Replica {
         self.raft.metrics().borrow_watched().current_leader
     }
 
+    /// Both from one look, which is over before anything else happens: a second look inside the first waits for
+    /// consensus if it is about to report, and consensus waits for the first.
+    fn leader_and_term(&self) -> (Option<ReplicaId>, u64) {
+        let metrics = self.raft.metrics();
+        let seen = metrics.borrow_watched();
+        (seen.current_leader, seen.current_term)
+    }
+
     /// How long ago what a quorum last acknowledged was sent. `None` unless this replica leads and was acknowledged.
     pub fn since_quorum(&self) -> Option<Duration> {
         let metrics = self.raft.metrics().borrow_watched().clone();
@@ -148,7 +156,7 @@ impl Replica {
     pub async fn leads(&self) -> Option<u64> {
         let mut metrics = self.raft.metrics();
         loop {
-            let (leader, term) = (metrics.borrow_watched().current_leader, metrics.borrow_watched().current_term);
+            let (leader, term) = self.leader_and_term();
             if leader == Some(self.id()) {
                 return Some(term);
             }
@@ -159,9 +167,7 @@ impl Replica {
     /// Completes when this replica no longer leads in that term.
     pub async fn deposed(&self, term: u64) {
         let mut metrics = self.raft.metrics();
-        while metrics.borrow_watched().current_leader == Some(self.id())
-            && metrics.borrow_watched().current_term == term
-        {
+        while self.leader_and_term() == (Some(self.id()), term) {
             if metrics.changed().await.is_err() {
                 return;
             }

@@ -34,7 +34,9 @@ struct Shared {
 /// How this replica stands to a leader, at one look.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Standing {
-    Leading { since_quorum: Option<Duration> },
+    Leading {
+        since_quorum: Option<Duration>,
+    },
     Following {
         last_digest: Option<Tick>,
         /// When the leader last showed that it has what this replica heard.

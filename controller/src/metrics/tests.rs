@@ -186,9 +186,9 @@ fn figures(zones: Vec<ZoneFigures>) -> Figures {
 fn sessions() -> Arc<SessionFigures> {
     let figures = SessionFigures::default();
     figures.opened();
-    figures.beat(1);
-    figures.beat(2);
-    figures.carried(7, 500);
+    figures.beat();
+    figures.beat();
+    figures.carried(500);
     figures.refuse(Refused::Held);
     Arc::new(figures)
 }

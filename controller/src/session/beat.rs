@@ -32,7 +32,7 @@ impl Beats {
 
     /// A stream of the node's own said something.
     pub fn heard(&self, slot: Slot) -> Beat {
-        self.figures.beat(slot.index);
+        self.figures.beat();
         self.own.beat(slot, self.hearing.tick())
     }
 
@@ -51,6 +51,6 @@ impl Beats {
                 None => unknown(handle),
             }
         }
-        self.figures.carried(handles.first().copied().unwrap_or(0), heard);
+        self.figures.carried(heard);
     }
 }

@@ -1,9 +1,9 @@
 //! Sessions in numbers, for whoever scrapes them.
 //!
-//! Beats are counted by every session at once, so their count is spread over lanes that do not share a cache line, and
-//! added up when somebody asks.
+//! Beats are counted by every session at once, so their count is spread over lanes that do not share a cache line, one
+//! per thread while there are enough, and added up when somebody asks.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 /// As many as cores could beat at the same time without meeting.
 const LANES: usize = 16;
@@ -49,6 +49,13 @@ pub struct Tally([Lane; LANES]);
 #[repr(align(64))]
 struct Lane(AtomicU64);
 
+static THREADS: AtomicUsize = AtomicUsize::new(0);
+
+thread_local! {
+    /// Which lane this thread counts in.
+    static OWN_LANE: usize = THREADS.fetch_add(1, Ordering::Relaxed);
+}
+
 // === impl SessionFigures ===
 
 impl SessionFigures {
@@ -81,12 +88,12 @@ impl SessionFigures {
         self.refused[reason as usize].load(Ordering::Relaxed)
     }
 
-    pub(crate) fn beat(&self, slot: u32) {
-        self.session_beats.add(slot, 1);
+    pub(crate) fn beat(&self) {
+        self.session_beats.add(1);
     }
 
-    pub(crate) fn carried(&self, lane: u32, beats: u64) {
-        self.carrier_beats.add(lane, beats);
+    pub(crate) fn carried(&self, beats: u64) {
+        self.carrier_beats.add(beats);
     }
 
     pub(crate) fn opened(&self) {
@@ -144,8 +151,9 @@ impl Refused {
 // === impl Tally ===
 
 impl Tally {
-    fn add(&self, lane: u32, count: u64) {
-        self.0[lane as usize % LANES].0.fetch_add(count, Ordering::Relaxed);
+    fn add(&self, count: u64) {
+        let lane = OWN_LANE.with(|lane| *lane);
+        self.0[lane % LANES].0.fetch_add(count, Ordering::Relaxed);
     }
 
     fn total(&self) -> u64 {
@@ -170,10 +178,12 @@ mod tests {
     #[test]
     fn beats_are_added_up_over_all_lanes() {
         let figures = SessionFigures::default();
-        for slot in 0..100 {
-            figures.beat(slot);
-        }
-        figures.carried(7, 512);
-        assert_eq!((figures.session_beats(), figures.carrier_beats()), (100, 512));
+        std::thread::scope(|scope| {
+            for _ in 0..2 * LANES {
+                scope.spawn(|| (0..100).for_each(|_| figures.beat()));
+            }
+        });
+        figures.carried(512);
+        assert_eq!((figures.session_beats(), figures.carrier_beats()), (200 * LANES as u64, 512));
     }
 }
