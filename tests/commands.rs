@@ -121,8 +121,27 @@ fn bad_input_names_the_field_and_changes_nothing(cluster: &Cluster) {
     cluster.fails(4, &["cordon", "no-such-node"]);
     cluster.fails(4, &["delete", "node", "no-such-node"]);
     cluster.fails(2, &["get", "gadgets"]);
+    what_is_not_there_is_followed_by_where_to_look(cluster);
     let after = json(&cluster.ok(&["status", "-o", "json"]))["revision"].clone();
     assert_eq!(before, after, "bad input changed something");
+}
+
+fn what_is_not_there_is_followed_by_where_to_look(cluster: &Cluster) {
+    for (words, next) in [
+        (["get", "zone", "nope"], "`muster get zones`"),
+        (["explain", "zone", "nope"], "`muster get zones`"),
+        (["explain", "node", "nope"], "`muster get nodes`"),
+        (["get", "config", "nope"], "`muster get config`"),
+        (["get", "aggregator", "nope"], "`muster get aggregators`"),
+        (["get", "replica", "9"], "`muster get replicas`"),
+    ] {
+        let message = cluster.fails(4, &words);
+        assert!(message.contains(next), "{words:?}: {message}");
+    }
+    assert!(cluster.fails(2, &["explain", "foo", "bar"]).contains("only nodes and zones can be explained"));
+    let setting = cluster.ok(&["get", "config", "node-monitor-period", "--no-headers"]);
+    assert_eq!(setting.split_whitespace().next(), Some("node-monitor-period"));
+    assert_eq!(setting.lines().count(), 1, "{setting}");
 }
 
 fn preconditions_show_both_versions(cluster: &Cluster) {

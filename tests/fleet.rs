@@ -158,6 +158,16 @@ pub fn fleet(cluster: &Cluster, arguments: &[&str]) {
     cluster.ok(&[&["fleet"], arguments].concat());
 }
 
+/// Some simulated node that this replica hears.
+pub fn attached_to(cluster: &Cluster, replica: u64) -> String {
+    eventually("a node is attached to the replica", || {
+        let status: Value = serde_json::from_str(&cluster.ok(&["fleet", "status", "-o", "json"])).unwrap();
+        let nodes = status.as_array().unwrap();
+        let node = nodes.iter().find(|node| node["attachedTo"] == replica)?;
+        Some(node["name"].as_str().unwrap().to_owned())
+    })
+}
+
 /// The first so many nodes of a zone, by name: what `--percent` picks.
 pub fn first_of_zone(cluster: &Cluster, zone: &str, count: usize) -> BTreeSet<String> {
     let nodes = nodes(cluster);

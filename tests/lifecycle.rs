@@ -48,7 +48,9 @@ fn one_silent_node_goes_unknown_and_is_tainted_and_a_failover_restarts_no_grace(
     assert!(silence < grace / 2 + grace + 700, "judged only {silence} ms after its last beat");
 
     fleet::fleet(&cluster, &["resume", "--node", silent]);
+    fleet::kill_the_leader(&cluster);
     fleet::all_ready(&cluster);
+    fleet::assert_only_touched(&cluster, &BTreeSet::from([silent.to_owned()]));
 }
 
 #[test]
@@ -56,6 +58,8 @@ fn i_06_sixty_percent_of_a_zone_silent_stops_its_evictions() {
     let cluster = fleet::start(HUNDRED);
     fleet::fleet(&cluster, &["kill", "--zone", "b", "--percent", "60"]);
     let dead = fleet::first_of_zone(&cluster, "b", 19);
+    sleep(GRACE / 2);
+    fleet::kill_the_leader(&cluster);
     eventually("zone b is partially disrupted", || {
         (zone_state(&cluster, "dev/b") == "PartialDisruption").then_some(())
     });
@@ -69,7 +73,9 @@ fn i_06_sixty_percent_of_a_zone_silent_stops_its_evictions() {
     fleet::assert_rate_held(&cluster, "b");
 
     fleet::fleet(&cluster, &["resume", "--zone", "b"]);
+    fleet::kill_the_leader(&cluster);
     fleet::all_ready(&cluster);
+    fleet::assert_only_touched(&cluster, &dead);
     eventually("zone b is normal again", || (zone_state(&cluster, "dev/b") == "Normal").then_some(()));
 }
 
@@ -90,7 +96,9 @@ fn i_04_a_dark_zone_is_evacuated_at_the_normal_rate_by_whoever_leads() {
     fleet::assert_rate_held(&cluster, "c");
 
     fleet::fleet(&cluster, &["resume", "--all"]);
+    fleet::kill_the_leader(&cluster);
     fleet::all_ready(&cluster);
+    fleet::assert_only_touched(&cluster, &dead);
 }
 
 #[test]
@@ -110,11 +118,28 @@ fn i_06_all_zones_dark_stops_everything_and_recovery_restores_it() {
     sleep(SEVERAL_TOKENS);
     assert!(evicted(&cluster).is_empty(), "evicted in the dark: {:?}", evicted(&cluster));
     assert!(is_dark(&cluster));
+    fleet::assert_rate_held(&cluster, "a");
+    let before = fleet::verdicts(&cluster).len();
 
     fleet::fleet(&cluster, &["resume", "--all"]);
+    fleet::kill_the_leader(&cluster);
     fleet::all_ready(&cluster);
+    assert_eq!(fleet::verdicts(&cluster).len(), before, "somebody was judged on coming back");
     eventually("all zones are normal", || {
         let normal = |zone: &&str| zone_state(&cluster, zone) == "Normal";
         (!is_dark(&cluster) && ["dev/a", "dev/b", "dev/c"].iter().all(normal)).then_some(())
     });
+}
+
+/// I-05: agents beat at the pace of the longer grace until they are told of the shorter one.
+#[test]
+fn a_grace_that_is_shortened_at_run_time_hurts_nobody() {
+    let cluster = fleet::start(&["--nodes", "30", "--zones", "3", "--policy", "upstream"]);
+    sleep(Duration::from_secs(15));
+    cluster.ok(&["set", "config", "node-monitor-period=1s", "node-monitor-grace-period=4s"]);
+    sleep(Duration::from_secs(25));
+    fleet::assert_only_touched(&cluster, &BTreeSet::new());
+    fleet::fleet(&cluster, &["kill", "--node", "node-a-05"]);
+    eventually("the new grace counts", || (nodes(&cluster)["node-a-05"].ready == "Unknown").then_some(()));
+    fleet::assert_only_touched(&cluster, &BTreeSet::from(["node-a-05".to_owned()]));
 }

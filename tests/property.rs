@@ -21,14 +21,15 @@ use muster_lifecycle::node::{ConditionStatus, Incarnation};
 use muster_lifecycle::policy::Policy;
 use muster_lifecycle::state::State;
 use muster_lifecycle::text::Text;
+use muster_lifecycle::time::ClusterTime;
 
 use crate::driver::{Plan, Report};
 use crate::oracle::{Oracle, Tally};
 
 const SEED: &str = "MUSTER_SEED";
 
-/// How much the fixed seeds do together.
-const STEPS: u64 = 1_000_000;
+/// How much the fixed seeds do together: beats heard, commands decided. What replicas tell each other is not counted.
+const STEPS: u64 = 3_000_000;
 
 /// Virtual time per seed.
 const HOURS: u64 = 1;
@@ -135,7 +136,7 @@ fn command(operation: Operation) -> Command {
 fn mark_silent(name: &str) -> Command {
     let from = Some(ConditionStatus::True);
     let incarnation = Incarnation(1);
-    command(Operation::MarkSilent { name: Text::from(name), incarnation, from, heard: None })
+    command(Operation::MarkSilent { name: Text::from(name), incarnation, from, heard: None, decided: ClusterTime(0) })
 }
 
 fn evict(name: &str) -> Command {

@@ -189,7 +189,7 @@ fn z_6_when_all_is_dark_evictions_are_taken_back_and_everybody_gets_a_grace_afte
     let states = [(0.0, "Normal"), (131.0, "FullDisruption"), (200.0, "PartialDisruption"), (230.0, "Normal")];
     assert_eq!(moved(&lines, "r1/z1"), states);
     assert_eq!(rates(&lines, "r1/z1"), [(131.0, 0.0), (230.0, 0.1)]);
-    assert_eq!(tainted(&lines, UNREACHABLE, "added"), [(61.0, "a-0"), (240.001, "a-0"), (250.001, "a-1")]);
+    assert_eq!(tainted(&lines, UNREACHABLE, "added"), [(61.0, "a-0"), (240.0, "a-0"), (250.0, "a-1")]);
 }
 
 #[test]
@@ -285,6 +285,16 @@ fn what_is_refused_on_the_way_is_noted_and_the_rest_goes_on() {
     let (stdout, stderr) = (String::from_utf8(output.stdout).unwrap(), String::from_utf8(output.stderr).unwrap());
     assert!(stderr.contains("note: at 1 s taint-node a was refused: spec.taints: taint"), "{stderr}");
     assert!(stdout.lines().last().unwrap().starts_with(r#"{"at":5.0,"event":"end","nodes":{"a":"#), "{stdout}");
+}
+
+#[test]
+fn what_cannot_happen_is_noted() {
+    let entry = "{at: 30s, do: silence, nodes: {all: true, percent: 10}}";
+    let text = format!("nodes:\n  - {{name: a}}\n  - {{name: b, created: 2m}}\ntimeline:\n  - {entry}\nuntil: 1m\n");
+    let (code, message) = fault(&text);
+    assert_eq!(code, 0);
+    assert!(message.contains("note: nodes that are `created` after `until` and never appear: 1"), "{message}");
+    assert!(message.contains("note: the entry of the timeline at 30s selects nobody"), "{message}");
 }
 
 #[test]

@@ -1,12 +1,16 @@
 //! The actor of one zone's eviction queue. Queue, bucket and rate are replicated; this only asks at the right moment.
 //!
 //! It looks at every round, when something changed in its zone, and when the one timer it has runs out. A proposal that
-//! came to nothing is not repeated before the next round.
+//! came to nothing is not repeated before the next round. Whoever is heard again when its turn comes is passed over for a
+//! while ([`spared`]).
+
+mod spared;
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use muster_lifecycle::command::Operation;
+use muster_lifecycle::node::Node;
 use muster_lifecycle::oversight::{self, EvictionStep};
 use muster_lifecycle::state;
 use muster_lifecycle::time::ClusterTime;
@@ -21,6 +25,8 @@ use crate::moment::Moment;
 use crate::population::Presence;
 use crate::proposal::Settlement;
 use crate::surroundings::ActorKind;
+
+use spared::Spared;
 
 pub(crate) struct Actor;
 
@@ -48,6 +54,7 @@ pub(crate) struct State {
     /// An eviction is on its way through the log.
     proposed: bool,
     alarm: Option<Alarm>,
+    spared: Spared,
     _presence: Presence,
 }
 
@@ -68,9 +75,14 @@ enum Step {
     Rest,
 }
 
-fn next_step(state: &state::State, zone: &ZoneKey, moment: Moment, is_blind: bool) -> Step {
-    let now = moment.stamp.cluster;
-    match oversight::eviction_step(state, zone, now) {
+fn next_step(
+    state: &state::State,
+    zone: &ZoneKey,
+    now: ClusterTime,
+    is_blind: bool,
+    is_spared: impl FnMut(&Node) -> bool,
+) -> Step {
+    match oversight::eviction_step_sparing(state, zone, now, is_spared) {
         EvictionStep::Idle => Step::Rest,
         EvictionStep::WaitUntil(at) => Step::LookAgainAt(at),
         // I-03: whoever is blind now may have been when it judged.
@@ -98,7 +110,8 @@ impl ractor::Actor for Actor {
         let _presence = ground.enter(ActorKind::EvictionQueue);
         myself.cast(Msg::Look)?;
         let label = key.to_string();
-        Ok(State { ground, key, label, cluster, letterbox, proposed: false, alarm: None, _presence })
+        let (proposed, alarm, spared) = (false, None, Spared::default());
+        Ok(State { ground, key, label, cluster, letterbox, proposed, alarm, spared, _presence })
     }
 
     async fn handle(&self, myself: ActorRef<Msg>, message: Msg, state: &mut State) -> Result<(), ActorProcessingErr> {
@@ -122,7 +135,7 @@ impl State {
         }
         let ledger = &self.ground.surroundings.ledger;
         let (committed, moment) = (ledger.state(), ledger.moment());
-        let step = next_step(&committed, &self.key, moment, self.ground.is_blind(moment));
+        let step = self.next_step(&committed, moment);
         self.alarm.take_if(|alarm| step != Step::LookAgainAt(alarm.at));
         match step {
             Step::Propose(operation) => self.propose(operation, myself),
@@ -130,6 +143,17 @@ impl State {
             Step::LookAgainAt(at) => self.set_alarm(at, moment, myself),
             Step::Rest => {}
         }
+    }
+
+    fn next_step(&mut self, committed: &state::State, moment: Moment) -> Step {
+        let (fleet, now) = (self.ground.surroundings.ear.fleet(), moment.stamp.cluster);
+        let is_blind = self.ground.is_blind(committed.policy(), moment);
+        self.spared.keep_only(committed.queue(&self.key));
+        let is_spared = |node: &Node| {
+            let heard = fleet.last_heard(node.slot).map(|(at, _)| moment.cluster_time_of(at));
+            self.spared.passes_over(node, heard, committed.policy(), now)
+        };
+        next_step(committed, &self.key, now, is_blind, is_spared)
     }
 
     fn ring(&mut self, myself: &ActorRef<Msg>) {

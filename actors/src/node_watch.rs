@@ -137,7 +137,7 @@ impl NodeWatch {
             }
             Verdict::Silent(_) => {
                 self.standing = Standing::Proposed;
-                Judgement::Propose(self.mark_silent(node, sighting(trace, moment)))
+                Judgement::Propose(self.mark_silent(node, trace, moment))
             }
         }
     }
@@ -157,12 +157,13 @@ impl NodeWatch {
         Judgement::LookAgain(judge_from)
     }
 
-    fn mark_silent(&self, node: &Node, heard: Option<Sighting>) -> Operation {
+    fn mark_silent(&self, node: &Node, trace: Trace, moment: Moment) -> Operation {
         Operation::MarkSilent {
             name: node.meta.name.clone(),
             incarnation: node.incarnation,
             from: node.status.ready().map(|ready| ready.status),
-            heard,
+            heard: sighting(trace, moment),
+            decided: moment.stamp.cluster,
         }
     }
 }

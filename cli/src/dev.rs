@@ -38,7 +38,7 @@ use crate::verb::Context;
 use crate::verb::init::{DEFAULT_PORT_BASE, Place};
 
 #[derive(Debug, Clone, clap::Args)]
-#[command(args_conflicts_with_subcommands = true)]
+#[command(args_conflicts_with_subcommands = true, after_help = POLICY_HELP)]
 pub struct Args {
     /// How many replicas to start with [default: 3]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=9))]
@@ -72,6 +72,9 @@ pub enum Command {
     Stop,
 }
 
+const POLICY_HELP: &str = "The lifecycle policy founds that of a new cluster: the demo's, or upstream's with --policy \
+    upstream, with the settings given here put over it. Given to a `muster dev` that resumes a cluster, --policy and \
+    these settings change its policy.";
 const DEFAULT_REPLICAS: u16 = 3;
 const PORTS_PER_REPLICA: u16 = 10;
 const HOST: &str = "127.0.0.1";

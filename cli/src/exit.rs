@@ -8,6 +8,7 @@ use thiserror::Error;
 use tonic::Code;
 
 use crate::discover;
+use crate::resource::Resource;
 use muster_controller::client;
 
 /// The exit codes of every command.
@@ -31,8 +32,10 @@ pub enum Exit {
 pub enum Failure {
     #[error("{0}")]
     Usage(String),
+    #[error("{message}")]
+    NotFound { what: Resource, message: String },
     #[error("{0}")]
-    NotFound(String),
+    NoFleet(String),
     #[error("{0}")]
     Conflict(String),
     #[error("{0}")]
@@ -73,7 +76,7 @@ impl Failure {
     pub fn exit(&self) -> Exit {
         match self {
             Self::Usage(_) | Self::Discovery(discover::Error::NotFound { .. }) => Exit::Usage,
-            Self::NotFound(_) => Exit::NotFound,
+            Self::NotFound { .. } | Self::NoFleet(_) => Exit::NotFound,
             Self::Conflict(_) => Exit::Conflict,
             Self::Unreachable(_) | Self::NoLeader(_) => Exit::Unreachable,
             Self::Timeout(_) => Exit::Timeout,
@@ -91,7 +94,8 @@ impl Failure {
     pub fn next_step(&self) -> Option<&'static str> {
         match self {
             Self::Call(error) | Self::Watch(client::WatchError::Failed(error)) => after_call(error),
-            Self::NotFound(_) => Some("list what there is: `muster get nodes`, `muster get replicas`"),
+            Self::NotFound { what, .. } => Some(list_of(*what)),
+            Self::NoFleet(_) => Some("name the folder in which it was founded: `--dir DIR`; `muster init` founds one"),
             Self::NoLeader(_) => {
                 Some("a majority of replicas must run; `muster get nodes --stale` reads without one meanwhile")
             }
@@ -105,6 +109,14 @@ impl Failure {
             | Self::Interrupted
             | Self::OutputClosed
             | Self::Other(_) => None,
+        }
+    }
+
+    /// A call about a thing of this kind failed.
+    pub fn about(what: Resource, error: client::Error) -> Self {
+        match error {
+            client::Error::Refused { code: Code::NotFound, message, .. } => Self::NotFound { what, message },
+            error @ (client::Error::Refused { .. } | client::Error::Exhausted(_)) => Self::Call(error),
         }
     }
 
@@ -161,10 +173,23 @@ fn after_call(error: &client::Error) -> Option<&'static str> {
             "`muster status` shows who is up; `--stale` reads what one replica has; `muster dev` starts a local cluster",
         ),
         Exit::Timeout => Some("`muster status` shows who is up; `--timeout 30s` waits longer"),
-        Exit::Denied => Some("get a certificate that may: `muster init issue-client NAME --group operators --out DIR`"),
+        Exit::Denied => Some(
+            "whoever holds the fleet's keys issues one: `muster init issue-client NAME --group operators --out DIR`",
+        ),
         Exit::NotFound => Some("list what there is: `muster get nodes`"),
         Exit::Conflict => Some("read the object again (`muster get node NAME -o yaml`) and decide anew"),
         Exit::Ok | Exit::Error | Exit::Usage | Exit::Partial | Exit::Interrupted => None,
+    }
+}
+
+fn list_of(what: Resource) -> &'static str {
+    match what {
+        Resource::Nodes => "list what there is: `muster get nodes`",
+        Resource::Events => "list what there is: `muster get events`",
+        Resource::Replicas => "list what there is: `muster get replicas`",
+        Resource::Zones => "list what there is: `muster get zones`",
+        Resource::Config => "list the settings: `muster get config`",
+        Resource::Aggregators => "list what there is: `muster get aggregators`",
     }
 }
 
@@ -228,6 +253,22 @@ mod tests {
         assert_eq!(Failure::Usage(String::new()).exit() as u8, 2);
         assert_eq!(Failure::Interrupted.exit() as u8, 130);
         assert_eq!(Failure::NoLeader(String::new()).exit() as u8, 3);
+    }
+
+    #[test]
+    fn who_asked_for_what_is_not_there_is_shown_where_to_look() {
+        let error = |code| client::Error::Refused { code, message: "not found".into(), address: String::new() };
+        for (what, list) in [
+            (Resource::Nodes, "`muster get nodes`"),
+            (Resource::Zones, "`muster get zones`"),
+            (Resource::Config, "`muster get config`"),
+            (Resource::Aggregators, "`muster get aggregators`"),
+        ] {
+            let failure = Failure::about(what, error(Code::NotFound));
+            assert_eq!((failure.exit(), failure.to_string().as_str()), (Exit::NotFound, "not found"));
+            assert!(failure.next_step().is_some_and(|next| next.ends_with(list)), "{what:?}");
+        }
+        assert_eq!(Failure::about(Resource::Zones, error(Code::PermissionDenied)).exit(), Exit::Denied);
     }
 
     #[test]

@@ -20,3 +20,4 @@ pub mod render;
 pub mod resource;
 pub mod simulate;
 pub mod verb;
+pub mod yaml;

@@ -7,6 +7,8 @@ use std::fmt;
 use serde_json::Value;
 use thiserror::Error;
 
+use crate::yaml;
+
 /// A fleet's worth of manifests is fine; a disk image by mistake is not.
 pub const FILE_LIMIT: usize = 64 << 20;
 const NESTING_LIMIT: usize = 8;
@@ -97,10 +99,8 @@ fn yaml(file: &str, text: &str) -> Result<Vec<Document>, Error> {
 
 /// Says where in the file, not in the document, and keeps to one line.
 fn yaml_reason(error: &serde_saphyr::Error, first_line: usize) -> String {
-    let bare = error.without_snippet();
-    let text = bare.to_string();
-    let text = text.lines().next().unwrap_or_default().to_owned();
-    match bare.location() {
+    let text = yaml::reason(error);
+    match error.without_snippet().location() {
         Some(at) => format!("not YAML: {text} (the document begins at line {first_line}, at {} in it)", at.line()),
         None => format!("not YAML: {text} (the document begins at line {first_line})"),
     }

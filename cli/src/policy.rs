@@ -11,33 +11,33 @@ use muster_lifecycle::policy::{
 use muster_lifecycle::rejection::Invalid;
 
 #[derive(Debug, Clone, Default, PartialEq, Eq, clap::Args)]
-#[command(next_help_heading = "Policy of a new cluster")]
+#[command(next_help_heading = "Lifecycle policy")]
 pub struct PolicyArgs {
-    /// How often the zones are looked at [default: 5s]
+    /// How often the zones are looked at [upstream: 5s]
     #[arg(long, value_name = "TIME", value_parser = |text: &str| checked(NODE_MONITOR_PERIOD, text))]
     pub node_monitor_period: Option<String>,
-    /// How long a node may be silent before it counts as lost [default: 40s]
+    /// How long a node may be silent before it counts as lost [upstream: 40s]
     #[arg(long, value_name = "TIME", value_parser = |text: &str| checked(NODE_MONITOR_GRACE_PERIOD, text))]
     pub node_monitor_grace_period: Option<String>,
-    /// The same for a node that has never been ready [default: 1m]
+    /// The same for a node that has never been ready [upstream: 1m]
     #[arg(long, value_name = "TIME", value_parser = |text: &str| checked(NODE_STARTUP_GRACE_PERIOD, text))]
     pub node_startup_grace_period: Option<String>,
-    /// How long pods without a toleration of their own stay on a lost node [default: 5m]
+    /// How long pods without a toleration of their own stay on a lost node [upstream: 5m]
     #[arg(long, value_name = "TIME", value_parser = |text: &str| checked(POD_EVICTION_TIMEOUT, text))]
     pub pod_eviction_timeout: Option<String>,
-    /// Nodes per second that are evicted in a zone [default: 0.1]
+    /// Nodes per second that are evicted in a zone [upstream: 0.1]
     #[arg(long, value_name = "RATE", value_parser = |text: &str| checked(NODE_EVICTION_RATE, text))]
     pub node_eviction_rate: Option<String>,
-    /// The same in a large zone that is partially disrupted [default: 0.01]
+    /// The same in a large zone that is partially disrupted [upstream: 0.01]
     #[arg(long, value_name = "RATE", value_parser = |text: &str| checked(SECONDARY_NODE_EVICTION_RATE, text))]
     pub secondary_node_eviction_rate: Option<String>,
-    /// From which share of nodes that are not ready a zone is disrupted [default: 0.55]
+    /// From which share of nodes that are not ready a zone is disrupted [upstream: 0.55]
     #[arg(long, value_name = "SHARE", value_parser = |text: &str| checked(UNHEALTHY_ZONE_THRESHOLD, text))]
     pub unhealthy_zone_threshold: Option<String>,
-    /// Above how many nodes a disrupted zone still evicts [default: 50]
+    /// Above how many nodes a disrupted zone still evicts [upstream: 50]
     #[arg(long, value_name = "NODES", value_parser = |text: &str| checked(LARGE_CLUSTER_SIZE_THRESHOLD, text))]
     pub large_cluster_size_threshold: Option<String>,
-    /// Whose nodes are counted for that: those of the zone, or of the cluster [default: zone]
+    /// Whose nodes are counted for that: those of the zone, or of the cluster [upstream: zone]
     #[arg(long, value_name = "SCOPE", value_parser = |text: &str| checked(LARGE_CLUSTER_SIZE_SCOPE, text))]
     pub large_cluster_size_scope: Option<String>,
 }
@@ -88,12 +88,12 @@ mod tests {
     }
 
     #[test]
-    fn every_setting_is_a_flag_whose_help_says_its_default() {
+    fn every_setting_is_a_flag_whose_help_says_upstreams_value() {
         let command = Line::command();
-        for (name, default) in Policy::default().settings() {
+        for (name, upstream) in Policy::default().settings() {
             let flag = command.get_arguments().find(|flag| flag.get_long() == Some(name)).expect(name);
             let help = flag.get_help().expect(name).to_string();
-            assert!(help.ends_with(&format!("[default: {default}]")), "--{name}: {help}");
+            assert!(help.ends_with(&format!("[upstream: {upstream}]")), "--{name}: {help}");
         }
     }
 

@@ -6,6 +6,8 @@
 //!   sessions     leading --> the supervision tree
 //! ```
 
+mod performed;
+
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -15,7 +17,6 @@ use muster_proto::v1::pulse_server::PulseServer;
 use muster_pulse::fleet::Origin;
 use muster_raft::clock::Clock;
 use muster_raft::replica::Replica;
-use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use crate::config::ServerConfig;
@@ -34,6 +35,9 @@ use crate::pulse_service::{PulseService, pulse_service};
 use crate::session::Sessions;
 use crate::session::heartbeats;
 use crate::tls::ReplicaTls;
+
+pub use performed::Abandoned;
+pub(crate) use performed::Performed;
 
 /// The parts of one replica that share what it hears.
 pub(crate) struct Duties {
@@ -68,18 +72,24 @@ impl Duties {
     }
 
     /// Begins all of it. Ends soon after `stop`.
-    pub(crate) fn perform(&self, config: &ServerConfig, tls: &ReplicaTls, stop: &CancellationToken) -> JoinSet<()> {
+    pub(crate) fn perform(
+        &self,
+        config: &ServerConfig,
+        tls: &ReplicaTls,
+        stop: &CancellationToken,
+        performed: &mut Performed,
+    ) {
         let (replica, hearing, metrics) = (&self.replica, &self.hearing, &self.metrics);
         let connector = Arc::new(TlsConnector::new(Arc::clone(&tls.canary), config.fleet.clone()));
         let canary = Canary::new(hearing.clone(), connector, config.advertise.agent.clone());
-        let mut tasks = JoinSet::new();
-        tasks.spawn(exchange::run(hearing.clone(), replica.clone(), Arc::clone(metrics), stop.clone()));
-        tasks.spawn(self.contact.clone().run(replica.clone(), stop.clone()));
-        tasks.spawn(canary.run(stop.clone()));
-        tasks.spawn(self.sessions.clone().run(stop.clone()));
-        tasks.spawn(observing::sample(Arc::clone(metrics), replica.clone(), hearing.clone(), stop.clone()));
-        tasks.spawn(self.leading(config).run(stop.clone()));
-        tasks
+        let exchange = exchange::run(hearing.clone(), replica.clone(), Arc::clone(metrics), stop.clone());
+        let sampling = observing::sample(Arc::clone(metrics), replica.clone(), hearing.clone(), stop.clone());
+        performed.begin("listening to the other replicas", exchange);
+        performed.begin("looking for the leader", self.contact.clone().run(replica.clone(), stop.clone()));
+        performed.begin("the canary", canary.run(stop.clone()));
+        performed.begin("looking after the sessions", self.sessions.clone().run(stop.clone()));
+        performed.begin("sampling for metrics", sampling);
+        performed.begin("leading", self.leading(config).run(stop.clone()));
     }
 
     pub(crate) fn pulse_service(&self) -> PulseServer<PulseService> {

@@ -54,8 +54,17 @@ struct Shared {
     canary_late: AtomicBool,
     sessions: AtomicU64,
     queue_reported: Mutex<Option<Tick>>,
+    /// How each replica, this one included, last said that it hears itself.
+    canaries: Mutex<BTreeMap<Origin, CanaryWord>>,
     /// When each peer last acknowledged a digest of ours.
     told: Mutex<BTreeMap<Origin, Tick>>,
+}
+
+/// What a replica last said of its canary.
+#[derive(Debug, Clone, Copy)]
+struct CanaryWord {
+    said: Tick,
+    late_since: Option<Tick>,
 }
 
 // === impl Hearing ===
@@ -82,6 +91,7 @@ impl Hearing {
             canary_late: AtomicBool::new(false),
             sessions: AtomicU64::new(0),
             queue_reported: Mutex::new(None),
+            canaries: Mutex::default(),
             told: Mutex::default(),
         }))
     }
@@ -132,6 +142,23 @@ impl Hearing {
         self.0.canary_late.load(Ordering::Relaxed)
     }
 
+    /// For how long the own canary has been late, if it is.
+    pub(crate) fn canary_late_for(&self) -> Option<Duration> {
+        let since = self.canaries().get(&self.me())?.late_since?;
+        Some(self.tick().elapsed_since(since))
+    }
+
+    /// Whether a peer said within `limit` that it hears itself in time.
+    pub(crate) fn another_is_well(&self, limit: Duration) -> bool {
+        let (me, now) = (self.me(), self.tick());
+        let well = |word: &CanaryWord| word.late_since.is_none() && now.elapsed_since(word.said) <= limit;
+        self.canaries().iter().any(|(origin, word)| *origin != me && well(word))
+    }
+
+    fn canaries(&self) -> MutexGuard<'_, BTreeMap<Origin, CanaryWord>> {
+        self.0.canaries.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// When `peer` last showed that it has what was heard here.
     pub(crate) fn last_told(&self, peer: Origin) -> Option<Tick> {
         self.told().get(&peer).copied()
@@ -179,6 +206,10 @@ impl Hearing {
         if origin == self.me() {
             self.0.canary_late.store(late, Ordering::Relaxed);
         }
+        let mut canaries = self.canaries();
+        let word = canaries.entry(origin).or_insert(CanaryWord { said: now, late_since: None });
+        *word = CanaryWord { said: now, late_since: late.then(|| word.late_since.unwrap_or(now)) };
+        drop(canaries);
         let mut blindness = self.0.ear.blindness();
         if late {
             blindness.canary_late(origin, now);
@@ -234,6 +265,25 @@ mod tests {
         assert_eq!(hearing.wellbeing(), told);
         hearing.canary(Origin(2), false, hearing.tick());
         assert!(hearing.canary_late(), "a peer's canary says nothing about the own one");
+    }
+
+    #[test]
+    fn how_long_the_own_canary_is_late_and_whether_a_peer_is_better_off() {
+        let (hearing, clock) = hearing();
+        let (peer, limit) = (Origin(2), Duration::from_secs(3));
+        assert_eq!((hearing.canary_late_for(), hearing.another_is_well(limit)), (None, false));
+        hearing.canary(ME, true, hearing.tick());
+        clock.advance(4_000);
+        hearing.canary(ME, true, hearing.tick());
+        assert_eq!(hearing.canary_late_for(), Some(Duration::from_secs(4)));
+        hearing.canary(peer, false, hearing.tick());
+        assert!(hearing.another_is_well(limit));
+        clock.advance(3_001);
+        assert!(!hearing.another_is_well(limit), "that was long ago");
+        hearing.canary(peer, true, hearing.tick());
+        assert!(!hearing.another_is_well(limit));
+        hearing.canary(ME, false, hearing.tick());
+        assert_eq!(hearing.canary_late_for(), None);
     }
 
     #[test]

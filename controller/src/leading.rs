@@ -18,8 +18,9 @@ use muster_actors::quarantine::Confined;
 use muster_actors::surroundings::{Ledger, Observer, Probe, Surroundings};
 use muster_actors::tree::Tree;
 use muster_lifecycle::command::{Command, Operation, Origin, Outcome};
-use muster_lifecycle::policy::Policy;
+use muster_lifecycle::policy::{Period, Policy};
 use muster_lifecycle::state::State;
+use muster_pulse::excuse::Excuse;
 use muster_pulse::fleet;
 use muster_pulse::moment::Moment;
 use muster_raft::replica::Replica;
@@ -42,8 +43,9 @@ const SETTLE_TIMEOUT: Duration = Duration::from_secs(10);
 const REACH_PAUSE: Duration = Duration::from_millis(500);
 /// How often explanations learn who is no longer watched.
 const GIVEN_UP_PAUSE: Duration = Duration::from_secs(1);
-/// Before trying again to lead after something failed.
 const RETRY_PAUSE: Duration = Duration::from_millis(500);
+/// So that losing and winning elections at once cannot spin.
+const PAUSE_BETWEEN_TERMS: Duration = Duration::from_millis(100);
 
 /// Everything it takes to lead.
 #[derive(Clone)]
@@ -91,11 +93,26 @@ impl Leading {
     async fn lead(&self, term: u64) {
         tracing::info!(term, "this replica leads");
         self.take_over();
-        tokio::select! {
-            () = self.replica.deposed(term) => {}
-            () = self.judge(term) => tokio::time::sleep(RETRY_PAUSE).await,
+        let settled = tokio::select! {
+            () = self.replica.deposed(term) => false,
+            () = self.settle_in(term) => true,
+        };
+        if settled {
+            self.judge(term).await;
         }
         tracing::info!(term, "this replica no longer leads");
+        tokio::time::sleep(PAUSE_BETWEEN_TERMS).await;
+    }
+
+    /// Nothing is judged before a quorum has confirmed this leader and there is a policy to judge by.
+    async fn settle_in(&self, term: u64) {
+        while let Err(error) = self.replica.read_barrier(Instant::now() + SETTLE_TIMEOUT).await {
+            tracing::warn!(%error, term, "elected, but not confirmed");
+            tokio::time::sleep(RETRY_PAUSE).await;
+        }
+        while !self.found_policy(term).await {
+            tokio::time::sleep(RETRY_PAUSE).await;
+        }
     }
 
     /// From here on it is blind until it holds the table of every voter that can be reached.
@@ -107,12 +124,8 @@ impl Leading {
         self.hearing.ear().blindness().took_over(others, now);
     }
 
+    /// Ends when this replica no longer leads, after everything that could still propose is gone.
     async fn judge(&self, term: u64) {
-        if let Err(error) = self.replica.read_barrier(Instant::now() + SETTLE_TIMEOUT).await {
-            tracing::warn!(%error, term, "elected, but not confirmed");
-            return;
-        }
-        self.found_policy(term).await;
         let (proposals, proposed) = mpsc::channel(PROPOSALS_MAX);
         let surroundings = Surroundings {
             ear: Arc::clone(self.hearing.ear()),
@@ -139,20 +152,25 @@ impl Leading {
         self.given_up.set(Vec::new());
     }
 
-    /// Once per cluster. What a replica's flags say later is only compared.
-    async fn found_policy(&self, term: u64) {
+    /// Once per cluster; what a replica's flags say later is only compared. False if it has to be tried again.
+    async fn found_policy(&self, term: u64) -> bool {
         let current = self.replica.current();
         if current.state.regime().founded {
             self.compare_policy(current.state.policy());
-            return;
+            return true;
         }
         let operation = Operation::FoundPolicy { policy: Box::new(self.founding.clone()) };
         match self.propose(term, operation).await {
             Settlement::Done(_) => tracing::info!(term, "the cluster's policy is what this replica's flags say"),
-            settlement @ (Settlement::Rejected(_) | Settlement::Failed(_)) => {
-                tracing::warn!(term, ?settlement, "the cluster's policy was not founded");
+            Settlement::Rejected(rejection) => {
+                tracing::error!(%rejection, term, "the cluster's policy was not founded")
+            }
+            Settlement::Failed(reason) => {
+                tracing::warn!(reason, term, "the cluster's policy is not founded yet");
+                return false;
             }
         }
+        true
     }
 
     fn compare_policy(&self, replicated: &Policy) {
@@ -205,8 +223,14 @@ impl Leading {
         }
         let deadline = Instant::now() + CONFIRM_TIMEOUT;
         self.replica.confirm_leadership(deadline).await.map_err(|error| error.to_string())?;
-        match self.hearing.ear().blindness().excused_until(None, self.hearing.tick()) {
+        let current = self.replica.current();
+        let policy = current.state.policy();
+        let (period, grace) = (duration(policy.sweep_period()), duration(policy.shortest_grace()));
+        let (now, blindness) = (self.hearing.tick(), self.hearing.ear().blindness());
+        match blindness.excused_until(None, now) {
             Some((_, excuse)) => Err(excuse.to_string()),
+            // It stood still, and the round that will say so has not come yet.
+            None if blindness.is_overdue(now, period, grace) => Err(Excuse::Stall.to_string()),
             None => Ok(()),
         }
     }
@@ -244,6 +268,10 @@ impl Leading {
             tokio::time::sleep(REACH_PAUSE).await;
         }
     }
+}
+
+fn duration(period: Period) -> Duration {
+    Duration::from_millis(period.0)
 }
 
 // === impl GivenUp ===

@@ -300,7 +300,7 @@ fn caller<T>(request: &Request<T>) -> Result<Arc<Identity>, Status> {
 
 fn denied(identity: &Identity, what: &str) -> Status {
     tracing::warn!(%identity, what, "denied");
-    Status::permission_denied(format!("{identity} may not {what}; ask for a certificate in group muster:operators"))
+    Status::permission_denied(format!("{identity} may not {what}: it takes a certificate of group operators"))
 }
 
 fn timeout(asked_ms: u32) -> Duration {

@@ -22,7 +22,6 @@ use muster_raft::replica::{Replica, Timing};
 use muster_raft::store::{OpenOptions, Store, StoreError};
 use muster_raft::types::{Endpoint, ReplicaId};
 use thiserror::Error;
-use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 use tonic::service::interceptor::InterceptedService;
 use tonic::transport::Server;
@@ -32,11 +31,13 @@ use crate::agent_service::agent_service;
 use crate::config::{Doors, Member, ServerConfig};
 use crate::connector::TlsConnector;
 use crate::door::{DoorKind, door_limits};
-use crate::duties::Duties;
+use crate::duties::{Duties, Performed};
 use crate::http;
 use crate::identity::Role;
 use crate::listener::{BindError, Door, Incoming, Listener, Peer, Tcp};
 use crate::tls::{self, ReplicaTls};
+
+pub use crate::duties::Abandoned;
 
 pub const VERSION: &str = env!("CARGO_PKG_VERSION");
 /// How long open calls may take to finish once the doors close.
@@ -63,6 +64,8 @@ pub enum ServeError {
     Excluded(#[from] Excluded),
     #[error("consensus stopped: {0}; restart the replica, and if that does not help replace it")]
     Consensus(String),
+    #[error(transparent)]
+    Abandoned(#[from] Abandoned),
 }
 
 /// What a replica takes from the world outside. Tests and simulations bring their own.
@@ -109,23 +112,22 @@ pub async fn serve_in(
     let closing = CancellationToken::new();
     let agent_door = Door::new(DoorKind::Agent, Arc::clone(&tls.server), config.fleet.clone());
     let duties = Duties::new(&config, &replica, clock, probe, agent_door.handshakes());
-    let mut doors = open_doors(&config, &tls, listeners, http, agent_door, &duties, &closing);
-    let mut performed = duties.perform(&config, &tls, &closing);
+    let mut performed = open_doors(&config, &tls, listeners, http, agent_door, &duties, &closing);
+    duties.perform(&config, &tls, &closing, &mut performed);
     tracing::info!(replica = config.id, fleet = %config.fleet, version = VERSION, "replica started");
     let ended = tokio::select! {
+        // In this order: when consensus stops, leading ends too, and says less about it.
+        biased;
         () = shutdown.cancelled() => Ok(()),
         error = take_part(&replica, &config, &shutdown) => Err(error),
+        abandoned = performed.abandoned() => Err(abandoned.into()),
     };
     if let Err(error) = &ended {
         tracing::error!(%error, "replica must stop");
     }
     replica.stop().await;
     closing.cancel();
-    let closed = async {
-        while performed.join_next().await.is_some() {}
-        while doors.join_next().await.is_some() {}
-    };
-    if tokio::time::timeout(DOORS_CLOSE_TIMEOUT, closed).await.is_err() {
+    if tokio::time::timeout(DOORS_CLOSE_TIMEOUT, performed.all_ended()).await.is_err() {
         tracing::info!("some calls did not end in time and were cut");
     }
     tracing::info!(replica = config.id, "replica stopped");
@@ -205,7 +207,7 @@ fn open_doors(
     agent_door: Door,
     duties: &Duties,
     closing: &CancellationToken,
-) -> JoinSet<()> {
+) -> Performed {
     let door = |kind, tls| Door::new(kind, Arc::clone(tls), config.fleet.clone());
     let peers = door(DoorKind::Peer, &tls.peer_server).open(listeners.peer);
     let agents = agent_door.open(listeners.agent);
@@ -217,11 +219,11 @@ fn open_doors(
     let peer_router = router(DoorKind::Peer).add_service(raft).add_service(pulse);
     let agent_router = router(DoorKind::Agent).add_service(agent_service(duties.sessions.clone()));
     let client_router = router(DoorKind::Client).add_service(duties.operator_service());
-    let mut doors = JoinSet::new();
-    doors.spawn(run_door(DoorKind::Peer, peer_router, peers, closing.clone()));
-    doors.spawn(run_door(DoorKind::Agent, agent_router, agents, closing.clone()));
-    doors.spawn(run_door(DoorKind::Client, client_router, clients, closing.clone()));
-    doors.spawn(http::serve(browsers, duties.sources(), closing.clone()));
+    let mut doors = Performed::default();
+    doors.begin("the peers' door", run_door(DoorKind::Peer, peer_router, peers, closing.clone()));
+    doors.begin("the agents' door", run_door(DoorKind::Agent, agent_router, agents, closing.clone()));
+    doors.begin("the clients' door", run_door(DoorKind::Client, client_router, clients, closing.clone()));
+    doors.begin("the HTTP door", http::serve(browsers, duties.sources(), closing.clone()));
     doors
 }
 

@@ -14,6 +14,7 @@ mod admission;
 mod alone;
 pub mod beat;
 mod binding;
+mod budget;
 mod caller;
 mod carrier;
 mod claimant;
@@ -29,17 +30,19 @@ mod registry;
 mod report;
 mod terms;
 
+use std::error::Error;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use muster_lifecycle::node::Slot;
+use muster_lifecycle::text::Text;
 use muster_proto::v1;
 use muster_pulse::table::Beat;
 use muster_raft::replica::Replica;
 use tokio::sync::mpsc;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 use tokio_util::sync::CancellationToken;
 use tonic::{Status, Streaming};
 
@@ -49,6 +52,7 @@ use crate::pulse_service::Claims;
 
 use self::alone::Alone;
 use self::beat::Beats;
+use self::budget::Budgets;
 use self::caller::Caller;
 use self::claimant::{Claimant, Exchange};
 use self::claims::Court;
@@ -78,6 +82,7 @@ struct Shared {
     registry: Arc<Registry>,
     figures: Arc<SessionFigures>,
     beats: Beats,
+    budgets: Budgets,
     stopping: AtomicBool,
 }
 
@@ -107,6 +112,7 @@ impl Sessions {
             registry,
             figures,
             beats,
+            budgets: Budgets::default(),
             stopping: AtomicBool::new(false),
         }))
     }
@@ -195,6 +201,11 @@ impl Sessions {
         &self.0.beats
     }
 
+    /// Spends what one write of `node` costs, or says when it may write again.
+    fn spend(&self, node: &Text) -> Result<(), Instant> {
+        self.0.budgets.spend(node, Instant::now()).inspect_err(|_| self.0.figures.delay())
+    }
+
     fn in_contact(&self) -> bool {
         self.0.contact.lost_for().is_none()
     }
@@ -239,6 +250,17 @@ impl Opened {
     /// Which instance it is, it has yet to say.
     fn caller(self) -> Caller {
         Caller { fleet: self.fleet, remote: self.remote, instance: 0, moving: false }
+    }
+}
+
+/// What was heard on a stream; nothing more once it has ended. That a connection broke is an end, too: only what was
+/// said can be refused.
+fn heard<T>(message: Result<Option<T>, Status>) -> Result<Option<T>, Refusal> {
+    match message {
+        // What the transport says has a cause; what cannot be decoded is a cause of its own.
+        Err(status) if status.source().is_some() => Ok(None),
+        Err(status) => Err(Refusal::new(Refused::Message, status)),
+        Ok(message) => Ok(message),
     }
 }
 

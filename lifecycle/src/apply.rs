@@ -122,8 +122,8 @@ impl Application<'_> {
             Operation::ReportStatus { name, incarnation, status } => {
                 self.report_status(origin, name, *incarnation, status)
             }
-            Operation::MarkSilent { name, incarnation, from, heard } => {
-                self.mark_silent(origin, name, *incarnation, *from, *heard)
+            Operation::MarkSilent { name, incarnation, from, heard, decided } => {
+                self.mark_silent(origin, name, *incarnation, *from, *heard, *decided)
             }
             Operation::AssessZones => self.assess_zones(),
             Operation::EvictNode { name, incarnation } => self.evict_node(origin, name, *incarnation),

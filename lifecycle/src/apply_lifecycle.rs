@@ -14,10 +14,11 @@ use crate::health;
 use crate::meta::Uid;
 use crate::node::{ConditionStatus, Incarnation, Node};
 use crate::policy::Period;
-use crate::regime::Regime;
+use crate::regime::{Because, Regime, Reprieve};
 use crate::rejection::Rejection;
 use crate::settlement;
 use crate::text::Text;
+use crate::time::ClusterTime;
 use crate::zone::{DarknessChange, StateChange, Transition, Zone, ZoneKey};
 use crate::zone_record::ZoneRecord;
 
@@ -27,6 +28,9 @@ const ZONE_STATE_CHANGED: &str = "ZoneStateChanged";
 const ALL_ZONES_DARK: &str = "AllZonesDark";
 const ZONES_LIT_AGAIN: &str = "ZonesLitAgain";
 const NODE_QUARANTINED: &str = "NodeQuarantined";
+
+/// A verdict that took longer from its making to its place in the log is made anew.
+const VERDICT_LIFETIME: Period = Period::from_secs(5);
 
 /// How many nodes one entry takes back evictions of.
 pub(crate) const LIFTS_MAX: usize = 256;
@@ -41,13 +45,14 @@ impl Application<'_> {
         incarnation: Incarnation,
         from: Option<ConditionStatus>,
         heard: Option<Sighting>,
+        decided: ClusterTime,
     ) -> Verdict {
         let before = self.incarnate(name, incarnation)?;
         let actual = before.status.ready().map(|ready| ready.status);
         if actual != from {
             return Err(Rejection::ReadyMoved { name: before.meta.name.clone(), expected: from, actual });
         }
-        self.expect_unspared()?;
+        self.expect_timely(decided)?;
         let mut after = before.as_ref().clone();
         let conditions = &before.status.conditions;
         after.status.conditions = health::silenced(conditions, before.meta.created, self.now);
@@ -94,15 +99,24 @@ impl Application<'_> {
         for (key, zone) in &transition.next.zones {
             self.put_zone(key, *zone);
         }
-        for key in &transition.vanished {
-            self.state.zones.remove(key);
-            self.touch::<ZoneRecord>(key);
-        }
+        transition.vanished.iter().for_each(|key| self.retire_zone(key));
         transition.states.iter().for_each(|change| self.note_zone(change, &transition));
         if let Some(change) = transition.darkness {
             self.change_darkness(change);
         }
         Ok(self.receipt(ReceiptEffect::Changed))
+    }
+
+    fn retire_zone(&mut self, key: &ZoneKey) {
+        let now = self.now.cluster;
+        let Some(record) = self.state.zones.get(key) else { return };
+        if record.is_spent(now) {
+            self.state.zones.remove(key);
+        } else {
+            let retired = record.retired(self.state.policy().node_eviction_rate, now);
+            self.state.zones.insert(Arc::new(retired));
+        }
+        self.touch::<ZoneRecord>(key);
     }
 
     /// a zone that is known keeps its bucket, so that no rate is exceeded by changing it.
@@ -129,7 +143,10 @@ impl Application<'_> {
                 "every zone is dark: evictions stop, and those begun are taken back".to_owned(),
             ),
             DarknessChange::Leave { grace_from } => (
-                Regime { all_dark: false, grace_from: Some(grace_from), ..self.state.regime.clone() },
+                Regime { all_dark: false, ..self.state.regime.clone() }.sparing(Some(Reprieve {
+                    until: self.state.policy().node_monitor_grace_period.after(grace_from),
+                    because: Because::Darkness,
+                })),
                 ZONES_LIT_AGAIN,
                 format!(
                     "a zone is there again: every node has {} from now on to be heard",
@@ -164,7 +181,9 @@ impl Application<'_> {
         let before = self.incarnate(name, incarnation)?;
         let absence = self.expect_waiting(&before)?;
         let mut zone = self.expect_assessed(&before)?;
-        self.expect_unspared()?;
+        if self.state.regime.spared_until().is_some_and(|until| self.now.cluster < until) {
+            return Err(Rejection::Spared);
+        }
         if !zone.bucket.take(self.now.cluster) {
             return Err(Rejection::NoToken { zone: Text::from(zone.key.to_string()) });
         }
@@ -180,10 +199,17 @@ impl Application<'_> {
         Ok(receipt)
     }
 
-    /// Whoever leads may not know yet that the dark has ended when it judges.
-    fn expect_unspared(&self) -> Result<(), Rejection> {
-        let spared = self.state.regime.spared_until().is_some_and(|until| self.now.cluster <= until);
-        if spared { Err(Rejection::Spared) } else { Ok(()) }
+    /// Whoever leads may not know yet of a reprieve when it judges, and a log that stood still may bring up verdicts
+    /// about nodes that have been heard since.
+    fn expect_timely(&self, decided: ClusterTime) -> Result<(), Rejection> {
+        let now = self.now.cluster;
+        if self.state.regime.spared_until().is_some_and(|until| now <= until) {
+            return Err(Rejection::Spared);
+        }
+        if now > VERDICT_LIFETIME.after(decided) {
+            return Err(Rejection::Stale { age: Period(now.0 - decided.0) });
+        }
+        Ok(())
     }
 
     fn expect_waiting(&self, node: &Node) -> Result<Absence, Rejection> {

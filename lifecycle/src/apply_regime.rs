@@ -25,7 +25,7 @@ impl Application<'_> {
             return Ok(self.receipt(ReceiptEffect::Unchanged));
         }
         policy.validate()?;
-        self.set_regime(Regime { policy: policy.clone(), founded: true, ..self.state.regime.clone() });
+        self.govern_by(policy);
         Ok(self.receipt(ReceiptEffect::Created))
     }
 
@@ -45,9 +45,14 @@ impl Application<'_> {
         if policy == before && (self.state.regime.founded || changes.is_empty()) {
             return Ok(self.receipt(ReceiptEffect::Unchanged));
         }
-        self.set_regime(Regime { policy: policy.clone(), founded: true, ..self.state.regime.clone() });
+        self.govern_by(&policy);
         self.note_policy(origin, &before, &policy);
         Ok(self.receipt(ReceiptEffect::Changed))
+    }
+
+    fn govern_by(&mut self, policy: &Policy) {
+        let nodes = self.state.nodes.len();
+        self.set_regime(self.state.regime.governed_by(policy.clone(), nodes, self.now.cluster));
     }
 
     pub(crate) fn set_regime(&mut self, regime: Regime) {

@@ -15,6 +15,7 @@ use crate::node_rules;
 use crate::rejection::{Invalid, Rejection};
 use crate::text::Text;
 use crate::time::Stamp;
+use crate::zone::EXCLUDE_DISRUPTION_LABEL;
 
 /// The labels by which an agent describes its machine.
 const MACHINE_LABELS: [&str; 12] = [
@@ -32,8 +33,9 @@ const MACHINE_LABELS: [&str; 12] = [
     "node.kubernetes.io/windows-build",
 ];
 
-/// Labels under this prefix are for operators to trust, so no agent may set them.
-const RESTRICTED_PREFIX: &str = "node-restriction.kubernetes.io/";
+/// NR-4: of the labels in Kubernetes' own domains an agent may set those of its machine, and those in these.
+const OPEN_DOMAINS: [&str; 2] = ["kubelet.kubernetes.io", "node.kubernetes.io"];
+const KUBERNETES_DOMAINS: [&str; 2] = ["kubernetes.io", "k8s.io"];
 
 /// Agents report in the kubelet's place, and dashboards look for its name.
 const AGENT_SOURCE: &str = "kubelet";
@@ -114,10 +116,19 @@ fn require_modest(draft: &NodeDraft) -> Result<(), Invalid> {
         return immodest("spec.podCIDRs");
     }
     let labels = draft.labels.iter().flat_map(Pairs::iter);
-    match labels.map(|(key, _)| key).find(|key| key.starts_with(RESTRICTED_PREFIX)) {
+    match labels.map(|(key, _)| key).find(|key| !is_open(key)) {
         Some(key) => immodest(&format!("metadata.labels[{}]", Text::clipped(key, 253))),
         None => Ok(()),
     }
+}
+
+/// A node that could take itself out of its zone's arithmetic could switch off the brake for its neighbours.
+fn is_open(label: &str) -> bool {
+    let domain = label.split_once('/').map_or("", |(domain, _)| domain);
+    let is_under = |parent: &str| domain == parent || domain.ends_with(&format!(".{parent}"));
+    let ours = KUBERNETES_DOMAINS.into_iter().any(is_under);
+    let open = MACHINE_LABELS.contains(&label) || OPEN_DOMAINS.into_iter().any(is_under);
+    label != EXCLUDE_DISRUPTION_LABEL && (!ours || open)
 }
 
 fn describe_machine(labels: &mut Pairs, described: Option<&Pairs>) {

@@ -156,6 +156,8 @@ pub enum Operation {
         /// What its Ready condition said when that was decided.
         from: Option<ConditionStatus>,
         heard: Option<Sighting>,
+        /// When that was decided.
+        decided: ClusterTime,
     },
     /// Brings the zones' states and rates up to date with who is ready.
     AssessZones,

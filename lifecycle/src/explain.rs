@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::command::Sighting;
 use crate::health::Excuse;
-use crate::regime::Regime;
+use crate::regime::{Because, Regime, Reprieve};
 use crate::time::{ClusterTime, Stamp, WallTime};
 
 pub use node::node;
@@ -266,11 +266,23 @@ fn shown_excuses(excuses: &[ExcuseNote], now: Stamp) -> impl Iterator<Item = Exc
     excuses.iter().take(EXCUSES_SHOWN_MAX).map(shown)
 }
 
-/// The time after the dark, which excuses everybody.
+/// What excuses everybody.
 fn reprieve(regime: &Regime, now: Stamp) -> Option<ExcuseInForce> {
-    let until = regime.spared_until().filter(|until| now.cluster <= *until)?;
-    let text = "all zones were dark a moment ago: every node has a whole grace to be heard".to_owned();
-    Some(ExcuseInForce { text, until: Moment::of(until, now), concerns_this_node: true })
+    let Reprieve { until, because } = regime.reprieve.filter(|reprieve| now.cluster <= reprieve.until)?;
+    let text = match because {
+        Because::Darkness => "all zones were dark a moment ago: every node has a whole grace to be heard",
+        Because::ShorterGrace => "the grace was shortened: agents first have to learn how often to beat",
+    };
+    Some(ExcuseInForce { text: text.to_owned(), until: Moment::of(until, now), concerns_this_node: true })
+}
+
+/// Why nobody is evicted yet, as the end of a sentence.
+fn spared_because(regime: &Regime, now: Stamp) -> Option<&'static str> {
+    let reprieve = regime.reprieve.filter(|reprieve| now.cluster < reprieve.until)?;
+    Some(match reprieve.because {
+        Because::Darkness => "spared because all zones were dark a moment ago",
+        Because::ShorterGrace => "spared because the grace was shortened a moment ago",
+    })
 }
 
 fn in_order(mut forecast: Vec<Prospect>) -> Vec<Prospect> {

@@ -7,10 +7,14 @@ use crate::apply_lifecycle::LIFTS_MAX;
 use crate::command::Operation;
 use crate::health::{Evidence, Excuse};
 use crate::node::{Incarnation, Node};
+use crate::policy::Period;
 use crate::state::State;
 use crate::text::Text;
 use crate::time::{ClusterTime, Stamp};
 use crate::zone::ZoneKey;
+
+/// How many of a queue are looked at to find one who is not spared, so that a look stays short however many wait.
+pub const PASSED_OVER_MAX: usize = 4096;
 
 /// What is to be done about the queue of one zone.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -31,21 +35,35 @@ pub fn assessment_is_due(state: &State, now: ClusterTime) -> bool {
 }
 
 pub fn eviction_step(state: &State, zone: &ZoneKey, now: ClusterTime) -> EvictionStep {
-    let waiting = state.queue(zone).and_then(|queue| queue.head()).and_then(|(name, _)| state.node(name));
-    let Some(head) = waiting else { return EvictionStep::Idle };
+    eviction_step_sparing(state, zone, now, |_| false)
+}
+
+/// As [`eviction_step`], but whoever `is_spared` now is passed over for the next in the queue. If all of the first
+/// [`PASSED_OVER_MAX`] are, nobody is evicted until that changes.
+pub fn eviction_step_sparing(
+    state: &State,
+    zone: &ZoneKey,
+    now: ClusterTime,
+    mut is_spared: impl FnMut(&Node) -> bool,
+) -> EvictionStep {
+    let Some(queue) = state.queue(zone).filter(|queue| !queue.is_empty()) else { return EvictionStep::Idle };
     match turn_at(state, zone, 0, now) {
-        None => EvictionStep::Idle,
-        Some(at) if at > now => EvictionStep::WaitUntil(at),
-        Some(_) => EvictionStep::Evict { name: head.meta.name.clone(), incarnation: head.incarnation },
+        None => return EvictionStep::Idle,
+        Some(at) if at > now => return EvictionStep::WaitUntil(at),
+        Some(_) => {}
     }
+    let mut waiting = queue.iter().take(PASSED_OVER_MAX).filter_map(|(name, _)| state.node(name));
+    waiting.find(|node| !is_spared(node)).map_or(EvictionStep::Idle, |node| EvictionStep::Evict {
+        name: node.meta.name.clone(),
+        incarnation: node.incarnation,
+    })
 }
 
 /// When the node at this position of the zone's queue (0 is the head) is evicted if nothing changes; `None` if it is
 /// not, because all zones are dark, the zone was never assessed, or its rate is zero.
 pub fn turn_at(state: &State, zone: &ZoneKey, position: usize, now: ClusterTime) -> Option<ClusterTime> {
     let record = state.zones().get(zone).filter(|_| !state.regime().all_dark)?;
-    let spared = state.regime().spared_until().filter(|until| now <= *until);
-    let earliest = spared.map_or(now, |until| ClusterTime(until.0.saturating_add(1)));
+    let earliest = state.regime().spared_until().map_or(now, |until| until.max(now));
     record.bucket.eta(position, earliest)
 }
 
@@ -55,7 +73,7 @@ pub fn lift(state: &State) -> Option<Operation> {
     (state.regime().all_dark && !names.is_empty()).then_some(Operation::LiftEvictions { names })
 }
 
-/// What a node is judged on. The end of a time in which all zones were dark excuses it like a blindness does.
+/// What a node is judged on. A reprieve excuses it like a blindness does.
 pub fn evidence<'a>(
     state: &State,
     node: &'a Node,
@@ -63,8 +81,8 @@ pub fn evidence<'a>(
     excuse: Option<Excuse>,
     now: Stamp,
 ) -> Evidence<'a> {
-    let reprieve =
-        state.regime().reprieve().map(|(blind_until, reattach_window)| Excuse { blind_until, reattach_window });
+    let spared = |blind_until| Excuse { blind_until, reattach_window: Period(0) };
+    let reprieve = state.regime().spared_until().map(spared);
     let excuse = excuse.into_iter().chain(reprieve).max_by_key(|excuse| excuse.end());
     Evidence { conditions: &node.status.conditions, created: node.meta.created, heard, excuse, now }
 }

@@ -78,6 +78,9 @@ const SWEEP_PERIOD_MAX: Period = Period::from_secs(1);
 /// Below this the beats alone, four to a grace period, would be a load.
 const MONITOR_PERIOD_MIN: Period = Period(100);
 
+/// Replicas tell each other four times a second whom they heard; several of these must fit.
+const GRACE_MIN: Period = Period::from_secs(1);
+
 /// Longer than any silence or toleration that makes sense, and far from where sums could overflow.
 const PERIOD_MAX: Period = Period::from_secs(366 * 24 * 3600);
 
@@ -125,12 +128,17 @@ impl Default for Policy {
 impl Policy {
     /// How often agents are told to beat: several times per grace, so that one lost beat costs nothing.
     pub fn beat_interval(&self) -> Period {
-        BEAT_INTERVAL_MAX.min(Period(self.node_monitor_grace_period.0 / 4))
+        BEAT_INTERVAL_MAX.min(Period(self.shortest_grace().0 / 4))
     }
 
     /// How often a leader looks for nodes that fell silent: often enough that the look adds little to the grace.
     pub fn sweep_period(&self) -> Period {
-        Period(self.node_monitor_grace_period.0 / 8).clamp(SWEEP_PERIOD_MIN, SWEEP_PERIOD_MAX)
+        Period(self.shortest_grace().0 / 8).clamp(SWEEP_PERIOD_MIN, SWEEP_PERIOD_MAX)
+    }
+
+    /// Within which every node has to be heard, ready or not.
+    pub fn shortest_grace(&self) -> Period {
+        self.node_monitor_grace_period.min(self.node_startup_grace_period)
     }
 
     /// Whether the settings make sense together; if not, which one breaks which rule.
@@ -210,6 +218,13 @@ impl Policy {
             (NODE_STARTUP_GRACE_PERIOD, self.node_startup_grace_period),
         ];
         let period = self.node_monitor_period;
+        graces.into_iter().try_for_each(|(name, grace)| {
+            require(grace >= GRACE_MIN, name, || {
+                format!(
+                    "{grace} is too short: at least {GRACE_MIN}, or what replicas tell each other would come too late"
+                )
+            })
+        })?;
         graces.into_iter().try_for_each(|(name, grace)| {
             require(period <= grace, NODE_MONITOR_PERIOD, || {
                 format!("{period} is above {name} ({grace}): shorten the period or lengthen the grace period")

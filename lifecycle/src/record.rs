@@ -165,7 +165,7 @@ mod tests {
         Address, Condition, ConditionStatus, Incarnation, Node, NodeInfo, NodeSpec, NodeStatus, Resources, Slot,
     };
     use crate::policy::Rate;
-    use crate::regime::Regime;
+    use crate::regime::{Because, Regime, Reprieve};
     use crate::replica::ReplicaRecord;
     use crate::slot::FreeSlot;
     use crate::state::Counters;
@@ -245,7 +245,8 @@ mod tests {
     }
 
     fn regime() -> Regime {
-        Regime { founded: true, all_dark: true, grace_from: Some(ClusterTime(9)), ..Regime::default() }
+        let reprieve = Some(Reprieve { until: ClusterTime(9), because: Because::ShorterGrace });
+        Regime { founded: true, all_dark: true, reprieve, ..Regime::default() }
     }
 
     fn zone_record() -> ZoneRecord {
@@ -300,7 +301,7 @@ mod tests {
                 "5000000102",
                 "01820202",
             ),
-            (RecordKey::Regime, encode(&regime()), "60", "018827c0b802e0d403e0a712a08d06904ef0c821320001010109"),
+            (RecordKey::Regime, encode(&regime()), "60", "018827c0b802e0d403e0a712a08d06904ef0c82132000101010901"),
             (
                 RecordKey::Zone { region: Text::from("r"), zone: Text::from("z") },
                 encode(&zone_record()),

@@ -5,6 +5,7 @@ use thiserror::Error;
 
 use crate::meta::{Revision, Uid};
 use crate::node::{ConditionStatus, Incarnation};
+use crate::policy::Period;
 use crate::text::Text;
 
 /// One field that breaks a rule.
@@ -70,10 +71,12 @@ pub enum Rejection {
     ZonesMoved,
     #[error("zone {zone} has no token for an eviction now")]
     NoToken { zone: Text },
-    #[error("all zones were dark until a moment ago: nobody is evicted before a grace period has passed")]
+    #[error("everybody is spared for a while: all zones were dark, or the grace was shortened, a moment ago")]
     Spared,
     #[error("not all zones are dark")]
     NotDark,
+    #[error("decided {age} ago: too long to still be true")]
+    Stale { age: Period },
 }
 
 fn shown(ready: &Option<ConditionStatus>) -> &'static str {

@@ -175,7 +175,11 @@ impl State {
         let known = self.zones.iter().map(|record| (record.key.clone(), record.zone)).collect();
         let zones = Zones { zones: known, all_dark: self.regime.all_dark };
         let census: BTreeMap<ZoneKey, Census> = self.census().map(|(key, census)| (key.clone(), *census)).collect();
-        zones.advance(&census, &self.regime.policy, now)
+        let mut transition = zones.advance(&census, &self.regime.policy, now);
+        // One that is only kept for its bucket has vanished already, until that is full.
+        let is_news = |key: &ZoneKey| self.zones.get(key).is_some_and(|zone| !zone.is_retired() || zone.is_spent(now));
+        transition.vanished.retain(is_news);
+        transition
     }
 
     /// One above the highest slot index ever given out: how long a table by slot must be.

@@ -3,9 +3,11 @@
 use serde::{Deserialize, Serialize};
 
 use crate::eviction::TokenBucket;
+use crate::policy::Rate;
 use crate::record::RecordKey;
 use crate::table::Stored;
-use crate::zone::{Zone, ZoneKey};
+use crate::time::ClusterTime;
+use crate::zone::{Zone, ZoneKey, ZoneState};
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct ZoneRecord {
@@ -14,6 +16,25 @@ pub struct ZoneRecord {
     pub bucket: TokenBucket,
     /// Nodes tainted for eviction so far, by all leaders.
     pub evictions: u64,
+}
+
+impl ZoneRecord {
+    /// The zone has no node any more. The record stays until its bucket is full: a zone that comes back at once must
+    /// not find a token that it has just spent (I-04).
+    pub fn is_retired(&self) -> bool {
+        self.zone.state == ZoneState::Initial
+    }
+
+    /// Nothing would be lost by forgetting it.
+    pub(crate) fn is_spent(&self, now: ClusterTime) -> bool {
+        self.zone.rate == Rate::NEVER || self.bucket.has_token(now)
+    }
+
+    pub(crate) fn retired(&self, rate: Rate, now: ClusterTime) -> Self {
+        let mut bucket = self.bucket.clone();
+        bucket.set_rate(rate, now);
+        Self { zone: Zone { state: ZoneState::Initial, since: now, rate }, bucket, ..self.clone() }
+    }
 }
 
 impl Stored for ZoneRecord {

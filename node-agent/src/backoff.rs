@@ -36,7 +36,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn pauses_double_up_to_the_cap() {
+    fn l_4_pauses_double_up_to_the_cap() {
         let mut backoff = Backoff::default();
         let cap = Duration::from_secs(1);
         let pauses: Vec<_> = (0..6).map(|_| backoff.pause(cap, 1.0).as_millis()).collect();

@@ -9,12 +9,9 @@ use bytes::Bytes;
 use tokio::time::Instant;
 
 use crate::machine::Fingerprint;
+use crate::terms::Terms;
 
 pub(crate) const POST_AT_LEAST_EVERY: Duration = Duration::from_secs(300);
-/// A post unanswered for so long is posted again.
-const ANSWER_PATIENCE: Duration = Duration::from_secs(15);
-/// A post that was refused is not repeated before.
-const REFUSED_PAUSE: Duration = Duration::from_secs(10);
 
 #[derive(Debug)]
 pub(crate) struct Posting {
@@ -33,7 +30,8 @@ pub(crate) struct Posting {
 struct Sent {
     sequence: u64,
     fingerprint: Fingerprint,
-    at: Instant,
+    /// When it is posted again, unless it is answered.
+    again_at: Instant,
     periodic: bool,
 }
 
@@ -64,14 +62,14 @@ impl Posting {
     /// When to look at the status next.
     pub(crate) fn due(&self) -> Instant {
         match self.sent {
-            Some(sent) => sent.at + ANSWER_PATIENCE,
+            Some(sent) => sent.again_at,
             None if self.wanted || self.doubtful || self.known.is_none() => self.not_before,
             None => self.periodic.max(self.not_before),
         }
     }
 
     /// What to post now that it is due, if anything.
-    pub(crate) fn post(&mut self, status: Bytes, sequence: u64, now: Instant) -> Option<Bytes> {
+    pub(crate) fn post(&mut self, status: Bytes, sequence: u64, now: Instant, terms: &Terms) -> Option<Bytes> {
         let unanswered = self.sent.take().is_some();
         let fingerprint = Fingerprint::of(&status);
         let changed = self.known != Some(fingerprint);
@@ -81,20 +79,29 @@ impl Posting {
             return None;
         }
         self.wanted = false;
-        self.sent = Some(Sent { sequence, fingerprint, at: now, periodic: periodic && !changed });
+        let again_at = now + terms.retry_pause();
+        self.sent = Some(Sent { sequence, fingerprint, again_at, periodic: periodic && !changed });
         Some(status)
     }
 
-    /// The answer to a post; `dice` is drawn from 0 to 1. Answers to earlier posts say nothing about the last one.
-    pub(crate) fn answered(&mut self, sequence: u64, taken: bool, now: Instant, dice: f64) {
-        let Some(sent) = self.sent.take_if(|sent| sent.sequence == sequence) else { return };
-        if taken {
+    /// The post was taken; `dice` is drawn from 0 to 1. Answers to earlier posts say nothing about the last one.
+    pub(crate) fn taken(&mut self, sequence: u64, now: Instant, dice: f64) {
+        if let Some(sent) = self.answered(sequence) {
             self.known = Some(sent.fingerprint);
             self.periodic = now + if sent.periodic { POST_AT_LEAST_EVERY } else { spread(dice) };
-        } else {
-            self.wanted = true;
-            self.not_before = now + REFUSED_PAUSE;
         }
+    }
+
+    /// The post was refused: it is repeated, but not at once.
+    pub(crate) fn refused(&mut self, sequence: u64, now: Instant, terms: &Terms) {
+        if self.answered(sequence).is_some() {
+            self.wanted = true;
+            self.not_before = now + terms.retry_pause();
+        }
+    }
+
+    fn answered(&mut self, sequence: u64) -> Option<Sent> {
+        self.sent.take_if(|sent| sent.sequence == sequence)
     }
 }
 
@@ -113,32 +120,32 @@ mod tests {
     fn posted_and_taken(now: Instant) -> Posting {
         let mut posting = Posting::new(now);
         assert_eq!(posting.due(), now);
-        assert_eq!(posting.post(ONE, 1, now), Some(ONE));
-        posting.answered(1, true, now, 1.0);
+        assert_eq!(posting.post(ONE, 1, now, &Terms::default()), Some(ONE));
+        posting.taken(1, now, 1.0);
         posting
     }
 
     #[tokio::test]
-    async fn an_unchanged_status_is_posted_again_after_five_minutes_only() {
+    async fn s_1_an_unchanged_status_is_posted_again_after_five_minutes_only() {
         let now = Instant::now();
         let mut posting = posted_and_taken(now);
         posting.doubt();
         assert_eq!(posting.due(), now);
-        assert_eq!(posting.post(ONE, 2, now), None);
+        assert_eq!(posting.post(ONE, 2, now, &Terms::default()), None);
         assert_eq!(posting.due(), now + POST_AT_LEAST_EVERY);
         let later = now + POST_AT_LEAST_EVERY;
-        assert_eq!(posting.post(ONE, 3, later), Some(ONE));
-        posting.answered(3, true, later, 0.0);
+        assert_eq!(posting.post(ONE, 3, later, &Terms::default()), Some(ONE));
+        posting.taken(3, later, 0.0);
         assert_eq!(posting.due(), later + POST_AT_LEAST_EVERY);
     }
 
     #[tokio::test]
-    async fn the_first_periodic_post_after_a_change_is_spread() {
+    async fn s_2_the_first_periodic_post_after_a_change_is_spread() {
         let now = Instant::now();
         let mut posting = posted_and_taken(now);
         posting.doubt();
-        assert_eq!(posting.post(TWO, 2, now), Some(TWO));
-        posting.answered(2, true, now, 0.0);
+        assert_eq!(posting.post(TWO, 2, now, &Terms::default()), Some(TWO));
+        posting.taken(2, now, 0.0);
         assert_eq!(posting.due(), now + POST_AT_LEAST_EVERY / 2);
     }
 
@@ -147,39 +154,44 @@ mod tests {
         let now = Instant::now();
         let mut posting = posted_and_taken(now);
         posting.demand();
-        assert_eq!((posting.due(), posting.post(ONE, 2, now)), (now, Some(ONE)));
+        assert_eq!((posting.due(), posting.post(ONE, 2, now, &Terms::default())), (now, Some(ONE)));
     }
 
     #[tokio::test]
     async fn one_post_is_under_way_at_a_time_and_the_newest_follows() {
         let now = Instant::now();
         let mut posting = Posting::new(now);
-        posting.post(ONE, 1, now);
+        posting.post(ONE, 1, now, &Terms::default());
         posting.doubt();
         assert!(posting.due() > now);
-        posting.answered(1, true, now, 0.5);
-        assert_eq!((posting.due(), posting.post(TWO, 2, now)), (now, Some(TWO)));
+        posting.taken(1, now, 0.5);
+        assert_eq!((posting.due(), posting.post(TWO, 2, now, &Terms::default())), (now, Some(TWO)));
     }
 
     #[tokio::test]
-    async fn a_refused_status_is_posted_again_but_not_at_once() {
-        let now = Instant::now();
+    async fn s_3_a_refused_status_is_posted_again_but_not_at_once() {
+        let (now, terms) = (Instant::now(), frequent());
         let mut posting = Posting::new(now);
-        posting.post(ONE, 1, now);
-        posting.answered(1, false, now, 0.5);
-        assert_eq!(posting.due(), now + REFUSED_PAUSE);
-        assert_eq!(posting.post(ONE, 2, posting.due()), Some(ONE));
+        posting.post(ONE, 1, now, &terms);
+        posting.refused(1, now, &terms);
+        assert_eq!(posting.due(), now + terms.beat_interval);
+        assert_eq!(posting.post(ONE, 2, posting.due(), &terms), Some(ONE));
     }
 
     #[tokio::test]
-    async fn an_unanswered_post_is_repeated_here_or_on_the_next_stream() {
-        let now = Instant::now();
+    async fn s_3_an_unanswered_post_is_repeated_here_or_on_the_next_stream() {
+        let (now, terms) = (Instant::now(), frequent());
         let mut posting = Posting::new(now);
-        posting.post(ONE, 1, now);
-        let later = now + ANSWER_PATIENCE;
-        assert_eq!((posting.due(), posting.post(ONE, 2, later)), (later, Some(ONE)));
-        posting.answered(1, true, later, 0.5);
+        posting.post(ONE, 1, now, &terms);
+        let later = now + terms.beat_interval;
+        assert_eq!((posting.due(), posting.post(ONE, 2, later, &terms)), (later, Some(ONE)));
+        posting.taken(1, later, 0.5);
         posting.detached();
-        assert_eq!(posting.post(ONE, 3, later), Some(ONE));
+        assert_eq!(posting.post(ONE, 3, later, &terms), Some(ONE));
+    }
+
+    /// As with a grace of eight seconds: pauses must be well below it.
+    fn frequent() -> Terms {
+        Terms { beat_interval: Duration::from_secs(2), grace: Duration::from_secs(8), ..Terms::default() }
     }
 }

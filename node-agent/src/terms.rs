@@ -16,6 +16,9 @@ const STEP_PATIENCE_MAX: Duration = Duration::from_secs(5);
 /// From the hello to the first answer, which may need the leader.
 const ANSWER_PATIENCE_MIN: Duration = Duration::from_secs(2);
 const ANSWER_PATIENCE_MAX: Duration = Duration::from_secs(15);
+/// Before something is asked for again: never so long that a grace passes meanwhile, nor so short that it is a storm.
+const RETRY_PAUSE_MIN: Duration = Duration::from_secs(1);
+const RETRY_PAUSE_MAX: Duration = Duration::from_secs(10);
 /// How much later than agreed a beat may come, as a share of the interval (L-2).
 const BEAT_JITTER: f64 = 0.04;
 
@@ -72,6 +75,11 @@ impl Terms {
         self.beat_interval.mul_f64(1.0 + BEAT_JITTER * dice)
     }
 
+    /// How long to wait for an answer, or after a refusal, before asking again.
+    pub(crate) fn retry_pause(&self) -> Duration {
+        self.beat_interval.clamp(RETRY_PAUSE_MIN, RETRY_PAUSE_MAX)
+    }
+
     pub(crate) fn patience(&self) -> Patience {
         Patience {
             step: self.beat_interval.clamp(STEP_PATIENCE_MIN, STEP_PATIENCE_MAX),
@@ -111,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn the_patience_at_a_door_follows_the_beat_interval() {
+    fn l_6_the_patience_at_a_door_follows_the_beat_interval() {
         for (beat_interval_ms, step_ms, answer_ms) in
             [(100, 1000, 2000), (2000, 2000, 4000), (4000, 4000, 8000), (10_000, 5000, 15_000)]
         {
@@ -119,6 +127,15 @@ mod tests {
             terms.adopt(said(1, beat_interval_ms));
             let Patience { step, answer } = terms.patience();
             assert_eq!((step.as_millis(), answer.as_millis()), (step_ms, answer_ms), "{beat_interval_ms}");
+        }
+    }
+
+    #[test]
+    fn nothing_that_is_asked_for_again_waits_for_longer_than_a_beat() {
+        for (beat_interval_ms, pause_ms) in [(100, 1000), (2000, 2000), (10_000, 10_000), (60_000, 10_000)] {
+            let mut terms = Terms::default();
+            terms.adopt(said(1, beat_interval_ms));
+            assert_eq!(terms.retry_pause().as_millis(), pause_ms, "{beat_interval_ms}");
         }
     }
 

@@ -50,6 +50,7 @@ fn code(rejection: &Rejection) -> Code {
         | Rejection::OtherIncarnation { .. }
         | Rejection::ReadyMoved { .. }
         | Rejection::ForeignTerm { .. }
+        | Rejection::Stale { .. }
         | Rejection::Overtaken { .. } => Code::Aborted,
         Rejection::ReplicaStoreChanged { .. }
         | Rejection::ReplicaRetired { .. }
@@ -102,6 +103,7 @@ mod tests {
             (Rejection::ZonesMoved, Code::FailedPrecondition),
             (Rejection::NoToken { zone: "r1/z1".into() }, Code::FailedPrecondition),
             (Rejection::Spared, Code::FailedPrecondition),
+            (Rejection::Stale { age: muster_lifecycle::policy::Period(6_000) }, Code::Aborted),
             (Rejection::NotDark, Code::FailedPrecondition),
         ]
     }

@@ -11,7 +11,7 @@ use crate::excuse::{Excuse, InForce, Period, REATTACH_MAX};
 use crate::fleet::{ORIGINS_MAX, Origin};
 use crate::tick::Tick;
 
-/// A peer whose last complete digest is older than this is late.
+/// A peer whose last complete digest is older than this, or than half a short grace, is late.
 pub const DIGEST_LATE: Duration = Duration::from_secs(1);
 
 /// A tick of the judging loop may always be this late, unless the grace itself is shorter than a few of these.
@@ -152,16 +152,23 @@ impl Blindness {
 
     /// One turn of the judging loop, which should turn every `period`: notices that it comes late, and which digests do.
     pub fn tick(&mut self, now: Tick, period: Duration, grace: Duration) {
-        if let Some(last) = self.last_tick.replace(now)
-            && now.elapsed_since(last) > period.saturating_add(stall_allowance(grace))
-        {
+        let overdue = self.is_overdue(now, period, grace);
+        if let Some(last) = self.last_tick.replace(now).filter(|_| overdue) {
             self.periods.insert(Excuse::Stall, Period::over(last, now));
         }
-        let late = |last: &Tick| now.elapsed_since(*last) > DIGEST_LATE;
+        let allowed = DIGEST_LATE.min(grace / 2);
+        let late = |last: &Tick| now.elapsed_since(*last) > allowed;
         let late: Vec<Origin> = self.digests.iter().filter(|(_, last)| late(last)).map(|(origin, _)| *origin).collect();
         for origin in late {
             self.open(Excuse::Digest(origin), now);
         }
+    }
+
+    /// Whether the judging loop is so late that its next turn will find a stall. Whoever acts between two turns asks this:
+    /// after standing still it may well wake up before the loop does.
+    pub fn is_overdue(&self, now: Tick, period: Duration, grace: Duration) -> bool {
+        let allowed = period.saturating_add(stall_allowance(grace));
+        self.last_tick.is_some_and(|last| now.elapsed_since(last) > allowed)
     }
 
     /// The replica left the cluster: neither waited for nor excused any more.
@@ -223,7 +230,7 @@ impl Blindness {
     fn open(&mut self, excuse: Excuse, now: Tick) {
         let known = self.periods.get(&excuse).copied();
         let period = match known {
-            Some(period) if period.is_open() => return,
+            Some(period) if period.is_open() && !period.is_owed_a_run(excuse, now, self.window) => return,
             Some(period) => period.reopened(excuse, now, self.window),
             None if self.is_full_for(excuse) => return,
             None => Period::new(now),

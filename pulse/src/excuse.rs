@@ -91,8 +91,15 @@ impl Period {
 
     /// Blind again at `now`: part of the same run unless verdicts were possible for a while in between.
     pub(crate) fn reopened(self, excuse: Excuse, now: Tick, window: Duration) -> Self {
-        let run_over = now >= self.until(excuse, now, window).after(JUDGED_BETWEEN_RUNS);
-        Self { run_started: if run_over { now } else { self.run_started }, ..Self::new(now) }
+        let run_started = if self.is_run_over(excuse, now, window) { now } else { self.run_started };
+        Self { run_started, ..Self::new(now) }
+    }
+
+    /// Its run reached the ceiling before it had a whole window, so that a loss which came at the end of much flapping
+    /// is excused by nothing. It is given a run of its own then, which no ceiling cuts short: there is only one.
+    pub(crate) fn is_owed_a_run(&self, excuse: Excuse, now: Tick, window: Duration) -> bool {
+        let whole = self.counted_end(excuse, now, window).after(window);
+        whole > self.ceiling(excuse, now, window) && self.is_run_over(excuse, now, window)
     }
 
     pub(crate) fn is_open(&self) -> bool {
@@ -124,6 +131,11 @@ impl Period {
             // may come back to it; if later, its digest itself says who is there.
             Excuse::Digest(_) => self.ended.filter(|end| *end <= self.started.after(window)).unwrap_or(self.started),
         }
+    }
+
+    /// Verdicts have been possible for a while.
+    fn is_run_over(&self, excuse: Excuse, now: Tick, window: Duration) -> bool {
+        now >= self.until(excuse, now, window).after(JUDGED_BETWEEN_RUNS)
     }
 
     fn ceiling(&self, excuse: Excuse, now: Tick, window: Duration) -> Tick {

@@ -70,7 +70,8 @@ impl Fleet {
         Ok(self.others.entry(origin).or_default())
     }
 
-    /// Forgets a peer that left the cluster, and with it the nodes that only it has heard: do it after its excuses ran out.
+    /// Forgets a peer that left the cluster, and with it the nodes that only it has heard: do it after its excuses ran out
+    /// and every grace that began before it left, or those nodes look as if they had never been heard.
     pub fn dismiss(&mut self, origin: Origin) {
         self.others.remove(&origin);
     }

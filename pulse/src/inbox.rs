@@ -1,8 +1,11 @@
 //! The listening side of a digest stream: applies what one peer heard itself, and nothing else.
 //!
 //! Ages are taken off the moment of the *request*, which came before the peer read its table. So a beat is never dated
-//! later than it happened, however long the answer took, and at most one round trip earlier. An answer that took
-//! longer than [`ROUND_TRIP_MAX`] is not used at all: it says too little about now, and its loss must be noticed.
+//! later than it happened, however long the answer took, and at most one round trip earlier.
+//!
+//! What builds on an earlier digest and takes longer than [`ROUND_TRIP_MAX`] is given up: it says too little about now.
+//! A full table may be large or come over a slow line, and giving it up would only mean to ask for it again, so it may go
+//! on for [`FULL_TABLE_MAX`] while its parts keep coming. Whoever waits for it is blind meanwhile and must say so.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,8 +17,11 @@ use crate::fleet::Origin;
 use crate::table::PulseTable;
 use crate::tick::Tick;
 
-/// A part that arrives later than this after the request counts as missed.
+/// An answer counts as missed when this has passed since the request, or since the last part of a full table.
 pub const ROUND_TRIP_MAX: Duration = Duration::from_secs(1);
+
+/// A full table that is not complete by then counts as missed, even if its parts kept coming.
+pub const FULL_TABLE_MAX: Duration = Duration::from_secs(10);
 
 /// One per peer that this replica pulls from.
 #[derive(Debug)]
@@ -44,7 +50,10 @@ pub enum InboxError {
     Echo { from: Origin, about: Origin },
     #[error("replica {from} answered request {answered}, but {asked} is the one in flight: the answer is dropped")]
     Unasked { from: Origin, answered: u64, asked: u64 },
-    #[error("replica {from} took {round_trip:?} to answer, over the limit of {ROUND_TRIP_MAX:?}: counted as missed")]
+    #[error(
+        "replica {from} took {round_trip:?} to answer; over {ROUND_TRIP_MAX:?}, or {FULL_TABLE_MAX:?} for a full \
+         table, counts as missed"
+    )]
     Late { from: Origin, round_trip: Duration },
     #[error("replica {from} sent part {found} of a digest where part {expected} was due: the digest is dropped")]
     OutOfOrder { from: Origin, expected: u64, found: u64 },
@@ -58,6 +67,8 @@ struct Awaited {
     asked_at: Tick,
     next_part: u64,
     digest: Option<Applied>,
+    /// When the last part came, if it was one of a full table.
+    full_table_at: Option<Tick>,
 }
 
 // === impl Inbox ===
@@ -68,11 +79,20 @@ impl Inbox {
         Self { origin, table, asked: 0, awaited: None, applied: None, complete_as_of: None }
     }
 
-    /// The next request, made at `now`. Whatever was in flight is given up.
+    /// The next request, made at `now`. Whatever was in flight is given up. If some of that was here already, it is too
+    /// much to come in time on top of an earlier digest, and the next would be more: a full table is given longer.
     pub fn ask(&mut self, now: Tick) -> Request {
+        if self.awaited.take().is_some_and(|given_up| given_up.next_part > 0) {
+            self.restart();
+        }
         self.asked += 1;
-        self.awaited = Some(Awaited { asked_at: now, next_part: 0, digest: None });
+        self.awaited = Some(Awaited { asked_at: now, next_part: 0, digest: None, full_table_at: None });
         Request { asked: self.asked, applied: self.applied }
+    }
+
+    /// How much longer the peer's next word may take to arrive: a part, or the end of what is complete.
+    pub fn patience(&self, now: Tick) -> Duration {
+        self.awaited.as_ref().map_or(ROUND_TRIP_MAX, |awaited| awaited.deadline().elapsed_since(now))
     }
 
     /// A new stream: the next answer will be a full table.
@@ -100,7 +120,7 @@ impl Inbox {
             entry?;
         }
         apply(&self.table, entries, asked_at);
-        Ok(self.advance(&header, asked_at))
+        Ok(self.advance(&header, asked_at, now))
     }
 
     /// When the request that this part answers was made.
@@ -112,9 +132,8 @@ impl Inbox {
         let Some(awaited) = self.awaited.as_ref().filter(|_| header.asked == self.asked) else {
             return Err(InboxError::Unasked { from, answered: header.asked, asked: self.asked });
         };
-        let round_trip = now.elapsed_since(awaited.asked_at);
-        if round_trip > ROUND_TRIP_MAX {
-            return Err(InboxError::Late { from, round_trip });
+        if now > awaited.deadline() {
+            return Err(InboxError::Late { from, round_trip: now.elapsed_since(awaited.asked_at) });
         }
         if header.part != awaited.next_part {
             return Err(InboxError::OutOfOrder { from, expected: awaited.next_part, found: header.part });
@@ -133,7 +152,7 @@ impl Inbox {
         }
     }
 
-    fn advance(&mut self, header: &Header, asked_at: Tick) -> Progress {
+    fn advance(&mut self, header: &Header, asked_at: Tick, now: Tick) -> Progress {
         if header.last {
             self.applied = Some(name(header));
             self.complete_as_of = Some(asked_at);
@@ -143,8 +162,21 @@ impl Inbox {
         if let Some(awaited) = &mut self.awaited {
             awaited.next_part += 1;
             awaited.digest = Some(name(header));
+            awaited.full_table_at = (header.base == 0).then_some(now);
         }
         Progress::Partial
+    }
+}
+
+// === impl Awaited ===
+
+impl Awaited {
+    /// What arrives later is not used.
+    fn deadline(&self) -> Tick {
+        match self.full_table_at {
+            Some(last_part) => last_part.after(ROUND_TRIP_MAX).min(self.asked_at.after(FULL_TABLE_MAX)),
+            None => self.asked_at.after(ROUND_TRIP_MAX),
+        }
     }
 }
 

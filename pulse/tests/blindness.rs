@@ -207,6 +207,40 @@ fn a_replica_that_flaps_does_not_make_its_nodes_immortal() {
 }
 
 #[test]
+fn a_replica_lost_after_much_flapping_excuses_its_nodes_for_one_more_window_and_no_longer() {
+    let mut blindness = blindness();
+    for second in (100..215).step_by(5) {
+        blindness.digest_missed(TWO, at(second));
+        blindness.digest_complete(TWO, at(second + 1));
+    }
+    let mut excused = Vec::new();
+    for second in 215..400 {
+        blindness.digest_missed(TWO, at(second));
+        excused.extend(blindness.excused_until(Some(TWO), at(second)).map(|_| second));
+    }
+    // The run of flapping ends after 120 s; its nodes are judged for 5 s; then the loss has its own window.
+    let expected: Vec<u64> = (215..220).chain(225..225 + WINDOW).collect();
+    assert_eq!(excused, expected);
+}
+
+#[test]
+fn a_canary_late_for_good_after_much_flapping_is_excused_once_more() {
+    let mut blindness = blindness();
+    for second in (100..200).step_by(5) {
+        blindness.canary_late(TWO, at(second));
+        blindness.canary_heard(TWO, at(second + 1));
+    }
+    let mut excused = Vec::new();
+    for second in 200..600 {
+        blindness.canary_late(TWO, at(second));
+        excused.extend(blindness.excused_until(Some(TWO), at(second)).map(|_| second));
+    }
+    let (run_ends, bound) = (100 + 120 + WINDOW, 120 + WINDOW);
+    let expected: Vec<u64> = (200..run_ends).chain(run_ends + 5..run_ends + 5 + bound).collect();
+    assert_eq!(excused, expected);
+}
+
+#[test]
 fn a_late_canary_excuses_its_replica_while_it_lasts_but_not_for_ever() {
     let mut blindness = blindness();
     blindness.canary_late(TWO, at(100));
@@ -306,4 +340,18 @@ fn a_stall_is_noticed_well_within_any_grace() {
     }
     assert!(!turned_after(Duration::from_secs(40), Duration::from_millis(3_900)));
     assert!(turned_after(Duration::from_secs(40), Duration::from_millis(4_100)));
+}
+
+#[test]
+fn a_stall_shows_before_the_late_tick_that_records_it() {
+    let mut blindness = blindness();
+    assert!(!blindness.is_overdue(at(1000), PERIOD, GRACE), "nobody judges yet");
+    blindness.tick(at(100), PERIOD, GRACE);
+    // One period, and a tenth of the grace.
+    assert!(!blindness.is_overdue(at(105), PERIOD, GRACE));
+    assert!(blindness.is_overdue(at(106), PERIOD, GRACE));
+    assert_eq!(blindness.excused_until(None, at(106)), None, "only a tick records it");
+    blindness.tick(at(106), PERIOD, GRACE);
+    assert!(!blindness.is_overdue(at(106), PERIOD, GRACE));
+    assert_eq!(blindness.excused_until(None, at(106)), Some((at(106 + WINDOW), Excuse::Stall)));
 }

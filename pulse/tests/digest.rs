@@ -9,7 +9,7 @@ use std::time::Duration;
 use muster_lifecycle::node::Slot;
 use muster_pulse::digest::{AGE_QUANTUM, Boot, PART_MAX, Request};
 use muster_pulse::fleet::{Fleet, Origin};
-use muster_pulse::inbox::{Inbox, InboxError, Progress, ROUND_TRIP_MAX};
+use muster_pulse::inbox::{FULL_TABLE_MAX, Inbox, InboxError, Progress, ROUND_TRIP_MAX};
 use muster_pulse::outbox::Outbox;
 use muster_pulse::table::PulseTable;
 use muster_pulse::tick::Tick;
@@ -265,6 +265,94 @@ fn a_round_trip_over_one_second_counts_as_missed() {
     assert!(world.snapshot().is_empty());
     assert_eq!(world.inbox.complete_as_of(), None);
     assert!(world.exchange(500, 500));
+}
+
+/// As many as make a table of several parts.
+const MANY: u32 = 400_000;
+
+/// The parts of the next answer, made without delay.
+fn asked(world: &mut World) -> Vec<Vec<u8>> {
+    let request = world.inbox.ask(World::listener(world.now));
+    world.answer(request)
+}
+
+/// What became of the last part that was looked at, if each came `apart` milliseconds after the one before.
+fn deliver(world: &mut World, parts: &[Vec<u8>], apart: u64) -> Result<Progress, InboxError> {
+    let mut result = Ok(Progress::Partial);
+    for part in parts {
+        world.now += apart;
+        result = world.inbox.receive(part, World::listener(world.now));
+        if result.is_err() {
+            break;
+        }
+    }
+    result
+}
+
+#[test]
+fn a_full_table_may_take_longer_than_a_round_trip_while_its_parts_keep_coming() {
+    let mut world = World::new();
+    (0..MANY).for_each(|index| world.beat(Slot { index, generation: 1 }));
+    world.now += 5_000;
+    let asked_at = World::listener(world.now);
+    let parts = asked(&mut world);
+    assert!(parts.len() as u64 * 900 > ROUND_TRIP_MAX.as_millis() as u64 * 3, "{} parts", parts.len());
+    assert_eq!(deliver(&mut world, &parts, 900), Ok(Progress::Complete));
+    assert_eq!(world.inbox.complete_as_of(), Some(asked_at), "what was heard since is still to come");
+    assert_eq!(world.snapshot().len(), MANY as usize);
+    world.assert_nobody_rejuvenated();
+    world.beat(Slot { index: 1, generation: 1 });
+    let next = asked(&mut world);
+    assert_eq!(next.len(), 1, "the stream goes on from there");
+    assert_eq!(deliver(&mut world, &next, 10), Ok(Progress::Complete));
+    world.assert_nobody_rejuvenated();
+}
+
+#[test]
+fn a_full_table_whose_parts_stop_coming_for_one_second_counts_as_missed() {
+    let mut world = World::new();
+    (0..MANY).for_each(|index| world.beat(Slot { index, generation: 1 }));
+    let parts = asked(&mut world);
+    assert_eq!(deliver(&mut world, &parts[..1], 1_000), Ok(Progress::Partial));
+    assert_eq!(world.inbox.patience(World::listener(world.now)), ROUND_TRIP_MAX);
+    let late = deliver(&mut world, &parts[1..], 1_001);
+    assert_eq!(late, Err(InboxError::Late { from: TELLER, round_trip: Duration::from_millis(2_001) }));
+    assert_eq!(world.inbox.patience(World::listener(world.now)), Duration::ZERO);
+}
+
+#[test]
+fn a_full_table_is_not_waited_for_longer_than_ten_seconds() {
+    let mut world = World::new();
+    (0..5 * MANY).for_each(|index| world.beat(Slot { index, generation: 1 }));
+    let parts = asked(&mut world);
+    let late = deliver(&mut world, &parts, 990);
+    assert!(matches!(late, Err(InboxError::Late { round_trip, .. }) if round_trip > FULL_TABLE_MAX), "{late:?}");
+    assert_eq!(world.inbox.complete_as_of(), None);
+}
+
+#[test]
+fn what_builds_on_an_earlier_digest_keeps_to_one_second_and_if_it_is_too_much_the_full_table_follows() {
+    let mut world = World::new();
+    assert!(world.exchange(1, 1));
+    (0..MANY).for_each(|index| world.beat(Slot { index, generation: 1 }));
+    let parts = asked(&mut world);
+    assert_eq!(world.inbox.patience(World::listener(world.now)), ROUND_TRIP_MAX);
+    let late = deliver(&mut world, &parts, 600);
+    assert_eq!(late, Err(InboxError::Late { from: TELLER, round_trip: Duration::from_millis(1_200) }));
+    let parts = asked(&mut world);
+    assert_eq!(deliver(&mut world, &parts, 600), Ok(Progress::Complete));
+    assert_eq!(world.snapshot().len(), MANY as usize);
+}
+
+#[test]
+fn an_answer_of_which_nothing_came_leaves_the_stream_as_it_was() {
+    let mut world = World::new();
+    (0..MANY).for_each(|index| world.beat(Slot { index, generation: 1 }));
+    world.now += 5_000;
+    let parts = asked(&mut world);
+    assert_eq!(deliver(&mut world, &parts, 1), Ok(Progress::Complete));
+    world.step(&Step::LoseAnswer { there: 1 });
+    assert_eq!(asked(&mut world).len(), 1);
 }
 
 #[test]

@@ -34,8 +34,16 @@ pub struct Published {
     pub state: State,
     pub applied: Option<LogId>,
     pub membership: StoredMembership,
-    /// Time since boot when this was applied here: the base for stamping proposals.
-    applied_at: Duration,
+    running: RunningTime,
+}
+
+/// Cluster time as it runs on here. An applied stamp may push it forward, never back: a stamp is as old as its way
+/// through the log, and taking it for the present would lose that much with every entry.
+#[derive(Debug, Clone, Copy)]
+struct RunningTime {
+    cluster: ClusterTime,
+    /// Time since boot when it was that.
+    at: Duration,
 }
 
 impl Published {
@@ -67,6 +75,20 @@ pub struct Feed {
     applied: watch::Sender<u64>,
 }
 
+// === impl RunningTime ===
+
+impl RunningTime {
+    fn now(self, boot_time: Duration) -> ClusterTime {
+        let since = boot_time.saturating_sub(self.at);
+        let since_ms = u64::try_from(since.as_millis()).unwrap_or(u64::MAX);
+        ClusterTime(self.cluster.0.saturating_add(since_ms))
+    }
+
+    fn pushed_to(self, stamped: ClusterTime, boot_time: Duration) -> Self {
+        if stamped > self.now(boot_time) { Self { cluster: stamped, at: boot_time } } else { self }
+    }
+}
+
 // === impl Feed ===
 
 impl Feed {
@@ -75,7 +97,7 @@ impl Feed {
             state: State::new(),
             applied: None,
             membership: StoredMembership::default(),
-            applied_at: clock.boot_time(),
+            running: RunningTime { cluster: ClusterTime(0), at: clock.boot_time() },
         };
         Arc::new(Self {
             clock,
@@ -89,12 +111,9 @@ impl Feed {
         self.current.load_full()
     }
 
-    /// The stamp for a proposal made now: the last applied stamp plus the time since it was applied.
+    /// The stamp for a proposal made now: the highest applied stamp plus the time since it was applied.
     pub fn stamp(&self) -> Stamp {
-        let current = self.current.load();
-        let since = self.clock.boot_time().saturating_sub(current.applied_at);
-        let since_ms = u64::try_from(since.as_millis()).unwrap_or(u64::MAX);
-        let cluster = ClusterTime(current.state.cluster_time().0.saturating_add(since_ms));
+        let cluster = self.current.load().running.now(self.clock.boot_time());
         Stamp { cluster, wall: self.clock.wall_time() }
     }
 
@@ -125,12 +144,10 @@ impl Feed {
         self.ring.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Entries without commands carry no stamp: time goes on from the last one that did.
     fn published(&self, state: State, applied: Option<LogId>, membership: &StoredMembership) -> Arc<Published> {
         let current = self.current.load();
-        let stamped = state.cluster_time() != current.state.cluster_time();
-        let applied_at = if stamped { self.clock.boot_time() } else { current.applied_at };
-        Arc::new(Published { state, applied, membership: membership.clone(), applied_at })
+        let running = current.running.pushed_to(state.cluster_time(), self.clock.boot_time());
+        Arc::new(Published { state, applied, membership: membership.clone(), running })
     }
 
     fn changes_after(&self, seen: Revision) -> Result<Vec<Arc<Change>>, Gone> {
@@ -262,6 +279,18 @@ mod tests {
         clock.boot_ms.store(601_000, Ordering::Relaxed);
         apply(&feed, 2, None);
         assert_eq!(feed.stamp().cluster, ClusterTime(601_000));
+    }
+
+    #[test]
+    fn cluster_time_loses_nothing_on_the_way_through_the_log() {
+        let clock = Arc::new(HandClock::default());
+        let feed = Feed::new(Arc::clone(&clock) as _);
+        for index in 1..=100 {
+            let stamp = feed.stamp();
+            clock.boot_ms.fetch_add(10, Ordering::Relaxed);
+            apply(&feed, index, Some(stamp));
+        }
+        assert_eq!(feed.stamp().cluster, ClusterTime(1_000));
     }
 
     #[test]

@@ -156,6 +156,9 @@ impl Replica {
     pub async fn leads(&self) -> Option<u64> {
         let mut metrics = self.raft.metrics();
         loop {
+            if metrics.borrow_watched().running_state.is_err() {
+                return None;
+            }
             let (leader, term) = self.leader_and_term();
             if leader == Some(self.id()) {
                 return Some(term);

@@ -157,9 +157,8 @@ impl Driver {
             + EXCUSED_MAX
             + policy.sweep_period().0;
         self.pass(quiet_from + patience);
-        let lit = self.world.state().regime().grace_from;
-        let reprieve = lit.map_or(0, |_| policy.node_monitor_grace_period.0);
-        self.pass(quiet_from + patience + reprieve + policy.sweep_period().0);
+        let spared = self.world.state().regime().spared_until().map_or(0, |until| self.world.instant_of(until));
+        self.pass(spared.max(quiet_from + patience) + policy.node_monitor_grace_period.0 + policy.sweep_period().0);
         let state = self.world.state().clone();
         self.world.witness_mut().check_liveness(quiet_from, &state);
         self.check_state();

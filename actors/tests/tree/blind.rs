@@ -21,7 +21,7 @@ fn verdicts(stage: &Stage) -> usize {
 }
 
 #[tokio::test(start_paused = true)]
-async fn nothing_is_proposed_without_a_quorum() {
+async fn architecture_8_nobody_is_declared_dead_while_the_leader_is_blind() {
     let stage = Stage::set().with_zone("a", 6);
     stage.grow().await;
     stage.pass(seconds(10)).await;

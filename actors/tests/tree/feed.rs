@@ -87,7 +87,7 @@ async fn a_silent_node_that_changes_its_zone_is_not_lost_on_the_way() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_shorter_grace_takes_effect_at_once() {
+async fn a_shorter_grace_takes_effect_once_the_agents_know() {
     let watcher = Arc::new(Watcher::default());
     let stage = Stage::set().with_zone("a", 4);
     stage.grow_watched(watcher.clone(), Arc::new(Quiet)).await;
@@ -96,8 +96,9 @@ async fn a_shorter_grace_takes_effect_at_once() {
     stage.pass(seconds(20)).await;
     stage.set_policy("node-monitor-grace-period", "5s");
     let changed = stage.world.elapsed();
-    stage.until("a-0 is marked", seconds(5), |stage| stage.is_unknown("a-0")).await;
-    assert!(stage.marked()["a-0"] - changed < seconds(2));
+    stage.until("a-0 is marked", seconds(20), |stage| stage.is_unknown("a-0")).await;
+    let after = stage.marked()["a-0"] - changed;
+    assert!(after >= seconds(15) && after < seconds(17), "marked {after:?} after the change");
     let sweeps = watcher.sweeps.load(Ordering::SeqCst);
     stage.pass(seconds(10)).await;
     let sweeps = watcher.sweeps.load(Ordering::SeqCst) - sweeps;
@@ -112,10 +113,9 @@ async fn a_shorter_grace_counts_for_those_who_are_being_waited_for() {
     let created = stage.world.elapsed();
     let draft = Box::new(NodeDraft { name: Text::from("ghost"), ..NodeDraft::default() });
     stage.operator(Operation::CreateNode { draft, uid: Uid(99) });
-    stage.pass(seconds(45)).await;
-    assert!(stage.marked().is_empty(), "its startup grace is 60 s");
+    stage.pass(seconds(20)).await;
     stage.set_policy("node-startup-grace-period", "46s");
-    stage.until("ghost is marked", seconds(5), |stage| stage.is_unknown("ghost")).await;
+    stage.until("ghost is marked", seconds(30), |stage| stage.is_unknown("ghost")).await;
     assert!(stage.marked()["ghost"] - created < seconds(49));
 }
 

@@ -87,7 +87,7 @@ async fn rejections_of_a_foreign_term_wedge_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn proposals_that_fail_are_made_again_one_per_round() {
+async fn nh_10_proposals_that_fail_are_made_again_one_per_round() {
     let stage = Stage::set().with_zone("a", 1_200);
     stage.grow().await;
     stage.pass(seconds(10)).await;

@@ -4,6 +4,7 @@
 
 mod blind;
 mod crashes;
+mod evictions;
 mod feed;
 mod leadership;
 mod scale;

@@ -131,7 +131,7 @@ async fn a_verdict_that_waits_its_turn_falls_when_its_node_is_heard() {
     stage.pass(seconds(10)).await;
     let names: Vec<String> = (0..600).map(|number| format!("a-{number}")).collect();
     names.iter().for_each(|name| stage.kill(name));
-    stage.world.set_latency(seconds(8));
+    stage.world.set_latency(seconds(4));
     // The first proposal takes all the room there is; the log has not answered yet.
     stage.pass(seconds(44)).await;
     assert!(stage.marked().is_empty());

@@ -272,9 +272,13 @@ impl Stage {
 
     /// It beats from now on, and says that it is ready.
     pub(crate) fn revive(&self, name: &str) {
-        let node = self.node(name);
         self.beat_again(name);
-        let (incarnation, status) = (node.incarnation, Box::new(ready()));
+        self.report(name, ready());
+    }
+
+    /// It says how it is.
+    pub(crate) fn report(&self, name: &str, status: NodeStatus) {
+        let (incarnation, status) = (self.node(name).incarnation, Box::new(status));
         self.agent(name, Operation::ReportStatus { name: Text::from(name), incarnation, status });
     }
 

@@ -6,7 +6,7 @@
 use anyhow::Context as _;
 use muster_controller::fleet::Fleet;
 use muster_controller::tls;
-use muster_node_agent::simulated::{self, NodeBehaviour, Pace, SimulatedNode};
+use muster_node_agent::simulated::{self, Behaviour, NodeBehaviour, Pace, SimulatedNode};
 use serde_json::{Value, json};
 
 use super::control::FleetRequest;
@@ -94,9 +94,17 @@ fn describe(node: &NodeBehaviour) -> Value {
     json!({
         "name": node.name,
         "zone": node.zone,
-        "behaviour": node.behaviour.as_str(),
+        "behaviour": state(node.behaviour),
         "attachedTo": node.attached_to,
     })
+}
+
+/// What a node does is named after the command that made it do so, except that nobody has to be told to be well.
+fn state(behaviour: Behaviour) -> &'static str {
+    match behaviour {
+        Behaviour::Resume => "healthy",
+        Behaviour::Silence | Behaviour::Kill | Behaviour::Flap | Behaviour::Pressure => behaviour.as_str(),
+    }
 }
 
 fn listed(names: &[String]) -> String {
@@ -124,6 +132,11 @@ mod tests {
     #[test]
     fn zones_have_names_beyond_the_alphabet() {
         assert_eq!([0, 25, 26].map(zone_name), ["a", "z", "z27"]);
+    }
+
+    #[test]
+    fn a_node_that_does_what_nodes_do_is_healthy() {
+        assert_eq!([Behaviour::Resume, Behaviour::Kill, Behaviour::Flap].map(state), ["healthy", "kill", "flap"]);
     }
 
     #[test]

@@ -3,21 +3,33 @@
 use muster_lifecycle::policy::Policy;
 use serde_json::Value;
 
-use super::{at, or, text};
+use super::{at, text};
 
 pub const HEADERS: &[&str] = &["SETTING", "VALUE"];
 pub const WIDE_HEADERS: &[&str] = &["SETTING", "VALUE", "DEFAULT"];
 
+/// Leaves only the settings of these names, all of them if there is no name, and says which names are no settings.
+pub fn keep_only(config: &mut Value, names: &[String]) -> Vec<String> {
+    let Some(settings) = config.get_mut("settings").and_then(Value::as_object_mut) else { return names.to_vec() };
+    let unknown = names.iter().filter(|name| !settings.contains_key(*name)).cloned().collect();
+    if !names.is_empty() {
+        settings.retain(|name, _| names.contains(name));
+        config["beatInterval"].take();
+    }
+    unknown
+}
+
 /// In the order of the documents. Wide also shows the defaults, and what follows from the settings.
 pub fn rows(config: &Value, wide: bool) -> Vec<Vec<String>> {
-    let defaults = Policy::default().settings();
+    let mut defaults = Policy::default().settings().to_vec();
+    defaults.retain(|(name, _)| !at(config, &["settings", name]).is_null());
     let shown = |(name, default): (&str, String)| {
-        let value = or(text(config, &["settings", name]), "<unknown>");
+        let value = text(config, &["settings", name]).to_owned();
         if wide { vec![name.to_owned(), value, default] } else { vec![name.to_owned(), value] }
     };
     let mut rows: Vec<_> = defaults.into_iter().map(shown).collect();
-    if wide {
-        let beat = or(text(config, &["beatInterval"]), "<unknown>");
+    let beat = text(config, &["beatInterval"]).to_owned();
+    if wide && !beat.is_empty() {
         rows.push(vec!["(agents beat every)".into(), beat, String::new()]);
     }
     rows
@@ -69,6 +81,18 @@ mod tests {
         let rows = rows(&config(), true);
         assert_eq!(rows[1], ["node-monitor-grace-period", "8s", "40s"]);
         assert_eq!(rows[9], ["(agents beat every)", "2s", ""]);
+    }
+
+    #[test]
+    fn named_settings_are_shown_alone() {
+        let names = ["node-eviction-rate", "node-monitor-grace-period", "nope"].map(String::from);
+        let mut some = config();
+        assert_eq!(keep_only(&mut some, &names), ["nope"]);
+        assert_eq!(rows(&some, false), [["node-monitor-grace-period", "8s"], ["node-eviction-rate", "0.1"]]);
+        assert_eq!(rows(&some, true).len(), 2, "and nothing that follows from the others");
+        let mut all = config();
+        assert!(keep_only(&mut all, &[]).is_empty());
+        assert_eq!(all, config());
     }
 
     #[test]

@@ -9,6 +9,8 @@ use serde::de::{Deserialize, Deserializer, Error as _, MapAccess, SeqAccess, Vis
 use serde_saphyr::Spanned;
 use thiserror::Error;
 
+use crate::yaml;
+
 /// Entries of one document in all, lists and scalars alike.
 const VALUES_MAX: usize = 4_000_000;
 
@@ -62,10 +64,8 @@ pub(super) fn parse(text: &str) -> Result<Value, Fault> {
     };
     let parsed: Result<Value, _> = serde_saphyr::from_str_with_options(text, options);
     parsed.map_err(|error| {
-        let bare = error.without_snippet();
-        let line = bare.location().map_or(0, |at| at.line());
-        let reason = bare.to_string().lines().next().unwrap_or_default().to_owned();
-        Fault { line, field: String::new(), rule: format!("not YAML: {reason}") }
+        let line = error.without_snippet().location().map_or(0, |at| at.line());
+        Fault { line, field: String::new(), rule: format!("not YAML: {}", yaml::reason(&error)) }
     })
 }
 
@@ -325,5 +325,9 @@ mod tests {
         let fault = parse("a: 1\nb: [\n").unwrap_err();
         assert!(fault.rule.starts_with("not YAML: "), "{fault}");
         assert!(fault.line > 0, "{fault}");
+        assert_eq!(
+            parse("a: 1\nb: {c: 1,\n  c: 2}\n").unwrap_err().to_string(),
+            "3: not YAML: \"c\" is there twice: keep one"
+        );
     }
 }

@@ -43,16 +43,27 @@ fn policy(field: &Field<'_>) -> Result<Policy, Fault> {
     let entries = field.entries()?;
     for entry in &entries {
         let value = entry.field.text()?;
-        policy.set(&kebab_case(entry.name), &value).map_err(|invalid| entry.field.fault(invalid.rule))?;
+        policy
+            .set(&kebab_case(entry.name), &value)
+            .map_err(|invalid| entry.field.fault(in_the_files_words(&invalid.rule)))?;
     }
     policy.validate().map_err(|invalid| {
         let named = entries.iter().find(|entry| kebab_case(entry.name) == invalid.field.as_str());
+        let rule = in_the_files_words(&invalid.rule);
         match named {
-            Some(entry) => entry.field.fault(&invalid.rule),
-            None => field.fault(format!("{}: {}", camel_case(&invalid.field), invalid.rule)),
+            Some(entry) => entry.field.fault(rule),
+            None => field.fault(format!("{}: {rule}", camel_case(&invalid.field))),
         }
     })?;
     Ok(policy)
+}
+
+/// A rule names other settings as flags do; a file has its own names for them.
+fn in_the_files_words(rule: &str) -> String {
+    let mut flags = Policy::default().settings().map(|(flag, _)| flag);
+    // The longest first, because some names end in the name of another.
+    flags.sort_by_key(|flag| std::cmp::Reverse(flag.len()));
+    flags.iter().fold(rule.to_owned(), |rule, flag| rule.replace(flag, &camel_case(flag)))
 }
 
 fn kebab_case(name: &str) -> String {
@@ -131,7 +142,7 @@ until: 15m
     }
 
     #[test]
-    fn faults_name_line_field_and_remedy() {
+    fn faults_of_policy_and_nodes_name_line_field_and_remedy() {
         let cases = [
             ("until: 15m", "until: 15", "16: until: \"15\" is not a duration: write numbers with a unit"),
             (
@@ -143,7 +154,16 @@ until: 15m
             ("until: 15m", "until: 9000h", "16: until: 9000h is too long: at most 8784h"),
             ("nodeEvictionRate: 0.1", "nodeEvictionRate: -1", "2: policy.nodeEvictionRate: \"-1\" is not a rate"),
             ("nodeEvictionRate: 0.1", "evictionRate: 1", "2: policy: there is no field \"evictionRate\" here"),
-            ("nodeMonitorPeriod: 5s", "nodeMonitorPeriod: 50s", "2: policy.nodeMonitorPeriod: 50s is above"),
+            (
+                "nodeMonitorPeriod: 5s",
+                "nodeMonitorPeriod: 50s",
+                "2: policy.nodeMonitorPeriod: 50s is above nodeMonitorGracePeriod (40s)",
+            ),
+            (
+                "nodeMonitorPeriod: 5s, nodeMonitorGracePeriod: 40s",
+                "nodeMonitorGracePeriod: 4s",
+                "2: policy: nodeMonitorPeriod: 5s is above nodeMonitorGracePeriod (4s)",
+            ),
             ("name: a,", "name: A_,", "4: nodes[0].name: \"A_-0\" is not a DNS-1123 subdomain"),
             ("count: 5", "count: 0", "4: nodes[0].count: \"0\" is not a whole number from 1 to 1000000"),
             ("count: 5", "count: 1000001", "4: nodes[0].count"),
@@ -162,6 +182,23 @@ until: 15m
             ),
             ("name: b", "name: a-3", "9: nodes[1].name: there are two nodes named \"a-3\""),
             ("name: b, zone: z2", "name: b, zone: \"z 2\"", "9: nodes[1].zone: \"z 2\" is not a label value"),
+            (
+                "zone: z1, labels: {}",
+                "zone: z1, labels: {topology.kubernetes.io/zone: z3}",
+                "4: nodes[0].zone: is \"z1\", but the label topology.kubernetes.io/zone is \"z3\": leave one of them out",
+            ),
+            (
+                "zone: z1, labels: {}",
+                "zone: z1, labels: {failure-domain.beta.kubernetes.io/region: r2}",
+                "4: nodes[0].region: is \"r1\", but the label failure-domain.beta.kubernetes.io/region is \"r2\"",
+            ),
+        ];
+        expect_faults(&cases);
+    }
+
+    #[test]
+    fn faults_of_pods_and_the_timeline_name_line_field_and_remedy() {
+        let cases = [
             ("node: a-0", "node: a-9", "11: pods[0].node: there is no node \"a-9\""),
             (
                 "name: q, count: 1, node: {zone: z1, percent: 40}",
@@ -172,6 +209,11 @@ until: 15m
             ("at: 2m", "at: 2x", "14: timeline[0].at: \"2x\" is not a duration"),
             ("do: resume", "do: revive", "14: timeline[0].do: \"revive\" is not one of silence, resume"),
             ("nodes: [a-0]", "nodes: [a-0, z-9]", "14: timeline[0].nodes[1]: there is no node \"z-9\""),
+            (
+                "nodes: [a-0]",
+                "nodes: []",
+                "14: timeline[0].nodes: names nobody: name at least one node, or leave the entry out",
+            ),
             ("nodes: [a-0]", "nodes: {zone: z9}", "14: timeline[0].nodes: no node matches"),
             ("nodes: [a-0]", "nodes: {}", "14: timeline[0].nodes: selects nothing: name zone, region or all: true"),
             (
@@ -185,10 +227,20 @@ until: 15m
                 "14: timeline[0]: there is no field \"taints\" here: use at, do, nodes",
             ),
         ];
+        expect_faults(&cases);
+    }
+
+    fn expect_faults(cases: &[(&str, &str, &str)]) {
         for (from, to, part) in cases {
             let message = fault(from, to);
             assert!(message.contains(part), "{from} -> {to}: {message}");
         }
+    }
+
+    #[test]
+    fn a_zone_and_a_label_that_agree_are_fine() {
+        let text = WHOLE.replacen("labels: {}", "labels: {topology.kubernetes.io/zone: z1}", 1);
+        assert_eq!(Scenario::parse(&text), Scenario::parse(WHOLE));
     }
 
     #[test]

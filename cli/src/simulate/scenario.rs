@@ -51,6 +51,13 @@ pub enum Action {
     },
 }
 
+impl Entry {
+    /// It is about nodes, and about none of them.
+    pub fn is_idle(&self) -> bool {
+        !matches!(self.action, Action::Failover { .. }) && self.action.nodes().is_empty()
+    }
+}
+
 impl Action {
     /// Whom it is done to.
     pub fn nodes(&self) -> &[Text] {

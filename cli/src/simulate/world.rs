@@ -128,6 +128,11 @@ impl<W: Witness> World<W> {
         Ok(world)
     }
 
+    /// When that is, counted from the start.
+    pub fn instant_of(&self, time: ClusterTime) -> Millis {
+        time.0.saturating_sub(CLUSTER_TIME_AT_START)
+    }
+
     pub fn now(&self) -> Millis {
         self.now
     }

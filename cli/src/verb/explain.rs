@@ -23,12 +23,11 @@ pub struct Args {
 }
 
 pub async fn run(context: &Context, args: Args) -> Result<(), Failure> {
-    let selection = Selection::parse(&args.what)?;
-    let resource = explainable(&selection)?;
+    let (resource, names) = explainable(&args.what)?;
     let client = context.client()?;
     let mut out = Out::stdout();
     let mut failures = Vec::new();
-    for (index, name) in selection.names.iter().enumerate() {
+    for (index, name) in names.iter().enumerate() {
         match client.explain(resource.singular(), name).await {
             Ok(read) => {
                 if index > 0 && matches!(args.output, Format::Table | Format::Wide) {
@@ -36,11 +35,11 @@ pub async fn run(context: &Context, args: Args) -> Result<(), Failure> {
                 }
                 print(&mut out, resource, &read.value, args.output)?;
             }
-            Err(error) => failures.push(Failure::from(error)),
+            Err(error) => failures.push(Failure::about(resource, error)),
         }
     }
     out.flush()?;
-    report(selection.names.len(), failures)
+    report(names.len(), failures)
 }
 
 /// The node in one breath, for pages that say more about it.
@@ -50,17 +49,20 @@ pub(super) async fn headline(client: &Client, name: &str) -> Result<String, Fail
     Ok(explanation.headline.phrase(|wall| clock.time(wall.0)))
 }
 
-fn explainable(selection: &Selection) -> Result<Resource, Failure> {
-    match selection.resource {
-        resource @ (Resource::Nodes | Resource::Zones) if !selection.names.is_empty() => Ok(resource),
-        resource @ (Resource::Nodes | Resource::Zones) => {
-            let noun = resource.singular();
-            Err(Failure::Usage(format!("name what to explain, for example `{noun} NAME`")))
-        }
-        Resource::Events | Resource::Replicas | Resource::Config | Resource::Aggregators => {
-            Err(Failure::Usage(format!("only nodes and zones can be explained, not {}", selection.resource.kind())))
-        }
+/// What else there may be, or not, only nodes and zones have a story.
+fn explainable(words: &[String]) -> Result<(Resource, Vec<String>), Failure> {
+    let first = words.first().map(String::as_str).unwrap_or_default();
+    let kind = first.split_once('/').map_or(first, |(kind, _)| kind);
+    let Ok(resource @ (Resource::Nodes | Resource::Zones)) = Resource::parse(kind) else {
+        let forms = "`node NAME` or `zone NAME`";
+        return Err(Failure::Usage(format!("only nodes and zones can be explained, not {kind:?}: write {forms}")));
+    };
+    let names = Selection::parse(words)?.names;
+    if names.is_empty() {
+        let noun = resource.singular();
+        return Err(Failure::Usage(format!("name what to explain, for example `{noun} NAME`")));
     }
+    Ok((resource, names))
 }
 
 fn print(out: &mut Out, resource: Resource, explanation: &Bytes, format: Format) -> Result<(), Failure> {
@@ -93,17 +95,21 @@ fn parse<T: DeserializeOwned>(explanation: &Bytes) -> Result<T, Failure> {
 mod tests {
     use super::*;
 
-    fn explainable_of(words: &str) -> Result<Resource, Failure> {
-        let words: Vec<String> = words.split(' ').map(String::from).collect();
-        Selection::parse(&words).and_then(|selection| explainable(&selection))
+    fn explainable_of(words: &str) -> Result<(Resource, Vec<String>), Failure> {
+        explainable(&words.split(' ').map(String::from).collect::<Vec<_>>())
     }
 
     #[test]
     fn only_named_nodes_and_zones_are_explained() {
-        assert_eq!(explainable_of("node a").unwrap(), Resource::Nodes);
-        assert_eq!(explainable_of("zone r1/b").unwrap(), Resource::Zones);
-        for words in ["node", "zones", "events x", "config cluster"] {
+        assert_eq!(explainable_of("node a").unwrap(), (Resource::Nodes, vec!["a".into()]));
+        assert_eq!(explainable_of("zone/r1/b").unwrap(), (Resource::Zones, vec!["r1/b".into()]));
+        for words in ["node", "zones", "node/a zone/b"] {
             assert_eq!(explainable_of(words).unwrap_err().exit() as u8, 2, "{words}");
+        }
+        for words in ["events x", "config cluster", "foo bar", "foo/bar", "node-a-1"] {
+            let failure = explainable_of(words).unwrap_err();
+            assert!(failure.to_string().starts_with("only nodes and zones can be explained, not "), "{failure}");
+            assert_eq!(failure.exit() as u8, 2, "{words}");
         }
     }
 

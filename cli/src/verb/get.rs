@@ -106,7 +106,7 @@ async fn named(client: &Client, selection: &Selection, args: &Args) -> Result<()
                 revision = revision.max(read.revision);
                 answered_by.insert(read.answered_by);
             }
-            Err(error) => failures.push(Failure::from(error)),
+            Err(error) => failures.push(Failure::about(selection.resource, error)),
         }
     }
     if args.stale {
@@ -133,18 +133,19 @@ async fn confess(client: &Client, address: &str) {
     }
 }
 
-/// The one configuration there is.
+/// The one configuration there is, or the settings that were named.
 async fn config(client: &Client, names: &[String], args: &Args) -> Result<(), Failure> {
-    let name = match names {
-        [] => "",
-        [name] => name,
-        [_, _, ..] => return Err(Failure::Usage("there is only one configuration".into())),
-    };
-    let read = client.get(Resource::Config.kind(), name, args.stale).await?;
+    let read = client.get(Resource::Config.kind(), "", args.stale).await;
+    let read = read.map_err(|error| Failure::about(Resource::Config, error))?;
     if args.stale {
         confess(client, &read.answered_by).await;
     }
-    let object = object(&read.value)?;
+    let mut object = object(&read.value)?;
+    let whole = text(&object, &["metadata", "name"]);
+    if names != [whole] {
+        let unknown = render::config::keep_only(&mut object, names);
+        report(names.len(), unknown.iter().map(|name| absent(Resource::Config, name)).collect())?;
+    }
     let mut out = Out::stdout();
     match args.output {
         Format::Table | Format::Wide => settings(&mut out, &object, args)?,
@@ -174,7 +175,7 @@ async fn replicas(client: &Client, names: &[String], args: &Args) -> Result<(), 
     let wanted = |id: u64| names.is_empty() || names.contains(&id.to_string());
     let found: Vec<_> = status.replicas.iter().filter(|replica| wanted(replica.id)).collect();
     let missing = names.iter().filter(|name| !found.iter().any(|replica| replica.id.to_string() == **name));
-    let failures: Vec<_> = missing.map(|name| Failure::NotFound(format!("replica {name:?} not found"))).collect();
+    let failures: Vec<_> = missing.map(|name| absent(Resource::Replicas, name)).collect();
     let mut out = Out::stdout();
     match args.output {
         Format::Table | Format::Wide if found.is_empty() => {}
@@ -194,6 +195,10 @@ async fn replicas(client: &Client, names: &[String], args: &Args) -> Result<(), 
     }
     out.flush()?;
     report(names.len(), failures)
+}
+
+fn absent(what: Resource, name: &str) -> Failure {
+    Failure::NotFound { what, message: format!("{} {name:?} not found", what.singular()) }
 }
 
 fn replica_list(replicas: &[&muster_proto::v1::ReplicaStatus]) -> Value {

@@ -152,7 +152,7 @@ fn refused(error: fleet::Error) -> Failure {
         fleet::Error::Exists { .. } | fleet::Error::InTheWay { .. } | fleet::Error::ReplicaExists(_) => {
             Failure::Conflict(error.to_string())
         }
-        fleet::Error::Absent { .. } => Failure::NotFound(error.to_string()),
+        fleet::Error::Absent { .. } => Failure::NoFleet(error.to_string()),
         fleet::Error::NoReplicas | fleet::Error::Name(_) | fleet::Error::MachineName(_) | fleet::Error::Plan(_) => {
             Failure::Usage(error.to_string())
         }

@@ -17,6 +17,7 @@ use crate::exit::Failure;
 use crate::policy::PolicyArgs;
 
 #[derive(Debug, Clone, clap::Args)]
+#[command(after_help = POLICY_HELP)]
 pub struct Args {
     /// The replica's configuration (TOML); flags win over it
     #[arg(long, value_name = "FILE")]
@@ -68,6 +69,10 @@ pub struct Args {
     #[command(flatten)]
     pub policy: PolicyArgs,
 }
+
+const POLICY_HELP: &str = "The lifecycle policy founds that of a new cluster, with upstream's values for what is not \
+    given. A cluster that has one keeps it, whatever its replicas are started with: `muster set config` changes it, for \
+    all of them at once. Only a `muster dev` that resumes a cluster takes such flags as a change.";
 
 pub async fn run(args: Args) -> Result<(), Failure> {
     let (file, exit_with_parent) = (args.config.clone(), args.exit_with_parent);

@@ -4,6 +4,7 @@ use std::io::Read;
 
 use anyhow::{Context as _, anyhow};
 use clap::ValueEnum;
+use muster_lifecycle::policy::Period;
 
 use crate::exit::Failure;
 use crate::manifest::FILE_LIMIT;
@@ -29,6 +30,9 @@ pub enum Format {
     /// One object per line
     Json,
 }
+
+/// How many entries that do nothing are named.
+const IDLE_NAMED_MAX: usize = 10;
 
 pub async fn run(args: Args) -> Result<(), Failure> {
     let text = read(&args.file).map_err(Failure::Other)?;
@@ -60,6 +64,16 @@ fn warn_of_what_never_happens(scenario: &Scenario) {
     let late = scenario.timeline.iter().filter(|entry| entry.at > scenario.until).count();
     if late > 0 {
         say(format_args!("note: entries of the timeline that lie after `until` and do not happen: {late}"));
+    }
+    let unborn = scenario.machines.iter().filter(|machine| machine.created > scenario.until as i64).count();
+    if unborn > 0 {
+        say(format_args!("note: nodes that are `created` after `until` and never appear: {unborn}"));
+    }
+    for entry in scenario.timeline.iter().filter(|entry| entry.is_idle()).take(IDLE_NAMED_MAX) {
+        say(format_args!(
+            "note: the entry of the timeline at {} selects nobody: its percent is too low",
+            Period(entry.at)
+        ));
     }
 }
 

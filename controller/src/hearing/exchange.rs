@@ -1,14 +1,17 @@
 //! Whom this replica listens through: every other member, for as long as it is one.
 //!
 //! A member that left is listened through no more, but what it had heard counts until its agents had time to attach
-//! elsewhere; only then is it forgotten.
+//! elsewhere and every grace that began with a beat there has passed; only then is it forgotten. Forgotten sooner, a
+//! node that only it had heard would look like one that was never heard.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use muster_lifecycle::policy::Policy;
 use muster_pulse::fleet::Origin;
 use muster_pulse::inbox::Inbox;
+use muster_pulse::tick::Tick;
 use muster_raft::replica::Replica;
 use tokio::time::{MissedTickBehavior, interval};
 use tokio_util::sync::CancellationToken;
@@ -28,17 +31,21 @@ struct Exchange {
     hearing: Hearing,
     replica: Replica,
     metrics: Arc<Metrics>,
-    pulling: BTreeMap<Origin, AbortOnDropHandle<()>>,
-    /// Left the cluster, but still excuse their nodes.
-    leaving: BTreeSet<Origin>,
+    pulls: Pulls,
+    /// Left the cluster, and when. What they heard still counts.
+    leaving: BTreeMap<Origin, Tick>,
     complaints: Gate,
 }
+
+/// One task per member.
+#[derive(Default)]
+struct Pulls(BTreeMap<Origin, AbortOnDropHandle<()>>);
 
 /// Pulls from every other member until `stop`.
 pub async fn run(hearing: Hearing, replica: Replica, metrics: Arc<Metrics>, stop: CancellationToken) {
     let complaints = Gate::new(LOGGED_PER_WINDOW, LOG_WINDOW);
-    let (pulling, leaving) = (BTreeMap::new(), BTreeSet::new());
-    let mut exchange = Exchange { hearing, replica, metrics, pulling, leaving, complaints };
+    let (pulls, leaving) = (Pulls::default(), BTreeMap::new());
+    let mut exchange = Exchange { hearing, replica, metrics, pulls, leaving, complaints };
     let mut looks = interval(LOOK_PERIOD);
     looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
@@ -56,13 +63,15 @@ impl Exchange {
         let me = self.hearing.me();
         let members: BTreeSet<Origin> =
             self.replica.members().into_keys().map(Origin).filter(|member| *member != me).collect();
-        let left: Vec<Origin> = self.pulling.keys().filter(|known| !members.contains(known)).copied().collect();
-        for origin in left {
+        for origin in self.pulls.other_than(&members) {
             self.leave(origin);
         }
-        self.forget_excused();
+        self.forget_departed();
         for origin in members {
-            if !self.pulling.contains_key(&origin) {
+            if self.pulls.has_died(origin) {
+                self.note_death(origin);
+            }
+            if !self.pulls.is_under_way(origin) {
                 self.join(origin);
             }
         }
@@ -78,7 +87,7 @@ impl Exchange {
                 let (hearing, replica, metrics) =
                     (self.hearing.clone(), self.replica.clone(), Arc::clone(&self.metrics));
                 let pull = Pull::new(hearing, replica, metrics, Inbox::new(origin, table), origin);
-                self.pulling.insert(origin, AbortOnDropHandle::new(tokio::spawn(pull.run())));
+                self.pulls.begin(origin, pull.run());
             }
             Err(error) => {
                 if self.complaints.pass(Instant::now()).is_some() {
@@ -88,21 +97,102 @@ impl Exchange {
         }
     }
 
-    fn leave(&mut self, origin: Origin) {
-        self.pulling.remove(&origin);
-        self.hearing.ear().blindness().unreachable(origin, self.hearing.tick());
-        self.leaving.insert(origin);
+    /// Nothing came from there since the pull died, and a new one begins with the full table.
+    fn note_death(&self, origin: Origin) {
+        self.hearing.ear().blindness().digest_missed(origin, self.hearing.tick());
+        if self.complaints.pass(Instant::now()).is_some() {
+            tracing::error!(replica = %origin, "listening to a replica ended by itself, it is begun anew");
+        }
     }
 
-    fn forget_excused(&mut self) {
+    fn leave(&mut self, origin: Origin) {
+        let now = self.hearing.tick();
+        self.pulls.end(origin);
+        self.hearing.ear().blindness().unreachable(origin, now);
+        self.leaving.insert(origin, now);
+    }
+
+    fn forget_departed(&mut self) {
         let (ear, now) = (self.hearing.ear(), self.hearing.tick());
-        self.leaving.retain(|origin| {
+        let grace = longest_grace(self.replica.current().state.policy());
+        self.leaving.retain(|origin, left| {
             let excused = ear.blindness().excused_until(Some(*origin), now).is_some();
-            if !excused {
+            let counts = excused || now <= left.after(grace);
+            if !counts {
                 ear.dismiss(*origin);
                 ear.blindness().forget(*origin, now);
             }
-            excused
+            counts
         });
+    }
+}
+
+// === impl Pulls ===
+
+impl Pulls {
+    /// In place of an earlier one, if there is one.
+    fn begin(&mut self, origin: Origin, pull: impl Future<Output = ()> + Send + 'static) {
+        self.0.insert(origin, AbortOnDropHandle::new(tokio::spawn(pull)));
+    }
+
+    fn end(&mut self, origin: Origin) {
+        self.0.remove(&origin);
+    }
+
+    fn is_under_way(&self, origin: Origin) -> bool {
+        self.0.get(&origin).is_some_and(|pull| !pull.is_finished())
+    }
+
+    /// Begun and not ended by us: a pull has no end of its own.
+    fn has_died(&self, origin: Origin) -> bool {
+        self.0.get(&origin).is_some_and(AbortOnDropHandle::is_finished)
+    }
+
+    fn other_than(&self, members: &BTreeSet<Origin>) -> Vec<Origin> {
+        self.0.keys().filter(|known| !members.contains(known)).copied().collect()
+    }
+}
+
+/// After this much silence every node is overdue, however it is judged.
+fn longest_grace(policy: &Policy) -> Duration {
+    Duration::from_millis(policy.node_monitor_grace_period.max(policy.node_startup_grace_period).0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PEER: Origin = Origin(2);
+    const PATIENCE: Duration = Duration::from_secs(10);
+
+    #[tokio::test]
+    async fn a_pull_that_ended_or_panicked_is_not_under_way_and_can_be_begun_anew() {
+        let mut pulls = Pulls::default();
+        assert!(!pulls.is_under_way(PEER) && !pulls.has_died(PEER));
+        for panics in [false, true] {
+            pulls.begin(PEER, async move { assert!(!panics, "as a pull might") });
+            let died = async {
+                while !pulls.has_died(PEER) {
+                    tokio::task::yield_now().await;
+                }
+            };
+            tokio::time::timeout(PATIENCE, died).await.unwrap();
+            assert!(!pulls.is_under_way(PEER));
+        }
+        pulls.begin(PEER, std::future::pending());
+        tokio::task::yield_now().await;
+        assert!(pulls.is_under_way(PEER) && !pulls.has_died(PEER));
+        assert_eq!(pulls.other_than(&BTreeSet::from([Origin(3)])), [PEER]);
+        pulls.end(PEER);
+        assert!(!pulls.is_under_way(PEER) && !pulls.has_died(PEER));
+    }
+
+    #[test]
+    fn what_a_removed_replica_heard_counts_for_the_longer_of_the_graces() {
+        let mut policy = Policy::default();
+        assert_eq!(longest_grace(&policy), Duration::from_millis(policy.node_startup_grace_period.0));
+        policy.node_monitor_grace_period = policy.node_startup_grace_period;
+        policy.node_startup_grace_period = Policy::default().node_monitor_grace_period;
+        assert_eq!(longest_grace(&policy), Duration::from_millis(policy.node_monitor_grace_period.0));
     }
 }

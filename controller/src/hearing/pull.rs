@@ -1,8 +1,10 @@
 //! One peer's table, pulled a few times a second.
 //!
 //! Whatever goes wrong is one thing to the nodes last heard through that peer: its word is missing, which excuses them.
-//! It is said once per outage in the log, not four times a second.
+//! It is said once per outage in the log, not four times a second. A full table that comes slowly is not given up, but
+//! until it is complete the peer's word is missing all the same.
 
+use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -46,7 +48,7 @@ pub(super) struct Pull {
 enum Missed {
     #[error("it is not a member any more")]
     NotMember,
-    #[error("it took longer than {ROUND_TRIP_MAX:?}")]
+    #[error("it, or the next part of it, did not come in time")]
     Late,
     #[error("{0}")]
     Refused(#[from] Box<tonic::Status>),
@@ -76,7 +78,7 @@ impl Pull {
         let (asked_at, life) = (self.hearing.tick(), self.inbox.boot());
         let request = self.inbox.ask(asked_at);
         self.received = 0;
-        let pulled = timeout(ROUND_TRIP_MAX, self.pull(request)).await.unwrap_or(Err(Missed::Late));
+        let pulled = self.pull(request, asked_at).await;
         let took = self.hearing.tick().elapsed_since(asked_at);
         self.metrics.pulse.pulled(self.origin.0, outcome(&pulled), took, self.received);
         match pulled {
@@ -91,20 +93,36 @@ impl Pull {
         }
     }
 
-    async fn pull(&mut self, request: Request) -> Result<(), Missed> {
+    async fn pull(&mut self, request: Request, asked_at: Tick) -> Result<(), Missed> {
         let reached = self.replica.peer_channel(self.origin.0, Lane::Pulse);
         let (channel, greeting) = reached.ok_or(Missed::NotMember)?;
         let mut client = PulseClient::new(channel).max_decoding_message_size(PART_MESSAGE_MAX);
-        let mut parts = client.pull(on_the_wire(request, greeting)).await.map_err(Box::new)?.into_inner();
+        let asking = client.pull(on_the_wire(request, greeting));
+        let mut parts = within(self.patience(), asking).await?.into_inner();
         let mut progress = Progress::Partial;
-        while let Some(part) = parts.message().await.map_err(Box::new)? {
+        while let Some(part) = within(self.patience(), parts.message()).await? {
             self.received += part.data.len() as u64;
             progress = self.inbox.receive(&part.data, self.hearing.tick())?;
             if let Some(wellbeing) = part.wellbeing {
                 self.take(wellbeing);
             }
+            if progress == Progress::Partial {
+                self.note_if_slow(asked_at);
+            }
         }
         if progress == Progress::Complete { Ok(()) } else { Err(Missed::CutShort) }
+    }
+
+    fn patience(&self) -> Duration {
+        self.inbox.patience(self.hearing.tick())
+    }
+
+    /// What takes longer than a round trip is missing for as long as it is not complete.
+    fn note_if_slow(&self, asked_at: Tick) {
+        let now = self.hearing.tick();
+        if now.elapsed_since(asked_at) > ROUND_TRIP_MAX {
+            self.hearing.ear().blindness().digest_missed(self.origin, now);
+        }
     }
 
     fn take(&self, wellbeing: v1::Wellbeing) {
@@ -144,13 +162,19 @@ impl Pull {
 // === impl Missed ===
 
 impl Missed {
-    /// Whether the next digest cannot build on the last. One that only came too late leaves both sides as they were.
+    /// Whether the next digest cannot build on the last. One that only came too late leaves both sides as they were, or
+    /// the inbox knows better.
     fn breaks_the_stream(&self) -> bool {
         match self {
             Self::NotMember | Self::Late | Self::Unusable(InboxError::Late { .. }) => false,
             Self::Refused(_) | Self::Unusable(_) | Self::CutShort => true,
         }
     }
+}
+
+async fn within<T>(patience: Duration, answer: impl Future<Output = Result<T, tonic::Status>>) -> Result<T, Missed> {
+    let answered = timeout(patience, answer).await.map_err(|_| Missed::Late)?;
+    Ok(answered.map_err(Box::new)?)
 }
 
 fn outcome(pulled: &Result<(), Missed>) -> PullOutcome {

@@ -11,7 +11,7 @@ use super::{Label, durations, registered};
 
 const NODE_BUCKETS: (f64, f64, u16) = (0.001, 4.0, 8);
 const FLEET_BUCKETS: (f64, f64, u16) = (0.01, 4.0, 8);
-/// A sweep of one shard takes microseconds.
+/// From a handful of nodes, which take microseconds, to a million.
 const SWEEP_BUCKETS: (f64, f64, u16) = (0.000_01, 4.0, 10);
 
 #[derive(Debug)]
@@ -51,7 +51,7 @@ impl Lifecycle {
             sweep_duration: durations(
                 registry,
                 "muster_sweep_duration_seconds",
-                "How long a sweep over the slots of a shard took",
+                "How long one sweep over all slots took",
                 SWEEP_BUCKETS,
             ),
             silent_nodes: registered(registry, "muster_silent_nodes", "Nodes past their deadline at the last sweep"),

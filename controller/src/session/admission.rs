@@ -10,8 +10,10 @@ use futures::FutureExt;
 use futures::future::BoxFuture;
 use muster_lifecycle::command::{Command, Operation, Origin, Outcome};
 use muster_lifecycle::meta::Uid;
-use muster_lifecycle::node::{Incarnation, Node, NodeDraft};
+use muster_lifecycle::node::{Incarnation, Node};
 use muster_lifecycle::state::State;
+use muster_lifecycle::text::Text;
+use muster_proto::v1;
 use muster_raft::proposer::{ProposeError, Settled};
 use muster_raft::replica::RequestError;
 use tokio::time::{Instant, sleep, timeout_at};
@@ -84,16 +86,17 @@ impl Sessions {
         Admitted { node, number, verdict: verdicts.into_iter().next().unwrap_or(Verdict::Provisional) }
     }
 
-    /// Brings a node into the state, waits until this replica has it, and claims its session.
+    /// Brings `node` into the state, waits until this replica has it, and claims its session.
     pub(super) fn register(
         &self,
-        draft: Box<NodeDraft>,
+        node: Text,
+        register: v1::Register,
         caller: Caller,
     ) -> BoxFuture<'static, Result<Admitted, Refusal>> {
         let sessions = self.clone();
         async move {
+            let draft = Box::new(muster_proto::agent::registration(&register, &node)?);
             let deadline = Instant::now() + REGISTRATION_LIMIT;
-            let name = draft.name.clone();
             let operation = Operation::RegisterNode { draft, uid: Uid(rand::random()) };
             let settled = sessions.write_surely(operation, deadline).await?;
             if let Outcome::Rejected(rejection) = &settled.outcome {
@@ -101,16 +104,16 @@ impl Sessions {
             }
             let applied = timeout_at(deadline, sessions.replica().feed().wait_applied(settled.index)).await;
             applied.map_err(|_| Refusal::unavailable("this replica lags behind the leader; attach to another"))?;
-            let node = sessions.replica().current().state.node(&name).cloned();
+            let node = sessions.replica().current().state.node(&node).cloned();
             let node = node.ok_or_else(|| Refusal::unavailable("the node was deleted again; register once more"))?;
             Ok(sessions.admit(node, &caller).await)
         }
         .boxed()
     }
 
-    /// Registering twice does what registering once does, so it is simply tried again: a request id per registration
+    /// Registering or reporting twice does what doing it once does, so it is simply tried again: a request id for each
     /// would crowd out those that operators' retries depend on.
-    async fn write_surely(&self, operation: Operation, deadline: Instant) -> Result<Settled, RequestError> {
+    pub(super) async fn write_surely(&self, operation: Operation, deadline: Instant) -> Result<Settled, RequestError> {
         loop {
             match self.write_as_agent(operation.clone(), deadline).await {
                 Err(RequestError::Forwarding(_) | RequestError::Refused(ProposeError::Unknown))
@@ -123,11 +126,7 @@ impl Sessions {
         }
     }
 
-    pub(super) async fn write_as_agent(
-        &self,
-        operation: Operation,
-        deadline: Instant,
-    ) -> Result<Settled, RequestError> {
+    async fn write_as_agent(&self, operation: Operation, deadline: Instant) -> Result<Settled, RequestError> {
         let name = operation.object_name().unwrap_or_default().into();
         let command = Command { origin: Origin::Node { name }, request: None, operation };
         self.replica().write(command, deadline).await

@@ -29,9 +29,9 @@ use crate::session::figures::Refused;
 use crate::session::owed::Owed;
 use crate::session::refusal::Refusal;
 use crate::session::registry::Stream;
-use crate::session::report::{Report, Reported, refused};
+use crate::session::report::Reported;
 use crate::session::terms::terms;
-use crate::session::{HELLO_PATIENCE, Opened, Sessions, no_hello, tell_refusal};
+use crate::session::{HELLO_PATIENCE, Opened, Sessions, heard, no_hello, tell_refusal};
 
 /// How long an agent may take to register once it was asked to.
 const REGISTRATION_PATIENCE: Duration = Duration::from_secs(60);
@@ -52,10 +52,18 @@ pub(super) struct Alone {
     binding: Option<Binding>,
     /// At most one write is under way.
     work: Option<Work>,
-    /// The newest report that waits for its turn.
-    waiting: Option<Report>,
+    /// The newest write that waits for its turn.
+    waiting: Option<Wish>,
+    /// When the node may write again, if something waits for that.
+    turn_at: Option<Instant>,
     /// Until when an unbound node must have registered.
     register_by: Instant,
+}
+
+/// What the node wants to be written, as it came.
+enum Wish {
+    Registration(v1::Register),
+    Report(v1::StatusReport),
 }
 
 enum Work {
@@ -69,15 +77,15 @@ enum Done {
 }
 
 enum Occurrence {
-    Heard(Result<Option<v1::AgentMessage>, Status>),
+    Heard(Result<Option<v1::AgentMessage>, Refusal>),
     /// The agent was told something.
     Said,
     /// The agent can no longer be told anything.
     Deaf,
     Rung,
     Done(Done),
-    /// The agent was asked to register and did not.
-    Overdue,
+    /// What was waited for is due: the next write, or else a registration that did not come.
+    Due,
 }
 
 // === impl Alone ===
@@ -102,6 +110,7 @@ impl Alone {
             binding: None,
             work: None,
             waiting: None,
+            turn_at: None,
             register_by: Instant::now(),
         }
     }
@@ -119,21 +128,25 @@ impl Alone {
 
     async fn converse(&mut self) -> Result<(), Refusal> {
         // Boxed, because it is over soon and a task keeps the room for the largest thing it ever waits for.
-        Box::pin(self.begin()).await?;
-        self.run().await
+        match Box::pin(self.begin()).await? {
+            ControlFlow::Continue(()) => self.run().await,
+            ControlFlow::Break(()) => Ok(()),
+        }
     }
 
-    async fn begin(&mut self) -> Result<(), Refusal> {
+    /// Breaks off if nothing was ever said.
+    async fn begin(&mut self) -> Result<ControlFlow<()>, Refusal> {
         self.sessions.require_open()?;
-        let hello = self.hello().await?;
+        let Some(hello) = self.hello().await? else { return Ok(ControlFlow::Break(())) };
         self.caller = Caller { instance: hello.instance, moving: hello.moving, ..self.caller.clone() };
-        self.greet(hello.incarnation).await
+        self.greet(hello.incarnation).await?;
+        Ok(ControlFlow::Continue(()))
     }
 
-    async fn hello(&mut self) -> Result<v1::Hello, Refusal> {
+    async fn hello(&mut self) -> Result<Option<v1::Hello>, Refusal> {
         let first = timeout(HELLO_PATIENCE, self.up.message()).await.map_err(|_| no_hello())?;
-        let first = first.map_err(|status| Refusal::new(Refused::Message, status))?;
-        let Some(Up::Hello(hello)) = first.and_then(|first| first.message) else {
+        let Some(first) = heard(first)? else { return Ok(None) };
+        let Some(Up::Hello(hello)) = first.message else {
             return Err(Refusal::message("the first message of a session must be hello"));
         };
         if self.node != *hello.node {
@@ -141,7 +154,7 @@ impl Alone {
             let text = format!("the certificate is that of node {own:?}, it cannot speak for node {said:?}");
             return Err(Refusal::new(Refused::Identity, Status::permission_denied(text)));
         }
-        Ok(hello)
+        Ok(Some(hello))
     }
 
     async fn greet(&mut self, incarnation: u64) -> Result<(), Refusal> {
@@ -161,27 +174,27 @@ impl Alone {
     async fn run(&mut self) -> Result<(), Refusal> {
         loop {
             match self.next().await {
-                Occurrence::Heard(Ok(Some(message))) => {
+                Occurrence::Heard(message) => {
+                    let Some(message) = message? else { return Ok(()) };
                     if self.heard(message.message)?.is_break() {
                         return Ok(());
                     }
                 }
-                Occurrence::Heard(Ok(None)) | Occurrence::Deaf => return Ok(()),
-                Occurrence::Heard(Err(status)) => return Err(Refusal::new(Refused::Message, status)),
+                Occurrence::Deaf => return Ok(()),
                 Occurrence::Said => {}
                 Occurrence::Rung => self.rung()?,
                 Occurrence::Done(done) => self.done(done)?,
-                Occurrence::Overdue => return Err(not_registered()),
+                Occurrence::Due => self.due()?,
             }
         }
     }
 
     /// Waits for whatever comes first. Nothing is lost when the future is dropped.
     async fn next(&mut self) -> Occurrence {
-        let unregistered = self.binding.is_none() && self.work.is_none();
+        let due_at = self.due_at();
         let Self { up, down, owed, stream, work, register_by, .. } = self;
         tokio::select! {
-            message = up.message() => Occurrence::Heard(message),
+            message = up.message() => Occurrence::Heard(heard(message)),
             place = down.reserve(), if owed.any() => match place {
                 Ok(place) => {
                     if let Some(message) = owed.next() {
@@ -196,7 +209,22 @@ impl Alone {
                 *work = None;
                 Occurrence::Done(done)
             }
-            () = sleep_until(*register_by), if unregistered => Occurrence::Overdue,
+            () = sleep_until(due_at.unwrap_or(*register_by)), if due_at.is_some() => Occurrence::Due,
+        }
+    }
+
+    fn due_at(&self) -> Option<Instant> {
+        let idle = self.binding.is_none() && self.work.is_none() && self.waiting.is_none();
+        self.turn_at.or(idle.then_some(self.register_by))
+    }
+
+    fn due(&mut self) -> Result<(), Refusal> {
+        match self.turn_at.take() {
+            Some(_) => {
+                self.begin_work();
+                Ok(())
+            }
+            None => Err(not_registered()),
         }
     }
 
@@ -210,8 +238,8 @@ impl Alone {
         let Some(message) = message else { return Ok(ControlFlow::Continue(())) };
         match message {
             Up::Beat(beat) => self.acknowledge(beat),
-            Up::Status(report) => self.report(&report),
-            Up::Register(register) => self.register(&register)?,
+            Up::Status(report) => self.report(report),
+            Up::Register(register) => self.register(register),
             Up::Goodbye(_) => return Ok(ControlFlow::Break(())),
             Up::Hello(_) => {
                 return Err(Refusal::message("hello is the first message of a session, and only the first"));
@@ -227,41 +255,43 @@ impl Alone {
         }
     }
 
-    fn report(&mut self, report: &v1::StatusReport) {
-        // An agent that has been told to register will report with that.
-        if self.binding.is_none() {
-            return;
-        }
-        match muster_proto::agent::status(report) {
-            Ok(status) => {
-                self.waiting = Some(Report { sequence: report.sequence, status: Box::new(status) });
-                self.begin_report();
-            }
-            Err(error) => self.reported(refused(report.sequence, error.to_string())),
-        }
-    }
-
-    fn begin_report(&mut self) {
-        if self.work.is_none()
-            && let Some(binding) = &self.binding
-            && let Some(report) = self.waiting.take()
-        {
-            let subject = (self.node.clone(), binding.incarnation());
-            self.work = Some(Work::Report(self.sessions.report(subject, report)));
+    /// An agent that has been told to register will report with that.
+    fn report(&mut self, report: v1::StatusReport) {
+        if self.binding.is_some() {
+            self.waiting = Some(Wish::Report(report));
+            self.begin_work();
         }
     }
 
     /// One that comes while another is under way, or after it, is answered by the same welcome.
-    fn register(&mut self, register: &v1::Register) -> Result<(), Refusal> {
+    fn register(&mut self, register: v1::Register) {
         if self.binding.is_some() {
             self.welcome();
-            return Ok(());
+        } else if self.work.is_none() {
+            self.waiting = Some(Wish::Registration(register));
+            self.begin_work();
         }
-        if !matches!(self.work, Some(Work::Registration(_))) {
-            let draft = Box::new(muster_proto::agent::registration(register, &self.node)?);
-            self.work = Some(Work::Registration(self.sessions.register(draft, self.caller.clone())));
+    }
+
+    /// Begins what waits if the node may write now; else that is due later.
+    fn begin_work(&mut self) {
+        if self.work.is_some() || self.turn_at.is_some() || self.waiting.is_none() {
+            return;
         }
-        Ok(())
+        if let Err(at) = self.sessions.spend(&self.node) {
+            self.turn_at = Some(at);
+            return;
+        }
+        let node = self.node.clone();
+        self.work = match (self.waiting.take(), &self.binding) {
+            (Some(Wish::Registration(register)), None) => {
+                Some(Work::Registration(self.sessions.register(node, register, self.caller.clone())))
+            }
+            (Some(Wish::Report(report)), Some(binding)) => {
+                Some(Work::Report(self.sessions.report((node, binding.incarnation()), report)))
+            }
+            (Some(_) | None, _) => None,
+        };
     }
 
     fn done(&mut self, done: Done) -> Result<(), Refusal> {
@@ -269,7 +299,7 @@ impl Alone {
             Done::Registered(admitted) => self.bind(&admitted?)?,
             Done::Reported(reported) => self.reported(reported),
         }
-        self.begin_report();
+        self.begin_work();
         Ok(())
     }
 
@@ -323,6 +353,8 @@ impl Alone {
 
     fn unbind(&mut self, news: Down) {
         self.binding = None;
+        // A report on a node that is gone.
+        self.work = None;
         self.waiting = None;
         self.register_by = Instant::now() + REGISTRATION_PATIENCE;
         self.owed.add(news);

@@ -27,10 +27,11 @@ use crate::session::figures::Refused;
 use crate::session::owed::said;
 use crate::session::refusal::Refusal;
 use crate::session::registry::Stream;
-use crate::session::report::{Report, Reported, refused};
+use crate::session::report::Reported;
 use crate::session::terms::terms;
-use crate::session::{HELLO_PATIENCE, Opened, Sessions, no_hello, tell_refusal};
+use crate::session::{HELLO_PATIENCE, Opened, Sessions, heard, no_hello, tell_refusal};
 
+use self::binds::{Batch, Binds};
 use self::holds::{Holds, Standing};
 use self::jobs::{Done, Job, Jobs};
 
@@ -57,18 +58,21 @@ struct Carrier {
     down: Mouth,
     outgoing: VecDeque<v1::CarrierReply>,
     holds: Holds,
+    binds: Binds,
     jobs: Jobs,
     strangers: HashSet<u32>,
 }
 
 enum Occurrence {
-    Heard(Result<Option<v1::CarrierMessage>, Status>),
+    Heard(Result<Option<v1::CarrierMessage>, Refusal>),
     /// The aggregator was told something.
     Said,
     /// The aggregator can no longer be told anything.
     Deaf,
     Rung,
-    Done(u32, Done),
+    Decided(Batch),
+    /// A write ended, or the next one is due.
+    Done(Option<(u32, Done)>),
 }
 
 /// Serves one stream until it ends.
@@ -96,25 +100,26 @@ async fn converse(
 ) -> Result<(), Refusal> {
     let stream = sessions.open();
     sessions.require_open()?;
-    let hello = hello(&mut up).await?;
+    let Some(hello) = hello(&mut up).await? else { return Ok(()) };
     let caller = Caller { instance: hello.instance, moving: hello.moving, ..opened.caller() };
     sessions.require_contact_to_move(&caller)?;
     // Once welcomed it leaves where it was.
     let caller = Caller { moving: false, ..caller };
     let scope = scope(&sessions.replica().current().state, aggregator)?;
-    let (outgoing, holds, jobs, strangers) = Default::default();
+    let (outgoing, holds, binds, jobs, strangers) = Default::default();
     let aggregator = aggregator.to_owned();
     let mut carrier =
-        Carrier { sessions, stream, caller, aggregator, scope, up, down, outgoing, holds, jobs, strangers };
+        Carrier { sessions, stream, caller, aggregator, scope, up, down, outgoing, holds, binds, jobs, strangers };
     carrier.welcome();
     carrier.run().await
 }
 
-async fn hello(up: &mut Streaming<v1::CarrierMessage>) -> Result<v1::CarrierHello, Refusal> {
+/// `None` if nothing was ever said.
+async fn hello(up: &mut Streaming<v1::CarrierMessage>) -> Result<Option<v1::CarrierHello>, Refusal> {
     let first = timeout(HELLO_PATIENCE, up.message()).await.map_err(|_| no_hello())?;
-    let first = first.map_err(|status| Refusal::new(Refused::Message, status))?;
-    match first.and_then(|first| first.message) {
-        Some(Up::Hello(hello)) => Ok(hello),
+    let Some(first) = heard(first)? else { return Ok(None) };
+    match first.message {
+        Some(Up::Hello(hello)) => Ok(Some(hello)),
         Some(_) | None => Err(Refusal::message("the first message of a carrier must be hello")),
     }
 }
@@ -135,13 +140,18 @@ impl Carrier {
     async fn run(&mut self) -> Result<(), Refusal> {
         loop {
             match self.next().await {
-                Occurrence::Heard(Ok(Some(message))) => self.heard(message.message).await?,
-                Occurrence::Heard(Ok(None)) | Occurrence::Deaf => return Ok(()),
-                Occurrence::Heard(Err(status)) => return Err(Refusal::new(Refused::Message, status)),
+                Occurrence::Heard(message) => match message? {
+                    Some(message) => self.heard(message.message)?,
+                    None => return Ok(()),
+                },
+                Occurrence::Deaf => return Ok(()),
                 Occurrence::Said => {}
                 Occurrence::Rung => self.rung()?,
-                Occurrence::Done(handle, done) => {
-                    self.done(handle, done);
+                Occurrence::Decided(batch) => self.bind_decided(batch),
+                Occurrence::Done(ended) => {
+                    if let Some((handle, done)) = ended {
+                        self.done(handle, done);
+                    }
                     self.begin_jobs();
                 }
             }
@@ -150,10 +160,10 @@ impl Carrier {
 
     /// Waits for whatever comes first. Nothing is lost when the future is dropped.
     async fn next(&mut self) -> Occurrence {
-        let Self { up, down, outgoing, stream, jobs, .. } = self;
+        let Self { up, down, outgoing, stream, binds, jobs, .. } = self;
         let has_room = outgoing.len() < OUTGOING_MAX;
         tokio::select! {
-            message = up.message(), if has_room => Occurrence::Heard(message),
+            message = up.message(), if has_room => Occurrence::Heard(heard(message)),
             place = down.reserve(), if !outgoing.is_empty() => match place {
                 Ok(place) => {
                     if let Some(reply) = outgoing.pop_front() {
@@ -164,11 +174,12 @@ impl Carrier {
                 Err(_) => Occurrence::Deaf,
             },
             () = stream.bell.rung(), if has_room => Occurrence::Rung,
-            (handle, done) = jobs.finished() => Occurrence::Done(handle, done),
+            batch = binds.decided(), if has_room => Occurrence::Decided(batch),
+            ended = jobs.next() => Occurrence::Done(ended),
         }
     }
 
-    async fn heard(&mut self, message: Option<Up>) -> Result<(), Refusal> {
+    fn heard(&mut self, message: Option<Up>) -> Result<(), Refusal> {
         let Some(message) = message else { return Ok(()) };
         match message {
             Up::Beats(beats) => {
@@ -177,8 +188,8 @@ impl Carrier {
             }
             Up::Status(status) => self.status(status),
             Up::Register(register) => self.register(register),
-            Up::Bind(bind) => return self.bind(bind).await,
-            Up::Release(release) => release.handles.into_iter().for_each(|handle| self.holds.remove(handle)),
+            Up::Bind(bind) => return self.bind(bind),
+            Up::Release(release) => release.handles.into_iter().for_each(|handle| self.release(handle)),
             Up::Hello(_) => {
                 return Err(Refusal::message("hello is the first message of a carrier, and only the first"));
             }
@@ -186,12 +197,18 @@ impl Carrier {
         Ok(())
     }
 
+    fn release(&mut self, handle: u32) {
+        self.binds.remove(handle);
+        self.jobs.forget(handle);
+        self.holds.remove(handle);
+    }
+
     fn beats(&mut self, handles: &[u32]) {
         let mut unknown = 0;
-        let (strangers, mut news) = (&mut self.strangers, Vec::new());
+        let (strangers, binds, mut news) = (&mut self.strangers, &self.binds, Vec::new());
         self.sessions.beats().carried(self.holds.slots(), handles, |handle| {
             unknown += 1;
-            if strangers.len() < STRANGERS_MAX && strangers.insert(handle) {
+            if !binds.has(handle) && strangers.len() < STRANGERS_MAX && strangers.insert(handle) {
                 news.push(handle);
             }
         });
@@ -211,38 +228,31 @@ impl Carrier {
 
     fn status(&mut self, v1::CarriedStatus { handle, report }: v1::CarriedStatus) {
         self.beats(&[handle]);
-        let (Some(_), Some(report)) = (self.holds.binding(handle), report) else { return };
-        match muster_proto::agent::status(&report) {
-            Ok(status) => {
-                self.jobs.add(handle, Job::Report(Report { sequence: report.sequence, status: Box::new(status) }));
-                self.begin_jobs();
-            }
-            Err(error) => self.done(handle, Done::Reported(refused(report.sequence, error.to_string()))),
+        if let (Some(_), Some(report)) = (self.holds.binding(handle), report) {
+            self.jobs.add(handle, Job::Report(report));
+            self.begin_jobs();
         }
     }
 
     fn register(&mut self, v1::CarriedRegister { handle, register }: v1::CarriedRegister) {
-        let (Some(hold), Some(register)) = (self.holds.get(handle), register) else {
+        let (Some(_), Some(register)) = (self.holds.get(handle), register) else {
             // Tells the aggregator that the handle stands for nobody.
             self.beats(&[handle]);
             return;
         };
-        match muster_proto::agent::registration(&register, &hold.node) {
-            Ok(draft) => {
-                self.jobs.add(handle, Job::Register(Box::new(draft)));
-                self.begin_jobs();
-            }
-            Err(error) => self.bound(vec![refused_node(handle, &error.to_string())]),
-        }
+        self.jobs.add(handle, Job::Register(register));
+        self.begin_jobs();
     }
 
     fn begin_jobs(&mut self) {
         let (sessions, holds, caller) = (&self.sessions, &self.holds, &self.caller);
-        self.jobs.begin(|handle, job| {
+        let may = |handle| holds.get(handle).map_or(Ok(()), |hold| sessions.spend(&hold.node));
+        self.jobs.begin(may, |handle, job| {
             let hold = holds.get(handle)?;
             match (job, &hold.standing) {
-                (Job::Register(draft), Standing::Unregistered) => {
-                    Some(jobs::registration(handle, sessions.register(draft, caller.clone())))
+                (Job::Register(register), Standing::Unregistered) => {
+                    let registering = sessions.register(hold.node.clone(), register, caller.clone());
+                    Some(jobs::registration(handle, registering))
                 }
                 (Job::Report(report), Standing::Bound(binding)) => {
                     let subject = (hold.node.clone(), binding.incarnation());
@@ -267,7 +277,7 @@ impl Carrier {
                 }
             }
             // Released in the meantime.
-            Done::Registered(Ok(_)) => {}
+            Done::Registered(Ok(admitted)) => self.give_back(&admitted),
             Done::Registered(Err(refusal)) => self.refuse(handle, &refusal),
             Done::Reported(Reported::Taken(taken)) => self.carried(handle, Down::StatusTaken(taken)),
             Done::Reported(Reported::Gone) => self.stream.bell.touch(handle),

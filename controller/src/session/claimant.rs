@@ -6,7 +6,7 @@
 //!                                           +------- verdicts, who was taken over ---+
 //! ```
 //! Whoever leads now is the authority. When that changes, or when it could not be asked, what was granted before means
-//! nothing any more and every session is claimed anew. While nobody can be asked, sessions are accepted provisionally:
+//! nothing any more and every session is claimed anew; one that continues elsewhere by then is told so. While nobody can be asked, sessions are accepted provisionally:
 //! an agent that reaches only this replica must not be turned away because of us.
 
 use std::collections::VecDeque;
@@ -74,7 +74,7 @@ pub(super) struct Exchange {
     asks: mpsc::Receiver<Ask>,
     /// An ask that did not fit into the last request.
     held_over: Option<Ask>,
-    /// Releases that could not be told.
+    /// Releases that could not be told yet.
     untold: VecDeque<v1::SessionClaim>,
     /// Sessions still to be claimed from the present authority.
     unconfirmed: VecDeque<Arc<Entry>>,
@@ -120,7 +120,7 @@ impl Claimant {
             era: Arc::clone(&era),
             failed: None,
         };
-        (Self { asks, era, next_number: AtomicU64::new(1) }, exchange)
+        (Self { asks, era, next_number: AtomicU64::new(first_number()) }, exchange)
     }
 
     /// For one session and all its claims.
@@ -219,7 +219,7 @@ impl Exchange {
                 self.failed = None;
                 self.recognise(authority);
                 answer(parties, &response.verdicts, self.era.load(Ordering::Acquire));
-                response.taken_over.iter().for_each(|taken_over| self.end(taken_over));
+                self.learn(&response.taken_over);
             }
             None => {
                 self.authority = None;
@@ -266,12 +266,32 @@ impl Exchange {
         self.unconfirmed = (0..SHARDS).flat_map(|shard| self.registry.nodes_of_shard(shard)).collect();
     }
 
+    /// What is still to be claimed from this leader is not judged by what it heard of others before: it is told again.
+    /// Whatever was learnt is released, so that the leader knows, even if the session was gone already.
+    fn learn(&mut self, taken_over: &[v1::TakenOver]) {
+        if self.unconfirmed.is_empty() {
+            taken_over.iter().for_each(|taken_over| self.end(taken_over));
+            self.untold.extend(taken_over.iter().map(known));
+        }
+    }
+
     fn end(&self, taken_over: &v1::TakenOver) {
         let slot = Slot { index: taken_over.slot, generation: taken_over.generation };
         let Some(entry) = self.registry.get(slot).filter(|entry| entry.instance == taken_over.instance) else { return };
         let at = taken_over.replica;
         entry.end(if taken_over.by_another { Ending::Displaced { at } } else { Ending::Continued { at } });
     }
+}
+
+/// So that a restarted replica does not speak of the sessions of its former life.
+fn first_number() -> u64 {
+    u64::from(rand::random::<u32>()) << 32 | 1
+}
+
+/// The release of a session that is with another replica now. No session has the number zero.
+fn known(taken_over: &v1::TakenOver) -> v1::SessionClaim {
+    let v1::TakenOver { slot, generation, instance, .. } = *taken_over;
+    v1::SessionClaim { slot, generation, instance, ..v1::SessionClaim::default() }
 }
 
 async fn next(held_over: &mut Option<Ask>, asks: &mut mpsc::Receiver<Ask>) -> Option<Ask> {

@@ -3,9 +3,14 @@
 //! The table is the leader's own and dies with its term: every replica claims its sessions anew from a new leader, so
 //! nothing has to be replicated and nothing can be stale for long. The same agent takes its session over anywhere and
 //! at any time; another one under the same name only from a holder that was not heard for several beats. Who comes
-//! first to a new leader is chance, so there the older session wins.
+//! first to a new leader is chance, so there the older session wins; but of two sessions of the same agent the younger
+//! one is where it is now, and the older what a replica that was cut off still believes in.
 
-use std::collections::{BTreeMap, HashMap, VecDeque};
+#[cfg(test)]
+mod tests;
+mod untold;
+
+use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -22,14 +27,13 @@ use tonic::Status;
 use crate::hearing::Hearing;
 use crate::pulse_service::Claims;
 
+use self::untold::Untold;
+
 /// Claims, and releases, in one request.
 pub(super) const CLAIMS_MAX: usize = 1_024;
 
 /// A holder that was not heard for so many beat intervals no longer holds anything.
 const BEATS_MISSED: u32 = 3;
-
-/// Taken over sessions that a replica has not been told of; the oldest are forgotten, and end by themselves.
-const UNTOLD_MAX: usize = 65_536;
 
 /// How much of an address is kept.
 const REMOTE_MAX: usize = 64;
@@ -51,7 +55,7 @@ struct Term {
 #[derive(Debug, Default)]
 struct Ledger {
     holders: HashMap<u32, Holder>,
-    untold: BTreeMap<ReplicaId, VecDeque<v1::TakenOver>>,
+    untold: Untold,
 }
 
 #[derive(Debug)]
@@ -127,8 +131,7 @@ impl Ledger {
         }
         let decide = |claim| v1::ClaimVerdict { held_by: self.claim(from, claim, bench).err().unwrap_or_default() };
         let verdicts = request.claims.iter().map(decide).collect();
-        let told = self.untold.remove(&from).unwrap_or_default();
-        v1::ClaimResponse { verdicts, taken_over: told.into() }
+        v1::ClaimResponse { verdicts, taken_over: self.untold.of(from) }
     }
 
     /// `Err` says who holds the session.
@@ -145,18 +148,24 @@ impl Ledger {
             if same_life && another && !bench.prefers(from, claim, holder) {
                 return Err(holder.shown(bench.silence_of(holder)));
             }
+            if same_life && !another && holder.replica != from && bench.has_moved_on(claim, holder) {
+                // Not refused, for the agent has its session: whoever still holds the former one is told where.
+                self.untold.add(from, holder.taken_over(holder.replica, false));
+                return Ok(());
+            }
             if same_life && holder.replica != from {
-                let taken_over = holder.taken_over(from, another);
-                let to = holder.replica;
-                self.tell(to, taken_over);
+                self.untold.add(holder.replica, holder.taken_over(from, another));
             }
         }
+        self.untold.forget(from, claim.slot);
         self.holders.insert(claim.slot, Holder::new(from, claim, bench.now));
         Ok(())
     }
 
-    /// Only the holder can let go, and only of what it holds now: its agent may have come back in the meantime.
+    /// Only the holder can let go, and only of what it holds now: its agent may have come back in the meantime. Whoever
+    /// lets go of what was taken over knows that it was.
     fn release(&mut self, from: ReplicaId, claim: &v1::SessionClaim) {
+        self.untold.released(from, claim);
         let holds = |holder: &Holder| {
             let (held, released) = ((holder.generation, holder.number), (claim.generation, claim.number));
             holder.replica == from && held == released
@@ -164,14 +173,6 @@ impl Ledger {
         if self.holders.get(&claim.slot).is_some_and(holds) {
             self.holders.remove(&claim.slot);
         }
-    }
-
-    fn tell(&mut self, replica: ReplicaId, taken_over: v1::TakenOver) {
-        let untold = self.untold.entry(replica).or_default();
-        if untold.len() >= UNTOLD_MAX {
-            untold.pop_front();
-        }
-        untold.push_back(taken_over);
     }
 }
 
@@ -218,6 +219,12 @@ impl Bench<'_> {
         began < holder.since && heard
     }
 
+    /// Whether the same agent's session with `holder` is younger than the claimed one, and alive.
+    fn has_moved_on(&self, claim: &v1::SessionClaim, holder: &Holder) -> bool {
+        let began = self.now.before(Duration::from_millis(claim.held_ms));
+        began < holder.since && self.silence_of(holder) < self.patience
+    }
+
     /// For how long the holder was not heard through its own replica; a claim is a sign of life too.
     fn silence_of(&self, holder: &Holder) -> Duration {
         let heard = self.heard(holder.replica, holder.slot());
@@ -227,169 +234,5 @@ impl Bench<'_> {
     fn heard(&self, through: ReplicaId, slot: Slot) -> Option<Tick> {
         let (_, table) = self.fleet.tables().find(|(origin, _)| *origin == Origin(through))?;
         table.heard(slot)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    const PATIENCE: Duration = Duration::from_secs(30);
-    const FIRST: u64 = 0xab12_0000_0000_0001;
-    const SECOND: u64 = 0xcd34_0000_0000_0002;
-
-    #[test]
-    fn i_14_another_instance_is_refused_and_told_by_whom() {
-        let mut rig = Rig::new();
-        assert_eq!(rig.claim(2, FIRST, 0), "");
-        rig.beat(2, 8_000);
-        assert_eq!(
-            rig.claim(3, SECOND, 9_200),
-            "another instance (ab12…) at replica 2 from 10.0.0.7:4711, last heard 1.2 s ago"
-        );
-    }
-
-    #[test]
-    fn the_same_instance_takes_over_and_its_old_replica_is_told_once() {
-        let mut rig = Rig::new();
-        rig.claim(2, FIRST, 0);
-        assert_eq!(rig.claim(2, FIRST, 50), "");
-        assert_eq!(rig.poll(2, 60), [], "on the same replica there is nothing to tell");
-        assert_eq!(rig.claim(3, FIRST, 100), "");
-        let told = rig.poll(2, 200);
-        let taken_over = v1::TakenOver { slot: 5, generation: 1, instance: FIRST, replica: 3, by_another: false };
-        assert_eq!(told, [taken_over]);
-        assert_eq!(rig.poll(2, 300), []);
-        assert_eq!(rig.poll(3, 300), []);
-    }
-
-    #[test]
-    fn a_holder_silent_for_three_beats_is_displaced() {
-        let mut rig = Rig::new();
-        rig.claim(2, FIRST, 0);
-        rig.beat(2, 10_000);
-        assert_ne!(rig.claim(3, SECOND, 39_999), "");
-        assert_eq!(rig.claim(3, SECOND, 40_000), "");
-        let told = rig.poll(2, 40_100);
-        assert!(told[0].by_another && told[0].instance == FIRST && told[0].replica == 3);
-        assert_ne!(rig.claim(2, FIRST, 40_200), "", "the newcomer holds it now");
-    }
-
-    #[test]
-    fn what_is_heard_elsewhere_does_not_keep_a_holder() {
-        let mut rig = Rig::new();
-        rig.claim(2, FIRST, 0);
-        rig.beat(1, 29_000);
-        assert_eq!(rig.claim(3, SECOND, 30_000), "");
-    }
-
-    #[test]
-    fn before_a_new_leader_the_older_session_wins() {
-        let mut rig = Rig::new();
-        rig.claim(3, SECOND, 1_000);
-        rig.held_ms = 60_000;
-        assert_ne!(rig.claim(2, FIRST, 1_200), "", "one that was not heard of late is no better than a newcomer");
-        rig.beat(2, 1_100);
-        assert_eq!(rig.claim(2, FIRST, 1_200), "");
-        let told = rig.poll(3, 1_300);
-        assert!(told[0].by_another && told[0].instance == SECOND && told[0].replica == 2);
-        rig.held_ms = 300;
-        rig.beat(3, 1_300);
-        assert_ne!(rig.claim(3, SECOND, 1_300), "", "and the younger does not come back");
-    }
-
-    #[test]
-    fn only_the_holder_releases() {
-        let mut rig = Rig::new();
-        rig.claim(2, FIRST, 0);
-        rig.release(3, FIRST);
-        rig.release(2, SECOND);
-        assert_ne!(rig.claim(3, SECOND, 100), "");
-        rig.number = 2;
-        rig.claim(2, FIRST, 150);
-        rig.number = 1;
-        rig.release(2, FIRST);
-        assert_ne!(rig.claim(3, SECOND, 160), "", "that was the release of an earlier session");
-        rig.number = 2;
-        rig.release(2, FIRST);
-        assert_eq!(rig.claim(3, SECOND, 200), "");
-    }
-
-    #[test]
-    fn a_new_generation_is_another_node() {
-        let mut rig = Rig::new();
-        rig.claim(2, FIRST, 0);
-        rig.generation = 2;
-        assert_eq!(rig.claim(3, SECOND, 100), "");
-        assert_eq!(rig.poll(2, 150), [], "its node is gone, which it hears from the state");
-        rig.generation = 1;
-        assert_eq!(rig.claim(2, FIRST, 200), "its successor: the node was deleted and created anew");
-    }
-
-    #[test]
-    fn strange_claims_are_bounded() {
-        let mut rig = Rig::new();
-        let long = v1::SessionClaim { remote: "ä".repeat(500), ..rig.session(FIRST) };
-        let fleet = rig.fleet.clone();
-        let bench = Bench { fleet: &fleet, now: at(0), patience: PATIENCE };
-        rig.ledger.claim(2, &long, &bench).unwrap();
-        assert!(rig.ledger.holders[&5].remote.len() <= REMOTE_MAX);
-        let beyond = v1::SessionClaim { slot: u32::MAX, ..rig.session(FIRST) };
-        assert!(rig.ledger.claim(2, &beyond, &bench).is_err());
-    }
-
-    struct Rig {
-        ledger: Ledger,
-        fleet: Fleet,
-        generation: u32,
-        number: u64,
-        held_ms: u64,
-    }
-
-    impl Rig {
-        fn new() -> Self {
-            let mut fleet = Fleet::new(Origin(1));
-            for peer in [2, 3] {
-                fleet.admit(Origin(peer)).unwrap();
-            }
-            Self { ledger: Ledger::default(), fleet, generation: 1, number: 1, held_ms: 0 }
-        }
-
-        fn session(&self, instance: u64) -> v1::SessionClaim {
-            let remote = "10.0.0.7:4711".to_owned();
-            // Sessions of two instances are never the same.
-            let number = self.number ^ instance;
-            v1::SessionClaim { slot: 5, generation: self.generation, instance, remote, number, held_ms: self.held_ms }
-        }
-
-        fn hear(&mut self, from: ReplicaId, request: &v1::ClaimRequest, millis: u64) -> v1::ClaimResponse {
-            let bench = Bench { fleet: &self.fleet, now: at(millis), patience: PATIENCE };
-            self.ledger.hear(from, request, &bench)
-        }
-
-        fn claim(&mut self, from: ReplicaId, instance: u64, millis: u64) -> String {
-            let claims = vec![self.session(instance)];
-            let mut response = self.hear(from, &v1::ClaimRequest { claims, ..Default::default() }, millis);
-            response.verdicts.remove(0).held_by
-        }
-
-        fn release(&mut self, from: ReplicaId, instance: u64) {
-            let releases = vec![self.session(instance)];
-            self.hear(from, &v1::ClaimRequest { releases, ..Default::default() }, 0);
-        }
-
-        fn poll(&mut self, from: ReplicaId, millis: u64) -> Vec<v1::TakenOver> {
-            self.hear(from, &v1::ClaimRequest::default(), millis).taken_over
-        }
-
-        fn beat(&mut self, through: u64, millis: u64) {
-            let slot = Slot { index: 5, generation: self.generation };
-            let (_, table) = self.fleet.tables().find(|(origin, _)| *origin == Origin(through)).unwrap();
-            let _ = table.beat(slot, at(millis));
-        }
-    }
-
-    fn at(millis: u64) -> Tick {
-        Tick::since_boot(Duration::from_millis(millis))
     }
 }

@@ -15,6 +15,7 @@ pub struct SessionFigures {
     carrier_beats: Tally,
     moves: AtomicU64,
     unknown_handles: AtomicU64,
+    delayed: AtomicU64,
     refused: [AtomicU64; Refused::ALL.len()],
 }
 
@@ -84,6 +85,11 @@ impl SessionFigures {
         self.unknown_handles.load(Ordering::Relaxed)
     }
 
+    /// Registrations and reports that had to wait, because their node had written so often.
+    pub fn delayed(&self) -> u64 {
+        self.delayed.load(Ordering::Relaxed)
+    }
+
     pub fn refused(&self, reason: Refused) -> u64 {
         self.refused[reason as usize].load(Ordering::Relaxed)
     }
@@ -110,6 +116,10 @@ impl SessionFigures {
 
     pub(crate) fn handles_unknown(&self, count: u64) {
         self.unknown_handles.fetch_add(count, Ordering::Relaxed);
+    }
+
+    pub(crate) fn delay(&self) {
+        self.delayed.fetch_add(1, Ordering::Relaxed);
     }
 
     pub(crate) fn refuse(&self, reason: Refused) {

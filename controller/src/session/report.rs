@@ -13,15 +13,8 @@ use tokio::time::{Instant, timeout_at};
 
 use crate::session::Sessions;
 
-/// How long a report may take to be written; the agent posts it again after that.
+/// How long a report may take to be written, elections included; the agent posts it again after that.
 const REPORT_LIMIT: Duration = Duration::from_secs(10);
-
-/// A node says how it is.
-#[derive(Debug)]
-pub(super) struct Report {
-    pub(super) sequence: u64,
-    pub(super) status: Box<NodeStatus>,
-}
 
 /// How a report ended.
 #[derive(Debug, PartialEq, Eq)]
@@ -32,18 +25,23 @@ pub(super) enum Reported {
 }
 
 impl Sessions {
-    /// One at a time per node: the next is compared with what this one made of the state.
+    /// One at a time per node: the next is compared with what this one made of the state. It is parsed now that it is
+    /// its turn, since most of those that came quicker than they could be written were replaced by newer ones.
     pub(super) fn report(
         &self,
         (node, incarnation): (Text, Incarnation),
-        report: Report,
+        report: v1::StatusReport,
     ) -> BoxFuture<'static, Reported> {
         let sessions = self.clone();
         async move { sessions.take_report(node, incarnation, report).await }.boxed()
     }
 
-    async fn take_report(&self, name: Text, incarnation: Incarnation, report: Report) -> Reported {
-        let Report { sequence, status } = report;
+    async fn take_report(&self, name: Text, incarnation: Incarnation, report: v1::StatusReport) -> Reported {
+        let sequence = report.sequence;
+        let status = match muster_proto::agent::status(&report) {
+            Ok(status) => Box::new(status),
+            Err(error) => return refused(sequence, error.to_string()),
+        };
         let current = self.replica().current();
         let Some(node) = current.state.node(&name).filter(|node| node.incarnation == incarnation) else {
             return Reported::Gone;
@@ -53,7 +51,7 @@ impl Sessions {
         }
         let deadline = Instant::now() + REPORT_LIMIT;
         let operation = Operation::ReportStatus { name, incarnation, status };
-        let settled = match self.write_as_agent(operation, deadline).await {
+        let settled = match self.write_surely(operation, deadline).await {
             Ok(settled) => settled,
             Err(error) => return refused(sequence, error.to_string()),
         };
@@ -67,7 +65,7 @@ impl Sessions {
     }
 }
 
-pub(super) fn refused(sequence: u64, why: String) -> Reported {
+fn refused(sequence: u64, why: String) -> Reported {
     Reported::Taken(v1::StatusTaken { sequence, written: false, refused: why })
 }
 

@@ -19,6 +19,7 @@ use muster_controller::listener::{Door, Peer, Tcp};
 use muster_controller::pulse_service::{Claims, Explains, pulse_service};
 use muster_controller::session::Sessions;
 use muster_controller::tls::ReplicaTls;
+use muster_lifecycle::command::{Command, Operation, Origin as Author, Outcome};
 use muster_lifecycle::meta::Uid;
 use muster_proto::v1;
 use muster_pulse::excuse::{Excuse, InForce};
@@ -41,17 +42,29 @@ use tonic::transport::Server;
 use tonic::transport::server::Router;
 use tonic::{Request, Status};
 
+use crate::slow_line::SlowConnector;
+
 /// Far longer than anything here takes; only a failure waits for it.
 pub const PATIENCE: Duration = Duration::from_secs(60);
 const BACKOFF_CAP: Duration = Duration::from_secs(10);
+/// Faster than anything here can be told apart from.
+const FAST_LINE: usize = 1 << 30;
 const TIMING: Timing = Timing { heartbeat_ms: 100, election_min_ms: 300, election_max_ms: 600 };
 
 pub struct Cluster {
     _dir: TempDir,
     pub fleet: Fleet,
     disks: BTreeMap<ReplicaId, SimDisk>,
-    backoff_cap: Duration,
+    terms: Terms,
     pub running: BTreeMap<ReplicaId, Running>,
+}
+
+/// Under which conditions replicas hear each other.
+#[derive(Debug, Clone, Copy)]
+pub struct Terms {
+    pub backoff_cap: Duration,
+    /// Of each connection between replicas, towards whoever opened it.
+    pub bytes_per_second: usize,
 }
 
 pub struct Running {
@@ -86,19 +99,27 @@ impl Explains for Answers {
     }
 }
 
+// === impl Terms ===
+
+impl Default for Terms {
+    fn default() -> Self {
+        Self { backoff_cap: BACKOFF_CAP, bytes_per_second: FAST_LINE }
+    }
+}
+
 // === impl Cluster ===
 
 impl Cluster {
     pub async fn start(ids: &[ReplicaId]) -> Self {
-        Self::start_with(ids, BACKOFF_CAP).await
+        Self::start_with(ids, Terms::default()).await
     }
 
-    pub async fn start_with(ids: &[ReplicaId], backoff_cap: Duration) -> Self {
+    pub async fn start_with(ids: &[ReplicaId], terms: Terms) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let plans: Vec<_> = ids.iter().map(|id| plan(*id)).collect();
         let fleet = Fleet::create(dir.path(), &plans).unwrap();
         let disks = ids.iter().map(|id| (*id, SimDisk::new())).collect();
-        let mut cluster = Self { _dir: dir, fleet, disks, backoff_cap, running: BTreeMap::new() };
+        let mut cluster = Self { _dir: dir, fleet, disks, terms, running: BTreeMap::new() };
         for id in ids {
             cluster.boot(*id).await;
         }
@@ -112,7 +133,7 @@ impl Cluster {
         let feed = Feed::new(Arc::new(SystemClock));
         let replica = self.launch(id, &feed).await;
         let clock: Arc<dyn Clock> = Arc::new(SystemClock);
-        let hearing = Hearing::new(Origin(id), self.backoff_cap, clock, feed, Handshakes::default());
+        let hearing = Hearing::new(Origin(id), self.terms.backoff_cap, clock, feed, Handshakes::default());
         let (contact, stop) = (Contact::new(hearing.clone()), CancellationToken::new());
         let peer_door = self.open_peer_door(id, &replica, &hearing, &stop);
         tokio::spawn(exchange::run(hearing.clone(), replica.clone(), Arc::default(), stop.clone()));
@@ -131,6 +152,25 @@ impl Cluster {
         running.stop.cancel();
         running.replica.kill().await;
         let _ = running.peer_door.await;
+    }
+
+    /// Changes settings of the policy, through whoever leads by then.
+    pub async fn set_policy(&self, changes: &[(&str, &str)]) {
+        let changes = changes.iter().map(|(name, value)| ((*name).into(), (*value).into())).collect();
+        let origin = Author::Operator { user: "alice".into() };
+        let command = Command { origin, request: None, operation: Operation::SetPolicy { changes } };
+        let settling = async {
+            loop {
+                for one in self.running.values() {
+                    if let Ok(settled) = one.replica.propose(command.clone()).await {
+                        return settled.outcome;
+                    }
+                }
+                tokio::time::sleep(Duration::from_millis(50)).await;
+            }
+        };
+        let outcome = tokio::time::timeout(PATIENCE, settling).await.unwrap();
+        assert!(matches!(outcome, Outcome::Done(_)), "{outcome:?}");
     }
 
     pub fn hearing(&self, id: ReplicaId) -> &Hearing {
@@ -185,7 +225,8 @@ impl Cluster {
         })
         .expect("the store opens");
         let introduction = Introduction { fleet: self.fleet.id().to_string().into(), id, store: store.2.store_id };
-        let connector = Arc::new(TlsConnector::new(self.tls(id).peer_client, self.fleet.id().clone()));
+        let inner = TlsConnector::new(self.tls(id).peer_client, self.fleet.id().clone());
+        let connector = Arc::new(SlowConnector { inner, bytes_per_second: self.terms.bytes_per_second });
         let started = Replica::start(introduction, store, Arc::clone(feed), connector, TIMING, "test").await;
         started.expect("consensus starts")
     }

@@ -3,10 +3,11 @@
 #![allow(clippy::unwrap_used, unreachable_pub, reason = "a helper that fails is a failed test")]
 
 mod cluster;
+mod slow_line;
 
 use std::time::Duration;
 
-use cluster::{Cluster, eventually, within};
+use cluster::{Cluster, Terms, eventually, within};
 use muster_controller::hearing::canary::CANARY_LATE;
 use muster_controller::hearing::contact::CONTACT_LOST;
 use muster_lifecycle::node::Slot;
@@ -88,10 +89,14 @@ async fn a_stopped_peer_excuses_its_nodes_and_comes_back_with_its_full_table() {
     assert_eq!(origin_of(&cluster, 2, on_2), None, "nobody tells it back what it had heard itself");
 }
 
+/// I-02: whatever node was last heard there has its whole grace.
 #[tokio::test]
-async fn a_removed_replica_is_forgotten_once_its_agents_had_time_to_move() {
+async fn a_removed_replica_is_forgotten_once_its_agents_had_time_to_move_and_every_grace_has_passed() {
     let backoff_cap = Duration::from_secs(1);
-    let cluster = Cluster::start_with(&[1, 2, 3], backoff_cap).await;
+    let longest_grace = Duration::from_secs(6);
+    let cluster = Cluster::start_with(&[1, 2, 3], Terms { backoff_cap, ..Terms::default() }).await;
+    let graces = [("node-monitor-grace-period", "4s"), ("node-startup-grace-period", "6s")];
+    cluster.set_policy(&[[("node-monitor-period", "1s")].as_slice(), &graces].concat()).await;
     let (leader, removed) = (cluster.leader(), if cluster.leader() == 3 { 2 } else { 3 });
     let _ = cluster.hearing(removed).beat(slot(1));
     eventually("the leader knows", || origin_of(&cluster, leader, slot(1)) == Some(Origin(removed))).await;
@@ -100,10 +105,27 @@ async fn a_removed_replica_is_forgotten_once_its_agents_had_time_to_move() {
     let change = MembershipChange::Remove { id: removed };
     cluster.running[&leader].replica.change_membership(&change, deadline).await.unwrap();
     eventually("it is forgotten", || cluster.hearing(leader).ear().fleet().other(Origin(removed)).is_none()).await;
-    assert!(cluster.hearing(leader).tick().elapsed_since(before) >= 2 * backoff_cap);
+    let kept = cluster.hearing(leader).tick().elapsed_since(before);
+    assert!(kept >= longest_grace.max(2 * backoff_cap), "kept for {kept:?}");
     assert_eq!(origin_of(&cluster, leader, slot(1)), None);
     assert!(!has_digest(&cluster, leader, removed));
     assert_eq!(cluster.excuse(leader, Excuse::Digest(Origin(removed))), None);
+}
+
+/// 2.4 MB at one a second: far beyond a round trip, but part follows part.
+#[tokio::test]
+async fn a_table_that_takes_longer_than_a_second_is_taken_whole_and_its_peers_word_is_missing_meanwhile() {
+    const SLOTS: u32 = 800_000;
+    let cluster = Cluster::start_with(&[1, 2], Terms { bytes_per_second: 1_000_000, ..Terms::default() }).await;
+    let hearing = cluster.hearing(2).clone();
+    for index in 0..SLOTS {
+        let _ = hearing.beat(slot(index));
+    }
+    let known = |index| origin_of(&cluster, 1, slot(index)) == Some(Origin(2));
+    let missing = || cluster.is_blind(1, Excuse::Digest(Origin(2)));
+    eventually("it shows that it takes long", || missing() && !known(SLOTS - 1)).await;
+    eventually("all are known", || known(SLOTS - 1) && (0..SLOTS).all(known)).await;
+    eventually("and nothing is missing", || !missing()).await;
 }
 
 #[tokio::test]

@@ -168,6 +168,16 @@ impl Carrier {
         }
     }
 
+    /// What is said about so many bindings, by handle: not all of them are answered at once.
+    pub async fn all_bound(&mut self, count: usize) -> Vec<v1::BoundNode> {
+        let mut nodes = Vec::new();
+        while nodes.len() < count {
+            nodes.extend(self.bound().await);
+        }
+        nodes.sort_by_key(|node| node.handle);
+        nodes
+    }
+
     /// The next word about one node.
     pub async fn carried(&mut self) -> (u32, Down) {
         match self.hear().await {

@@ -5,6 +5,7 @@
 
 mod agent;
 mod cluster;
+mod trouble;
 
 use agent::{Agent, Carrier, dial, hello, node_json, status_json};
 use cluster::{Cluster, eventually};
@@ -109,6 +110,7 @@ async fn a_node_without_a_status_of_its_own_is_asked_for_one() {
         incarnation: node.incarnation,
         from: Some(ConditionStatus::True),
         heard: None,
+        decided: cluster.replica(1).feed().stamp().cluster,
     };
     let term = cluster.replica(1).term();
     cluster.write(Origin::Controller { term }, operation).await;
@@ -363,7 +365,7 @@ async fn an_aggregator_carries_what_its_scope_allows() {
     let mut carrier = Carrier::greet(&cluster, 1, "rack", FIRST).await;
     assert!(matches!(carrier.hear().await, CarrierDown::Welcome(welcome) if welcome.terms.is_some()));
     carrier.bind(&[(5, "r-1"), (6, "other"), (1_000_000, "r-2"), (7, "r-3"), (7, "r-4")]);
-    let bound = carrier.bound().await;
+    let bound = carrier.all_bound(5).await;
     assert!(bound[0].handle == 5 && bound[0].registration_wanted && bound[0].refused.is_empty());
     assert!(bound[1].handle == 6 && bound[1].refused.contains("not in the scope"), "{bound:?}");
     assert!(bound[2..4].iter().any(|node| node.refused.contains("twice")), "{bound:?}");

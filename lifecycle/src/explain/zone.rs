@@ -3,7 +3,7 @@
 use crate::explain::wording::{disruption, pace, per_second, zone_name};
 use crate::explain::{
     ExcuseNote, Fact, Headline, Moment, Prospect, WAITING_SHOWN_MAX, Waiting, When, ZoneExplanation, in_order,
-    reprieve, shown_excuses,
+    reprieve, shown_excuses, spared_because,
 };
 use crate::oversight;
 use crate::policy::{NODE_EVICTION_RATE, Rate, SECONDARY_NODE_EVICTION_RATE};
@@ -146,8 +146,8 @@ fn prospects(state: &State, zone: &ZoneKey, now: Stamp) -> Vec<Prospect> {
 pub(super) fn turn(state: &State, zone: &ZoneKey, place: String, at: ClusterTime, now: Stamp) -> Prospect {
     let rate = state.zones().get(zone).map_or(Rate::NEVER, |record| record.zone.rate);
     let paced = format!("{place}, at {}", per_second(rate));
-    match reprieve(state.regime(), now) {
-        Some(_) => Prospect::about(at, now, format!("{paced}, spared because all zones were dark a moment ago"), "Z-6"),
+    match spared_because(state.regime(), now) {
+        Some(spared) => Prospect::about(at, now, format!("{paced}, {spared}"), "Z-6"),
         None => Prospect::about(at, now, paced, "Q-2"),
     }
 }

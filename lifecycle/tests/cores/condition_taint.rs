@@ -1,4 +1,4 @@
-//! Taints and labels that follow from a node's own state (TC-1, TC-2, NE-1 to NE-3, NE-7, NE-8, LB-1).
+//! Taints and labels that follow from a node's own state (TC-1, TC-2, TC-4, NE-1 to NE-3, NE-7, NE-8, LB-1).
 
 use muster_lifecycle::condition_taint::*;
 use muster_lifecycle::meta::Pairs;
@@ -90,6 +90,14 @@ fn tc_2_an_added_taint_says_since_when_and_is_then_no_difference() {
     let found = no_schedule_difference(&status, true, &[], stamp(at(7)));
     assert!(found.add.iter().all(|taint| taint.added == Some(stamp(at(7)))));
     assert!(!found.is_empty() && no_schedule_difference(&status, true, &found.add, stamp(at(8))).is_empty());
+}
+
+#[test]
+fn tc_4_custom_conditions_ask_for_no_taint() {
+    for status in ["KernelDeadlock=True", "FrequentKubeletRestart=Unknown", "ready=False", "Maintenance=True"] {
+        assert_eq!(difference(&format!("Ready=True {status}"), false, &[]), [""; 0], "{status}");
+        assert_eq!(action(&format!("Ready=True {status}"), &[]), NoExecuteAction::Clear(Vec::new()), "{status}");
+    }
 }
 
 #[test]

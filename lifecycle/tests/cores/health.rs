@@ -1,4 +1,4 @@
-//! When a node counts as silent, and what its conditions become (NH-2 to NH-11, the either-signal rule, blindness).
+//! When a node counts as silent, and what its conditions become (NH-1 to NH-11, blindness).
 
 use muster_lifecycle::health::{ConditionChange, Evidence, Excuse, Verdict, deadline, last_heard};
 use muster_lifecycle::node::{Condition, ConditionStatus};
@@ -30,6 +30,37 @@ fn changed(verdict: Verdict) -> Vec<String> {
 
 fn just_after(moment: ClusterTime) -> ClusterTime {
     ClusterTime(moment.0 + 1)
+}
+
+#[test]
+fn nh_1_a_change_names_the_status_that_was_stored_when_it_was_decided() {
+    for (stored, named) in [("", "none"), ("Ready=True", "True"), ("Ready=False", "False")] {
+        let conditions = conditions(stored);
+        let changes = changed(verdict(evidence(&conditions, Some(at(500)), at(600))));
+        assert_eq!(changes[0].split(':').nth(1), Some(named), "{stored}");
+    }
+}
+
+/// Upstream remembers what it saw of a node; we remember when any replica last heard it, and read the rest off the
+/// state. So each of its cases is a moment and a grace.
+#[test]
+fn nh_4_what_each_case_does_to_the_deadline() {
+    let cases = [
+        ("a: a leader that knows nothing of the node begins now", "Ready=True", 500, 540),
+        ("before b: no status ever", "", 500, 560),
+        ("b: the first status", "Ready=True", 510, 550),
+        ("c: the condition is gone", "DiskPressure=False", 510, 570),
+        ("d: heard again", "Ready=True", 510, 550),
+        ("d: heard again, and it turned", "Ready=False", 510, 550),
+        ("e: not heard again", "Ready=True", 500, 540),
+    ];
+    for (case, status, heard, deadline) in cases {
+        let conditions = conditions(status);
+        for now in [at(heard), at(530)] {
+            let evidence = evidence(&conditions, Some(at(heard)), now);
+            assert_eq!(evidence.deadline(&Policy::default()), at(deadline), "{case}");
+        }
+    }
 }
 
 #[test]
@@ -71,7 +102,7 @@ fn nh_6_the_deadline_itself_is_still_in_time() {
 }
 
 #[test]
-fn either_signal_keeps_a_node_alive() {
+fn nh_5_either_signal_keeps_a_node_alive_and_an_older_one_changes_nothing() {
     let cases = [
         (None, None, None),
         (Some(at(5)), None, Some(at(5))),

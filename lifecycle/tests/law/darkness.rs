@@ -116,18 +116,19 @@ fn z_6_leaving_the_dark_gives_everybody_a_whole_grace() {
         "ZonesLitAgain: a zone is there again: every node has 40s from now on to be heard",
     ];
     assert_eq!(events(&applied), told);
-    assert_eq!((cluster.state.regime().all_dark, cluster.state.regime().grace_from), (false, Some(lit)));
+    let until = ClusterTime(lit.0 + 40_000);
+    assert_eq!((cluster.state.regime().all_dark, cluster.state.regime().spared_until()), (false, Some(until)));
     assert_eq!(
         (cluster.zone_told("a").as_str(), cluster.zone_told("b").as_str()),
         ("FullDisruption 0.1", "Normal 0.1")
     );
 
-    let spared = EvictionStep::WaitUntil(ClusterTime(lit.0 + 40_001));
+    let spared = EvictionStep::WaitUntil(until);
     cluster.wait(30);
     assert_eq!(oversight::eviction_step(&cluster.state, &key("a"), cluster.now().cluster), spared);
     assert_eq!(cluster.refuses_leader(cluster.eviction("a-00")), Rejection::Spared);
     assert_eq!(cluster.refuses_leader(cluster.silent("b-00", None)), Rejection::Spared);
-    cluster.wait(7);
+    cluster.wait(6);
     assert_eq!(cluster.refuses_leader(cluster.eviction("a-00")), Rejection::Spared, "until its last moment");
     assert_eq!(cluster.evict("a-00"), "changed");
     assert_eq!(cluster.led(cluster.silent("b-00", None)), "changed");

@@ -7,6 +7,7 @@ use muster_lifecycle::policy::Policy;
 use muster_lifecycle::rejection::Rejection;
 use muster_lifecycle::replica::ReplicaRecord;
 use muster_lifecycle::text::Text;
+use muster_lifecycle::time::ClusterTime;
 
 use crate::fixture::*;
 use crate::fleet::*;
@@ -34,7 +35,7 @@ fn every_operation() -> Vec<(Operation, Entitled)> {
         Operation::SetAggregator { name: Text::from("g"), nodes: vec![Text::from("*")] },
     ];
     let leader = [
-        Operation::MarkSilent { name: name(), incarnation, from: None, heard: None },
+        Operation::MarkSilent { name: name(), incarnation, from: None, heard: None, decided: ClusterTime(0) },
         Operation::AssessZones,
         Operation::EvictNode { name: name(), incarnation },
         Operation::LiftEvictions { names: Vec::new() },

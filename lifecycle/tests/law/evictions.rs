@@ -26,6 +26,27 @@ fn step(cluster: &Cluster) -> EvictionStep {
     eviction_step(&cluster.state, &key("a"), cluster.now().cluster)
 }
 
+/// I-04: nobody gets a token by making a zone vanish and come back.
+#[test]
+fn a_zone_that_comes_back_finds_its_bucket_as_it_left_it() {
+    let mut cluster = Cluster::default();
+    cluster.populate("a", 0, 1);
+    cluster.populate("lit", 1, 0);
+    cluster.assess();
+    assert_eq!(cluster.evict("a-00"), "changed");
+    cluster.told(delete("a-00"));
+    cluster.assess();
+    cluster.populate("a", 0, 1);
+    cluster.assess();
+    assert!(matches!(cluster.refuses_leader(cluster.eviction("a-00")), Rejection::NoToken { .. }));
+    cluster.told(delete("a-00"));
+    cluster.assess();
+    assert!(cluster.state.zones().get(&key("a")).is_some_and(|zone| zone.is_retired()));
+    cluster.wait(20);
+    cluster.assess();
+    assert!(cluster.state.zones().get(&key("a")).is_none(), "a full bucket is nothing to remember");
+}
+
 #[test]
 fn q_2_the_first_goes_at_once_and_then_one_per_ten_seconds() {
     let mut cluster = waiting();
@@ -77,6 +98,34 @@ fn ne_6_better_than_upstream_a_rejection_costs_no_token() {
     let back = cluster.eviction("a-00");
     cluster.report("a-00", "Ready=True");
     assert_eq!(cluster.refuses_leader(back), Rejection::NotWaiting { name: Text::from("a-00") });
+}
+
+/// Upstream asks a cache when a node's turn comes; we ask the state that the entry is applied to.
+#[test]
+fn ne_5_what_becomes_of_a_node_when_its_turn_comes() {
+    type Meanwhile = fn(&mut Cluster);
+    let cases: [(&str, Meanwhile, &str, &[&str]); 5] = [
+        ("still silent", |_| {}, "changed", &[UNREACHABLE]),
+        ("says that it is not ready", |cluster| drop(cluster.report("a-00", "Ready=False")), "changed", &[NOT_READY]),
+        ("ready", |cluster| drop(cluster.report("a-00", "Ready=True")), "node \"a-00\" does not wait", &[]),
+        ("evicted already", |cluster| drop(cluster.evict("a-00")), "node \"a-00\" does not wait", &[UNREACHABLE]),
+        ("cordoned", |cluster| drop(cluster.run(cordon("a-00", true))), "changed", &[UNREACHABLE]),
+    ];
+    for (case, meanwhile, told, taints) in cases {
+        let mut cluster = waiting();
+        meanwhile(&mut cluster);
+        cluster.wait(10);
+        cluster.assess();
+        let told_now = cluster.evict("a-00");
+        assert!(told_now.contains(told), "{case}: {told_now}");
+        assert_eq!(cluster.no_execute("a-00"), taints, "{case}");
+        assert!(!cluster.queue("a").contains(&"a-00".to_owned()), "{case}: it left the queue");
+    }
+    let mut cluster = waiting();
+    let eviction = cluster.eviction("a-00");
+    cluster.done(delete("a-00"));
+    assert_eq!(cluster.refuses_leader(eviction), Rejection::NotFound { name: Text::from("a-00") });
+    assert_eq!(cluster.queue("a"), ["a-01"], "gone from the queue with its node");
 }
 
 #[test]

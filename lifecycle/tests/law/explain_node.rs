@@ -332,7 +332,7 @@ fn z_6_after_the_dark_everybody_is_spared() {
     let outlook = explained(&cluster, &hearing).outlook.expect("it waits");
     let text = "NoExecute taint waits in zone r1/z's queue, position 1, at 0.1/s, spared because all zones were dark a moment ago";
     assert_eq!((outlook.text.as_str(), outlook.rule.as_str()), (text, "Z-6"));
-    assert_eq!(outlook.at, When::At(Moment { cluster_ms: 48_001, wall_ms: stamp(48).wall.0 + 1 }));
+    assert_eq!(outlook.at, When::At(Moment { cluster_ms: 48_000, wall_ms: stamp(48).wall.0 }));
     let excuse = &explained(&cluster, &hearing).excuses[0];
     assert_eq!(excuse.text, "all zones were dark a moment ago: every node has a whole grace to be heard");
     assert_eq!((clock(excuse.until.wall()).as_str(), excuse.concerns_this_node), ("+48s", true));

@@ -60,7 +60,8 @@ impl Cluster {
     pub(crate) fn silent(&self, name: &str, heard: Option<Sighting>) -> Operation {
         let node = self.node(name);
         let from = node.status.ready().map(|ready| ready.status);
-        Operation::MarkSilent { name: Text::from(name), incarnation: node.incarnation, from, heard }
+        let decided = self.now().cluster;
+        Operation::MarkSilent { name: Text::from(name), incarnation: node.incarnation, from, heard, decided }
     }
 
     /// Assesses and evicts as a leader would at this moment; the name of the node that went, if any.

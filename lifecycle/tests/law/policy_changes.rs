@@ -3,7 +3,9 @@
 use muster_lifecycle::command::Operation;
 use muster_lifecycle::policy::{Period, Policy};
 use muster_lifecycle::record::RecordKey;
+use muster_lifecycle::rejection::Rejection;
 use muster_lifecycle::text::Text;
+use muster_lifecycle::time::ClusterTime;
 
 use crate::fixture::*;
 
@@ -53,6 +55,31 @@ fn what_an_operator_decides_founds_the_policy_too() {
     let mut cluster = Cluster::default();
     assert_eq!(cluster.told(set("")), "unchanged", "nothing was decided");
     assert_eq!(cluster.led(found(60)), "created");
+}
+
+/// I-02: agents beat at the pace of the longer grace until they are told of the shorter one.
+#[test]
+fn a_shorter_grace_spares_everybody_until_the_agents_know() {
+    let mut cluster = Cluster::default();
+    cluster.populate("a", 2, 0);
+    cluster.told(set("node-eviction-rate=1"));
+    assert_eq!(cluster.state.regime().spared_until(), None, "no grace changed");
+    cluster.told(set("node-monitor-grace-period=8s"));
+    let decided = cluster.now().cluster;
+    let until = ClusterTime(decided.0 + 10_000 + 5_000);
+    assert_eq!(cluster.state.regime().spared_until(), Some(until), "the old beat interval, and the time to tell");
+    assert_eq!(cluster.refuses_leader(cluster.silent("a-00", None)), Rejection::Spared);
+    cluster.told(set("node-monitor-grace-period=1h"));
+    assert_eq!(cluster.state.regime().spared_until(), Some(until), "a longer grace prolongs nothing");
+    cluster.wait(15);
+    assert_eq!(cluster.led(cluster.silent("a-00", None)), "changed");
+}
+
+#[test]
+fn a_fleet_without_nodes_has_nobody_to_spare() {
+    let mut cluster = Cluster::default();
+    assert_eq!(cluster.led(found(8)), "created");
+    assert_eq!(cluster.state.regime().spared_until(), None);
 }
 
 #[test]

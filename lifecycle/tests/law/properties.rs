@@ -126,7 +126,7 @@ fn any_lifecycle_operation() -> impl Strategy<Value = Operation> {
     prop_oneof![
         6 => (boxed, any_uid()).prop_map(|(draft, uid)| Operation::RegisterNode { draft, uid }),
         6 => (name(), status()).prop_map(|(name, status)| Operation::ReportStatus { name, incarnation: ANEW, status }),
-        6 => (name(), readiness).prop_map(|(name, from)| Operation::MarkSilent { name, incarnation: ANEW, from, heard: None }),
+        6 => (name(), readiness).prop_map(|(name, from)| Operation::MarkSilent { name, incarnation: ANEW, from, heard: None, decided: ClusterTime(0) }),
         6 => Just(Operation::AssessZones),
         8 => name().prop_map(|name| Operation::EvictNode { name, incarnation: ANEW }),
         2 => names.prop_map(|names| Operation::LiftEvictions { names }),
@@ -224,10 +224,11 @@ fn identify(operation: &mut Operation, state: &State, is_stale: bool) {
     let node = operation.object_name().and_then(|name| state.node(name)).cloned();
     let current = node.as_ref().map_or(ANEW, |node| node.incarnation);
     let ready = node.as_ref().and_then(|node| node.status.ready()).map(|ready| ready.status);
-    if let Operation::MarkSilent { from, .. } = operation
+    if let Operation::MarkSilent { from, decided, .. } = operation
         && !is_stale
     {
         *from = ready;
+        *decided = state.cluster_time();
     }
     if let Operation::ReportStatus { incarnation, .. }
     | Operation::MarkSilent { incarnation, .. }

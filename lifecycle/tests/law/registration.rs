@@ -85,6 +85,13 @@ fn what_is_not_for_an_agent_to_set() {
         (NodeDraft { finalizers: Some(Box::new([Text::from("f")])), ..draft("a") }, "metadata.finalizers"),
         (NodeDraft { pod_cidrs: Some(Box::new(["10.0.0.0/24".parse().unwrap()])), ..draft("a") }, "spec.podCIDRs"),
         (machine(restricted, ""), "metadata.labels[node-restriction.kubernetes.io/pci]"),
+        (machine("a.node-restriction.kubernetes.io/x=y", ""), "metadata.labels[a.node-restriction.kubernetes.io/x]"),
+        (machine("node-role.kubernetes.io/master=y", ""), "metadata.labels[node-role.kubernetes.io/master]"),
+        (machine("k8s.io/x=y", ""), "metadata.labels[k8s.io/x]"),
+        (
+            machine("node.kubernetes.io/exclude-disruption=y", ""),
+            "metadata.labels[node.kubernetes.io/exclude-disruption]",
+        ),
     ];
     for (immodest, field) in cases {
         let message = format!("{field}: is not for a node's agent to set");
@@ -92,6 +99,9 @@ fn what_is_not_for_an_agent_to_set() {
         assert_eq!(cluster.refused(by_agent(register(immodest.clone()))).to_string(), message);
         cluster.create(draft("a"));
         assert_eq!(cluster.refused(by_agent(register(immodest))).to_string(), message, "of a known node neither");
+    }
+    for open in ["example.org/x=y", "x=y", "node.kubernetes.io/speed=y", "kubelet.kubernetes.io/x=y"] {
+        assert_eq!(Cluster::default().agent_told(register(machine(open, ""))), "created", "NR-4: {open}");
     }
     let empty = NodeDraft { owners: Some(Box::new([])), finalizers: Some(Box::new([])), ..draft("a") };
     assert_eq!(Cluster::default().agent_told(register(empty)), "created", "none is nothing claimed");

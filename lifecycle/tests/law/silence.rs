@@ -166,8 +166,22 @@ fn evidence_counts_the_longest_excuse() {
         let evidence = oversight::evidence(&cluster.state, node, Some(ClusterTime(1)), excuse, cluster.now());
         assert_eq!(evidence.deadline(cluster.state.policy()), end);
     }
-    let judged = cluster.silent("a-00", Some(Sighting { at: ClusterTime(1), through: 1 }));
+    let judged = |cluster: &Cluster| cluster.silent("a-00", Some(Sighting { at: ClusterTime(1), through: 1 }));
     cluster.wait(39);
-    assert_eq!(cluster.refuses_leader(judged.clone()), Rejection::Spared, "the leader may not know of it yet");
-    assert_eq!(cluster.led(judged), "changed", "a moment later it may be judged");
+    assert_eq!(cluster.refuses_leader(judged(&cluster)), Rejection::Spared, "the leader may not know of it yet");
+    assert_eq!(cluster.led(judged(&cluster)), "changed", "a moment later it may be judged");
+}
+
+/// A log that stood still must not bring up verdicts about nodes that have been heard since.
+#[test]
+fn a_verdict_that_took_too_long_is_made_anew() {
+    let mut cluster = Cluster::default();
+    cluster.populate("a", 1, 0);
+    let judged = cluster.silent("a-00", None);
+    cluster.wait(4);
+    assert_eq!(cluster.led(judged), "changed");
+    cluster.report("a-00", "Ready=True");
+    let judged = cluster.silent("a-00", None);
+    cluster.wait(5);
+    assert!(matches!(cluster.refuses_leader(judged), Rejection::Stale { .. }));
 }

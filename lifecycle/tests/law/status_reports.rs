@@ -50,10 +50,11 @@ fn s_5_times_are_the_clusters_and_a_transition_is_a_change_of_status() {
 }
 
 #[test]
-fn conditions_of_others_stay_and_keep_their_place() {
-    let mut cluster = reporting("Custom=True Ready=True");
+fn s_8_conditions_of_others_stay_and_keep_their_place() {
+    let mut cluster = reporting("NetworkUnavailable=True Custom=True Ready=True");
     cluster.report("a", "DiskPressure=False Ready=False");
-    assert_eq!(conditions(&cluster.node("a").status), "Custom=True Ready=False DiskPressure=False");
+    let expected = "NetworkUnavailable=True Custom=True Ready=False DiskPressure=False";
+    assert_eq!(conditions(&cluster.node("a").status), expected);
 }
 
 #[test]

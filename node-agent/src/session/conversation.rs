@@ -311,13 +311,12 @@ impl Conversation {
     }
 
     fn status_taken(&mut self, taken: v1::StatusTaken, now: Instant) -> Reaction {
-        self.status.answered(taken.sequence, taken.refused.is_empty(), now, (self.dice)());
-        match taken.refused.is_empty() {
-            true => Reaction::Stay,
-            false => {
-                Reaction::Complain(Failure::StatusRefused { node: self.node.clone(), reason: quoted(&taken.refused) })
-            }
+        if taken.refused.is_empty() {
+            self.status.taken(taken.sequence, now, (self.dice)());
+            return Reaction::Stay;
         }
+        self.status.refused(taken.sequence, now, &self.terms);
+        Reaction::Complain(Failure::StatusRefused { node: self.node.clone(), reason: quoted(&taken.refused) })
     }
 
     fn register(&mut self, now: Instant) -> v1::AgentMessage {
@@ -338,9 +337,15 @@ impl Conversation {
         wrap(Up::Beat(v1::Beat { sequence, acknowledge }))
     }
 
+    /// A status is answered when it is written, which may take its time. So it does not stand in for a beat that would
+    /// ask whether the replica still listens.
     fn post(&mut self, now: Instant) -> Option<v1::AgentMessage> {
-        let status = self.status.post(self.machine.status_json(), self.sequence + 1, now)?;
+        let status = self.status.post(self.machine.status_json(), self.sequence + 1, now, &self.terms)?;
+        let beat_due = self.next_beat;
         let sequence = self.speak(now);
+        if self.vigil.wants_word(&self.terms, now) {
+            self.next_beat = beat_due;
+        }
         Some(wrap(Up::Status(v1::StatusReport { sequence, status })))
     }
 

@@ -56,7 +56,7 @@ pub(crate) async fn first_visited(mut replicas: Vec<Replica>) -> (Replica, Sessi
 }
 
 #[tokio::test]
-async fn a_session_says_hello_and_beats_at_the_interval_it_was_given() {
+async fn l_2_a_session_says_hello_and_beats_at_the_interval_it_was_given() {
     let mut replica = Replica::start().await;
     let agent = Agent::start(&[&replica]);
     let (mut session, hello) = replica.session().await;
@@ -84,7 +84,7 @@ async fn a_session_says_hello_and_beats_at_the_interval_it_was_given() {
 }
 
 #[tokio::test]
-async fn a_node_registers_when_asked_and_not_before() {
+async fn l_5_a_node_registers_when_asked_and_beats_once_it_is_welcome() {
     let mut replica = Replica::start().await;
     let agent = Agent::start(&[&replica]);
     let (mut session, _) = replica.session().await;
@@ -101,7 +101,7 @@ async fn a_node_registers_when_asked_and_not_before() {
 }
 
 #[tokio::test]
-async fn a_status_is_posted_on_change_and_on_demand_and_not_otherwise() {
+async fn s_1_and_s_4_a_status_is_posted_at_once_then_on_change_and_on_demand() {
     let mut replica = Replica::start().await;
     let agent = Agent::start(&[&replica]);
     let mut session = replica.welcomed(welcome(1, 1, BEAT_MS)).await;
@@ -124,7 +124,7 @@ async fn a_status_is_posted_on_change_and_on_demand_and_not_otherwise() {
 }
 
 #[tokio::test]
-async fn a_welcome_can_demand_the_status() {
+async fn s_3_a_welcome_can_demand_the_status() {
     let mut replica = Replica::start().await;
     let _agent = Agent::start(&[&replica]);
     let mut session = replica.welcomed(welcome(1, 1, BEAT_MS)).await;
@@ -152,7 +152,7 @@ async fn a_refused_status_is_told_to_the_owner() {
 }
 
 #[tokio::test]
-async fn a_lost_replica_is_replaced_by_the_next_within_the_back_off() {
+async fn l_3_a_lost_replica_is_replaced_by_the_next_within_the_back_off() {
     let replicas = vec![Replica::start().await, Replica::start().await, Replica::start().await];
     let agent = Agent::start(&replicas.iter().collect::<Vec<_>>());
     let (visited, session, mut others) = first_visited(replicas).await;
@@ -170,7 +170,7 @@ async fn a_lost_replica_is_replaced_by_the_next_within_the_back_off() {
 }
 
 #[tokio::test]
-async fn a_replica_that_keeps_breaking_off_is_tried_ever_more_slowly_up_to_the_cap() {
+async fn l_4_a_replica_that_keeps_breaking_off_is_tried_ever_more_slowly_up_to_the_cap() {
     let mut replica = Replica::start().await;
     let _agent = Agent::start(&[&replica]);
     let mut opened = Vec::new();

@@ -61,7 +61,7 @@ fn assert_soon(silence: Duration) {
 }
 
 #[tokio::test]
-async fn a_frozen_replica_is_left_within_two_and_a_half_beat_intervals() {
+async fn l_3_a_frozen_replica_is_left_within_two_and_a_half_beat_intervals() {
     let (agent, visited, _session, mut others) = attached(3, INTERVAL_MS).await;
     let frozen = Instant::now();
     visited.freeze();
@@ -155,7 +155,7 @@ async fn a_replica_that_speaks_before_another_accepts_is_kept() {
 }
 
 #[tokio::test]
-async fn a_door_that_hangs_does_not_cost_more_than_the_terms_allow() {
+async fn l_6_a_door_that_hangs_does_not_cost_more_than_the_terms_allow() {
     let (agent, visited, session, mut others) = attached(3, INTERVAL_MS).await;
     others[0].freeze();
     let lost = Instant::now();

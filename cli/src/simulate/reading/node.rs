@@ -25,8 +25,11 @@ const CREATED_DEFAULT: i64 = -3_600_000;
 /// More often than this no machine speaks.
 const INTERVAL_MIN: Period = Period(100);
 
-const REGION_LABEL: &str = "topology.kubernetes.io/region";
-const ZONE_LABEL: &str = "topology.kubernetes.io/zone";
+/// A field, the label it sets, and the older one that would win over it (Z-1).
+const PLACES: [(&str, &str, &str); 2] = [
+    ("region", "topology.kubernetes.io/region", "failure-domain.beta.kubernetes.io/region"),
+    ("zone", "topology.kubernetes.io/zone", "failure-domain.beta.kubernetes.io/zone"),
+];
 const NEVER_POSTED: &str = "none";
 
 /// By name.
@@ -81,12 +84,25 @@ fn labels(fields: &Fields<'_>) -> Result<Pairs, Fault> {
         name::qualified_name(entry.name).map_err(|rule| entry.field.fault(rule))?;
         labels.insert(Text::from(entry.name), label_value(&entry.field)?);
     }
-    for (name, label) in [("region", REGION_LABEL), ("zone", ZONE_LABEL)] {
+    for (name, label, older) in PLACES {
         if let Some(field) = fields.get(name) {
-            labels.insert(Text::from(label), label_value(field)?);
+            let value = label_value(field)?;
+            [older, label].into_iter().try_for_each(|label| agree(field, &value, label, &labels))?;
+            labels.insert(Text::from(label), value);
         }
     }
     Ok(labels)
+}
+
+/// A node cannot be in two places, and neither of them is the one that was surely meant.
+fn agree(field: &Field<'_>, value: &Text, label: &str, labels: &Pairs) -> Result<(), Fault> {
+    match labels.get(label) {
+        Some(other) if other != value => {
+            let (value, other) = (clipped(value), clipped(other));
+            Err(field.fault(format!("is {value:?}, but the label {label} is {other:?}: leave one of them out")))
+        }
+        Some(_) | None => Ok(()),
+    }
 }
 
 pub(super) fn label_value(field: &Field<'_>) -> Result<Text, Fault> {

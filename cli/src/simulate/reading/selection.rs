@@ -64,7 +64,11 @@ impl Roster {
             return self.matching(field, among);
         }
         if field.is_list() {
-            return field.items()?.iter().map(|item| self.named(item)).collect();
+            let items = field.items()?;
+            if items.is_empty() {
+                return Err(field.fault("names nobody: name at least one node, or leave the entry out"));
+            }
+            return items.iter().map(|item| self.named(item)).collect();
         }
         Ok(vec![self.named(field)?])
     }

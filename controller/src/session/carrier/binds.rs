@@ -1,13 +1,21 @@
 //! Binding many nodes at once: one look at the state, at most one catching up, one claim for all.
+//!
+//! The leader may take its time over that, and the nodes that are bound already must not fall silent meanwhile. So
+//! bindings wait here, the newest per handle, and a few batches of them are under way beside the reading of beats.
 
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::future::pending;
 
+use futures::future::BoxFuture;
+use futures::stream::FuturesUnordered;
+use futures::{FutureExt, StreamExt};
 use muster_lifecycle::text::Text;
 use muster_proto::v1;
 
 use crate::session::Sessions;
 use crate::session::admission::{Admitted, Look, look};
 use crate::session::binding::Binding;
+use crate::session::caller::Caller;
 use crate::session::claimant::Verdict;
 use crate::session::claims::CLAIMS_MAX;
 use crate::session::figures::Refused;
@@ -16,34 +24,115 @@ use crate::session::terms::status_wanted;
 
 use super::{Carrier, HANDLES_MAX, refused_node};
 
-/// Bindings in one message. They are claimed together.
-pub(super) const BINDINGS_MAX: usize = CLAIMS_MAX;
-
+/// Bindings in one message, and in one batch. They are claimed together.
+const BINDINGS_MAX: usize = CLAIMS_MAX;
+/// Batches under way on one stream.
+const RUNNING_MAX: usize = 4;
+/// No node has a longer name.
+const NAME_MAX: usize = 253;
 /// How much of a name that may be anything is quoted.
 const QUOTED_MAX: usize = 64;
 
+/// The bindings of one stream that have not been answered: at most one waits per handle, and one is under way.
+#[derive(Default)]
+pub(super) struct Binds {
+    waiting: BTreeMap<u32, v1::Binding>,
+    running: FuturesUnordered<BoxFuture<'static, Batch>>,
+    /// Which batch a handle is in. One that was released meanwhile is in none.
+    batch_of: HashMap<u32, u64>,
+    next_batch: u64,
+}
+
+/// A batch that has been decided.
+pub(super) struct Batch {
+    number: u64,
+    nodes: Vec<(v1::Binding, Found)>,
+}
+
+enum Found {
+    Known(Admitted),
+    Unknown,
+    /// It may be gone, but nobody can be asked.
+    Doubtful(String),
+}
+
+// === impl Binds ===
+
+impl Binds {
+    /// Whether `handle` will stand for a node soon.
+    pub(super) fn has(&self, handle: u32) -> bool {
+        self.waiting.contains_key(&handle) || self.batch_of.contains_key(&handle)
+    }
+
+    pub(super) fn remove(&mut self, handle: u32) {
+        self.waiting.remove(&handle);
+        self.batch_of.remove(&handle);
+    }
+
+    /// Waits for the next batch; for ever if none is under way.
+    pub(super) async fn decided(&mut self) -> Batch {
+        match self.running.next().await {
+            Some(batch) => batch,
+            None => pending().await,
+        }
+    }
+
+    fn add(&mut self, binding: v1::Binding) {
+        self.waiting.insert(binding.handle, binding);
+    }
+
+    /// Begins as many batches as may be under way.
+    fn begin(&mut self, sessions: &Sessions, caller: &Caller) {
+        while self.running.len() < RUNNING_MAX
+            && let Some((number, bindings)) = self.next_batch()
+        {
+            self.running.push(decide(sessions.clone(), caller.clone(), number, bindings).boxed());
+        }
+    }
+
+    fn next_batch(&mut self) -> Option<(u64, Vec<v1::Binding>)> {
+        let free = self.waiting.keys().filter(|handle| !self.batch_of.contains_key(handle));
+        let handles: Vec<u32> = free.take(BINDINGS_MAX).copied().collect();
+        if handles.is_empty() {
+            return None;
+        }
+        let number = self.next_batch;
+        self.next_batch += 1;
+        self.batch_of.extend(handles.iter().map(|handle| (*handle, number)));
+        Some((number, handles.iter().filter_map(|handle| self.waiting.remove(handle)).collect()))
+    }
+
+    /// Whether `handle` still waits for that batch. It does not wait any longer.
+    fn take(&mut self, handle: u32, batch: u64) -> bool {
+        let waits = self.batch_of.get(&handle) == Some(&batch);
+        if waits {
+            self.batch_of.remove(&handle);
+        }
+        waits
+    }
+}
+
+// === impl Carrier ===
+
 impl Carrier {
-    pub(super) async fn bind(&mut self, v1::Bind { bindings }: v1::Bind) -> Result<(), Refusal> {
+    pub(super) fn bind(&mut self, v1::Bind { bindings }: v1::Bind) -> Result<(), Refusal> {
         if bindings.len() > BINDINGS_MAX {
             let text = format!("{} bindings in one message; at most {BINDINGS_MAX} are taken", bindings.len());
             return Err(Refusal::message(text));
         }
-        let mut answers = Vec::with_capacity(bindings.len());
-        let mut allowed = Vec::with_capacity(bindings.len());
+        let mut answers = Vec::new();
         let mut handles = HashSet::with_capacity(bindings.len());
         for binding in bindings {
             match self.check(&binding, &mut handles) {
-                Ok(()) => allowed.push(binding),
+                Ok(()) => self.binds.add(binding),
                 Err(why) => {
                     self.sessions.figures().refuse(Refused::Scope);
                     answers.push(refused_node(binding.handle, &why));
                 }
             }
         }
-        let looks = look_for_all(&self.sessions, &allowed).await;
-        let known = self.divide(allowed, looks, &mut answers);
-        self.bind_known(known, &mut answers).await;
         self.bound(answers);
+        self.binds.begin(&self.sessions, &self.caller);
         Ok(())
     }
 
@@ -55,64 +144,84 @@ impl Carrier {
         if !handles.insert(*handle) {
             return Err(format!("handle {handle} is bound twice in one message"));
         }
+        if node.len() > NAME_MAX {
+            return Err(format!("{:?} is no node's name: it is too long", Text::clipped(node, QUOTED_MAX)));
+        }
         if !self.scope.may_carry(node) {
             return Err(self.out_of_scope(&Text::clipped(node, QUOTED_MAX)));
         }
         Ok(())
     }
 
-    /// Answers for the nodes that cannot be bound now, and hands back the others.
-    fn divide(
-        &mut self,
-        bindings: Vec<v1::Binding>,
-        looks: Vec<Look>,
-        answers: &mut Vec<v1::BoundNode>,
-    ) -> Vec<(u32, Admitted)> {
-        let mut known = Vec::with_capacity(bindings.len());
-        for (v1::Binding { handle, node, .. }, look) in bindings.into_iter().zip(looks) {
-            match look {
-                Look::Known(node) => {
-                    let number = self.sessions.claimant().number();
-                    known.push((handle, Admitted { node, number, verdict: Verdict::Provisional }));
-                }
-                Look::Unknown(_) => {
-                    self.strangers.remove(&handle);
-                    self.holds.expect(handle, node.into());
-                    answers.push(v1::BoundNode { handle, registration_wanted: true, ..Default::default() });
-                }
-                Look::Doubtful(why) => {
-                    self.sessions.figures().refuse(Refused::NoLeader);
-                    let why = format!("{why}, it seems, but no leader can be asked; try again in a moment");
-                    answers.push(refused_node(handle, &why));
-                }
+    /// Binds what a batch has found, and begins the next.
+    pub(super) fn bind_decided(&mut self, batch: Batch) {
+        let Batch { number, nodes } = batch;
+        let mut answers = Vec::with_capacity(nodes.len());
+        for (binding, found) in nodes {
+            if self.binds.take(binding.handle, number) {
+                answers.push(self.bind_found(binding, found));
+            } else if let Found::Known(admitted) = found {
+                self.give_back(&admitted);
             }
         }
-        known
+        self.bound(answers);
+        self.binds.begin(&self.sessions, &self.caller);
     }
 
-    async fn bind_known(&mut self, mut known: Vec<(u32, Admitted)>, answers: &mut Vec<v1::BoundNode>) {
-        let claim = |(_, admitted): &(u32, Admitted)| self.caller.claim(admitted.node.slot, admitted.number);
-        let verdicts = self.sessions.claimant().claim(known.iter().map(claim).collect()).await;
-        for ((_, admitted), verdict) in known.iter_mut().zip(verdicts) {
-            admitted.verdict = verdict;
-        }
-        for (handle, admitted) in known {
-            let place = (&self.stream.bell, handle);
-            match Binding::new(&self.sessions, &admitted, &self.caller, place) {
-                Ok(binding) => {
-                    let (incarnation, status_wanted) = (binding.incarnation().0, status_wanted(&admitted.node));
-                    self.strangers.remove(&handle);
-                    self.holds.bind(handle, binding);
-                    answers.push(v1::BoundNode { handle, incarnation, status_wanted, ..Default::default() });
-                }
-                Err(refusal) => {
-                    self.sessions.figures().refuse(refusal.reason);
-                    self.holds.remove(handle);
-                    answers.push(refused_node(handle, refusal.status.message()));
-                }
+    fn bind_found(&mut self, v1::Binding { handle, node, .. }: v1::Binding, found: Found) -> v1::BoundNode {
+        // Whatever waits to be written is about the node that the handle stood for.
+        self.jobs.forget(handle);
+        match found {
+            Found::Known(admitted) if self.scope.may_carry(&node) => self.bind_known(handle, &admitted),
+            Found::Known(admitted) => {
+                self.give_back(&admitted);
+                refused_node(handle, &self.out_of_scope(&node))
+            }
+            Found::Unknown => {
+                self.strangers.remove(&handle);
+                self.holds.expect(handle, node.into());
+                v1::BoundNode { handle, registration_wanted: true, ..Default::default() }
+            }
+            Found::Doubtful(why) => {
+                self.sessions.figures().refuse(Refused::NoLeader);
+                let why = format!("{why}, it seems, but no leader can be asked; try again in a moment");
+                refused_node(handle, &why)
             }
         }
     }
+
+    fn bind_known(&mut self, handle: u32, admitted: &Admitted) -> v1::BoundNode {
+        match Binding::new(&self.sessions, admitted, &self.caller, (&self.stream.bell, handle)) {
+            Ok(binding) => {
+                let (incarnation, status_wanted) = (binding.incarnation().0, status_wanted(&admitted.node));
+                self.strangers.remove(&handle);
+                self.holds.bind(handle, binding);
+                v1::BoundNode { handle, incarnation, status_wanted, ..Default::default() }
+            }
+            Err(refusal) => {
+                self.sessions.figures().refuse(refusal.reason);
+                self.holds.remove(handle);
+                refused_node(handle, refusal.status.message())
+            }
+        }
+    }
+
+    /// A session was claimed for a node that the aggregator has let go of in the meantime.
+    pub(super) fn give_back(&self, admitted: &Admitted) {
+        self.sessions.claimant().release(self.caller.claim(admitted.node.slot, admitted.number));
+    }
+}
+
+async fn decide(sessions: Sessions, caller: Caller, number: u64, bindings: Vec<v1::Binding>) -> Batch {
+    let looks = look_for_all(&sessions, &bindings).await;
+    let mut found: Vec<Found> = looks.into_iter().map(|look| Found::of(look, &sessions)).collect();
+    let mut known: Vec<&mut Admitted> = found.iter_mut().filter_map(Found::admitted).collect();
+    let claims = known.iter().map(|admitted| caller.claim(admitted.node.slot, admitted.number)).collect();
+    let verdicts = sessions.claimant().claim(claims).await;
+    for (admitted, verdict) in known.iter_mut().zip(verdicts) {
+        admitted.verdict = verdict;
+    }
+    Batch { number, nodes: bindings.into_iter().zip(found).collect() }
 }
 
 /// Those in doubt are doubtful still if this replica cannot catch up.
@@ -126,4 +235,69 @@ async fn look_for_all(sessions: &Sessions, bindings: &[v1::Binding]) -> Vec<Look
         return looks;
     }
     look_now().into_iter().map(Look::decided).collect()
+}
+
+// === impl Found ===
+
+impl Found {
+    fn of(look: Look, sessions: &Sessions) -> Self {
+        match look {
+            Look::Known(node) => {
+                let number = sessions.claimant().number();
+                Self::Known(Admitted { node, number, verdict: Verdict::Provisional })
+            }
+            Look::Unknown(_) => Self::Unknown,
+            Look::Doubtful(why) => Self::Doubtful(why),
+        }
+    }
+
+    fn admitted(&mut self) -> Option<&mut Admitted> {
+        match self {
+            Self::Known(admitted) => Some(admitted),
+            Self::Unknown | Self::Doubtful(_) => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn binding(handle: u32, node: &str) -> v1::Binding {
+        v1::Binding { handle, node: node.to_owned(), incarnation: 0 }
+    }
+
+    #[test]
+    fn a_handle_is_in_one_batch_at_a_time_and_the_newest_binding_waits() {
+        let mut binds = Binds::default();
+        binds.add(binding(1, "a"));
+        binds.add(binding(2, "b"));
+        let (first, bindings) = binds.next_batch().unwrap();
+        assert_eq!(bindings, [binding(1, "a"), binding(2, "b")]);
+        binds.add(binding(1, "c"));
+        binds.add(binding(1, "d"));
+        assert!(binds.next_batch().is_none(), "the first answer is awaited");
+        assert!(binds.take(1, first) && binds.has(1));
+        assert_eq!(binds.next_batch().unwrap().1, [binding(1, "d")]);
+    }
+
+    #[test]
+    fn what_was_released_meanwhile_is_not_bound() {
+        let mut binds = Binds::default();
+        binds.add(binding(1, "a"));
+        let (first, _) = binds.next_batch().unwrap();
+        binds.remove(1);
+        binds.add(binding(1, "b"));
+        let (second, _) = binds.next_batch().unwrap();
+        assert!(!binds.take(1, first), "the answer to the former binding says nothing about this one");
+        assert!(binds.take(1, second) && !binds.has(1));
+    }
+
+    #[test]
+    fn a_batch_is_no_larger_than_a_claim() {
+        let mut binds = Binds::default();
+        (0..2_000).for_each(|handle| binds.add(binding(handle, "a")));
+        let sizes: Vec<usize> = std::iter::from_fn(|| binds.next_batch()).map(|(_, batch)| batch.len()).collect();
+        assert_eq!(sizes, [BINDINGS_MAX, 2_000 - BINDINGS_MAX]);
+    }
 }

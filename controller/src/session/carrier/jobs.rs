@@ -1,24 +1,27 @@
 //! The writes of an aggregator's nodes: several at a time, but one per node, and of those that wait only the newest.
+//!
+//! They wait as they came: what a newer one replaces was never parsed.
 
-use std::collections::{HashMap, HashSet, VecDeque};
+use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
 use std::future::pending;
 
 use futures::future::BoxFuture;
 use futures::stream::FuturesUnordered;
 use futures::{FutureExt, StreamExt};
-use muster_lifecycle::node::NodeDraft;
+use muster_proto::v1;
+use tokio::time::{Instant, sleep_until};
 
 use crate::session::admission::Admitted;
 use crate::session::refusal::Refusal;
-use crate::session::report::{Report, Reported};
+use crate::session::report::Reported;
 
 /// Writes under way on one stream.
 const RUNNING_MAX: usize = 256;
 
 #[derive(Debug)]
 pub(super) enum Job {
-    Register(Box<NodeDraft>),
-    Report(Report),
+    Register(v1::Register),
+    Report(v1::StatusReport),
 }
 
 pub(super) enum Done {
@@ -36,6 +39,8 @@ pub(super) struct Jobs {
     waiting: HashMap<u32, Job>,
     /// Handles with a waiting job and none under way, in the order they came.
     due: VecDeque<u32>,
+    /// Handles with a waiting job whose node has written too often, and when it may write again.
+    delayed: BTreeSet<(Instant, u32)>,
 }
 
 // === impl Jobs ===
@@ -53,27 +58,66 @@ impl Jobs {
         }
     }
 
-    /// Begins what is due. `begin` says no to what has become pointless.
-    pub(super) fn begin(&mut self, mut begin: impl FnMut(u32, Job) -> Option<Running>) {
+    /// `handle` no longer stands for what it stood for.
+    pub(super) fn forget(&mut self, handle: u32) {
+        self.waiting.remove(&handle);
+    }
+
+    /// Begins what is due. `may` says until when a node has to wait that wrote too often, and `begin` says no to what
+    /// has become pointless.
+    pub(super) fn begin(
+        &mut self,
+        mut may: impl FnMut(u32) -> Result<(), Instant>,
+        mut begin: impl FnMut(u32, Job) -> Option<Running>,
+    ) {
         while self.running.len() < RUNNING_MAX
             && let Some(handle) = self.due.pop_front()
         {
-            let Some(job) = self.waiting.remove(&handle) else { continue };
-            if let Some(running) = begin(handle, job) {
+            if self.busy.contains(&handle) || !self.waiting.contains_key(&handle) {
+                continue;
+            }
+            if let Err(at) = may(handle) {
+                self.delayed.insert((at, handle));
+                continue;
+            }
+            if let Some(running) = self.waiting.remove(&handle).and_then(|job| begin(handle, job)) {
                 self.busy.insert(handle);
                 self.running.push(running);
             }
         }
     }
 
-    /// Waits for the next job to end; for ever if none is under way.
-    pub(super) async fn finished(&mut self) -> (u32, Done) {
-        let Some((handle, done)) = self.running.next().await else { return pending().await };
-        self.busy.remove(&handle);
-        if self.waiting.contains_key(&handle) {
+    /// Waits for the next job to end, or for one that was delayed to be due; for ever if there is none.
+    pub(super) async fn next(&mut self) -> Option<(u32, Done)> {
+        let delayed_until = self.delayed.first().map(|(at, _)| *at);
+        tokio::select! {
+            Some((handle, done)) = self.running.next() => {
+                self.busy.remove(&handle);
+                if self.waiting.contains_key(&handle) {
+                    self.due.push_back(handle);
+                }
+                Some((handle, done))
+            }
+            () = due(delayed_until) => {
+                self.recall(Instant::now());
+                None
+            }
+        }
+    }
+
+    fn recall(&mut self, now: Instant) {
+        while self.delayed.first().is_some_and(|(at, _)| *at <= now)
+            && let Some((_, handle)) = self.delayed.pop_first()
+        {
             self.due.push_back(handle);
         }
-        (handle, done)
+    }
+}
+
+async fn due(at: Option<Instant>) {
+    match at {
+        Some(at) => sleep_until(at).await,
+        None => pending().await,
     }
 }
 
@@ -87,7 +131,7 @@ pub(super) fn report(handle: u32, reporting: BoxFuture<'static, Reported>) -> Ru
 
 #[cfg(test)]
 mod tests {
-    use muster_lifecycle::node::NodeStatus;
+    use std::time::Duration;
 
     use super::*;
 
@@ -95,13 +139,13 @@ mod tests {
     async fn one_write_per_node_is_under_way_and_the_newest_report_wins() {
         let mut jobs = Jobs::default();
         jobs.add(7, a_report(1));
-        jobs.begin(|handle, _| Some(report(handle, std::future::ready(Reported::Gone).boxed())));
+        jobs.begin(always, |handle, _| Some(report(handle, std::future::ready(Reported::Gone).boxed())));
         jobs.add(7, a_report(2));
         jobs.add(7, a_report(3));
-        jobs.begin(|_, _| panic!("the first is still under way"));
-        assert_eq!(jobs.finished().await.0, 7);
+        jobs.begin(always, |_, _| panic!("the first is still under way"));
+        assert!(matches!(jobs.next().await, Some((7, _))));
         assert_eq!(begun(&mut jobs), [3]);
-        assert!(jobs.finished().now_or_never().is_none(), "what was pointless is not under way");
+        assert!(jobs.next().now_or_never().is_none(), "what was pointless is not under way");
     }
 
     #[tokio::test]
@@ -110,22 +154,56 @@ mod tests {
         let all = RUNNING_MAX as u32 + 2;
         (0..all).for_each(|handle| jobs.add(handle, a_report(handle.into())));
         let mut begun_now = 0;
-        jobs.begin(|handle, _| {
+        jobs.begin(always, |handle, _| {
             begun_now += 1;
             Some(report(handle, std::future::ready(Reported::Gone).boxed()))
         });
         assert_eq!(begun_now, RUNNING_MAX);
-        jobs.finished().await;
+        jobs.next().await;
         assert_eq!(begun(&mut jobs), [u64::from(all) - 2, u64::from(all) - 1]);
     }
 
+    #[tokio::test(start_paused = true)]
+    async fn a_node_that_writes_too_often_is_put_off_and_its_newest_report_kept() {
+        let mut jobs = Jobs::default();
+        let later = Instant::now() + Duration::from_secs(1);
+        jobs.add(7, a_report(1));
+        jobs.add(8, a_report(1));
+        let mut others = Vec::new();
+        let may = |handle| if handle == 7 { Err(later) } else { Ok(()) };
+        jobs.begin(may, |handle, _| {
+            others.push(handle);
+            None
+        });
+        assert_eq!(others, [8]);
+        jobs.add(7, a_report(2));
+        assert_eq!(begun(&mut jobs), [0; 0], "not before its time");
+        assert!(jobs.next().await.is_none());
+        assert_eq!(Instant::now(), later);
+        assert_eq!(begun(&mut jobs), [2]);
+    }
+
+    #[tokio::test]
+    async fn what_was_forgotten_is_not_begun() {
+        let mut jobs = Jobs::default();
+        jobs.add(7, a_report(1));
+        jobs.forget(7);
+        assert_eq!(begun(&mut jobs), [0; 0]);
+        jobs.add(7, a_report(2));
+        assert_eq!(begun(&mut jobs), [2]);
+    }
+
+    fn always(_: u32) -> Result<(), Instant> {
+        Ok(())
+    }
+
     fn a_report(sequence: u64) -> Job {
-        Job::Report(Report { sequence, status: Box::<NodeStatus>::default() })
+        Job::Report(v1::StatusReport { sequence, ..v1::StatusReport::default() })
     }
 
     fn begun(jobs: &mut Jobs) -> Vec<u64> {
         let mut begun = Vec::new();
-        jobs.begin(|_, job| {
+        jobs.begin(always, |_, job| {
             if let Job::Report(report) = job {
                 begun.push(report.sequence);
             }

@@ -118,9 +118,13 @@ impl Roster {
     }
 
     fn status_taken(&mut self, handle: u32, taken: &v1::StatusTaken, now: Instant) -> Reaction {
-        let dice = (self.dice)();
+        let (dice, terms) = ((self.dice)(), self.terms);
         let node = self.node_mut(handle);
-        node.status.answered(taken.sequence, taken.refused.is_empty(), now, dice);
+        if taken.refused.is_empty() {
+            node.status.taken(taken.sequence, now, dice);
+        } else {
+            node.status.refused(taken.sequence, now, &terms);
+        }
         let name = node.name.clone();
         self.owe_status_if_due(handle, now);
         match taken.refused.is_empty() {

@@ -18,8 +18,11 @@ const BINDINGS_PER_MESSAGE: usize = 512;
 const HANDLES_PER_MESSAGE: usize = 16 << 10;
 /// Registrations are writes; the rest waits until these are answered.
 const REGISTERING_AT_ONCE: usize = 1024;
-/// A binding or a registration unanswered or refused for so long is tried again.
-const TRY_AGAIN: Duration = Duration::from_secs(30);
+/// A registration unanswered for so long is tried again. A node that is not registered is missed by nobody, and a
+/// write in a storm of them takes its time.
+const REGISTER_AGAIN: Duration = Duration::from_secs(30);
+/// Every node is looked at once per interval, so half of one makes it one on average.
+const BIND_AGAIN_SHARE: u32 = 2;
 /// Without a link there is nothing to say; this is when to look again.
 const NOTHING_TO_SAY: Duration = Duration::from_secs(3600);
 
@@ -72,9 +75,10 @@ impl Roster {
                     self.owed.beats.insert(handle);
                     self.owe_status_if_due(handle, now);
                 }
-                Standing::Unbound { since } | Standing::Registering { since, .. } | Standing::Refused { since } => {
-                    self.try_again_if_due(handle, since, now);
+                Standing::Unbound { since } | Standing::Refused { since } => {
+                    self.bind_again_if_due(handle, since + self.terms.retry_pause() / BIND_AGAIN_SHARE, now);
                 }
+                Standing::Registering { since, .. } => self.bind_again_if_due(handle, since + REGISTER_AGAIN, now),
             }
         }
         self.slice = (self.slice + 1) % SLICES;
@@ -82,8 +86,8 @@ impl Roster {
     }
 
     /// Binding again is always right: the answer says what is missing.
-    fn try_again_if_due(&mut self, handle: u32, since: Instant, now: Instant) {
-        if now >= since + TRY_AGAIN && !self.owed.registrations.contains(&handle) {
+    fn bind_again_if_due(&mut self, handle: u32, due: Instant, now: Instant) {
+        if now >= due && !self.owed.registrations.contains(&handle) {
             self.stand(handle, Standing::Unbound { since: now });
             self.owed.bindings.insert(handle);
         }
@@ -126,10 +130,10 @@ impl Roster {
     /// The first of the statuses in question that is to be posted.
     fn status(&mut self, now: Instant) -> Option<Up> {
         while let Some(handle) = self.owed.statuses.pop_first() {
-            let sequence = self.sequence + 1;
+            let (sequence, terms) = (self.sequence + 1, self.terms);
             let node = self.node_mut(handle);
             let status = node.machine.status_json();
-            if let Some(status) = node.status.post(status, sequence, now) {
+            if let Some(status) = node.status.post(status, sequence, now, &terms) {
                 self.sequence = sequence;
                 let report = Some(v1::StatusReport { sequence, status });
                 return Some(Up::Status(v1::CarriedStatus { handle, report }));

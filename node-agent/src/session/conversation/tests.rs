@@ -96,6 +96,19 @@ async fn a_silent_replica_is_asked_and_doubted_but_beaten_to_all_the_same() {
 }
 
 #[tokio::test]
+async fn a_status_that_is_posted_again_and_again_does_not_keep_a_silent_replica_from_being_asked() {
+    let (mut node, now) = (conversation(), Instant::now());
+    node.dice = || 1.0;
+    node.heard(welcome(1), DOOR, now);
+    assert!(matches!(said(node.turn(DOOR, now)), Up::Beat(_)));
+    assert!(matches!(said(node.turn(DOOR, now)), Up::Status(_)));
+    let again = node.deadline();
+    assert!(matches!(said(node.turn(DOOR, again)), Up::Status(_)), "it was not answered");
+    let asked = beats_until(&mut node, again + Duration::from_secs(1));
+    assert!(asked.first().is_some_and(|(_, asks)| *asks), "{asked:?}");
+}
+
+#[tokio::test]
 async fn another_replica_begins_without_doubt() {
     let (mut node, now) = (conversation(), Instant::now());
     node.heard(welcome(1), DOOR, now);

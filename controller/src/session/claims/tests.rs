@@ -1,0 +1,223 @@
+//! The ledger under a clock that the test turns.
+
+use super::*;
+
+const PATIENCE: Duration = Duration::from_secs(30);
+const FIRST: u64 = 0xab12_0000_0000_0001;
+const SECOND: u64 = 0xcd34_0000_0000_0002;
+
+#[test]
+fn i_14_another_instance_is_refused_and_told_by_whom() {
+    let mut rig = Rig::new();
+    assert_eq!(rig.claim(2, FIRST, 0), "");
+    rig.beat(2, 8_000);
+    assert_eq!(
+        rig.claim(3, SECOND, 9_200),
+        "another instance (ab12…) at replica 2 from 10.0.0.7:4711, last heard 1.2 s ago"
+    );
+}
+
+#[test]
+fn the_same_instance_takes_over_and_its_old_replica_is_told_until_it_lets_go() {
+    let mut rig = Rig::new();
+    rig.claim(2, FIRST, 0);
+    assert_eq!(rig.claim(2, FIRST, 50), "");
+    assert_eq!(rig.poll(2, 60), [], "on the same replica there is nothing to tell");
+    assert_eq!(rig.claim(3, FIRST, 100), "");
+    let taken_over = v1::TakenOver { slot: 5, generation: 1, instance: FIRST, replica: 3, by_another: false };
+    assert_eq!(rig.poll(2, 200), [taken_over]);
+    assert_eq!(rig.poll(2, 300), [taken_over], "the first answer may have been lost");
+    rig.release(2, SECOND);
+    assert_eq!(rig.poll(2, 400), [taken_over], "that was not the session that was meant");
+    rig.release(2, FIRST);
+    assert_eq!(rig.poll(2, 500), []);
+    assert_eq!(rig.poll(3, 500), []);
+    assert_eq!(rig.holder(), 3, "who lets go of what was taken over does not take it along");
+}
+
+#[test]
+fn who_holds_a_session_again_is_not_told_that_it_lost_it() {
+    let mut rig = Rig::new();
+    rig.claim(2, FIRST, 0);
+    rig.claim(3, FIRST, 100);
+    assert_eq!(rig.claim(2, FIRST, 200), "");
+    assert_eq!(rig.poll(2, 300), []);
+    assert_eq!(rig.poll(3, 300).len(), 1);
+}
+
+#[test]
+fn a_replica_that_was_cut_off_does_not_take_back_what_moved_on() {
+    let mut rig = Rig::new();
+    rig.claim(2, FIRST, 0);
+    assert_eq!(rig.claim(3, FIRST, 10_000), "");
+    rig.release(2, FIRST);
+    rig.beat(3, 39_000);
+    // Replica 2 still has the stream of the beginning, and claims it anew.
+    rig.held_ms = 40_000;
+    assert_eq!(rig.claim(2, FIRST, 40_000), "");
+    assert_eq!((rig.holder(), rig.poll(3, 40_100)), (3, vec![]), "the living session stays");
+    let continued = v1::TakenOver { slot: 5, generation: 1, instance: FIRST, replica: 3, by_another: false };
+    assert_eq!(rig.poll(2, 40_100), [continued], "and the stale one ends");
+    // Whoever comes to replica 2 in earnest is not held up by that.
+    rig.held_ms = 0;
+    assert_eq!(rig.claim(2, FIRST, 41_000), "");
+    assert_eq!((rig.holder(), rig.poll(2, 41_100)), (2, vec![]));
+}
+
+#[test]
+fn before_a_new_leader_an_agents_younger_session_wins_whoever_comes_first() {
+    for order in [[(2, 60_000), (3, 5_000)], [(3, 5_000), (2, 60_000)]] {
+        let mut rig = Rig::new();
+        rig.beat(2, 59_500);
+        rig.beat(3, 59_900);
+        for (replica, held_ms) in order {
+            rig.held_ms = held_ms;
+            assert_eq!(rig.claim(replica, FIRST, 60_000), "");
+        }
+        assert_eq!((rig.holder(), rig.poll(3, 60_100)), (3, vec![]));
+        assert_eq!(rig.poll(2, 60_100).len(), 1);
+    }
+}
+
+#[test]
+fn a_younger_session_that_fell_silent_keeps_nobody_out() {
+    let mut rig = Rig::new();
+    rig.claim(3, FIRST, 10_000);
+    rig.held_ms = 40_000;
+    assert_eq!(rig.claim(2, FIRST, 40_000), "");
+    assert_eq!(rig.holder(), 2);
+}
+
+#[test]
+fn a_holder_silent_for_three_beats_is_displaced() {
+    let mut rig = Rig::new();
+    rig.claim(2, FIRST, 0);
+    rig.beat(2, 10_000);
+    assert_ne!(rig.claim(3, SECOND, 39_999), "");
+    assert_eq!(rig.claim(3, SECOND, 40_000), "");
+    let told = rig.poll(2, 40_100);
+    assert!(told[0].by_another && told[0].instance == FIRST && told[0].replica == 3);
+    assert_ne!(rig.claim(2, FIRST, 40_200), "", "the newcomer holds it now");
+}
+
+#[test]
+fn what_is_heard_elsewhere_does_not_keep_a_holder() {
+    let mut rig = Rig::new();
+    rig.claim(2, FIRST, 0);
+    rig.beat(1, 29_000);
+    assert_eq!(rig.claim(3, SECOND, 30_000), "");
+}
+
+#[test]
+fn before_a_new_leader_the_older_session_wins() {
+    let mut rig = Rig::new();
+    rig.claim(3, SECOND, 1_000);
+    rig.held_ms = 60_000;
+    assert_ne!(rig.claim(2, FIRST, 1_200), "", "one that was not heard of late is no better than a newcomer");
+    rig.beat(2, 1_100);
+    assert_eq!(rig.claim(2, FIRST, 1_200), "");
+    let told = rig.poll(3, 1_300);
+    assert!(told[0].by_another && told[0].instance == SECOND && told[0].replica == 2);
+    rig.held_ms = 300;
+    rig.beat(3, 1_300);
+    assert_ne!(rig.claim(3, SECOND, 1_300), "", "and the younger does not come back");
+}
+
+#[test]
+fn only_the_holder_releases() {
+    let mut rig = Rig::new();
+    rig.claim(2, FIRST, 0);
+    rig.release(3, FIRST);
+    rig.release(2, SECOND);
+    assert_ne!(rig.claim(3, SECOND, 100), "");
+    rig.number = 2;
+    rig.claim(2, FIRST, 150);
+    rig.number = 1;
+    rig.release(2, FIRST);
+    assert_ne!(rig.claim(3, SECOND, 160), "", "that was the release of an earlier session");
+    rig.number = 2;
+    rig.release(2, FIRST);
+    assert_eq!(rig.claim(3, SECOND, 200), "");
+}
+
+#[test]
+fn a_new_generation_is_another_node() {
+    let mut rig = Rig::new();
+    rig.claim(2, FIRST, 0);
+    rig.generation = 2;
+    assert_eq!(rig.claim(3, SECOND, 100), "");
+    assert_eq!(rig.poll(2, 150), [], "its node is gone, which it hears from the state");
+    rig.generation = 1;
+    assert_eq!(rig.claim(2, FIRST, 200), "its successor: the node was deleted and created anew");
+}
+
+#[test]
+fn strange_claims_are_bounded() {
+    let mut rig = Rig::new();
+    let long = v1::SessionClaim { remote: "ä".repeat(500), ..rig.session(FIRST) };
+    let fleet = rig.fleet.clone();
+    let bench = Bench { fleet: &fleet, now: at(0), patience: PATIENCE };
+    rig.ledger.claim(2, &long, &bench).unwrap();
+    assert!(rig.ledger.holders[&5].remote.len() <= REMOTE_MAX);
+    let beyond = v1::SessionClaim { slot: u32::MAX, ..rig.session(FIRST) };
+    assert!(rig.ledger.claim(2, &beyond, &bench).is_err());
+}
+
+struct Rig {
+    ledger: Ledger,
+    fleet: Fleet,
+    generation: u32,
+    number: u64,
+    held_ms: u64,
+}
+
+impl Rig {
+    fn new() -> Self {
+        let mut fleet = Fleet::new(Origin(1));
+        for peer in [2, 3] {
+            fleet.admit(Origin(peer)).unwrap();
+        }
+        Self { ledger: Ledger::default(), fleet, generation: 1, number: 1, held_ms: 0 }
+    }
+
+    fn session(&self, instance: u64) -> v1::SessionClaim {
+        let remote = "10.0.0.7:4711".to_owned();
+        // Sessions of two instances are never the same.
+        let number = self.number ^ instance;
+        v1::SessionClaim { slot: 5, generation: self.generation, instance, remote, number, held_ms: self.held_ms }
+    }
+
+    fn hear(&mut self, from: ReplicaId, request: &v1::ClaimRequest, millis: u64) -> v1::ClaimResponse {
+        let bench = Bench { fleet: &self.fleet, now: at(millis), patience: PATIENCE };
+        self.ledger.hear(from, request, &bench)
+    }
+
+    fn claim(&mut self, from: ReplicaId, instance: u64, millis: u64) -> String {
+        let claims = vec![self.session(instance)];
+        let mut response = self.hear(from, &v1::ClaimRequest { claims, ..Default::default() }, millis);
+        response.verdicts.remove(0).held_by
+    }
+
+    fn release(&mut self, from: ReplicaId, instance: u64) {
+        let releases = vec![self.session(instance)];
+        self.hear(from, &v1::ClaimRequest { releases, ..Default::default() }, 0);
+    }
+
+    fn poll(&mut self, from: ReplicaId, millis: u64) -> Vec<v1::TakenOver> {
+        self.hear(from, &v1::ClaimRequest::default(), millis).taken_over
+    }
+
+    fn holder(&self) -> ReplicaId {
+        self.ledger.holders[&5].replica
+    }
+
+    fn beat(&mut self, through: u64, millis: u64) {
+        let slot = Slot { index: 5, generation: self.generation };
+        let (_, table) = self.fleet.tables().find(|(origin, _)| *origin == Origin(through)).unwrap();
+        let _ = table.beat(slot, at(millis));
+    }
+}
+
+fn at(millis: u64) -> Tick {
+    Tick::since_boot(Duration::from_millis(millis))
+}

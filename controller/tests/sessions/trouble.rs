@@ -1,0 +1,189 @@
+//! Sessions in trouble: agents in haste, connections that break, leaders that die or cannot be asked.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::future::join_all;
+use muster_controller::session::figures::Refused;
+use muster_proto::v1;
+use muster_proto::v1::agent_message::Message as Up;
+use muster_proto::v1::carrier_message::Message as CarrierUp;
+use muster_proto::v1::carrier_reply::Message as CarrierDown;
+use muster_proto::v1::server_message::Message as Down;
+use muster_raft::types::ReplicaId;
+use tokio::runtime::Builder;
+use tokio::time::{Instant, sleep};
+
+use crate::agent::{Agent, Carrier, hello, status_json};
+use crate::cluster::{Cluster, eventually};
+use crate::{FIRST, register, set_scope};
+
+/// What a node may write at once; its registration counts.
+const BURST: u64 = 10;
+
+fn with_cpus(count: u64) -> String {
+    status_json(0).replace("\"8\"", &format!("\"{count}\""))
+}
+
+#[tokio::test]
+async fn a_node_in_haste_is_slowed_down_and_its_newest_report_kept() {
+    let cluster = Cluster::start(&[1]).await;
+    let (mut agent, _) = Agent::register(&cluster, 1, hello("a", FIRST)).await;
+    let began = Instant::now();
+    for sequence in 1..BURST {
+        agent.report(sequence, &with_cpus(sequence));
+        assert_eq!(agent.status_taken().await.sequence, sequence);
+    }
+    let before = cluster.position(1);
+    for sequence in BURST..2 * BURST {
+        agent.report(sequence, &with_cpus(sequence));
+    }
+    agent.say(Up::Beat(v1::Beat { sequence: 99, acknowledge: true }));
+    assert_eq!(agent.hear().await, Down::Acknowledged(v1::Acknowledged { sequence: 99 }), "beats do not wait");
+    let taken = agent.status_taken().await;
+    assert!(taken.written && taken.sequence == 2 * BURST - 1, "{taken:?}");
+    assert!(began.elapsed() >= Duration::from_secs(1), "after {:?}", began.elapsed());
+    assert_eq!(cluster.position(1).0, before.0 + 1, "of those that waited one was written");
+    assert_eq!(cluster.node(1, "a").status.capacity.get("cpu").unwrap().to_string(), "19");
+    assert!(cluster.running[&1].sessions.figures().delayed() > 0);
+    // Another stream is no other budget.
+    let mut again = Agent::greet(&cluster, 1, hello("a", FIRST)).await;
+    again.welcomed().await;
+    let reopened = Instant::now();
+    for sequence in 1..=2 {
+        again.report(sequence, &with_cpus(30 + sequence));
+        again.status_taken().await;
+    }
+    assert!(reopened.elapsed() >= Duration::from_secs(1), "after {:?}", reopened.elapsed());
+}
+
+#[tokio::test]
+async fn an_aggregators_node_in_haste_is_slowed_down_alone() {
+    let cluster = Cluster::start(&[1]).await;
+    let mut carrier = carrier_of(&cluster, &[(0, "r-0"), (1, "r-1")]).await;
+    let report = |handle, sequence| {
+        let report = Some(v1::StatusReport { sequence, status: with_cpus(sequence).into() });
+        CarrierUp::Status(v1::CarriedStatus { handle, report })
+    };
+    for sequence in 1..BURST {
+        carrier.say(report(0, sequence));
+        assert_eq!(carrier.carried().await.0, 0);
+    }
+    carrier.say(report(0, 50));
+    carrier.say(report(0, 51));
+    carrier.say(report(1, 52));
+    let (handle, _) = carrier.carried().await;
+    assert_eq!(handle, 1, "the other does not wait");
+    match carrier.carried().await {
+        (0, Down::StatusTaken(taken)) => assert!(taken.written && taken.sequence == 51, "{taken:?}"),
+        other => panic!("told {other:?}"),
+    }
+}
+
+#[tokio::test]
+async fn a_connection_that_breaks_is_no_refused_message() {
+    let cluster = Arc::new(Cluster::start(&[1]).await);
+    let figures = cluster.running[&1].sessions.figures();
+    // What runs over there ends like a process that is killed: its connections close without a word.
+    let elsewhere = Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+    let there = Arc::clone(&cluster);
+    let streams = elsewhere.spawn(async move {
+        let (agent, _) = Agent::register(&there, 1, hello("a", FIRST)).await;
+        let unheard = Agent::open(&there, 1, "c").await;
+        (agent, unheard, carrier_of(&there, &[(0, "r-0")]).await)
+    });
+    let _streams = streams.await.unwrap();
+    assert_eq!(figures.sessions(), 2);
+    elsewhere.shutdown_background();
+    eventually("both sessions are over", || figures.sessions() == 0).await;
+    // Whatever was counted for them was counted before the next is taken in.
+    let (_after, _) = Agent::register(&cluster, 1, hello("b", FIRST)).await;
+    let refused = Refused::ALL.map(|reason| (reason.label(), figures.refused(reason)));
+    assert!(refused.iter().all(|(_, count)| *count == 0), "{refused:?}");
+}
+
+#[tokio::test]
+async fn a_report_under_way_when_the_leader_dies_is_written_by_the_next() {
+    let mut cluster = Cluster::start(&[1, 2, 3]).await;
+    let leader = cluster.leader().await;
+    let others: Vec<ReplicaId> = cluster.running.keys().copied().filter(|id| *id != leader).collect();
+    let mut agents = Vec::new();
+    for (id, node) in others.iter().zip(["a", "b"]) {
+        agents.push(Agent::register(&cluster, *id, hello(node, FIRST)).await.0);
+    }
+    let last = BURST - 1;
+    let reporting = async {
+        for sequence in 1..=last {
+            agents.iter_mut().for_each(|agent| agent.report(sequence, &with_cpus(sequence)));
+            sleep(Duration::from_millis(60)).await;
+        }
+        join_all(agents.iter_mut().map(|agent| answers_until(agent, last))).await
+    };
+    let ((), answers) = tokio::join!(cluster.stop(leader), reporting);
+    for taken in answers.iter().flatten() {
+        assert_eq!(taken.refused, "", "report {}", taken.sequence);
+    }
+    for (id, node) in others.iter().zip(["a", "b"]) {
+        assert_eq!(cluster.node(*id, node).status.capacity.get("cpu").unwrap().to_string(), last.to_string());
+    }
+}
+
+async fn answers_until(agent: &mut Agent, last: u64) -> Vec<v1::StatusTaken> {
+    let mut answers = vec![agent.status_taken().await];
+    while answers.iter().all(|taken| taken.sequence != last) {
+        answers.push(agent.status_taken().await);
+    }
+    answers
+}
+
+#[tokio::test]
+async fn beats_are_heard_while_bindings_wait_for_the_leader() {
+    let mut cluster = Cluster::start(&[1, 2, 3]).await;
+    let mut carrier = carrier_of(&cluster, &[(0, "r-0")]).await;
+    cluster.stop(2).await;
+    cluster.stop(3).await;
+    let figures = cluster.running[&1].sessions.figures();
+    let before = figures.carrier_beats();
+    // That its node is gone cannot be said without the leader, which is waited for.
+    let doubtful = v1::Binding { handle: 1, node: "r-1".into(), incarnation: 99 };
+    carrier.say(CarrierUp::Bind(v1::Bind { bindings: vec![doubtful] }));
+    let asked = Instant::now();
+    carrier.say(CarrierUp::Beats(v1::Beats { handles: vec![0, 1], acknowledge: 0 }));
+    eventually("the beat is heard", || figures.carrier_beats() > before).await;
+    assert!(asked.elapsed() < Duration::from_secs(3), "after {:?}", asked.elapsed());
+    let answer = loop {
+        match carrier.hear().await {
+            CarrierDown::Bound(bound) => break bound.nodes,
+            CarrierDown::Move(_) => {}
+            other => panic!("told {other:?}"),
+        }
+    };
+    assert!(answer[0].handle == 1 && answer[0].refused.contains("no leader can be asked"), "{answer:?}");
+}
+
+#[tokio::test]
+async fn a_node_that_is_released_while_it_is_being_bound_is_free() {
+    let cluster = Cluster::start(&[1]).await;
+    let mut carrier = carrier_of(&cluster, &[(0, "r-0")]).await;
+    carrier.say(CarrierUp::Release(v1::Release { handles: vec![0] }));
+    carrier.bind(&[(0, "r-0")]);
+    carrier.say(CarrierUp::Release(v1::Release { handles: vec![0] }));
+    crate::welcomed_in_the_end(&cluster, 1, &hello("r-0", crate::SECOND)).await;
+}
+
+/// An aggregator with nodes that are registered.
+async fn carrier_of(cluster: &Cluster, nodes: &[(u32, &str)]) -> Carrier {
+    set_scope(cluster, &["r-*"]).await;
+    eventually("the scope is known", || {
+        cluster.running.values().all(|one| one.replica.current().state.aggregators().get("rack").is_some())
+    })
+    .await;
+    let mut carrier = Carrier::greet(cluster, 1, "rack", FIRST).await;
+    assert!(matches!(carrier.hear().await, CarrierDown::Welcome(_)));
+    carrier.bind(nodes);
+    assert_eq!(carrier.bound().await.len(), nodes.len());
+    for (handle, node) in nodes {
+        register(&mut carrier, *handle, node).await;
+    }
+    carrier
+}
