@@ -219,13 +219,9 @@ impl Alone {
     }
 
     fn due(&mut self) -> Result<(), Refusal> {
-        match self.turn_at.take() {
-            Some(_) => {
-                self.begin_work();
-                Ok(())
-            }
-            None => Err(not_registered()),
-        }
+        self.turn_at.take().ok_or_else(not_registered)?;
+        self.begin_work();
+        Ok(())
     }
 
     fn heard(&mut self, message: Option<Up>) -> Result<ControlFlow<()>, Refusal> {
