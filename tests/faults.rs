@@ -14,23 +14,6 @@ use std::time::Duration;
 use fleet::{GRACE, nodes};
 use support::{Cluster, eventually_within, pid_of, signal};
 
-const THIRTY: &[&str] = &[
-    "--nodes",
-    "30",
-    "--zones",
-    "3",
-    "--policy",
-    "upstream",
-    "--node-monitor-period",
-    "1s",
-    "--node-monitor-grace-period",
-    "8s",
-    "--node-startup-grace-period",
-    "20s",
-    "--node-eviction-rate",
-    "1",
-];
-
 /// From when the fault is over: election, the reattach window, the grace and a sweep, on a busy machine.
 const CAUGHT_WITHIN: Duration = Duration::from_secs(45);
 
@@ -59,7 +42,7 @@ fn freeze(cluster: &Cluster, ids: &[u64], duration: Duration, dead: &str) {
 
 #[test]
 fn f_03_a_leader_frozen_for_a_minute_hurts_nobody() {
-    let cluster = fleet::start(THIRTY);
+    let cluster = fleet::start(30);
     let leader = cluster.leader();
     let dead = fleet::attached_to(&cluster, leader);
     freeze(&cluster, &[leader], Duration::from_secs(60), &dead);
@@ -69,7 +52,7 @@ fn f_03_a_leader_frozen_for_a_minute_hurts_nobody() {
 
 #[test]
 fn f_04_all_replicas_frozen_for_two_minutes_hurt_nobody() {
-    let cluster = fleet::start(THIRTY);
+    let cluster = fleet::start(30);
     let dead = fleet::attached_to(&cluster, 1);
     freeze(&cluster, &[1, 2, 3], Duration::from_secs(120), &dead);
     assert_only_is_caught(&cluster, &dead);
@@ -78,7 +61,7 @@ fn f_04_all_replicas_frozen_for_two_minutes_hurt_nobody() {
 
 #[test]
 fn f_02_all_replicas_killed_and_back_after_three_minutes_hurt_nobody() {
-    let cluster = fleet::start(THIRTY);
+    let cluster = fleet::start(30);
     let dead = fleet::attached_to(&cluster, 2);
     [1, 2, 3].into_iter().for_each(|id| cluster.kill(id));
     sleep(Duration::from_secs(90));
@@ -93,7 +76,7 @@ fn f_02_all_replicas_killed_and_back_after_three_minutes_hurt_nobody() {
 /// The node dies together with the replica that heard it, which must not make it immortal.
 #[test]
 fn f_02_a_replica_lost_for_good_makes_nobody_immortal_and_hurts_nobody() {
-    let cluster = fleet::start(THIRTY);
+    let cluster = fleet::start(30);
     let leader = cluster.leader();
     let lost = (1..=3).find(|id| *id != leader).unwrap();
     let dead = fleet::attached_to(&cluster, lost);

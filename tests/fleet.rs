@@ -8,10 +8,8 @@ use serde_json::Value;
 
 use crate::support::{Cluster, eventually, eventually_within};
 
-/// A hundred nodes in three zones, with short timings: beats every 2 s, a reattach window of 4 s.
-pub const HUNDRED: &[&str] = &[
-    "--nodes",
-    "100",
+/// Three zones with short timings: beats every 2 s, a reattach window of 4 s.
+const SHORT: [&str; 14] = [
     "--zones",
     "3",
     "--policy",
@@ -29,7 +27,7 @@ pub const HUNDRED: &[&str] = &[
 ];
 
 pub const GRACE: Duration = Duration::from_secs(8);
-/// Nodes per second, as in [`HUNDRED`].
+/// Nodes per second, as in [`SHORT`].
 pub const RATE: u64 = 1;
 
 /// Far longer than a fleet takes to come up on two busy cores.
@@ -66,9 +64,15 @@ pub struct Happening {
     pub at: i64,
 }
 
-pub fn start(arguments: &[&str]) -> Cluster {
-    let cluster = Cluster::start_exactly(arguments);
-    let wanted: usize = arguments[1].parse().unwrap();
+/// A fleet of so many nodes under short timings.
+pub fn start(count: usize) -> Cluster {
+    start_with(count, &SHORT)
+}
+
+/// The same with arguments of its own.
+pub fn start_with(wanted: usize, arguments: &[&str]) -> Cluster {
+    let count = wanted.to_string();
+    let cluster = Cluster::start_exactly(&[&["--nodes", count.as_str()], arguments].concat());
     eventually_within(FLEET_PATIENCE, "all nodes are ready", || {
         let nodes = nodes(&cluster);
         (nodes.len() == wanted && nodes.values().all(Seen::is_ready)).then_some(())

@@ -9,7 +9,7 @@ use std::collections::BTreeSet;
 use std::thread::sleep;
 use std::time::Duration;
 
-use fleet::{GRACE, HUNDRED, UNREACHABLE, nodes, zone_state};
+use fleet::{GRACE, UNREACHABLE, nodes, zone_state};
 use support::{Cluster, eventually};
 
 /// Long enough for several tokens, had there been any.
@@ -27,7 +27,7 @@ fn silence_in(message: &str) -> u64 {
 
 #[test]
 fn one_silent_node_goes_unknown_and_is_tainted_and_a_failover_restarts_no_grace() {
-    let cluster = fleet::start(HUNDRED);
+    let cluster = fleet::start(100);
     let silent = "node-b-07";
     fleet::fleet(&cluster, &["silence", "--node", silent]);
     sleep(GRACE / 2);
@@ -55,7 +55,7 @@ fn one_silent_node_goes_unknown_and_is_tainted_and_a_failover_restarts_no_grace(
 
 #[test]
 fn i_06_sixty_percent_of_a_zone_silent_stops_its_evictions() {
-    let cluster = fleet::start(HUNDRED);
+    let cluster = fleet::start(100);
     fleet::fleet(&cluster, &["kill", "--zone", "b", "--percent", "60"]);
     let dead = fleet::first_of_zone(&cluster, "b", 19);
     sleep(GRACE / 2);
@@ -81,7 +81,7 @@ fn i_06_sixty_percent_of_a_zone_silent_stops_its_evictions() {
 
 #[test]
 fn i_04_a_dark_zone_is_evacuated_at_the_normal_rate_by_whoever_leads() {
-    let cluster = fleet::start(HUNDRED);
+    let cluster = fleet::start(100);
     fleet::fleet(&cluster, &["silence", "--zone", "c"]);
     let dead = fleet::first_of_zone(&cluster, "c", 33);
     eventually("the evacuation has begun", || (evicted(&cluster).len() >= 5).then_some(()));
@@ -103,7 +103,7 @@ fn i_04_a_dark_zone_is_evacuated_at_the_normal_rate_by_whoever_leads() {
 
 #[test]
 fn i_06_all_zones_dark_stops_everything_and_recovery_restores_it() {
-    let cluster = fleet::start(HUNDRED);
+    let cluster = fleet::start(100);
     fleet::fleet(&cluster, &["silence", "--zone", "a"]);
     eventually("an evacuation is under way", || (evicted(&cluster).len() >= 3).then_some(()));
     fleet::fleet(&cluster, &["silence", "--all"]);
@@ -134,7 +134,7 @@ fn i_06_all_zones_dark_stops_everything_and_recovery_restores_it() {
 /// I-05: agents beat at the pace of the longer grace until they are told of the shorter one.
 #[test]
 fn a_grace_that_is_shortened_at_run_time_hurts_nobody() {
-    let cluster = fleet::start(&["--nodes", "30", "--zones", "3", "--policy", "upstream"]);
+    let cluster = fleet::start_with(30, &["--zones", "3", "--policy", "upstream"]);
     sleep(Duration::from_secs(15));
     cluster.ok(&["set", "config", "node-monitor-period=1s", "node-monitor-grace-period=4s"]);
     sleep(Duration::from_secs(25));
