@@ -239,8 +239,8 @@ async fn run_door(
     }
 }
 
-/// Tells the peer service which replica the certificate belongs to.
-fn prove_replica(mut request: Request<()>) -> Result<Request<()>, Status> {
+/// Tells the services of the peers' door which replica the certificate belongs to.
+pub fn prove_replica(mut request: Request<()>) -> Result<Request<()>, Status> {
     let proven = match request.extensions().get::<Peer>().map(|peer| &peer.identity.kind) {
         Some(Role::Replica(id)) => ProvenReplica(*id),
         _ => return Err(Status::permission_denied("only replicas may speak here")),

@@ -14,9 +14,9 @@ use muster_controller::handshakes::Handshakes;
 use muster_controller::hearing::canary::Canary;
 use muster_controller::hearing::contact::Contact;
 use muster_controller::hearing::{Hearing, exchange};
-use muster_controller::identity::Role;
-use muster_controller::listener::{Door, Peer, Tcp};
+use muster_controller::listener::{Door, Tcp};
 use muster_controller::pulse_service::{Claims, Explains, pulse_service};
+use muster_controller::server::prove_replica;
 use muster_controller::session::Sessions;
 use muster_controller::tls::ReplicaTls;
 use muster_lifecycle::command::{Command, Operation, Origin as Author, Outcome};
@@ -28,7 +28,7 @@ use muster_raft::abort::RecordAbort;
 use muster_raft::clock::{Clock, SystemClock};
 use muster_raft::disk::sim::SimDisk;
 use muster_raft::feed::Feed;
-use muster_raft::greeting::{Introduction, ProvenReplica};
+use muster_raft::greeting::Introduction;
 use muster_raft::log_store::{Birth, Identity};
 use muster_raft::peer_service::peer_service;
 use muster_raft::replica::{Replica, Timing};
@@ -37,10 +37,10 @@ use muster_raft::types::{Endpoint, ReplicaId};
 use tempfile::TempDir;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
+use tonic::Status;
 use tonic::service::interceptor::InterceptedService;
 use tonic::transport::Server;
 use tonic::transport::server::Router;
-use tonic::{Request, Status};
 
 use crate::slow_line::SlowConnector;
 
@@ -240,8 +240,8 @@ impl Cluster {
     ) -> JoinHandle<()> {
         let pulses = pulse_service(replica.clone(), hearing.clone(), Arc::new(Answers), Arc::new(Answers));
         let router = door_limits(Server::builder(), DoorKind::Peer)
-            .add_service(InterceptedService::new(peer_service(replica.clone()), prove))
-            .add_service(InterceptedService::new(pulses, prove));
+            .add_service(InterceptedService::new(peer_service(replica.clone()), prove_replica))
+            .add_service(InterceptedService::new(pulses, prove_replica));
         self.serve(DoorKind::Peer, id, router, stop)
     }
 
@@ -282,15 +282,6 @@ impl AgentDoor {
         self.close.cancel();
         let _ = self.serving.await;
     }
-}
-
-fn prove(mut request: Request<()>) -> Result<Request<()>, Status> {
-    let proven = match request.extensions().get::<Peer>().map(|peer| &peer.identity.kind) {
-        Some(Role::Replica(id)) => ProvenReplica(*id),
-        _ => return Err(Status::permission_denied("only replicas may speak here")),
-    };
-    request.extensions_mut().insert(proven);
-    Ok(request)
 }
 
 /// On a loopback address of its own, so that a replica finds its ports free again after a restart.

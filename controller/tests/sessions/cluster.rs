@@ -13,9 +13,9 @@ use muster_controller::fleet::{Fleet, ReplicaPlan};
 use muster_controller::handshakes::Handshakes;
 use muster_controller::hearing::contact::Contact;
 use muster_controller::hearing::{Hearing, exchange};
-use muster_controller::identity::Role;
-use muster_controller::listener::{Door, Peer, Tcp};
+use muster_controller::listener::{Door, Tcp};
 use muster_controller::pulse_service::{Explains, pulse_service};
+use muster_controller::server::prove_replica;
 use muster_controller::session::Sessions;
 use muster_controller::tls::ReplicaTls;
 use muster_lifecycle::command::{Command, Operation, Origin, Outcome, Precondition, Receipt, RequestId};
@@ -26,7 +26,7 @@ use muster_raft::abort::RecordAbort;
 use muster_raft::clock::SystemClock;
 use muster_raft::disk::sim::SimDisk;
 use muster_raft::feed::Feed;
-use muster_raft::greeting::{Introduction, ProvenReplica};
+use muster_raft::greeting::Introduction;
 use muster_raft::log_store::{Birth, Identity};
 use muster_raft::peer_service::peer_service;
 use muster_raft::replica::{Replica, Timing};
@@ -35,10 +35,10 @@ use muster_raft::types::{Endpoint, ReplicaId};
 use tempfile::TempDir;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
+use tonic::Status;
 use tonic::service::interceptor::InterceptedService;
 use tonic::transport::Server;
 use tonic::transport::server::Router;
-use tonic::{Request, Status};
 
 /// Far longer than anything here takes; only a failure waits for it.
 pub const PATIENCE: Duration = Duration::from_secs(60);
@@ -190,8 +190,8 @@ impl Cluster {
     ) {
         let pulses = pulse_service(replica.clone(), hearing.clone(), sessions.claims(), Arc::new(Speechless));
         let peers = door_limits(Server::builder(), DoorKind::Peer)
-            .add_service(InterceptedService::new(peer_service(replica.clone()), prove))
-            .add_service(InterceptedService::new(pulses, prove));
+            .add_service(InterceptedService::new(peer_service(replica.clone()), prove_replica))
+            .add_service(InterceptedService::new(pulses, prove_replica));
         self.serve(DoorKind::Peer, id, peers, stop);
         let agents = door_limits(Server::builder(), DoorKind::Agent).add_service(agent_service(sessions.clone()));
         self.serve(DoorKind::Agent, id, agents, stop);
@@ -220,15 +220,6 @@ impl Cluster {
     fn tls(&self, id: ReplicaId) -> ReplicaTls {
         ReplicaTls::load(&self.fleet.replica_dir(id).join("tls")).unwrap()
     }
-}
-
-fn prove(mut request: Request<()>) -> Result<Request<()>, Status> {
-    let proven = match request.extensions().get::<Peer>().map(|peer| &peer.identity.kind) {
-        Some(Role::Replica(id)) => ProvenReplica(*id),
-        _ => return Err(Status::permission_denied("only replicas may speak here")),
-    };
-    request.extensions_mut().insert(proven);
-    Ok(request)
 }
 
 /// On a loopback address of its own, so that tests side by side do not take each other's ports.
