@@ -21,7 +21,6 @@ use tokio::time::Instant;
 
 use crate::ground::Ground;
 use crate::letterbox::{Letterbox, Reader, Wake};
-use crate::moment::Moment;
 use crate::news::{Hearings, Look, News, Touched};
 use crate::nursery::Nursery;
 use crate::population::Presence;
@@ -29,6 +28,7 @@ use crate::proposal::Settlement;
 use crate::roster::{self, ZoneRoster};
 use crate::surroundings::ActorKind;
 use crate::{restart, zone};
+use muster_pulse::moment::Moment;
 
 use atlas::{Atlas, Settled};
 

@@ -21,10 +21,10 @@ use tokio::task::AbortHandle;
 use crate::cluster;
 use crate::ground::Ground;
 use crate::letterbox::{Letterbox, Wake};
-use crate::moment::Moment;
 use crate::population::Presence;
 use crate::proposal::Settlement;
 use crate::surroundings::ActorKind;
+use muster_pulse::moment::Moment;
 
 use spared::Spared;
 

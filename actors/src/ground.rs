@@ -7,11 +7,11 @@ use muster_lifecycle::node::Node;
 use muster_lifecycle::policy::{Period, Policy};
 use muster_pulse::tick::Tick;
 
-use crate::moment::Moment;
 use crate::population::{Population, Presence};
 use crate::proposal::Proposer;
 use crate::quarantine::Quarantine;
 use crate::surroundings::{ActorKind, Surroundings};
+use muster_pulse::moment::Moment;
 
 pub(crate) struct Ground {
     pub(crate) surroundings: Surroundings,

@@ -23,7 +23,6 @@ mod cluster;
 mod eviction_queue;
 mod ground;
 mod letterbox;
-pub mod moment;
 mod news;
 mod node;
 pub mod node_watch;

@@ -10,8 +10,8 @@ use muster_lifecycle::text::Text;
 use muster_pulse::fleet::Fleet;
 use muster_pulse::sweep::Hearing;
 
-use crate::moment::Moment;
 use crate::surroundings::Observer;
+use muster_pulse::moment::Moment;
 
 /// `R` says who is to be watched. Bounded by the number of slots.
 #[derive(Debug)]

@@ -15,7 +15,7 @@ use muster_pulse::blindness::{Blindness, Trace};
 use muster_pulse::fleet::Fleet;
 use muster_pulse::tick::Tick;
 
-use crate::moment::Moment;
+use muster_pulse::moment::Moment;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct NodeWatch {

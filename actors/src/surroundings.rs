@@ -8,9 +8,9 @@ use muster_lifecycle::state::State;
 use muster_pulse::ear::Ear;
 use tokio::sync::mpsc;
 
-use crate::moment::Moment;
 use crate::node_watch::Judgement;
 use crate::proposal::Proposal;
+use muster_pulse::moment::Moment;
 
 /// What is committed, and what time it is.
 pub trait Ledger: Send + Sync + 'static {

@@ -18,7 +18,6 @@ use tokio::time::Instant;
 
 use super::illness::Illnesses;
 use crate::ground::Ground;
-use crate::moment::Moment;
 use crate::news::{Look, RollCall, Touched};
 use crate::node::{self, Finding, Home};
 use crate::node_watch::NodeWatch;
@@ -27,6 +26,7 @@ use crate::roster::{self, ChunkNumber, ShardRoster};
 use crate::surroundings::ActorKind;
 use crate::transition::Transition;
 use crate::zone;
+use muster_pulse::moment::Moment;
 
 /// What a node is called in quarantine if its panic says nothing.
 const NO_WORDS: &str = "it panicked without a message";

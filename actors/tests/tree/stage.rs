@@ -4,7 +4,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use muster_actors::moment::Moment;
 use muster_actors::surroundings::Quiet;
 use muster_actors::{Ledger, Observer, Probe, Proposal, Settlement, Surroundings, Tree};
 use muster_lifecycle::change::Change;
@@ -17,6 +16,7 @@ use muster_lifecycle::text::Text;
 use muster_lifecycle::time::{ClusterTime, Stamp, WallTime};
 use muster_pulse::ear::Ear;
 use muster_pulse::fleet;
+use muster_pulse::moment::Moment;
 use muster_pulse::tick::Tick;
 use tokio::sync::mpsc;
 use tokio::time::Instant;

@@ -22,7 +22,6 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
 use std::time::Duration;
 
-use muster_actors::moment::Moment;
 use muster_lifecycle::change::{Change, Object};
 use muster_lifecycle::command::{Batch, Command, Operation, Origin, Outcome, Position};
 use muster_lifecycle::meta::Uid;
@@ -31,6 +30,7 @@ use muster_lifecycle::rejection::Rejection;
 use muster_lifecycle::state::State;
 use muster_lifecycle::text::Text;
 use muster_lifecycle::time::{ClusterTime, Stamp};
+use muster_pulse::moment::Moment;
 
 use self::failure::Succession;
 use self::leader::Leader;

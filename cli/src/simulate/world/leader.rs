@@ -5,13 +5,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use muster_actors::moment::Moment;
 use muster_actors::node_watch::{Judgement, NodeWatch};
 use muster_lifecycle::change::{Change, Object};
 use muster_lifecycle::command::Operation;
 use muster_lifecycle::node::{ConditionStatus, Node};
 use muster_lifecycle::state::State;
 use muster_lifecycle::text::Text;
+use muster_pulse::moment::Moment;
 use muster_pulse::sweep::{self, Hearing, Sweep};
 use muster_pulse::table::CHUNK_SLOTS;
 use muster_pulse::tick::Tick;
