@@ -143,6 +143,8 @@ pub(super) fn encode_sessions(sessions: &SessionFigures, encoder: &mut Descripto
     gauge(encoder, open, sessions.sessions() as f64)?;
     let moves = ("muster_session_moves", "Agents asked to go to another replica.");
     counter(encoder, moves, sessions.moves() as f64)?;
+    let delays = ("muster_session_delays", "Reports and registrations that had to wait for their node's budget.");
+    counter(encoder, delays, sessions.delayed() as f64)?;
     let refused =
         Refused::ALL.into_iter().map(|reason| ([("reason", reason.label())], sessions.refused(reason) as f64));
     counters(encoder, ("muster_sessions_refused", "Sessions refused, by reason."), refused)
