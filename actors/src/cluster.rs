@@ -19,6 +19,8 @@ use muster_lifecycle::zone::ZoneKey;
 use ractor::{Actor as _, ActorProcessingErr, ActorRef, SupervisionEvent};
 use tokio::time::Instant;
 
+use crate::chore::Chore;
+use crate::clerk;
 use crate::ground::Ground;
 use crate::letterbox::{Letterbox, Reader, Wake};
 use crate::news::{Hearings, Look, News, Touched};
@@ -50,6 +52,8 @@ pub(crate) enum Msg {
 #[derive(Debug, Default)]
 pub(crate) struct Commits {
     pub(crate) touched: Touched,
+    /// Pods or workloads are not what they were.
+    pub(crate) work: bool,
     /// Something is missing from it: only the state knows all.
     pub(crate) lost_track: bool,
 }
@@ -64,6 +68,7 @@ pub(crate) struct State {
     letterbox: Arc<Letterbox<Commits>>,
     atlas: Atlas,
     zones: Nursery<ZoneKey, zone::Msg, News<ZoneRoster>>,
+    clerks: Nursery<Chore, clerk::Msg, ()>,
     policy: Option<Policy>,
     next_round: Instant,
     next_assessment: ClusterTime,
@@ -96,6 +101,7 @@ impl ractor::Actor for Actor {
             letterbox,
             atlas: Atlas::new(),
             zones: Nursery::new(),
+            clerks: Nursery::new(),
             policy: None,
             next_round: Instant::now(),
             next_assessment: ClusterTime(0),
@@ -107,6 +113,9 @@ impl ractor::Actor for Actor {
 
     async fn post_start(&self, myself: ActorRef<Msg>, state: &mut State) -> Result<(), ActorProcessingErr> {
         state.survey(&myself).await;
+        for chore in Chore::ALL {
+            state.spawn_clerk(chore, &myself).await;
+        }
         Ok(())
     }
 
@@ -128,11 +137,13 @@ impl ractor::Actor for Actor {
         event: SupervisionEvent,
         state: &mut State,
     ) -> Result<(), ActorProcessingErr> {
-        if let Some((id, reason)) = restart::demise(event)
-            && let Some(key) = state.zones.key_of(id).cloned()
-        {
+        let Some((id, reason)) = restart::demise(event) else { return Ok(()) };
+        if let Some(key) = state.zones.key_of(id).cloned() {
             let pause = state.zones.lost(key.clone(), Instant::now());
             tracing::error!(zone = %key, reason, ?pause, "a zone's actor died, it is rebuilt");
+        } else if let Some(chore) = state.clerks.key_of(id).copied() {
+            let pause = state.clerks.lost(chore, Instant::now());
+            tracing::error!(chore = %chore.kind(), reason, ?pause, "a clerk died, it is rebuilt");
         }
         Ok(())
     }
@@ -143,10 +154,14 @@ impl ractor::Actor for Actor {
 impl State {
     async fn read(&mut self, myself: &ActorRef<Msg>) {
         let commits = self.letterbox.take();
+        let is_news = commits.lost_track || commits.work || !commits.touched.is_empty();
         if commits.lost_track {
             self.survey(myself).await;
         } else if !commits.touched.is_empty() {
             self.touched(commits.touched, myself).await;
+        }
+        if is_news {
+            self.wake_clerks();
         }
     }
 
@@ -216,6 +231,8 @@ impl State {
         self.heed(committed.policy());
         let hearings = self.sweep(committed.policy(), moment);
         self.rebuild_zones(myself).await;
+        self.rebuild_clerks(myself).await;
+        self.wake_clerks();
         self.lift(&committed, myself);
         let policy = committed.policy().clone();
         if self.next_assessment <= moment.stamp.cluster {
@@ -308,6 +325,33 @@ impl State {
             Err(error) => {
                 let pause = self.zones.lost(key.clone(), Instant::now());
                 tracing::error!(zone = %key, %error, ?pause, "a zone's actor did not start, it is tried again");
+            }
+        }
+    }
+}
+
+// === clerks ===
+
+impl State {
+    fn wake_clerks(&self) {
+        self.clerks.iter().for_each(|(_, clerk)| clerk.tell(|()| ()));
+    }
+
+    async fn rebuild_clerks(&mut self, myself: &ActorRef<Msg>) {
+        for chore in self.clerks.due(Instant::now()) {
+            self.ground.surroundings.observer.restarted(chore.kind());
+            self.spawn_clerk(chore, myself).await;
+        }
+    }
+
+    async fn spawn_clerk(&mut self, chore: Chore, myself: &ActorRef<Msg>) {
+        let letterbox = Letterbox::with(());
+        let args = clerk::Args { ground: Arc::clone(&self.ground), chore, letterbox: Arc::clone(&letterbox) };
+        match clerk::Actor::spawn_linked(None, clerk::Actor, args, myself.get_cell()).await {
+            Ok((actor, _)) => self.clerks.put(chore, Reader { actor, letterbox }),
+            Err(error) => {
+                let pause = self.clerks.lost(chore, Instant::now());
+                tracing::error!(chore = %chore.kind(), %error, ?pause, "a clerk did not start, it is tried again");
             }
         }
     }

@@ -2,9 +2,7 @@
 //!
 //! It looks at every round, when something changed in its zone, and when the one timer it has runs out. A proposal that
 //! came to nothing is not repeated before the next round. Whoever is heard again when its turn comes is passed over for a
-//! while ([`spared`]).
-
-mod spared;
+//! while ([`Spared`]).
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -23,10 +21,9 @@ use crate::ground::Ground;
 use crate::letterbox::{Letterbox, Wake};
 use crate::population::Presence;
 use crate::proposal::Settlement;
+use crate::spared::Spared;
 use crate::surroundings::ActorKind;
 use muster_pulse::moment::Moment;
-
-use spared::Spared;
 
 pub(crate) struct Actor;
 
@@ -148,7 +145,8 @@ impl State {
     fn next_step(&mut self, committed: &state::State, moment: Moment) -> Step {
         let (fleet, now) = (self.ground.surroundings.ear.fleet(), moment.stamp.cluster);
         let is_blind = self.ground.is_blind(committed.policy(), moment);
-        self.spared.keep_only(committed.queue(&self.key));
+        let queue = committed.queue(&self.key);
+        self.spared.keep_only(|name| queue.is_some_and(|queue| queue.contains(name)));
         let is_spared = |node: &Node| {
             let heard = fleet.last_heard(node.slot).map(|(at, _)| moment.cluster_time_of(at));
             self.spared.passes_over(node, heard, committed.policy(), now)

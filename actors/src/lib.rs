@@ -7,6 +7,7 @@
 //!            +- shard           the zone's nodes among 4,096 neighbouring slots
 //!            |   +- node        one per node: drives its NodeWatch
 //!            +- eviction queue  spends the zone's tokens
+//!        +- clerks    one per chore: taint eviction, placement, pod gc, staffing of workloads, ipam
 //!
 //!   pulses --> sweep --> NodeWatch (health core) --> transitions --> proposals --> the log --> committed state --> back here
 //! ```
@@ -19,6 +20,8 @@
 //! nodes and judges each of them anew. News travels down through letterboxes ([`letterbox`]), so that a mailbox holds
 //! at most one wake-up and the newest word counts.
 
+mod chore;
+mod clerk;
 mod cluster;
 mod eviction_queue;
 mod ground;
@@ -33,6 +36,7 @@ pub mod quarantine;
 mod restart;
 mod roster;
 mod shard;
+mod spared;
 pub mod surroundings;
 mod transition;
 pub mod tree;

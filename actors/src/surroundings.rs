@@ -70,12 +70,28 @@ pub enum ActorKind {
     Shard,
     Node,
     EvictionQueue,
+    TaintEviction,
+    Placement,
+    PodGc,
+    Staffing,
+    Ipam,
 }
 
 // === impl ActorKind ===
 
 impl ActorKind {
-    pub const ALL: [Self; 5] = [Self::Cluster, Self::Zone, Self::Shard, Self::Node, Self::EvictionQueue];
+    pub const ALL: [Self; 10] = [
+        Self::Cluster,
+        Self::Zone,
+        Self::Shard,
+        Self::Node,
+        Self::EvictionQueue,
+        Self::TaintEviction,
+        Self::Placement,
+        Self::PodGc,
+        Self::Staffing,
+        Self::Ipam,
+    ];
 
     pub fn as_str(self) -> &'static str {
         match self {
@@ -84,6 +100,11 @@ impl ActorKind {
             Self::Shard => "shard",
             Self::Node => "node",
             Self::EvictionQueue => "eviction-queue",
+            Self::TaintEviction => "taint-eviction",
+            Self::Placement => "placement",
+            Self::PodGc => "pod-gc",
+            Self::Staffing => "staffing",
+            Self::Ipam => "ipam",
         }
     }
 }

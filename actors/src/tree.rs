@@ -180,6 +180,7 @@ impl Commits {
         for object in change.before.iter().chain(&change.after) {
             match object {
                 Object::Node(node) => drop(self.touched.insert(node.slot, node.meta.name.clone())),
+                Object::Pod(_) | Object::Workload(_) => self.work = true,
                 Object::Event(_) => {}
             }
         }

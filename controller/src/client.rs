@@ -53,6 +53,8 @@ pub struct Query {
     /// Zero for all.
     pub limit: u32,
     pub stale: bool,
+    /// Empty for all.
+    pub namespace: String,
 }
 
 /// An answer, the revision of the state it was read from, and who gave it.
@@ -97,10 +99,16 @@ impl Client {
 
     /// One object as Kubernetes JSON.
     pub async fn get(&self, kind: &str, name: &str, stale: bool) -> Result<Read<Bytes>, Error> {
+        self.get_in("", kind, name, stale).await
+    }
+
+    /// The same for kinds that have namespaces.
+    pub async fn get_in(&self, namespace: &str, kind: &str, name: &str, stale: bool) -> Result<Read<Bytes>, Error> {
         let answer = self
             .call(Patience::quick(), |mut operator, patience| {
                 let consistency = Some(v1::Consistency { stale, timeout_ms: answer_within_ms(patience) });
-                let request = v1::GetRequest { kind: kind.into(), name: name.into(), consistency };
+                let request =
+                    v1::GetRequest { kind: kind.into(), name: name.into(), consistency, namespace: namespace.into() };
                 async move { Ok(operator.get(request).await?.into_inner()) }
             })
             .await?;
@@ -155,10 +163,20 @@ impl Client {
 
     /// Why a node or zone is in the state it is in, as the leader sees it; JSON.
     pub async fn explain(&self, kind: &str, name: &str) -> Result<Read<Bytes>, Error> {
+        self.explain_in("", kind, name).await
+    }
+
+    /// The same for kinds that have namespaces.
+    pub async fn explain_in(&self, namespace: &str, kind: &str, name: &str) -> Result<Read<Bytes>, Error> {
         let answer = self
             .call(Patience::quick(), |mut operator, patience| {
                 let consistency = Some(v1::Consistency { stale: false, timeout_ms: answer_within_ms(patience) });
-                let request = v1::ExplainRequest { kind: kind.into(), name: name.into(), consistency };
+                let request = v1::ExplainRequest {
+                    kind: kind.into(),
+                    name: name.into(),
+                    consistency,
+                    namespace: namespace.into(),
+                };
                 async move { Ok(operator.explain(request).await?.into_inner()) }
             })
             .await?;
@@ -257,6 +275,7 @@ impl Query {
             field_selector: self.field_selector.clone(),
             limit: self.limit,
             consistency: Some(v1::Consistency { stale: self.stale, timeout_ms }),
+            namespace: self.namespace.clone(),
         }
     }
 
@@ -266,6 +285,7 @@ impl Query {
             label_selector: self.label_selector.clone(),
             field_selector: self.field_selector.clone(),
             from_revision: Some(from),
+            namespace: self.namespace.clone(),
         }
     }
 }

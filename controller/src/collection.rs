@@ -1,11 +1,20 @@
 //! The kinds of objects an operator can read, selected and rendered.
 
+use std::sync::Arc;
+
 use muster_lifecycle::change::{Change, Object};
 use muster_lifecycle::node::Node;
-use muster_lifecycle::selector::{EventFieldSelector, LabelSelector, NodeFieldSelector};
+use muster_lifecycle::pod::{Pod, PodKey};
+use muster_lifecycle::selector::{
+    EventFieldSelector, LabelSelector, NameSelector, NodeFieldSelector, PodFieldSelector, SelectorError,
+};
+use muster_lifecycle::staffing;
 use muster_lifecycle::state::State;
+use muster_lifecycle::text::Text;
 use muster_lifecycle::time::Stamp;
-use muster_proto::manifest::{event_to_json, heard_node_to_json, node_to_json};
+use muster_lifecycle::workload::{WorkloadKey, WorkloadKind};
+use muster_proto::manifest::{event_to_json, heard_node_to_json, node_to_json, pod_to_json, workload_to_json};
+use muster_proto::operation;
 use serde_json::Value;
 use tonic::Status;
 
@@ -14,12 +23,16 @@ use tonic::Status;
 pub struct Selection {
     labels: LabelSelector,
     fields: Fields,
+    /// `None` for all.
+    namespace: Option<Text>,
 }
 
 #[derive(Debug, Clone)]
 enum Fields {
     Nodes(NodeFieldSelector),
     Events(EventFieldSelector),
+    Pods(PodFieldSelector),
+    Workloads(WorkloadKind, NameSelector),
 }
 
 /// Says when a node was last heard, as far as this replica knows.
@@ -36,19 +49,14 @@ pub enum Seen {
 // === impl Selection ===
 
 impl Selection {
-    pub fn parse(kind: &str, label_selector: &str, field_selector: &str) -> Result<Self, Status> {
+    pub fn parse(kind: &str, label_selector: &str, field_selector: &str, namespace: &str) -> Result<Self, Status> {
         let labels = label_selector.parse().map_err(|error| invalid("label_selector", &error))?;
-        let fields = match kind {
-            "nodes" => Fields::Nodes(field_selector.parse().map_err(|error| invalid("field_selector", &error))?),
-            "events" => Fields::Events(field_selector.parse().map_err(|error| invalid("field_selector", &error))?),
-            other => {
-                let message = format!(
-                    "kind: {other:?} is not known here; known kinds are nodes, events, zones, config and aggregators"
-                );
-                return Err(Status::invalid_argument(message));
-            }
-        };
-        Ok(Self { labels, fields })
+        let fields = Fields::parse(kind, field_selector)?;
+        if !namespace.is_empty() && matches!(fields, Fields::Nodes(_)) {
+            return Err(Status::invalid_argument("namespace: nodes are not namespaced"));
+        }
+        let namespace = (!namespace.is_empty()).then(|| Text::from(namespace));
+        Ok(Self { labels, fields, namespace })
     }
 
     /// The selected objects in key order.
@@ -56,15 +64,26 @@ impl Selection {
         match &self.fields {
             Fields::Nodes(_) => self.select(state.nodes().iter().cloned().map(Object::Node)),
             Fields::Events(_) => self.select(state.events().iter().cloned().map(Object::Event)),
+            Fields::Pods(fields) => match fields.node() {
+                Some(node) => self.select(pods_on(state, node).map(Object::Pod)),
+                None => self.select(state.pods().iter().cloned().map(Object::Pod)),
+            },
+            Fields::Workloads(..) => self.select(state.workloads().iter().cloned().map(Object::Workload)),
         }
     }
 
     pub fn get(&self, state: &State, name: &str) -> Option<Object> {
+        let namespace = || operation::namespace(self.namespace.as_deref().unwrap_or_default().to_owned());
         match &self.fields {
             Fields::Nodes(_) => state.node(name).cloned().map(Object::Node),
             Fields::Events(_) => {
                 let event = state.events().iter().find(|event| &*event.meta.name == name);
                 event.cloned().map(Object::Event)
+            }
+            Fields::Pods(_) => state.pods().get(&PodKey::new(namespace(), name)).cloned().map(Object::Pod),
+            Fields::Workloads(kind, _) => {
+                let key = WorkloadKey { kind: *kind, namespace: namespace(), name: name.into() };
+                state.workloads().get(&key).cloned().map(Object::Workload)
             }
         }
     }
@@ -87,26 +106,68 @@ impl Selection {
     }
 
     fn matches(&self, object: &Object) -> bool {
-        match (&self.fields, object) {
-            (Fields::Nodes(fields), Object::Node(node)) => {
-                self.labels.matches(&node.meta.labels) && fields.matches(node)
+        let meta = object.meta();
+        let is_here = self.namespace.as_ref().is_none_or(|namespace| meta.namespace.as_ref() == Some(namespace));
+        is_here && self.fields.match_object(object) && self.labels.matches(&meta.labels)
+    }
+}
+
+// === impl Fields ===
+
+impl Fields {
+    fn parse(kind: &str, selector: &str) -> Result<Self, Status> {
+        let wrong = |error: SelectorError| invalid("field_selector", &error);
+        Ok(match kind {
+            "nodes" => Self::Nodes(selector.parse().map_err(wrong)?),
+            "events" => Self::Events(selector.parse().map_err(wrong)?),
+            "pods" => Self::Pods(selector.parse().map_err(wrong)?),
+            "replicasets" => Self::Workloads(WorkloadKind::ReplicaSet, selector.parse().map_err(wrong)?),
+            "statefulsets" => Self::Workloads(WorkloadKind::StatefulSet, selector.parse().map_err(wrong)?),
+            "daemonsets" => Self::Workloads(WorkloadKind::DaemonSet, selector.parse().map_err(wrong)?),
+            other => {
+                let message = format!(
+                    "kind: {other:?} is not known here; known kinds are nodes, pods, replicasets, statefulsets, \
+                     daemonsets, events, zones, config and aggregators"
+                );
+                return Err(Status::invalid_argument(message));
             }
-            (Fields::Events(fields), Object::Event(event)) => {
-                self.labels.matches(&event.meta.labels) && fields.matches(event)
+        })
+    }
+
+    fn match_object(&self, object: &Object) -> bool {
+        match (self, object) {
+            (Self::Nodes(fields), Object::Node(node)) => fields.matches(node),
+            (Self::Events(fields), Object::Event(event)) => fields.matches(event),
+            (Self::Pods(fields), Object::Pod(pod)) => fields.matches(pod),
+            (Self::Workloads(kind, fields), Object::Workload(workload)) => {
+                *kind == workload.kind && fields.matches(&workload.meta)
             }
-            (Fields::Nodes(_), Object::Event(_)) | (Fields::Events(_), Object::Node(_)) => false,
+            (
+                Self::Nodes(_) | Self::Events(_) | Self::Pods(_) | Self::Workloads(..),
+                Object::Node(_) | Object::Event(_) | Object::Pod(_) | Object::Workload(_),
+            ) => false,
         }
     }
 }
 
-/// The object as Kubernetes JSON. Beats are not written down, so a node's heartbeat time comes from `last_heard`.
-pub fn render(object: &Object, last_heard: Option<&LastHeard>) -> Value {
+fn pods_on<'a>(state: &'a State, node: &str) -> impl Iterator<Item = Arc<Pod>> + use<'a> {
+    let tenants = state.tenants(node).into_iter().flat_map(|tenants| tenants.keys());
+    tenants.filter_map(|key| state.pods().get(key)).cloned()
+}
+
+/// The object as Kubernetes JSON. Beats are not written down, so a node's heartbeat time comes from `last_heard`; how
+/// many pods a workload has is read off the state.
+pub fn render(object: &Object, state: &State, last_heard: Option<&LastHeard>) -> Value {
     match object {
         Object::Node(node) => match last_heard.and_then(|last_heard| last_heard(node)) {
             Some(heard) => heard_node_to_json(node, heard),
             None => node_to_json(node),
         },
         Object::Event(event) => event_to_json(event),
+        Object::Pod(pod) => pod_to_json(pod),
+        Object::Workload(workload) => {
+            workload_to_json(workload, state.staff(workload.meta.uid), staffing::desired(state, workload))
+        }
     }
 }
 

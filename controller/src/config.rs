@@ -4,6 +4,7 @@
 //! [`ServerConfig`] that needs no further checks. Values are parsed while the file is read, so that a mistake is
 //! reported with file, line and key.
 
+mod addressing;
 mod policy;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -11,11 +12,13 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
+use muster_lifecycle::addressing::Addressing;
 use muster_lifecycle::policy::Policy;
 use muster_lifecycle::rejection;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
+pub use self::addressing::{ALLOCATE_NODE_CIDRS, AddressLayer};
 pub use self::policy::PolicyLayer;
 use crate::address::HostPort;
 use crate::logging::Format;
@@ -47,6 +50,8 @@ pub struct Layer {
     pub advertise: AdvertiseLayer,
     #[serde(skip_serializing_if = "PolicyLayer::is_empty")]
     pub policy: PolicyLayer,
+    #[serde(skip_serializing_if = "AddressLayer::is_empty")]
+    pub addressing: AddressLayer,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub initial_members: Vec<Member>,
 }
@@ -119,6 +124,8 @@ pub struct ServerConfig {
     pub policy: Policy,
     /// The settings among them that somebody wrote down, to be compared with a policy that is founded already.
     pub explicit_policy: BTreeMap<String, String>,
+    /// Founds the ranges of node CIDRs in a cluster that has none yet.
+    pub addressing: Option<Addressing>,
 }
 
 /// An operator's or viewer's settings: `client.toml`.
@@ -152,6 +159,8 @@ pub enum Error {
     Invalid { key: &'static str, reason: String },
     #[error("`policy.{}` (--{}): {}", .0.field, .0.field, .0.rule)]
     Policy(rejection::Invalid),
+    #[error("`addressing.{}` (--{}): {}", .0.field, .0.field, .0.rule)]
+    Addressing(rejection::Invalid),
     #[error("{}: `{key}`: {reason}", path.display())]
     InvalidIn { path: PathBuf, key: &'static str, reason: String },
 }
@@ -183,6 +192,7 @@ impl Layer {
             listen: self.listen.over(below.listen),
             advertise: self.advertise.over(below.advertise),
             policy: self.policy.over(below.policy),
+            addressing: self.addressing.over(below.addressing),
             initial_members,
         }
     }
@@ -242,6 +252,7 @@ impl ServerConfig {
         let layer = flags.over(file.unwrap_or_default());
         let listen = layer.listen.complete()?;
         let (policy, explicit_policy) = layer.policy.resolve().map_err(Error::Policy)?;
+        let addressing = layer.addressing.resolve().map_err(Error::Addressing)?;
         let config = Self {
             id: required(layer.id, "id", "--id")?,
             fleet: required(layer.fleet, "fleet", "--fleet")?,
@@ -258,6 +269,7 @@ impl ServerConfig {
             log_format: layer.log_format.unwrap_or_default(),
             policy,
             explicit_policy,
+            addressing,
         };
         config.validate()?;
         Ok(config)

@@ -125,6 +125,7 @@ impl Duties {
             hearing: self.hearing.clone(),
             founding: config.policy.clone(),
             explicit: config.explicit_policy.clone(),
+            addressing: config.addressing.clone(),
             metrics: Arc::clone(&self.metrics),
             observer: Arc::new(MeteredTree(Arc::clone(&self.metrics))),
             probe: Arc::clone(&self.probe),

@@ -10,7 +10,9 @@ use muster_actors::node_watch::{self, NodeWatch};
 use muster_lifecycle::explain::{self, EXCUSES_SHOWN_MAX, ExcuseNote, Hearing};
 use muster_lifecycle::health::{Evidence, Excuse};
 use muster_lifecycle::node::Node;
+use muster_lifecycle::pod::PodKey;
 use muster_lifecycle::state::State;
+use muster_proto::operation;
 use muster_proto::v1;
 use muster_proto::v1::pulse_client::PulseClient;
 use muster_pulse::blindness::{Blindness, Trace};
@@ -52,26 +54,33 @@ pub struct Explainer {
 pub enum Subject {
     Node(String),
     Zone(String),
+    Pod(PodKey),
 }
 
 // === impl Subject ===
 
 impl Subject {
-    pub fn parse(kind: &str, name: &str) -> Result<Self, Status> {
+    pub fn parse(kind: &str, namespace: &str, name: &str) -> Result<Self, Status> {
         match kind {
             _ if name.is_empty() => Err(Status::invalid_argument("name: is required")),
             "node" => Ok(Self::Node(name.to_owned())),
             "zone" => Ok(Self::Zone(name.to_owned())),
-            other => Err(Status::invalid_argument(format!("kind: {other:?} cannot be explained; only node and zone"))),
+            "pod" => Ok(Self::Pod(PodKey::new(operation::namespace(namespace.to_owned()), name))),
+            other => {
+                let message = format!("kind: {other:?} cannot be explained; only node, zone and pod");
+                Err(Status::invalid_argument(message))
+            }
         }
     }
 
     fn request(&self, greeting: v1::Greeting) -> v1::PeerExplainRequest {
-        let (kind, name) = match self {
-            Self::Node(name) => ("node", name),
-            Self::Zone(name) => ("zone", name),
+        let (kind, namespace, name) = match self {
+            Self::Node(name) => ("node", "", name.as_str()),
+            Self::Zone(name) => ("zone", "", name.as_str()),
+            Self::Pod(key) => ("pod", key.namespace.as_str(), key.name.as_str()),
         };
-        v1::PeerExplainRequest { greeting: Some(greeting), kind: kind.to_owned(), name: name.clone() }
+        let (kind, namespace, name) = (kind.to_owned(), namespace.to_owned(), name.to_owned());
+        v1::PeerExplainRequest { greeting: Some(greeting), kind, name, namespace }
     }
 }
 
@@ -102,6 +111,7 @@ impl Insight {
                 excuses.retain(|note| note.concerns_this_node);
                 to_json(explain::zone(state, &zone, &excuses, moment.stamp), "zone", name)
             }
+            Subject::Pod(key) => to_json(explain::pod(state, key, (self.now)().stamp), "pod", &key.to_string()),
         }
     }
 
@@ -190,8 +200,8 @@ impl Explainer {
 /// To the peers, and only while this replica leads: the others would answer from excuses that decide nothing.
 #[tonic::async_trait]
 impl Explains for Explainer {
-    async fn explain(&self, kind: &str, name: &str) -> Result<Bytes, Status> {
-        let subject = Subject::parse(kind, name)?;
+    async fn explain(&self, kind: &str, namespace: &str, name: &str) -> Result<Bytes, Status> {
+        let subject = Subject::parse(kind, namespace, name)?;
         match self.replica.leader() {
             Some(leader) if leader == self.replica.id() => {
                 self.insight.explain(&self.replica.current().state, &subject)
@@ -274,7 +284,7 @@ mod tests {
     }
 
     fn explained(insight: &Insight, kind: &str, name: &str) -> Value {
-        let subject = Subject::parse(kind, name).unwrap();
+        let subject = Subject::parse(kind, "", name).unwrap();
         serde_json::from_slice(&insight.explain(&state(), &subject).unwrap()).unwrap()
     }
 
@@ -349,7 +359,7 @@ mod tests {
     #[test]
     fn what_cannot_be_explained_is_refused_with_the_reason() {
         let refused = |kind: &str, name: &str| {
-            let subject = Subject::parse(kind, name);
+            let subject = Subject::parse(kind, "", name);
             let status = subject.and_then(|subject| insight(60).explain(&state(), &subject)).unwrap_err();
             (status.code(), status.message().to_owned())
         };
@@ -357,7 +367,8 @@ mod tests {
             ("node", "x", Code::NotFound, "node \"x\" not found"),
             ("zone", "x", Code::NotFound, "zone \"x\" not found"),
             ("node", "", Code::InvalidArgument, "name: is required"),
-            ("pod", "x", Code::InvalidArgument, "kind: \"pod\" cannot be explained; only node and zone"),
+            ("pod", "x", Code::NotFound, "pod \"default/x\" not found"),
+            ("event", "x", Code::InvalidArgument, "kind: \"event\" cannot be explained; only node, zone and pod"),
         ];
         for (kind, name, code, message) in table {
             assert_eq!(refused(kind, name), (code, message.to_owned()));

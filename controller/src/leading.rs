@@ -17,6 +17,7 @@ use muster_actors::proposal::{Proposal, Settlement};
 use muster_actors::quarantine::Confined;
 use muster_actors::surroundings::{Ledger, Observer, Probe, Surroundings};
 use muster_actors::tree::Tree;
+use muster_lifecycle::addressing::Addressing;
 use muster_lifecycle::command::{Command, Operation, Origin, Outcome};
 use muster_lifecycle::policy::{Period, Policy};
 use muster_lifecycle::state::State;
@@ -56,6 +57,8 @@ pub struct Leading {
     pub founding: Policy,
     /// The settings among them that somebody wrote down.
     pub explicit: BTreeMap<String, String>,
+    /// Which addresses nodes get, if this replica's flags say so.
+    pub addressing: Option<Addressing>,
     pub metrics: Arc<Metrics>,
     pub observer: Arc<dyn Observer>,
     pub probe: Arc<dyn Probe>,
@@ -110,7 +113,7 @@ impl Leading {
             tracing::warn!(%error, term, "elected, but not confirmed");
             tokio::time::sleep(RETRY_PAUSE).await;
         }
-        while !self.found_policy(term).await {
+        while !self.found_policy(term).await || !self.found_addressing(term).await {
             tokio::time::sleep(RETRY_PAUSE).await;
         }
     }
@@ -167,6 +170,28 @@ impl Leading {
             }
             Settlement::Failed(reason) => {
                 tracing::warn!(reason, term, "the cluster's policy is not founded yet");
+                return false;
+            }
+        }
+        true
+    }
+
+    /// Where nodes get addresses, the first leader whose flags say so decides which. False if it has to be tried again.
+    async fn found_addressing(&self, term: u64) -> bool {
+        let Some(plan) = &self.addressing else { return true };
+        let current = self.replica.current();
+        if let Some(known) = current.state.addressing() {
+            if !known.is_same_plan(plan) {
+                let (known, own) = (known.settings(), plan.settings());
+                tracing::warn!(?known, ?own, "this replica's flags for node CIDRs have no effect: others are in force");
+            }
+            return true;
+        }
+        match self.propose(term, Operation::FoundAddressing { plan: Box::new(plan.clone()) }).await {
+            Settlement::Done(_) => tracing::info!(term, "nodes get the addresses that this replica's flags say"),
+            Settlement::Rejected(rejection) => tracing::error!(%rejection, term, "node CIDRs were not founded"),
+            Settlement::Failed(reason) => {
+                tracing::warn!(reason, term, "node CIDRs are not founded yet");
                 return false;
             }
         }

@@ -13,6 +13,7 @@ pub mod process;
 pub mod pulse;
 pub mod raft;
 pub mod state;
+pub mod work;
 pub mod zones;
 
 use std::fmt;
@@ -31,6 +32,7 @@ use self::process::ProcessFigures;
 use self::pulse::{DigestFigures, Pulse};
 use self::raft::{Raft, RaftFigures};
 use self::state::StateFigures;
+use self::work::WorkFigures;
 use self::zones::ZoneFigures;
 use crate::session::figures::SessionFigures;
 
@@ -56,6 +58,7 @@ pub struct Figures {
     pub digests: Source<Vec<DigestFigures>>,
     pub raft: Source<RaftFigures>,
     pub state: Source<StateFigures>,
+    pub work: Source<WorkFigures>,
     pub sessions: Arc<SessionFigures>,
 }
 
@@ -69,6 +72,7 @@ struct Scrape {
     digests: Vec<DigestFigures>,
     raft: RaftFigures,
     state: StateFigures,
+    work: WorkFigures,
     sessions: Arc<SessionFigures>,
     process: Option<ProcessFigures>,
 }
@@ -109,6 +113,7 @@ impl Figures {
             digests: (self.digests)(),
             raft: (self.raft)(),
             state: (self.state)(),
+            work: (self.work)(),
             sessions: Arc::clone(&self.sessions),
             process: ProcessFigures::read(),
         }
@@ -130,6 +135,7 @@ impl Collector for Scrape {
         pulse::encode_sessions(&self.sessions, &mut encoder)?;
         self.raft.encode(&mut encoder)?;
         self.state.encode(&mut encoder)?;
+        self.work.encode(&mut encoder)?;
         self.process.as_ref().map_or(Ok(()), |process| process.encode(&mut encoder))
     }
 }

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use muster_actors::node_watch::Judgement;
 use muster_actors::surroundings::{ActorKind, Observer};
+use muster_lifecycle::pod::Phase;
 use muster_lifecycle::state::State;
 use muster_lifecycle::zone::{Census, ZoneKey};
 use muster_pulse::excuse::Excuse;
@@ -18,6 +19,7 @@ use crate::http::{Check, Sources};
 use crate::metrics::pulse::{Blind, DigestFigures};
 use crate::metrics::raft::RaftFigures;
 use crate::metrics::state::StateFigures;
+use crate::metrics::work::{PoolFigures, WorkFigures};
 use crate::metrics::zones::ZoneFigures;
 use crate::metrics::{Figures, Metrics};
 use crate::session::figures::SessionFigures;
@@ -74,11 +76,13 @@ pub fn sources(
 fn figures(replica: &Replica, hearing: &Hearing, sessions: Arc<SessionFigures>) -> Figures {
     let (zones, raft, state, peers, hearing) =
         (replica.clone(), replica.clone(), replica.clone(), replica.clone(), hearing.clone());
+    let work = replica.clone();
     Figures {
         zones: Arc::new(move || zone_figures(&zones.current().state)),
         digests: Arc::new(move || digest_figures(&peers, &hearing)),
         raft: Arc::new(move || raft_figures(&raft)),
         state: Arc::new(move || state_figures(&state.current().state)),
+        work: Arc::new(move || work_figures(&work.current().state)),
         sessions,
     }
 }
@@ -125,6 +129,25 @@ fn state_figures(state: &State) -> StateFigures {
         nodes_ready: counts.ready as u64,
         revision: state.revision().0,
         cluster_time: Duration::from_millis(state.cluster_time().0),
+    }
+}
+
+fn work_figures(state: &State) -> WorkFigures {
+    let tally = state.pod_tally();
+    let counts = [tally.pending, tally.running, tally.succeeded, tally.failed, tally.unknown];
+    let pods = Phase::ALL.into_iter().zip(counts).map(|(phase, count)| (phase.as_str(), count as u64)).collect();
+    let pools = state.addressing().into_iter().flat_map(|plan| plan.pools.iter()).zip(state.free_blocks());
+    let pools =
+        pools.map(|(pool, free)| PoolFigures { range: pool.grid.range.to_string(), blocks: pool.grid.blocks(), free });
+    WorkFigures {
+        pods,
+        ready: tally.ready as u64,
+        waiting: state.waiting_pods().len() as u64,
+        leaving: state.leaving_pods().len() as u64,
+        terminating: state.terminating_pods().len() as u64,
+        pools: pools.collect(),
+        nodes_without_cidr: state.nodes_without_cidr().len() as u64,
+        resting: state.resting().len() as u64,
     }
 }
 

@@ -96,7 +96,7 @@ impl OperatorService {
         let request_id = request_id.unwrap_or_else(|| RequestId { client: rand::random(), sequence: 1 });
         let origin = Origin::Operator { user: user.into() };
         let command = Command { origin, request: Some(request_id), operation };
-        let (what, name) = (command.operation.label(), subject_name(&command.operation).to_owned());
+        let (what, name) = (command.operation.label(), subject_name(&command.operation));
         let vouches = matches!(command.operation, Operation::ReplaceNodeStatus { .. });
         let settled = self.replica.write(command, deadline).await.map_err(request_status)?;
         match settled.outcome {
@@ -126,7 +126,7 @@ impl Operator for OperatorService {
     async fn get(&self, request: Request<v1::GetRequest>) -> Result<Response<v1::GetResponse>, Status> {
         reader(&request)?;
         let request = request.into_inner();
-        let wanted = Wanted::parse(&request.kind, "", "")?;
+        let wanted = Wanted::parse(&request.kind, "", "", &request.namespace)?;
         self.ensure(request.consistency).await?;
         let current = self.replica.current();
         let object = match wanted {
@@ -136,7 +136,7 @@ impl Operator for OperatorService {
                     let noun = request.kind.strip_suffix('s').unwrap_or(&request.kind);
                     Status::not_found(format!("{noun} {:?} not found", request.name))
                 })?;
-                render(&object, self.last_heard.as_deref())
+                render(&object, &current.state, self.last_heard.as_deref())
             }
         };
         Ok(Response::new(v1::GetResponse { object: to_bytes(&object), revision: current.state.revision().0 }))
@@ -147,7 +147,8 @@ impl Operator for OperatorService {
     async fn list(&self, request: Request<v1::ListRequest>) -> Result<Response<Self::ListStream>, Status> {
         reader(&request)?;
         let request = request.into_inner();
-        let wanted = Wanted::parse(&request.kind, &request.label_selector, &request.field_selector)?;
+        let selectors = (&request.label_selector, &request.field_selector);
+        let wanted = Wanted::parse(&request.kind, selectors.0, selectors.1, &request.namespace)?;
         self.ensure(request.consistency).await?;
         let current = self.replica.current();
         let revision = current.state.revision().0;
@@ -160,7 +161,8 @@ impl Operator for OperatorService {
             Wanted::Objects(selection) => {
                 let objects = selection.objects(&current.state).into_iter().take(limit);
                 let last_heard = self.last_heard.clone();
-                list_chunks(objects.map(move |object| render(&object, last_heard.as_deref())), revision).boxed()
+                let render = move |object| render(&object, &current.state, last_heard.as_deref());
+                list_chunks(objects.map(render), revision).boxed()
             }
         }))
     }
@@ -170,7 +172,8 @@ impl Operator for OperatorService {
     async fn watch(&self, request: Request<v1::WatchRequest>) -> Result<Response<Self::WatchStream>, Status> {
         reader(&request)?;
         let request = request.into_inner();
-        let selection = match Wanted::parse(&request.kind, &request.label_selector, &request.field_selector)? {
+        let selectors = (&request.label_selector, &request.field_selector);
+        let selection = match Wanted::parse(&request.kind, selectors.0, selectors.1, &request.namespace)? {
             Wanted::Objects(selection) => selection,
             Wanted::View(view) => return Err(view.refuse_watch()),
         };
@@ -196,7 +199,7 @@ impl Operator for OperatorService {
     async fn explain(&self, request: Request<v1::ExplainRequest>) -> Result<Response<v1::ExplainResponse>, Status> {
         reader(&request)?;
         let request = request.into_inner();
-        let subject = Subject::parse(&request.kind, &request.name)?;
+        let subject = Subject::parse(&request.kind, &request.namespace, &request.name)?;
         let Some(explainer) = &self.explainer else {
             return Err(Status::unimplemented("this replica hears no agents and can explain nothing"));
         };
@@ -240,10 +243,10 @@ enum Wanted {
 // === impl Wanted ===
 
 impl Wanted {
-    fn parse(kind: &str, label_selector: &str, field_selector: &str) -> Result<Self, Status> {
+    fn parse(kind: &str, label_selector: &str, field_selector: &str, namespace: &str) -> Result<Self, Status> {
         match View::named(kind) {
             Some(view) => view.without_selectors(label_selector, field_selector).map(Self::View),
-            None => Selection::parse(kind, label_selector, field_selector).map(Self::Objects),
+            None => Selection::parse(kind, label_selector, field_selector, namespace).map(Self::Objects),
         }
     }
 }
@@ -312,13 +315,21 @@ fn to_bytes(object: &Value) -> bytes::Bytes {
 }
 
 /// What a write is about, for its writer and the log.
-fn subject_name(operation: &Operation) -> &str {
+fn subject_name(operation: &Operation) -> String {
     if let Operation::SetPolicy { .. } = operation {
-        CONFIG_NAME
+        CONFIG_NAME.to_owned()
     } else if let Operation::SetAggregator { name, .. } = operation {
-        name
+        name.to_string()
+    } else if let Operation::CreatePod { draft, .. } | Operation::ApplyPod { draft, .. } = operation {
+        draft.key.to_string()
+    } else if let Operation::DeletePod { key, .. } = operation {
+        key.to_string()
+    } else if let Operation::CreateWorkload { draft, .. } | Operation::ApplyWorkload { draft, .. } = operation {
+        draft.key.to_string()
+    } else if let Operation::DeleteWorkload { key, .. } = operation {
+        key.to_string()
     } else {
-        operation.object_name().unwrap_or_default()
+        operation.object_name().unwrap_or_default().to_owned()
     }
 }
 

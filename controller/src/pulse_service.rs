@@ -32,7 +32,7 @@ pub trait Claims: Send + Sync + 'static {
 #[tonic::async_trait]
 pub trait Explains: Send + Sync + 'static {
     /// The explanation as JSON.
-    async fn explain(&self, kind: &str, name: &str) -> Result<Bytes, Status>;
+    async fn explain(&self, kind: &str, namespace: &str, name: &str) -> Result<Bytes, Status>;
 }
 
 /// The service for tonic, with its message limits. Whoever terminates TLS puts a [`ProvenReplica`] into each request.
@@ -106,7 +106,7 @@ impl Pulse for PulseService {
         let proven = proven(&request);
         let request = request.into_inner();
         self.admit(proven, request.greeting.as_ref())?;
-        let explanation = self.explains.explain(&request.kind, &request.name).await?;
+        let explanation = self.explains.explain(&request.kind, &request.namespace, &request.name).await?;
         Ok(Response::new(v1::PeerExplainResponse { explanation }))
     }
 }

@@ -23,8 +23,11 @@ mod entry;
 pub mod figures;
 mod following;
 pub mod heartbeats;
+mod lagging;
 mod moving;
+mod orders;
 mod owed;
+mod pods;
 mod refusal;
 mod registry;
 mod report;
@@ -58,6 +61,7 @@ use self::claimant::{Claimant, Exchange};
 use self::claims::Court;
 use self::entry::Signal;
 use self::figures::{Refused, SessionFigures};
+use self::lagging::Lagging;
 use self::refusal::Refusal;
 use self::registry::{Registry, SHARDS, Stream};
 
@@ -83,6 +87,7 @@ struct Shared {
     figures: Arc<SessionFigures>,
     beats: Beats,
     budgets: Budgets,
+    lagging: Lagging,
     stopping: AtomicBool,
 }
 
@@ -113,6 +118,7 @@ impl Sessions {
             figures,
             beats,
             budgets: Budgets::default(),
+            lagging: Lagging::default(),
             stopping: AtomicBool::new(false),
         }))
     }
@@ -249,7 +255,7 @@ impl Sessions {
 impl Opened {
     /// Which instance it is, it has yet to say.
     fn caller(self) -> Caller {
-        Caller { fleet: self.fleet, remote: self.remote, instance: 0, moving: false }
+        Caller { fleet: self.fleet, remote: self.remote, instance: 0, moving: false, orders_revision: 0 }
     }
 }
 

@@ -38,7 +38,7 @@ impl View {
     pub fn list(self, state: &State, now: Stamp) -> Vec<Value> {
         match self {
             Self::Zones => zones(state).iter().map(|zone| zone_to_json(state, zone, now)).collect(),
-            Self::Config => vec![config_to_json(state.regime())],
+            Self::Config => vec![config_to_json(state.regime(), state.addressing())],
             Self::Aggregators => state.aggregators().iter().map(|each| aggregator_to_json(each)).collect(),
         }
     }
@@ -47,7 +47,9 @@ impl View {
     pub fn get(self, state: &State, name: &str, now: Stamp) -> Result<Value, Status> {
         match self {
             Self::Zones => resolve_zone(state, name).map(|zone| zone_to_json(state, &zone, now)),
-            Self::Config if name.is_empty() || name == CONFIG_NAME => Ok(config_to_json(state.regime())),
+            Self::Config if name.is_empty() || name == CONFIG_NAME => {
+                Ok(config_to_json(state.regime(), state.addressing()))
+            }
             Self::Config => Err(not_found("config", name)),
             Self::Aggregators => {
                 let found = state.aggregators().get(name).map(|found| aggregator_to_json(found));
@@ -57,7 +59,7 @@ impl View {
     }
 
     pub fn without_selectors(self, label_selector: &str, field_selector: &str) -> Result<Self, Status> {
-        let rule = "selects nothing here: only nodes and events have labels and fields to select by";
+        let rule = "selects nothing here: only objects have labels and fields to select by";
         for (field, selector) in [("label_selector", label_selector), ("field_selector", field_selector)] {
             if !selector.is_empty() {
                 return Err(Status::invalid_argument(format!("{field}: {rule}")));

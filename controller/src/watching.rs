@@ -8,6 +8,7 @@ use futures::StreamExt;
 use futures::stream::{self, BoxStream};
 use muster_lifecycle::change::{Change, Object};
 use muster_lifecycle::meta::Revision;
+use muster_lifecycle::state::State;
 use muster_proto::v1;
 use muster_proto::v1::watch_event::Type;
 use muster_raft::feed::{Feed, Gone, Watcher};
@@ -38,11 +39,13 @@ pub fn watch(
     };
     let watcher = feed.watch(from).map_err(gone)?;
     let initial = initial.into_iter();
-    let follower = Follower { watcher, selection, last_heard, initial, pending, bookmarked: from, ended: false };
+    let feed = Arc::clone(feed);
+    let follower = Follower { feed, watcher, selection, last_heard, initial, pending, bookmarked: from, ended: false };
     Ok(stream::unfold(follower, Follower::step).boxed())
 }
 
 struct Follower {
+    feed: Arc<Feed>,
     watcher: Watcher,
     selection: Selection,
     last_heard: Option<Arc<LastHeard>>,
@@ -58,7 +61,8 @@ struct Follower {
 impl Follower {
     async fn step(mut self) -> Option<(Result<v1::WatchEvent, Status>, Self)> {
         if let Some(object) = self.initial.next() {
-            let event = event(Type::Added, render(&object, self.last_heard.as_deref()), None);
+            let state = &self.feed.current().state;
+            let event = event(Type::Added, render(&object, state, self.last_heard.as_deref()), None);
             return Some((Ok(event), self));
         }
         loop {
@@ -78,8 +82,10 @@ impl Follower {
     async fn refill(&mut self) -> Result<(), Gone> {
         match tokio::time::timeout(BOOKMARK_INTERVAL, self.watcher.next()).await {
             Ok(changes) => {
+                let current = self.feed.current();
                 let (selection, last_heard) = (&self.selection, self.last_heard.as_deref());
-                self.pending.extend(changes?.iter().filter_map(|change| seen_event(selection, change, last_heard)));
+                let seen = |change: &Arc<Change>| seen_event(selection, change, &current.state, last_heard);
+                self.pending.extend(changes?.iter().filter_map(seen));
             }
             Err(_) if self.watcher.seen() > self.bookmarked => {
                 self.bookmarked = self.watcher.seen();
@@ -91,14 +97,19 @@ impl Follower {
     }
 }
 
-fn seen_event(selection: &Selection, change: &Change, last_heard: Option<&LastHeard>) -> Option<v1::WatchEvent> {
+fn seen_event(
+    selection: &Selection,
+    change: &Change,
+    state: &State,
+    last_heard: Option<&LastHeard>,
+) -> Option<v1::WatchEvent> {
     let (seen, object) = selection.see(change)?;
     let event_type = match seen {
         Seen::Added => Type::Added,
         Seen::Modified => Type::Modified,
         Seen::Deleted => Type::Deleted,
     };
-    Some(event(event_type, render(object, last_heard), Some(change.revision)))
+    Some(event(event_type, render(object, state, last_heard), Some(change.revision)))
 }
 
 /// `at` is the revision of the change; a deleted object carries it too, so that a reader can resume after it.

@@ -293,6 +293,7 @@ fn sources(metrics: &Arc<Metrics>, leader: &Arc<AtomicU64>) -> Sources {
         digests: Arc::new(Vec::new),
         raft: Arc::new(RaftFigures::default),
         state: Arc::new(move || state),
+        work: Arc::new(Default::default),
         sessions: Arc::default(),
     };
     let leader = Arc::clone(leader);

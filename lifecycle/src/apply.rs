@@ -21,11 +21,13 @@ use crate::rejection::Rejection;
 use crate::slot::FreeSlot;
 use crate::state::{Applied, Counters, State};
 use crate::table::Stored;
+use crate::taint_eviction;
 use crate::text::Text;
 use crate::time::Stamp;
 
 pub(crate) const EVENT_SOURCE: &str = "node-controller";
 const NODE: &str = "Node";
+/// Of events about what has no namespace of its own.
 const EVENT_NAMESPACE: &str = "default";
 
 pub(crate) type Verdict = Result<Receipt, Rejection>;
@@ -95,6 +97,7 @@ impl Application<'_> {
         }
     }
 
+    #[expect(clippy::too_many_lines, reason = "one line per operation")]
     fn operation(&mut self, origin: &Origin, operation: &Operation) -> Verdict {
         match operation {
             Operation::CreateNode { draft, uid } => self.create_node(origin, draft, *uid),
@@ -118,9 +121,11 @@ impl Application<'_> {
             Operation::DeleteNode { name, precondition } => self.delete_node(origin, name, precondition),
             Operation::AnnounceReplica { replica } => self.announce_replica(replica),
             Operation::RetireReplica { id } => self.retire_replica(*id),
-            Operation::RegisterNode { draft, uid } => self.register_node(origin, draft, *uid),
-            Operation::ReportStatus { name, incarnation, status } => {
-                self.report_status(origin, name, *incarnation, status)
+            Operation::RegisterNode { draft, uid, running } => {
+                self.register_node(origin, draft, *uid, running.as_deref())
+            }
+            Operation::ReportStatus { name, incarnation, status, running } => {
+                self.report_status(origin, name, *incarnation, status, running.as_deref())
             }
             Operation::MarkSilent { name, incarnation, from, heard, decided } => {
                 self.mark_silent(origin, name, *incarnation, *from, *heard, *decided)
@@ -132,6 +137,20 @@ impl Application<'_> {
             Operation::SetPolicy { changes } => self.set_policy(origin, changes),
             Operation::SetAggregator { name, nodes } => self.set_aggregator(name, nodes),
             Operation::NoteQuarantine { name, incarnation, reason } => self.note_quarantine(name, *incarnation, reason),
+            Operation::CreatePod { draft, uid } => self.create_pod(draft, *uid),
+            Operation::ApplyPod { draft, uid, precondition } => self.apply_pod(draft, *uid, precondition),
+            Operation::DeletePod { key, grace, precondition } => self.delete_pod(origin, key, *grace, precondition),
+            Operation::CreateWorkload { draft, uid } => self.create_workload(draft, *uid),
+            Operation::ApplyWorkload { draft, uid, precondition } => self.apply_workload(draft, *uid, precondition),
+            Operation::DeleteWorkload { key, precondition } => self.delete_workload(key, precondition),
+            Operation::ReportPods { node, incarnation, reports } => self.report_pods(node, *incarnation, reports),
+            Operation::EvictPod { key, uid } => self.evict_pod(key, *uid),
+            Operation::CollectPod { key, uid } => self.collect_pod(key, *uid),
+            Operation::BindPod { key, uid, node, incarnation } => self.bind_pod(key, *uid, node, *incarnation),
+            Operation::NoteUnplaced { key, uid, why } => self.note_unplaced(key, *uid, why),
+            Operation::StaffWorkload { key, uid, nodes } => self.staff_workload(origin, key, *uid, nodes),
+            Operation::FoundAddressing { plan } => self.found_addressing(plan),
+            Operation::AssignCidrs { names } => self.assign_cidrs(origin, names),
         }
     }
 
@@ -207,15 +226,38 @@ impl Application<'_> {
         let before = self.state.nodes.insert(node.clone());
         before.iter().for_each(|before| self.state.derived.leave(before));
         self.state.derived.enter(&node);
+        self.wake_under(&node);
+        self.follow_node(before.as_deref(), &node);
         self.touch::<Node>(&node.meta.name);
         self.publish(before.map(Object::Node), Some(Object::Node(node.clone())));
         node
+    }
+
+    /// What follows from a node's addresses and taints for others.
+    fn follow_node(&mut self, before: Option<&Node>, after: &Node) {
+        let State { derived, pods, addressing, .. } = &mut *self.state;
+        let plan = addressing.as_deref();
+        let holding = |node: &Node| (node.spec.pod_cidrs.clone(), node.meta.deleted.is_some());
+        if before.is_none_or(|before| holding(before) != holding(after)) {
+            before.into_iter().for_each(|before| derived.addresses.leave(before, plan));
+            derived.addresses.enter(after, plan);
+            debug_assert!(!derived.addresses.is_contested(after), "{} shares addresses", after.meta.name);
+        }
+        let no_execute = |node: &Node| taint_eviction::no_execute(&node.spec.taints).cloned().collect::<Vec<_>>();
+        let is_new = before.is_none_or(|before| before.incarnation != after.incarnation);
+        if is_new || before.is_some_and(|before| no_execute(before) != no_execute(after)) {
+            derived.pods.node_changed(&after.meta.name, Some(after), pods);
+        }
     }
 
     /// Removes a node and frees its slot.
     pub(crate) fn remove_node(&mut self, node: &Arc<Node>) -> Revision {
         self.state.nodes.remove(&node.meta.name);
         self.state.derived.leave(node);
+        let State { derived, pods, addressing, .. } = &mut *self.state;
+        derived.addresses.leave(node, addressing.as_deref());
+        derived.pods.node_changed(&node.meta.name, None, pods);
+        self.rest_addresses(node);
         self.touch::<Node>(&node.meta.name);
         if let Some(free) = FreeSlot::after(node.slot) {
             self.state.free_slots.insert(Arc::new(free));
@@ -249,11 +291,12 @@ impl Application<'_> {
 
     fn event(&self, sequence: u64, subject: Subject, note: Note<'_>) -> Event {
         // What is not a node may have a name that no object could.
-        let stem = if subject.kind == NODE { subject.name.to_string() } else { subject.kind.to_lowercase() };
+        let is_object = subject.kind == NODE || subject.namespace.is_some();
+        let stem = if is_object { subject.name.to_string() } else { subject.kind.to_lowercase() };
         Event {
             meta: ObjectMeta {
                 name: Text::from(format!("{stem}.{sequence:x}")),
-                namespace: Some(Text::from(EVENT_NAMESPACE)),
+                namespace: Some(subject.namespace.clone().unwrap_or_else(|| Text::from(EVENT_NAMESPACE))),
                 uid: event_uid(sequence, subject.uid),
                 revision: self.next_revision(),
                 generation: 1,
@@ -274,7 +317,7 @@ impl Application<'_> {
         }
     }
 
-    fn publish(&mut self, before: Option<Object>, after: Option<Object>) -> Revision {
+    pub(crate) fn publish(&mut self, before: Option<Object>, after: Option<Object>) -> Revision {
         let revision = self.next_revision();
         self.state.counters.revision = revision;
         self.changes.push(Change { revision, before, after });

@@ -62,6 +62,7 @@ impl Application<'_> {
             let sighting = self.describe_sighting(heard);
             let message = format!("Node {} status is now: {NODE_NOT_READY}; {sighting}", before.meta.name);
             self.note(&before, NODE_NOT_READY, message);
+            self.mark_tenants_unready(&before);
         }
         Ok(receipt)
     }

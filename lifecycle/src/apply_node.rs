@@ -7,8 +7,9 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use crate::apply::{Application, Verdict};
+use crate::change::Kind;
 use crate::command::{Origin, Precondition, Receipt, ReceiptEffect};
-use crate::meta::{Pairs, Uid};
+use crate::meta::{ObjectMeta, Pairs, Uid};
 use crate::node::{NODES_MAX, Node, NodeDraft, NodeStatus};
 use crate::node_rules;
 use crate::rejection::{Invalid, Rejection};
@@ -33,7 +34,7 @@ impl Application<'_> {
         let node = draft.to_new_node(uid, self.now);
         node_rules::node(&node)?;
         if self.state.nodes.contains(&node.meta.name) {
-            return Err(Rejection::AlreadyExists { name: node.meta.name });
+            return Err(Rejection::AlreadyExists { kind: Kind::Node, name: node.meta.name });
         }
         self.register(origin, node)
     }
@@ -71,6 +72,7 @@ impl Application<'_> {
         node_rules::addresses_once(&status.addresses)?;
         let mut after = Node { status: status.clone(), ..before.as_ref().clone() };
         after.status.settle_times(&before.status, self.now);
+        self.require_stopped(Some(before.as_ref()), &after, None)?;
         self.commit(origin, &before, after)
     }
 
@@ -149,16 +151,27 @@ impl Application<'_> {
     /// The node that a command is about, if it is the one that the caller saw.
     pub(crate) fn expect(&self, name: &Text, precondition: &Precondition) -> Result<Arc<Node>, Rejection> {
         let Some(node) = self.state.nodes.get(name) else {
-            return Err(Rejection::NotFound { name: Text::clipped(name, QUOTED_MAX) });
+            return Err(Rejection::NotFound { kind: Kind::Node, name: Text::clipped(name, QUOTED_MAX) });
         };
-        let meta = &node.meta;
+        self.check_precondition(Kind::Node, node.meta.name.clone(), &node.meta, precondition)?;
+        Ok(node.clone())
+    }
+
+    /// Whether an object is the one that the caller saw.
+    pub(crate) fn check_precondition(
+        &self,
+        kind: Kind,
+        name: Text,
+        meta: &ObjectMeta,
+        precondition: &Precondition,
+    ) -> Result<(), Rejection> {
         if let Some(expected) = precondition.uid.filter(|uid| *uid != meta.uid) {
-            return Err(Rejection::OtherUid { name: meta.name.clone(), expected, actual: meta.uid });
+            return Err(Rejection::OtherUid { kind, name, expected, actual: meta.uid });
         }
         if let Some(expected) = precondition.revision.filter(|revision| *revision != meta.revision) {
-            return Err(Rejection::Conflict { name: meta.name.clone(), expected, actual: meta.revision });
+            return Err(Rejection::Conflict { kind, name, expected, actual: meta.revision });
         }
-        Ok(node.clone())
+        Ok(())
     }
 
     /// Stores a valid new node. Its identity is taken last, so that a refusal leaves no trace.
@@ -167,13 +180,16 @@ impl Application<'_> {
         if self.state.nodes.len() >= NODES_MAX {
             return Err(Rejection::LimitReached { what: Text::from("nodes"), limit: NODES_MAX as u64 });
         }
+        self.require_uncontested(None, &node)?;
         node.meta.revision = self.next_revision();
         (node.slot, node.incarnation) = self.next_identity();
         node_rules::weight(origin, None, &node)?;
         self.take_identity(node.slot);
+        self.address_new(&mut node);
         node.detach_texts();
         let node = self.put_node(node);
         self.note(&node, REGISTERED, format!("node {} was registered by {origin}", node.meta.name));
+        self.note_unaddressed(&node);
         Ok(Receipt { revision: node.meta.revision, effect: ReceiptEffect::Created })
     }
 
@@ -192,6 +208,7 @@ impl Application<'_> {
         if after.spec != before.spec {
             after.meta.generation += 1;
         }
+        self.require_uncontested(Some(before.as_ref()), &after)?;
         after.meta.revision = self.next_revision();
         node_rules::weight(origin, Some(before.as_ref()), &after)?;
         let after = self.put_node(after);
@@ -202,6 +219,7 @@ impl Application<'_> {
     }
 
     fn bury(&mut self, origin: &Origin, node: &Arc<Node>) -> Receipt {
+        self.release_tenants(node);
         let revision = self.remove_node(node);
         self.note(node, REMOVING, format!("node {} was removed by {origin}", node.meta.name));
         Receipt { revision, effect: ReceiptEffect::Deleted }

@@ -53,19 +53,35 @@ const TURNS: [(&str, ConditionStatus, &str); 8] = [
 ];
 
 impl Application<'_> {
-    pub(crate) fn register_node(&mut self, origin: &Origin, draft: &NodeDraft, uid: Uid) -> Verdict {
+    pub(crate) fn register_node(
+        &mut self,
+        origin: &Origin,
+        draft: &NodeDraft,
+        uid: Uid,
+        running: Option<&[Uid]>,
+    ) -> Verdict {
         require_modest(draft)?;
-        let Some(before) = self.state.nodes.get(&draft.name).cloned() else {
-            let first = |status| reported(&NodeStatus::default(), status, self.now);
-            let draft = NodeDraft { status: draft.status.as_ref().map(first), ..draft.clone() };
-            return self.create_node(origin, &draft, uid);
-        };
+        let known = self.state.nodes.get(&draft.name).cloned();
+        let Some(before) = known else { return self.register_new(origin, draft, uid, running) };
         let mut after = before.as_ref().clone();
         describe_machine(&mut after.meta.labels, draft.labels.as_ref());
         if let Some(status) = &draft.status {
             after.status = reported(&before.status, status, self.now);
         }
-        self.commit_report(origin, &before, after)
+        let receipt = self.commit_report(origin, &before, after, running)?;
+        self.release_stopped(&draft.name, Some(before.incarnation), running);
+        Ok(receipt)
+    }
+
+    /// A node that was deleted while its machine went on: what still runs of its former life has no place in this one.
+    fn register_new(&mut self, origin: &Origin, draft: &NodeDraft, uid: Uid, running: Option<&[Uid]>) -> Verdict {
+        let first = |status| reported(&NodeStatus::default(), status, self.now);
+        let draft = NodeDraft { status: draft.status.as_ref().map(first), ..draft.clone() };
+        self.require_stopped(None, &draft.to_node(), running)?;
+        let receipt = self.create_node(origin, &draft, uid)?;
+        let incarnation = self.state.nodes.get(&draft.name).map(|node| node.incarnation);
+        self.release_stopped(&draft.name, incarnation, running);
+        Ok(receipt)
     }
 
     pub(crate) fn report_status(
@@ -74,11 +90,12 @@ impl Application<'_> {
         name: &Text,
         incarnation: Incarnation,
         status: &NodeStatus,
+        running: Option<&[Uid]>,
     ) -> Verdict {
         let before = self.incarnate(name, incarnation)?;
         let mut after = before.as_ref().clone();
         after.status = reported(&before.status, status, self.now);
-        self.commit_report(origin, &before, after)
+        self.commit_report(origin, &before, after, running)
     }
 
     /// The node that a message is about, if it has not been created anew since.
@@ -90,8 +107,9 @@ impl Application<'_> {
         }
     }
 
-    fn commit_report(&mut self, origin: &Origin, before: &Arc<Node>, after: Node) -> Verdict {
+    fn commit_report(&mut self, origin: &Origin, before: &Arc<Node>, after: Node, running: Option<&[Uid]>) -> Verdict {
         node_rules::addresses_once(&after.status.addresses)?;
+        self.require_stopped(Some(before.as_ref()), &after, running)?;
         let turns = turns(&before.status, &after.status);
         let receipt = self.commit(origin, before, after)?;
         for reason in turns {

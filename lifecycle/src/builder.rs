@@ -5,6 +5,7 @@ use std::sync::Arc;
 use crate::client::ClientRecord;
 use crate::event::Event;
 use crate::node::Node;
+use crate::pod::Pod;
 use crate::record::{RecordError, RecordKey, decode};
 use crate::state::{Counters, State};
 use crate::table::{Stored, Table};
@@ -34,18 +35,50 @@ impl StateBuilder {
             RecordKey::Regime => self.push_regime(key, value)?,
             RecordKey::Zone { .. } => place(&mut self.state.zones, key, decode(key, value)?)?,
             RecordKey::Aggregator { .. } => place(&mut self.state.aggregators, key, decode(key, value)?)?,
+            RecordKey::Pod { .. } => self.push_pod(key, value)?,
+            RecordKey::Workload { .. } => place(&mut self.state.workloads, key, decode(key, value)?)?,
+            RecordKey::Addressing => self.push_addressing(key, value)?,
+            RecordKey::Resting { .. } => place(&mut self.state.resting, key, decode(key, value)?)?,
         }
         self.others += 1;
         Ok(())
     }
 
     /// No records at all make a new state.
-    pub fn finish(self) -> Result<State, RecordError> {
+    pub fn finish(mut self) -> Result<State, RecordError> {
         if self.has_counters || self.others == 0 {
+            self.derive();
             Ok(self.state)
         } else {
             Err(RecordError::NoCounters { others: self.others })
         }
+    }
+
+    /// What follows from several tables together.
+    fn derive(&mut self) {
+        let State { derived, nodes, pods, workloads, addressing, resting, .. } = &mut self.state;
+        for pod in pods.iter() {
+            let node = pod.node().and_then(|name| nodes.get(name));
+            derived.pods.enter(pod, node.map(Arc::as_ref));
+        }
+        workloads.iter().for_each(|workload| derived.note_workload(workload));
+        let plan = addressing.as_deref();
+        resting.iter().for_each(|resting| derived.addresses.rest(resting, None));
+        derived.addresses.replan(plan);
+    }
+
+    fn push_pod(&mut self, key: &RecordKey, value: &[u8]) -> Result<(), RecordError> {
+        let mut pod: Pod = decode(key, value)?;
+        pod.share_texts(&mut self.state.derived.interner);
+        place(&mut self.state.pods, key, pod)
+    }
+
+    fn push_addressing(&mut self, key: &RecordKey, value: &[u8]) -> Result<(), RecordError> {
+        if self.state.addressing.is_some() {
+            return Err(RecordError::Repeated { key: key.clone() });
+        }
+        self.state.addressing = Some(Arc::new(decode(key, value)?));
+        Ok(())
     }
 
     fn push_counters(&mut self, key: &RecordKey, value: &[u8]) -> Result<(), RecordError> {
@@ -72,6 +105,7 @@ impl StateBuilder {
         place(&mut self.state.nodes, key, node)?;
         if let Some(node) = self.state.nodes.get(&name) {
             self.state.derived.enter(node);
+            self.state.derived.addresses.enter(node, None);
         }
         Ok(())
     }

@@ -1,21 +1,30 @@
 //! What watchers see: one object change, with the object before and after.
 
+use std::fmt;
 use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
 
 use crate::event::Event;
 use crate::meta::{ObjectMeta, Revision};
 use crate::node::Node;
+use crate::pod::Pod;
+use crate::workload::{Workload, WorkloadKind};
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum Kind {
     Node,
     Event,
+    Pod,
+    Workload(WorkloadKind),
 }
 
 #[derive(Debug, Clone, PartialEq)]
 pub enum Object {
     Node(Arc<Node>),
     Event(Arc<Event>),
+    Pod(Arc<Pod>),
+    Workload(Arc<Workload>),
 }
 
 /// `before` is `None` for a creation, `after` is `None` for a deletion.
@@ -31,6 +40,8 @@ impl Object {
         match self {
             Self::Node(_) => Kind::Node,
             Self::Event(_) => Kind::Event,
+            Self::Pod(_) => Kind::Pod,
+            Self::Workload(workload) => Kind::Workload(workload.kind),
         }
     }
 
@@ -38,7 +49,28 @@ impl Object {
         match self {
             Self::Node(node) => &node.meta,
             Self::Event(event) => &event.meta,
+            Self::Pod(pod) => &pod.meta,
+            Self::Workload(workload) => &workload.meta,
         }
+    }
+}
+
+impl Kind {
+    /// As Kubernetes spells it.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Node => "Node",
+            Self::Event => "Event",
+            Self::Pod => "Pod",
+            Self::Workload(kind) => kind.as_str(),
+        }
+    }
+}
+
+/// As it stands in a sentence: `node`, `replicaset`.
+impl fmt::Display for Kind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(&self.as_str().to_lowercase())
     }
 }
 

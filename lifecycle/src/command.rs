@@ -7,14 +7,17 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
+use crate::addressing::Addressing;
 use crate::meta::{Revision, Uid};
 use crate::node::{ConditionStatus, Incarnation, NodeDraft, NodeStatus};
+use crate::pod::{PodDraft, PodKey, PodReport};
 use crate::policy::Policy;
 use crate::rejection::Rejection;
 use crate::replica::ReplicaRecord;
 use crate::taint::{Taint, TaintSelector};
 use crate::text::Text;
 use crate::time::{ClusterTime, Stamp};
+use crate::workload::{WorkloadDraft, WorkloadKey};
 
 /// One log entry.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -142,12 +145,14 @@ pub enum Operation {
     RegisterNode {
         draft: Box<NodeDraft>,
         uid: Uid,
+        running: Running,
     },
     /// An agent says how its node is. Heartbeat times alone change nothing.
     ReportStatus {
         name: Text,
         incarnation: Incarnation,
         status: Box<NodeStatus>,
+        running: Running,
     },
     /// The leader has not heard the node within its grace: it can no longer vouch for its conditions (NH-8).
     MarkSilent {
@@ -189,7 +194,83 @@ pub enum Operation {
         incarnation: Incarnation,
         reason: Text,
     },
+    CreatePod {
+        draft: Box<PodDraft>,
+        uid: Uid,
+    },
+    /// Creates the pod, or changes what of it can change.
+    ApplyPod {
+        draft: Box<PodDraft>,
+        uid: Uid,
+        precondition: Precondition,
+    },
+    /// `None` for the pod's own grace; with zero it is gone at once, whatever its node does.
+    DeletePod {
+        key: PodKey,
+        grace: Option<u32>,
+        precondition: Precondition,
+    },
+    CreateWorkload {
+        draft: Box<WorkloadDraft>,
+        uid: Uid,
+    },
+    ApplyWorkload {
+        draft: Box<WorkloadDraft>,
+        uid: Uid,
+        precondition: Precondition,
+    },
+    /// Its pods go first.
+    DeleteWorkload {
+        key: WorkloadKey,
+        precondition: Precondition,
+    },
+    /// An agent says how the pods of its node are.
+    ReportPods {
+        node: Text,
+        incarnation: Incarnation,
+        reports: Vec<PodReport>,
+    },
+    /// TE-8: the pod's time on its tainted node is over.
+    EvictPod {
+        key: PodKey,
+        uid: Uid,
+    },
+    /// GC-1 to GC-4: nobody will confirm that this pod has stopped, or nobody needs to.
+    CollectPod {
+        key: PodKey,
+        uid: Uid,
+    },
+    /// A node was found for a pod.
+    BindPod {
+        key: PodKey,
+        uid: Uid,
+        node: Text,
+        incarnation: Incarnation,
+    },
+    /// No node was found for a pod.
+    NoteUnplaced {
+        key: PodKey,
+        uid: Uid,
+        why: Text,
+    },
+    /// Makes the pods that a workload lacks and deletes those it has too many of. For a DaemonSet, on these nodes.
+    StaffWorkload {
+        key: WorkloadKey,
+        uid: Uid,
+        nodes: Vec<Text>,
+    },
+    /// The first leader with such flags says which addresses nodes get.
+    FoundAddressing {
+        plan: Box<Addressing>,
+    },
+    /// Gives addresses to nodes that have none.
+    AssignCidrs {
+        names: Vec<Text>,
+    },
 }
+
+/// What an agent says runs on its node, by uid; `None` if it says nothing about that.
+pub type Running = Option<Vec<Uid>>;
 
 impl Operation {
     /// The Node it is about, if it is about one.
@@ -208,14 +289,28 @@ impl Operation {
             | Self::ReportStatus { name, .. }
             | Self::MarkSilent { name, .. }
             | Self::EvictNode { name, .. }
-            | Self::NoteQuarantine { name, .. } => Some(name),
+            | Self::NoteQuarantine { name, .. }
+            | Self::ReportPods { node: name, .. } => Some(name),
             Self::AnnounceReplica { .. }
             | Self::RetireReplica { .. }
             | Self::AssessZones
             | Self::LiftEvictions { .. }
             | Self::FoundPolicy { .. }
             | Self::SetPolicy { .. }
-            | Self::SetAggregator { .. } => None,
+            | Self::SetAggregator { .. }
+            | Self::CreatePod { .. }
+            | Self::ApplyPod { .. }
+            | Self::DeletePod { .. }
+            | Self::CreateWorkload { .. }
+            | Self::ApplyWorkload { .. }
+            | Self::DeleteWorkload { .. }
+            | Self::EvictPod { .. }
+            | Self::CollectPod { .. }
+            | Self::BindPod { .. }
+            | Self::NoteUnplaced { .. }
+            | Self::StaffWorkload { .. }
+            | Self::FoundAddressing { .. }
+            | Self::AssignCidrs { .. } => None,
         }
     }
 }
@@ -238,8 +333,15 @@ impl Operation {
             | Self::EvictNode { .. }
             | Self::LiftEvictions { .. }
             | Self::FoundPolicy { .. }
-            | Self::NoteQuarantine { .. } => Entitled::Controller,
-            Self::RegisterNode { .. } | Self::ReportStatus { .. } => Entitled::Agent,
+            | Self::NoteQuarantine { .. }
+            | Self::EvictPod { .. }
+            | Self::CollectPod { .. }
+            | Self::BindPod { .. }
+            | Self::NoteUnplaced { .. }
+            | Self::StaffWorkload { .. }
+            | Self::FoundAddressing { .. }
+            | Self::AssignCidrs { .. } => Entitled::Controller,
+            Self::RegisterNode { .. } | Self::ReportStatus { .. } | Self::ReportPods { .. } => Entitled::Agent,
             Self::CreateNode { .. }
             | Self::ApplyNode { .. }
             | Self::ReplaceNode { .. }
@@ -252,7 +354,13 @@ impl Operation {
             | Self::AnnounceReplica { .. }
             | Self::RetireReplica { .. }
             | Self::SetPolicy { .. }
-            | Self::SetAggregator { .. } => Entitled::Anyone,
+            | Self::SetAggregator { .. }
+            | Self::CreatePod { .. }
+            | Self::ApplyPod { .. }
+            | Self::DeletePod { .. }
+            | Self::CreateWorkload { .. }
+            | Self::ApplyWorkload { .. }
+            | Self::DeleteWorkload { .. } => Entitled::Anyone,
         }
     }
 
@@ -280,6 +388,20 @@ impl Operation {
             Self::SetPolicy { .. } => "set-policy",
             Self::SetAggregator { .. } => "set-aggregator",
             Self::NoteQuarantine { .. } => "note-quarantine",
+            Self::CreatePod { .. } => "create-pod",
+            Self::ApplyPod { .. } => "apply-pod",
+            Self::DeletePod { .. } => "delete-pod",
+            Self::CreateWorkload { .. } => "create-workload",
+            Self::ApplyWorkload { .. } => "apply-workload",
+            Self::DeleteWorkload { .. } => "delete-workload",
+            Self::ReportPods { .. } => "report-pods",
+            Self::EvictPod { .. } => "evict-pod",
+            Self::CollectPod { .. } => "collect-pod",
+            Self::BindPod { .. } => "bind-pod",
+            Self::NoteUnplaced { .. } => "note-unplaced",
+            Self::StaffWorkload { .. } => "staff-workload",
+            Self::FoundAddressing { .. } => "found-addressing",
+            Self::AssignCidrs { .. } => "assign-cidrs",
         }
     }
 }

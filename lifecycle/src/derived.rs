@@ -4,11 +4,16 @@
 
 use imbl::{OrdMap, OrdSet};
 
+use crate::address_index::AddressIndex;
 use crate::condition_taint::{self, NoExecuteAction};
 use crate::eviction::Queue;
+use crate::meta::Uid;
 use crate::node::Node;
+use crate::pod_index::PodIndex;
+use crate::table::Stored;
 use crate::text::{Interner, Text};
 use crate::time::ClusterTime;
+use crate::workload::{Workload, WorkloadKey, WorkloadKind};
 use crate::zone::{Census, Evaluation, ZoneKey};
 
 #[derive(Debug, Clone, Default)]
@@ -22,6 +27,12 @@ pub(crate) struct Derived {
     pub(crate) queues: OrdMap<ZoneKey, Queue>,
     /// Nodes that carry a lifecycle NoExecute taint.
     pub(crate) absent: OrdSet<Text>,
+    pub(crate) pods: PodIndex,
+    /// Workloads that do not have the pods they ask for.
+    pub(crate) unsettled: OrdSet<WorkloadKey>,
+    /// Workloads by uid, which is what pods are theirs by.
+    pub(crate) employers: OrdSet<(Uid, WorkloadKey)>,
+    pub(crate) addresses: AddressIndex,
 }
 
 // === impl Derived ===
@@ -58,6 +69,27 @@ impl Derived {
         if is_absent(node) {
             self.absent.remove(&node.meta.name);
         }
+    }
+
+    /// The workload, or one of its pods, is not what it was.
+    pub(crate) fn note_workload(&mut self, workload: &Workload) {
+        let staff = self.pods.staff.get(&workload.meta.uid).cloned().unwrap_or_default();
+        let wanted = usize::try_from(workload.spec.replicas).unwrap_or(usize::MAX);
+        let is_off_target = match workload.kind {
+            WorkloadKind::ReplicaSet => staff.active() != wanted,
+            WorkloadKind::StatefulSet => !staff.is_numbered_below(wanted),
+            WorkloadKind::DaemonSet => false,
+        };
+        self.employers.insert((workload.meta.uid, workload.key()));
+        match is_off_target || workload.meta.deleted.is_some() {
+            true => self.unsettled.insert(workload.key()),
+            false => self.unsettled.remove(&workload.key()),
+        };
+    }
+
+    pub(crate) fn forget_workload(&mut self, workload: &Workload) {
+        self.unsettled.remove(&workload.key());
+        self.employers.remove(&(workload.meta.uid, workload.key()));
     }
 
     fn leave_queue(&mut self, zone: ZoneKey, name: &str) {

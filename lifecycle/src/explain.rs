@@ -6,6 +6,7 @@
 //! are for those who show it.
 
 mod node;
+mod pod;
 mod wording;
 mod zone;
 
@@ -17,6 +18,7 @@ use crate::regime::{Because, Regime, Reprieve};
 use crate::time::{ClusterTime, Stamp, WallTime};
 
 pub use node::node;
+pub use pod::pod;
 pub use zone::zone;
 
 /// How many excuses one explanation lists.
@@ -148,7 +150,27 @@ pub struct ZoneExplanation {
     pub waiting: Vec<Waiting>,
 }
 
-// === impl NodeExplanation, ZoneExplanation ===
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct PodExplanation {
+    pub namespace: String,
+    pub name: String,
+    pub node: Option<String>,
+    pub now: Moment,
+    pub headline: Headline,
+    pub facts: Vec<Fact>,
+    pub outlook: Option<Prospect>,
+    pub forecast: Vec<Prospect>,
+}
+
+// === impl NodeExplanation, ZoneExplanation, PodExplanation ===
+
+impl PodExplanation {
+    /// The whole story in one sentence, with times as `clock` writes them.
+    pub fn sentence(&self, clock: impl Fn(WallTime) -> String) -> String {
+        sentence(&self.headline, self.outlook.as_ref(), clock)
+    }
+}
 
 impl NodeExplanation {
     /// The whole story in one sentence, with times as `clock` writes them.

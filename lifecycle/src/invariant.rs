@@ -4,6 +4,7 @@
 //! which law broke before it says how.
 
 mod lifecycle;
+mod work;
 
 use std::collections::BTreeSet;
 
@@ -33,7 +34,7 @@ type Held = Result<(), String>;
 pub type Invariant = (&'static str, fn(&State) -> Held);
 
 /// Every invariant there is.
-pub const INVARIANTS: [Invariant; 17] = [
+pub const INVARIANTS: [Invariant; 21] = [
     ("slots are unique", slots_are_unique),
     ("names match keys", names_match_keys),
     ("every node is valid", every_node_is_valid),
@@ -51,6 +52,10 @@ pub const INVARIANTS: [Invariant; 17] = [
     ("buckets run at their zone's rate", lifecycle::buckets_follow_zones),
     ("Z-6 nothing is evicted in the dark", lifecycle::nothing_moves_in_the_dark),
     ("aggregators are valid and bounded", lifecycle::aggregators_are_valid),
+    ("pods and workloads equal recomputation", work::pods_equal_recomputation),
+    ("addresses equal recomputation", work::addresses_equal_recomputation),
+    ("I-07 no address is held twice", work::no_address_is_held_twice),
+    ("every pod is valid and has a home", work::every_pod_is_valid),
 ];
 
 pub fn check_all(state: &State) -> Result<(), Violation> {
@@ -85,7 +90,10 @@ fn names_match_keys(state: &State) -> Held {
     keys_match(state.clients())?;
     keys_match(state.free_slots())?;
     keys_match(state.zones())?;
-    keys_match(state.aggregators())
+    keys_match(state.aggregators())?;
+    keys_match(state.pods())?;
+    keys_match(state.workloads())?;
+    keys_match(state.resting())
 }
 
 fn every_node_is_valid(state: &State) -> Held {
@@ -101,8 +109,10 @@ fn every_node_is_valid(state: &State) -> Held {
 fn revision_bounds_every_object(state: &State) -> Held {
     let nodes = state.nodes().iter().map(|node| &node.meta);
     let events = state.events().iter().map(|event| &event.meta);
+    let pods = state.pods().iter().map(|pod| &pod.meta);
+    let workloads = state.workloads().iter().map(|workload| &workload.meta);
     let mut seen = BTreeSet::new();
-    nodes.chain(events).try_for_each(|ObjectMeta { name, revision, .. }| {
+    nodes.chain(events).chain(pods).chain(workloads).try_for_each(|ObjectMeta { name, revision, .. }| {
         ensure(*revision <= state.revision(), || format!("{name} has {revision}, the state {}", state.revision()))?;
         ensure(seen.insert(*revision), || format!("{name} shares revision {revision} with another object"))
     })
@@ -152,7 +162,10 @@ fn digest_equals_recomputation(state: &State) -> Held {
     matches(state.clients())?;
     matches(state.free_slots())?;
     matches(state.zones())?;
-    matches(state.aggregators())
+    matches(state.aggregators())?;
+    matches(state.pods())?;
+    matches(state.workloads())?;
+    matches(state.resting())
 }
 
 fn records_round_trip(state: &State) -> Held {

@@ -107,7 +107,7 @@ pub(crate) fn size(node: &Node, limit: usize) -> Result<(), Rejection> {
 
 // === metadata ===
 
-fn metadata(meta: &ObjectMeta) -> Checked {
+pub(crate) fn metadata(meta: &ObjectMeta) -> Checked {
     at("metadata.name", name::dns_subdomain(&meta.name))?;
     at("metadata.labels", name::labels(&meta.labels))?;
     at("metadata.annotations", name::annotations(&meta.annotations))?;
@@ -186,7 +186,7 @@ pub fn status(status: &NodeStatus) -> Checked {
     }
 }
 
-fn resources(path: &str, resources: &Resources) -> Checked {
+pub(crate) fn resources(path: &str, resources: &Resources) -> Checked {
     for (resource, quantity) in resources.iter() {
         let field = || format!("{path}[{}]", Text::clipped(resource, 128));
         at(field(), name::qualified_name(resource))?;

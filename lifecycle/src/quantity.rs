@@ -80,6 +80,12 @@ impl Quantity {
         i64::try_from(ceiling).unwrap_or(i64::MAX)
     }
 
+    /// The sum, written as this one is.
+    #[must_use]
+    pub fn plus(self, other: Self) -> Self {
+        Self::new(self.nanos() + other.nanos(), self.family().unwrap_or(Family::Decimal))
+    }
+
     fn new(nanos: i128, family: Family) -> Self {
         let tag = match family {
             Family::Decimal => 0,

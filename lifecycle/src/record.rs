@@ -5,12 +5,15 @@
 //! and a postcard body; the version is the kind's own, so that one kind can change without the others.
 
 use std::fmt;
+use std::net::IpAddr;
 
+use ipnet::IpNet;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 use crate::text::Text;
+use crate::workload::WorkloadKind;
 
 /// Which record. The order of the variants is the order of their prefixes, hence of the encoded keys.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -24,6 +27,10 @@ pub enum RecordKey {
     Regime,
     Zone { region: Text, zone: Text },
     Aggregator { name: Text },
+    Pod { namespace: Text, name: Text },
+    Workload { kind: WorkloadKind, namespace: Text, name: Text },
+    Addressing,
+    Resting { cidr: IpNet },
 }
 
 const COUNTERS: u8 = 0x01;
@@ -35,9 +42,13 @@ const FREE_SLOT: u8 = 0x50;
 const REGIME: u8 = 0x60;
 const ZONE: u8 = 0x70;
 const AGGREGATOR: u8 = 0x80;
+const POD: u8 = 0x90;
+const WORKLOAD: u8 = 0xa0;
+const ADDRESSING: u8 = 0xb0;
+const RESTING: u8 = 0xc0;
 
-/// Between the two halves of a zone's key. Sorts before everything that a label value can hold.
-const ZONE_SEPARATOR: char = '\0';
+/// Between the two halves of a zone's key, or of a namespaced one. Sorts before everything that either can hold.
+const SEPARATOR: char = '\0';
 
 /// Bounds what one record may weigh, so that every store and message below can rely on it.
 pub const RECORD_BYTES_MAX: usize = 64 * 1024 - 1;
@@ -73,8 +84,16 @@ impl RecordKey {
             Self::Client { id } => prefixed(CLIENT, &id.to_be_bytes()),
             Self::FreeSlot { index } => prefixed(FREE_SLOT, &index.to_be_bytes()),
             Self::Regime => vec![REGIME],
-            Self::Zone { region, zone } => prefixed(ZONE, format!("{region}{ZONE_SEPARATOR}{zone}").as_bytes()),
+            Self::Zone { region, zone } => prefixed(ZONE, format!("{region}{SEPARATOR}{zone}").as_bytes()),
             Self::Aggregator { name } => prefixed(AGGREGATOR, name.as_bytes()),
+            Self::Pod { namespace, name } => prefixed(POD, format!("{namespace}{SEPARATOR}{name}").as_bytes()),
+            Self::Workload { kind, namespace, name } => {
+                let place = WorkloadKind::ALL.iter().position(|known| known == kind).unwrap_or_default();
+                let name = format!("{namespace}{SEPARATOR}{name}");
+                prefixed(WORKLOAD, &prefixed(place as u8, name.as_bytes()))
+            }
+            Self::Addressing => vec![ADDRESSING],
+            Self::Resting { cidr } => prefixed(RESTING, &cidr_bytes(cidr)),
         }
     }
 
@@ -92,11 +111,16 @@ impl RecordKey {
             CLIENT => Some(Self::Client { id: u128::from_be_bytes(rest.try_into().ok()?) }),
             FREE_SLOT => Some(Self::FreeSlot { index: u32::from_be_bytes(rest.try_into().ok()?) }),
             REGIME => rest.is_empty().then_some(Self::Regime),
-            ZONE => {
-                let (region, zone) = std::str::from_utf8(rest).ok()?.split_once(ZONE_SEPARATOR)?;
-                Some(Self::Zone { region: Text::from(region), zone: Text::from(zone) })
-            }
+            ZONE => parse_pair(rest).map(|(region, zone)| Self::Zone { region, zone }),
             AGGREGATOR => Some(Self::Aggregator { name: Text::from(std::str::from_utf8(rest).ok()?) }),
+            POD => parse_pair(rest).map(|(namespace, name)| Self::Pod { namespace, name }),
+            WORKLOAD => {
+                let (&place, rest) = rest.split_first()?;
+                let kind = *WorkloadKind::ALL.get(usize::from(place))?;
+                parse_pair(rest).map(|(namespace, name)| Self::Workload { kind, namespace, name })
+            }
+            ADDRESSING => rest.is_empty().then_some(Self::Addressing),
+            RESTING => parse_cidr(rest).map(|cidr| Self::Resting { cidr }),
             _ => None,
         }
     }
@@ -114,8 +138,38 @@ impl fmt::Display for RecordKey {
             Self::Regime => f.write_str("regime"),
             Self::Zone { region, zone } => write!(f, "zone/{region}/{zone}"),
             Self::Aggregator { name } => write!(f, "aggregator/{name}"),
+            Self::Pod { namespace, name } => write!(f, "pod/{namespace}/{name}"),
+            Self::Workload { kind, namespace, name } => {
+                write!(f, "{}/{namespace}/{name}", kind.as_str().to_lowercase())
+            }
+            Self::Addressing => f.write_str("addressing"),
+            Self::Resting { cidr } => write!(f, "resting/{cidr}"),
         }
     }
+}
+
+fn parse_pair(bytes: &[u8]) -> Option<(Text, Text)> {
+    let (first, second) = std::str::from_utf8(bytes).ok()?.split_once(SEPARATOR)?;
+    Some((Text::from(first), Text::from(second)))
+}
+
+/// Sorts as the ranges do: IPv4 first, then by address, then by length.
+fn cidr_bytes(cidr: &IpNet) -> Vec<u8> {
+    match cidr {
+        IpNet::V4(net) => [&[4][..], &net.addr().octets(), &[net.prefix_len()]].concat(),
+        IpNet::V6(net) => [&[6][..], &net.addr().octets(), &[net.prefix_len()]].concat(),
+    }
+}
+
+fn parse_cidr(bytes: &[u8]) -> Option<IpNet> {
+    let (&family, rest) = bytes.split_first()?;
+    let (&length, address) = rest.split_last()?;
+    let address: IpAddr = match family {
+        4 => <[u8; 4]>::try_from(address).ok()?.into(),
+        6 => <[u8; 16]>::try_from(address).ok()?.into(),
+        _ => return None,
+    };
+    IpNet::new(address, length).ok()
 }
 
 fn prefixed(prefix: u8, rest: &[u8]) -> Vec<u8> {
@@ -335,8 +389,8 @@ mod tests {
         for bytes in wrong {
             assert!(RecordKey::from_bytes(bytes).is_err(), "{bytes:?}");
         }
-        let error = RecordKey::from_bytes(&[0x90, 0xab]).unwrap_err().to_string();
-        assert!(error.starts_with("record key 90ab is not known"), "{error}");
+        let error = RecordKey::from_bytes(&[0xf0, 0xab]).unwrap_err().to_string();
+        assert!(error.starts_with("record key f0ab is not known"), "{error}");
     }
 
     fn any_key() -> impl Strategy<Value = RecordKey> {

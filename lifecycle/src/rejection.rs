@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
+use crate::change::Kind;
 use crate::meta::{Revision, Uid};
 use crate::node::{ConditionStatus, Incarnation};
 use crate::policy::Period;
@@ -34,14 +35,16 @@ impl From<Invalid> for Rejection {
 pub enum Rejection {
     #[error("{0}")]
     Invalid(Invalid),
-    #[error("node {name:?} not found")]
-    NotFound { name: Text },
-    #[error("node {name:?} already exists")]
-    AlreadyExists { name: Text },
-    #[error("conflict on node {name:?}: expected resource version {}, it is {}", expected.0, actual.0)]
-    Conflict { name: Text, expected: Revision, actual: Revision },
-    #[error("conflict on node {name:?}: the node with uid {expected} is gone, another one has its name (uid {actual})")]
-    OtherUid { name: Text, expected: Uid, actual: Uid },
+    #[error("{kind} {name:?} not found")]
+    NotFound { kind: Kind, name: Text },
+    #[error("{kind} {name:?} already exists")]
+    AlreadyExists { kind: Kind, name: Text },
+    #[error("conflict on {kind} {name:?}: expected resource version {}, it is {}", expected.0, actual.0)]
+    Conflict { kind: Kind, name: Text, expected: Revision, actual: Revision },
+    #[error(
+        "conflict on {kind} {name:?}: the {kind} with uid {expected} is gone, another one has its name (uid {actual})"
+    )]
+    OtherUid { kind: Kind, name: Text, expected: Uid, actual: Uid },
     #[error("proposed in term {proposed}, committed in term {committed}: the proposer no longer led")]
     ForeignTerm { proposed: u64, committed: u64 },
     #[error("request {sequence} was overtaken by request {latest} of the same client; its outcome is no longer kept")]
@@ -77,6 +80,21 @@ pub enum Rejection {
     NotDark,
     #[error("decided {age} ago: too long to still be true")]
     Stale { age: Period },
+    #[error("pod {name:?} need not leave its node now: its taint or its tolerations changed, or it is leaving already")]
+    NotLeaving { name: Text },
+    #[error("pod {name:?} does not wait for a node")]
+    NotUnplaced { name: Text },
+    #[error("node {node:?} does not take pod {name:?}: {why}")]
+    Unfit { name: Text, node: Text, why: Text },
+    #[error("pod {name:?} is not to be collected")]
+    NotGarbage { name: Text },
+    #[error(
+        "node {name:?} cannot be ready yet: {count} pods that were deleted in its absence, or belong to a former life of \
+         it, are not confirmed stopped ({shown})"
+    )]
+    StillRunning { name: Text, count: u64, shown: Text },
+    #[error("node CIDRs are not allocated in this cluster")]
+    NoAddressing,
 }
 
 fn shown(ready: &Option<ConditionStatus>) -> &'static str {

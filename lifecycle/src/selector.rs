@@ -6,9 +6,10 @@ use std::str::FromStr;
 use thiserror::Error;
 
 use crate::event::Event;
-use crate::meta::Pairs;
+use crate::meta::{ObjectMeta, Pairs};
 use crate::name;
 use crate::node::Node;
+use crate::pod::Pod;
 use crate::text::Text;
 
 /// `app=web,tier in (a, b),!canary`. The empty selector matches everything.
@@ -22,6 +23,14 @@ pub struct NodeFieldSelector(Vec<FieldRequirement<NodeField>>);
 /// `involvedObject.name=a,type=Warning`.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct EventFieldSelector(Vec<FieldRequirement<EventField>>);
+
+/// `spec.nodeName=a,status.phase=Running`.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct PodFieldSelector(Vec<FieldRequirement<PodField>>);
+
+/// `metadata.name=a`, for kinds of which one can select by nothing more.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct NameSelector(Vec<FieldRequirement<MetaField>>);
 
 /// What is wrong with a selector, and where, counted in characters from 1.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
@@ -72,6 +81,30 @@ enum EventField {
     Reason,
     Type,
 }
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum PodField {
+    Name,
+    Namespace,
+    Node,
+    Phase,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum MetaField {
+    Name,
+    Namespace,
+}
+
+const POD_FIELDS: [(&str, PodField); 4] = [
+    ("metadata.name", PodField::Name),
+    ("metadata.namespace", PodField::Namespace),
+    ("spec.nodeName", PodField::Node),
+    ("status.phase", PodField::Phase),
+];
+
+const META_FIELDS: [(&str, MetaField); 2] =
+    [("metadata.name", MetaField::Name), ("metadata.namespace", MetaField::Namespace)];
 
 const NODE_FIELDS: [(&str, NodeField); 2] =
     [("metadata.name", NodeField::Name), ("spec.unschedulable", NodeField::Unschedulable)];
@@ -149,6 +182,34 @@ impl EventFieldSelector {
     }
 }
 
+impl PodFieldSelector {
+    pub fn matches(&self, pod: &Pod) -> bool {
+        self.0.iter().all(|requirement| match requirement.field {
+            PodField::Name => requirement.accepts(&pod.meta.name),
+            PodField::Namespace => requirement.accepts(pod.meta.namespace.as_deref().unwrap_or_default()),
+            PodField::Node => requirement.accepts(pod.node().map(Text::as_str).unwrap_or_default()),
+            PodField::Phase => requirement.accepts(pod.status.phase.as_str()),
+        })
+    }
+
+    /// The one node whose pods can match, if the selector says so: no need to walk the table.
+    pub fn node(&self) -> Option<&Text> {
+        let on_node = |requirement: &&FieldRequirement<PodField>| {
+            requirement.equal && requirement.field == PodField::Node && !requirement.value.is_empty()
+        };
+        self.0.iter().find(on_node).map(|requirement| &requirement.value)
+    }
+}
+
+impl NameSelector {
+    pub fn matches(&self, meta: &ObjectMeta) -> bool {
+        self.0.iter().all(|requirement| match requirement.field {
+            MetaField::Name => requirement.accepts(&meta.name),
+            MetaField::Namespace => requirement.accepts(meta.namespace.as_deref().unwrap_or_default()),
+        })
+    }
+}
+
 impl<F> FieldRequirement<F> {
     fn accepts(&self, value: &str) -> bool {
         (self.value == value) == self.equal
@@ -178,6 +239,22 @@ impl FromStr for EventFieldSelector {
 
     fn from_str(text: &str) -> Result<Self, SelectorError> {
         Cursor::new(text)?.list(|cursor| cursor.field_requirement(&EVENT_FIELDS)).map(Self)
+    }
+}
+
+impl FromStr for PodFieldSelector {
+    type Err = SelectorError;
+
+    fn from_str(text: &str) -> Result<Self, SelectorError> {
+        Cursor::new(text)?.list(|cursor| cursor.field_requirement(&POD_FIELDS)).map(Self)
+    }
+}
+
+impl FromStr for NameSelector {
+    type Err = SelectorError;
+
+    fn from_str(text: &str) -> Result<Self, SelectorError> {
+        Cursor::new(text)?.list(|cursor| cursor.field_requirement(&META_FIELDS)).map(Self)
     }
 }
 

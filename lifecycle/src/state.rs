@@ -10,6 +10,8 @@ use std::sync::Arc;
 use imbl::{OrdMap, OrdSet};
 use serde::{Deserialize, Serialize};
 
+use crate::address_index::AddressIndex;
+use crate::addressing::{Addressing, Resting};
 use crate::aggregator::AggregatorRecord;
 use crate::change::Change;
 use crate::client::ClientRecord;
@@ -17,8 +19,10 @@ use crate::command::Outcome;
 use crate::derived::Derived;
 use crate::event::Event;
 use crate::eviction::Queue;
-use crate::meta::Revision;
+use crate::meta::{Revision, Uid};
 use crate::node::{Node, Slot};
+use crate::pod::{Pod, PodKey};
+use crate::pod_index::{Staff, Tally, Tenants};
 use crate::policy::Policy;
 use crate::record::{RecordKey, encode};
 use crate::regime::Regime;
@@ -27,6 +31,7 @@ use crate::slot::{FIRST_GENERATION, FreeSlot};
 use crate::table::{Digest, Stored, Table};
 use crate::text::Text;
 use crate::time::{ClusterTime, Stamp};
+use crate::workload::{Workload, WorkloadKey};
 use crate::zone::{Census, Transition, ZoneKey, Zones};
 use crate::zone_record::ZoneRecord;
 
@@ -46,6 +51,10 @@ pub struct State {
     pub(crate) regime: Regime,
     pub(crate) zones: Table<ZoneRecord>,
     pub(crate) aggregators: Table<AggregatorRecord>,
+    pub(crate) pods: Table<Pod>,
+    pub(crate) workloads: Table<Workload>,
+    pub(crate) addressing: Option<Arc<Addressing>>,
+    pub(crate) resting: Table<Resting>,
     pub(crate) derived: Derived,
 }
 
@@ -146,6 +155,87 @@ impl State {
         &self.aggregators
     }
 
+    pub fn pods(&self) -> &Table<Pod> {
+        &self.pods
+    }
+
+    pub fn workloads(&self) -> &Table<Workload> {
+        &self.workloads
+    }
+
+    /// Which addresses nodes get, if they get any from here.
+    pub fn addressing(&self) -> Option<&Addressing> {
+        self.addressing.as_deref()
+    }
+
+    /// Blocks that rest until somebody else may have them.
+    pub fn resting(&self) -> &Table<Resting> {
+        &self.resting
+    }
+
+    /// The pods that are bound to the nodes of this name.
+    pub fn tenants(&self, node: &str) -> Option<&Tenants> {
+        self.derived.pods.tenants.get(node)
+    }
+
+    /// The pods of a workload.
+    pub fn staff(&self, workload: Uid) -> Option<&Staff> {
+        self.derived.pods.staff.get(&workload)
+    }
+
+    /// Pods without a node, in the order of their turns.
+    pub fn waiting_pods(&self) -> impl ExactSizeIterator<Item = &PodKey> {
+        self.derived.pods.waiting.iter().map(|(_, _, key)| key)
+    }
+
+    /// Pods that have to leave their node, and when, the earliest first.
+    pub fn leaving_pods(&self) -> impl ExactSizeIterator<Item = (ClusterTime, &PodKey)> {
+        self.derived.pods.leaving.iter().map(|(at, key)| (*at, key))
+    }
+
+    pub fn leaves_at(&self, pod: &PodKey) -> Option<ClusterTime> {
+        self.derived.pods.leaves_at(pod)
+    }
+
+    /// Pods that were deleted and are not confirmed stopped.
+    pub fn terminating_pods(&self) -> impl ExactSizeIterator<Item = &PodKey> {
+        self.derived.pods.terminating.iter()
+    }
+
+    /// GC-1: pods that have ended, in the order in which they go.
+    pub fn finished_pods(&self) -> impl ExactSizeIterator<Item = &PodKey> {
+        self.derived.pods.finished.iter().map(|(_, _, key)| key)
+    }
+
+    pub fn pod_tally(&self) -> Tally {
+        self.derived.pods.tally
+    }
+
+    /// Workloads at which a look may find something to do.
+    pub fn unsettled_workloads(&self) -> impl Iterator<Item = &WorkloadKey> {
+        self.derived.unsettled.iter()
+    }
+
+    /// Nodes without addresses for pods.
+    pub fn nodes_without_cidr(&self) -> &OrdSet<Text> {
+        &self.derived.addresses.wanting
+    }
+
+    /// How many blocks of each pool are free.
+    pub fn free_blocks(&self) -> impl Iterator<Item = u64> {
+        self.derived.addresses.free.iter().map(|free| free.len())
+    }
+
+    pub(crate) fn addresses(&self) -> &AddressIndex {
+        &self.derived.addresses
+    }
+
+    /// The node that a pod belongs to, in the life it belongs to.
+    pub fn node_of(&self, pod: &Pod) -> Option<&Arc<Node>> {
+        let binding = pod.spec.binding.as_ref()?;
+        self.nodes.get(&binding.node).filter(|node| node.incarnation == binding.incarnation)
+    }
+
     /// Who is there, zone by zone, at this moment.
     pub fn census(&self) -> impl Iterator<Item = (&ZoneKey, &Census)> {
         self.derived.census.iter()
@@ -201,14 +291,16 @@ impl State {
         let regime = self.record(&RecordKey::Regime).map(|value| Digest::of_record(&RecordKey::Regime, &value));
         [self.objects_digest(), self.replicas.digest(), self.clients.digest(), self.free_slots.digest()]
             .into_iter()
-            .chain([self.zones.digest(), self.aggregators.digest()])
+            .chain([self.zones.digest(), self.aggregators.digest(), self.resting.digest()])
             .chain(regime)
+            .chain(self.record(&RecordKey::Addressing).map(|value| Digest::of_record(&RecordKey::Addressing, &value)))
             .fold(counters, Digest::plus)
     }
 
-    /// Covers the objects that watchers see: nodes and events.
+    /// Covers the objects that watchers see.
     pub fn objects_digest(&self) -> Digest {
-        self.nodes.digest().plus(self.events.digest())
+        let workloads = self.pods.digest().plus(self.workloads.digest());
+        self.nodes.digest().plus(self.events.digest()).plus(workloads)
     }
 
     /// The value of a record as it is now; `None` if there is no such record.
@@ -228,6 +320,15 @@ impl State {
                 encoded(self.zones.get(&ZoneKey { region: region.clone(), zone: zone.clone() }))
             }
             RecordKey::Aggregator { name } => encoded(self.aggregators.get(name)),
+            RecordKey::Pod { namespace, name } => {
+                encoded(self.pods.get(&PodKey { namespace: namespace.clone(), name: name.clone() }))
+            }
+            RecordKey::Workload { kind, namespace, name } => {
+                let key = WorkloadKey { kind: *kind, namespace: namespace.clone(), name: name.clone() };
+                encoded(self.workloads.get(&key))
+            }
+            RecordKey::Addressing => self.addressing.as_ref().map(|plan| encode(plan.as_ref())),
+            RecordKey::Resting { cidr } => encoded(self.resting.get(cidr)),
         }
     }
 
@@ -242,6 +343,10 @@ impl State {
             .chain(self.record(&RecordKey::Regime).map(|value| (RecordKey::Regime, value)))
             .chain(self.zones.records())
             .chain(self.aggregators.records())
+            .chain(self.pods.records())
+            .chain(self.workloads.records())
+            .chain(self.record(&RecordKey::Addressing).map(|value| (RecordKey::Addressing, value)))
+            .chain(self.resting.records())
     }
 
     /// Makes this the state of a new raft cluster, as a restore does.
@@ -254,6 +359,16 @@ impl State {
         self.replicas = Table::default();
         self.clients = Table::default();
         self.derived.recency = OrdMap::new();
+        self.hold_addresses();
+    }
+
+    /// Whoever joined after the backup was made is not known here and may still use what it was given.
+    fn hold_addresses(&mut self) {
+        let now = self.counters.stamp.cluster;
+        if let Some(plan) = &mut self.addressing {
+            let plan = Arc::make_mut(plan);
+            plan.held_until = Some(plan.quarantine.after(now));
+        }
     }
 
     /// The slot that the next node will get: the smallest free one, else a new one.

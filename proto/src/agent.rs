@@ -4,11 +4,19 @@
 //! its node is decided when the command is applied; here is decided whether it can be understood, and that it speaks of
 //! the node it is the agent of.
 
+use bytes::Bytes;
+use muster_lifecycle::command::Running;
+use muster_lifecycle::meta::Uid;
 use muster_lifecycle::node::{NodeDraft, NodeStatus};
+use muster_lifecycle::pod::{PODS_PER_NODE_MAX, PhaseError, Pod, PodKey, PodReport};
 
 use crate::field::{FieldError, Shown};
-use crate::manifest::{ManifestError, NodeManifest, node_from_json, status_from_json};
+use crate::manifest::{ManifestError, NodeManifest, node_from_json, pod_to_json, status_from_json};
 use crate::v1;
+use crate::v1::pod_order::Action;
+
+/// How many pods can run on one node, with those of former lives that it may be stopping.
+const RUNNING_MAX: usize = 2 * PODS_PER_NODE_MAX;
 
 /// The Node that the agent of `node` brings. Its resource version and uid mean nothing here.
 pub fn registration(register: &v1::Register, node: &str) -> Result<NodeDraft, FieldError> {
@@ -23,6 +31,62 @@ pub fn registration(register: &v1::Register, node: &str) -> Result<NodeDraft, Fi
 
 pub fn status(report: &v1::StatusReport) -> Result<NodeStatus, FieldError> {
     status_from_json(&report.status).map_err(|error| named(error, "status"))
+}
+
+/// What an agent says runs on its node; `None` if it says nothing about that.
+pub fn running(running: Option<&v1::Running>) -> Result<Running, FieldError> {
+    let Some(running) = running else { return Ok(None) };
+    if running.uids.len() > RUNNING_MAX {
+        let rule = format!("{} are too many: at most {RUNNING_MAX}", running.uids.len());
+        return Err(FieldError::new("running.uids", rule));
+    }
+    running.uids.iter().map(|bytes| uid(bytes, "running.uids")).collect::<Result<_, _>>().map(Some)
+}
+
+/// How pods are, as their agent says.
+pub fn pods(report: v1::PodsReport) -> Result<Vec<PodReport>, FieldError> {
+    report.pods.into_iter().map(pod).collect()
+}
+
+fn pod(state: v1::PodState) -> Result<PodReport, FieldError> {
+    let phase = state.phase.parse().map_err(|error: PhaseError| FieldError::new("pods.phase", error))?;
+    Ok(PodReport {
+        uid: uid(&state.uid, "pods.uid")?,
+        key: PodKey { namespace: state.namespace.into(), name: state.name.into() },
+        phase,
+        ready: state.ready,
+        restarts: state.restarts,
+        reason: state.reason.into(),
+        message: state.message.into(),
+        stopped: state.stopped,
+    })
+}
+
+fn uid(bytes: &[u8], field: &str) -> Result<Uid, FieldError> {
+    let wrong = |_| FieldError::new(field, format_args!("must be 16 bytes, is {}", bytes.len()));
+    bytes.try_into().map(|bytes| Uid(u128::from_be_bytes(bytes))).map_err(wrong)
+}
+
+/// An order about a pod that its node should run, or stop if it was deleted.
+pub fn order(pod: &Pod) -> v1::PodOrder {
+    let stop = pod.ending.map(|ending| ending.grace);
+    v1::PodOrder {
+        action: if stop.is_some() { Action::Stop } else { Action::Run }.into(),
+        namespace: pod.meta.namespace.as_deref().unwrap_or_default().to_owned(),
+        name: pod.meta.name.to_string(),
+        uid: uid_bytes(pod.meta.uid),
+        manifest: if stop.is_some() { Bytes::new() } else { pod_to_json(pod).to_string().into() },
+        grace_seconds: stop.unwrap_or_default(),
+    }
+}
+
+/// An order about a pod that is not known any more.
+pub fn forget(uid: Uid) -> v1::PodOrder {
+    v1::PodOrder { action: Action::Forget.into(), uid: uid_bytes(uid), ..v1::PodOrder::default() }
+}
+
+fn uid_bytes(uid: Uid) -> Bytes {
+    Bytes::copy_from_slice(&uid.0.to_be_bytes())
 }
 
 /// Fields are named as the author of the JSON knows them; what is wrong with the whole is said of its place.
@@ -82,10 +146,10 @@ mod tests {
     }
 
     fn register(json: &str) -> v1::Register {
-        v1::Register { node: json.to_owned().into() }
+        v1::Register { node: json.to_owned().into(), running: None }
     }
 
     fn report(json: &str) -> v1::StatusReport {
-        v1::StatusReport { sequence: 1, status: json.to_owned().into() }
+        v1::StatusReport { sequence: 1, status: json.to_owned().into(), running: None }
     }
 }

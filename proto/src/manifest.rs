@@ -11,6 +11,7 @@ use muster_lifecycle::meta::Revision;
 use muster_lifecycle::node::{Node, NodeDraft, NodeStatus};
 use muster_lifecycle::text::Text;
 use muster_lifecycle::time::Stamp;
+use muster_lifecycle::workload::{API_VERSION, WorkloadKind};
 use serde_json::{Value, json};
 use thiserror::Error;
 
@@ -19,8 +20,11 @@ use crate::field::{FieldError, Path, Shown};
 pub use aggregator::aggregator_to_json;
 pub use event::event_to_json;
 use fields::Fields;
+pub use meta::DEFAULT_NAMESPACE;
 pub(crate) use meta::parse_uid;
+pub use pod::{PodManifest, pod_to_json};
 pub use policy::{CONFIG_NAME, config_to_json};
+pub use workload::{WorkloadManifest, workload_to_json};
 pub use zone::zone_to_json;
 
 mod aggregator;
@@ -28,12 +32,14 @@ mod event;
 mod fields;
 mod meta;
 mod moment;
+mod pod;
 mod policy;
 mod spec;
 mod status;
 #[cfg(test)]
 mod tests;
 mod unmodelled;
+mod workload;
 mod zone;
 
 /// Of the kinds that Kubernetes does not have.
@@ -69,6 +75,53 @@ pub enum ManifestError {
 impl From<FieldError> for ManifestError {
     fn from(error: FieldError) -> Self {
         Self::Field(error)
+    }
+}
+
+/// An object of one of the kinds that can be applied.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Manifest {
+    Node(NodeManifest),
+    Pod(PodManifest),
+    Workload(WorkloadManifest),
+}
+
+// === impl Manifest ===
+
+impl Manifest {
+    /// Reads an object of whichever kind it says it is.
+    pub fn from_json(bytes: &[u8]) -> Result<Self, ManifestError> {
+        let fields = Fields::open(read_value(bytes)?, Path::MANIFEST)?;
+        let kind = fields.peek("kind").and_then(Value::as_str).unwrap_or_default().to_owned();
+        Ok(match kind.as_str() {
+            "Node" => Self::Node(read_node(fields)?),
+            "Pod" => Self::Pod(pod::read(fields)?),
+            _ => match kind.parse::<WorkloadKind>() {
+                Ok(kind) => Self::Workload(workload::read(kind, fields)?),
+                Err(_) => {
+                    let known = "Node, Pod, ReplicaSet, StatefulSet and DaemonSet are";
+                    let rule = format!("{} is not supported here, only {known}", Shown(&kind));
+                    return Err(fields.error("kind", rule).into());
+                }
+            },
+        })
+    }
+
+    /// What `get` would call it: `pod`, `replicaset`.
+    pub fn noun(&self) -> String {
+        match self {
+            Self::Node(_) => Kind::Node.to_string(),
+            Self::Pod(_) => Kind::Pod.to_string(),
+            Self::Workload(manifest) => Kind::Workload(manifest.draft.key.kind).to_string(),
+        }
+    }
+
+    pub fn name(&self) -> &Text {
+        match self {
+            Self::Node(manifest) => &manifest.draft.name,
+            Self::Pod(manifest) => &manifest.draft.key.name,
+            Self::Workload(manifest) => &manifest.draft.key.name,
+        }
     }
 }
 
@@ -109,13 +162,10 @@ pub fn heard_node_to_json(node: &Node, heard: Stamp) -> Value {
 
 /// Wraps objects of one kind as the list that was read at `revision`.
 pub fn list_to_json(kind: Kind, items: impl Iterator<Item = Value>, revision: Revision) -> Value {
-    let kind = match kind {
-        Kind::Node => "NodeList",
-        Kind::Event => "EventList",
-    };
+    let api_version = if let Kind::Workload(_) = kind { API_VERSION } else { "v1" };
     json!({
-        "apiVersion": "v1",
-        "kind": kind,
+        "apiVersion": api_version,
+        "kind": format!("{}List", kind.as_str()),
         "metadata": { "resourceVersion": revision.0.to_string() },
         "items": items.collect::<Value>(),
     })

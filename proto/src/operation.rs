@@ -10,13 +10,18 @@ use muster_lifecycle::aggregator::PATTERNS_MAX;
 use muster_lifecycle::command::{Operation, Precondition, RequestId};
 use muster_lifecycle::meta::{Revision, Uid};
 use muster_lifecycle::name;
+use muster_lifecycle::pod::PodKey;
+use muster_lifecycle::pod_rules;
 use muster_lifecycle::policy::Policy;
 use muster_lifecycle::taint::TaintError;
 use muster_lifecycle::text::Text;
+use muster_lifecycle::workload::{WorkloadKey, WorkloadKind};
 
 pub use crate::field::FieldError;
 use crate::field::{Path, Shown};
-use crate::manifest::{ManifestError, NodeManifest, node_from_json, parse_uid};
+use crate::manifest::{
+    DEFAULT_NAMESPACE, Manifest, ManifestError, NodeManifest, PodManifest, WorkloadManifest, node_from_json, parse_uid,
+};
 use crate::v1;
 use crate::v1::write_request::Operation as Wire;
 
@@ -35,12 +40,9 @@ pub fn operation(request: v1::WriteRequest, uid: Uid) -> Result<(Option<RequestI
     };
     let operation = match wire {
         Wire::Create(write) => create(&write, uid)?,
-        Wire::Apply(write) => {
-            let NodeManifest { draft, precondition } = manifest(&write, "apply")?;
-            Operation::ApplyNode { draft: Box::new(draft), uid, precondition }
-        }
+        Wire::Apply(write) => apply(&write, uid)?,
         Wire::Replace(write) => {
-            let NodeManifest { draft, precondition } = manifest(&write, "replace")?;
+            let NodeManifest { draft, precondition } = node_manifest(&write, "replace")?;
             Operation::ReplaceNode { draft: Box::new(draft), precondition }
         }
         Wire::ReplaceStatus(write) => replace_status(&write)?,
@@ -74,27 +76,60 @@ fn request_id(id: v1::RequestId) -> Result<RequestId, FieldError> {
 
 /// A resource version on something yet to be created is a mistake; a uid is not, upstream gives a new one as well.
 fn create(write: &v1::ManifestWrite, uid: Uid) -> Result<Operation, FieldError> {
-    let NodeManifest { draft, precondition } = manifest(write, "create")?;
+    let (precondition, operation) = match manifest(write, "create")? {
+        Manifest::Node(NodeManifest { draft, precondition }) => {
+            (precondition, Operation::CreateNode { draft: Box::new(draft), uid })
+        }
+        Manifest::Pod(PodManifest { draft, precondition }) => {
+            (precondition, Operation::CreatePod { draft: Box::new(draft), uid })
+        }
+        Manifest::Workload(WorkloadManifest { draft, precondition }) => {
+            (precondition, Operation::CreateWorkload { draft: Box::new(draft), uid })
+        }
+    };
     match precondition.revision {
-        None => Ok(Operation::CreateNode { draft: Box::new(draft), uid }),
+        None => Ok(operation),
         Some(_) => Err(FieldError::new("metadata.resourceVersion", "must not be set on an object to be created")),
     }
 }
 
+fn apply(write: &v1::ManifestWrite, uid: Uid) -> Result<Operation, FieldError> {
+    Ok(match manifest(write, "apply")? {
+        Manifest::Node(NodeManifest { draft, precondition }) => {
+            Operation::ApplyNode { draft: Box::new(draft), uid, precondition }
+        }
+        Manifest::Pod(PodManifest { draft, precondition }) => {
+            Operation::ApplyPod { draft: Box::new(draft), uid, precondition }
+        }
+        Manifest::Workload(WorkloadManifest { draft, precondition }) => {
+            Operation::ApplyWorkload { draft: Box::new(draft), uid, precondition }
+        }
+    })
+}
+
 fn replace_status(write: &v1::ManifestWrite) -> Result<Operation, FieldError> {
-    let NodeManifest { draft, precondition } = manifest(write, "replace_status")?;
+    let NodeManifest { draft, precondition } = node_manifest(write, "replace_status")?;
     let status = draft.status.ok_or_else(|| FieldError::new("status", "is required"))?;
     Ok(Operation::ReplaceNodeStatus { name: draft.name, status: Box::new(status), precondition })
 }
 
 /// Fields of the manifest are named as the author of the manifest knows them, without the message around it.
-fn manifest(write: &v1::ManifestWrite, operation: &str) -> Result<NodeManifest, FieldError> {
-    node_from_json(&write.object).map_err(|error| match error {
+fn manifest(write: &v1::ManifestWrite, operation: &str) -> Result<Manifest, FieldError> {
+    Manifest::from_json(&write.object).map_err(|error| located(error, operation))
+}
+
+/// As [`manifest`], where only nodes will do.
+fn node_manifest(write: &v1::ManifestWrite, operation: &str) -> Result<NodeManifest, FieldError> {
+    node_from_json(&write.object).map_err(|error| located(error, operation))
+}
+
+fn located(error: ManifestError, operation: &str) -> FieldError {
+    match error {
         ManifestError::Field(error) => error,
         ManifestError::TooLarge { .. } | ManifestError::TooDeep | ManifestError::Syntax(_) => {
             Path::Root(operation).field("object").error(error)
         }
-    })
+    }
 }
 
 fn pairs_edit(
@@ -150,14 +185,42 @@ fn taint(edit: v1::TaintEdit) -> Result<Operation, FieldError> {
 }
 
 fn delete(delete: v1::Delete) -> Result<Operation, FieldError> {
-    if delete.kind != "nodes" {
-        let rule = format!("{} is not known here; only nodes", Shown(&delete.kind));
-        return Err(FieldError::new("delete.kind", rule));
+    let name = object_name(delete.name, "delete")?;
+    let precondition = precondition(delete.precondition, "delete")?;
+    let namespace = namespace(delete.namespace);
+    if delete.grace_seconds.is_some() && delete.kind != "pods" {
+        return Err(FieldError::new("delete.grace_seconds", "is for pods only"));
     }
-    Ok(Operation::DeleteNode {
-        name: object_name(delete.name, "delete")?,
-        precondition: precondition(delete.precondition, "delete")?,
+    let workload = |kind| {
+        let key = WorkloadKey { kind, namespace: namespace.clone(), name: name.clone() };
+        Operation::DeleteWorkload { key, precondition }
+    };
+    Ok(match delete.kind.as_str() {
+        "nodes" => Operation::DeleteNode { name, precondition },
+        "pods" => {
+            let grace = grace(delete.grace_seconds)?;
+            Operation::DeletePod { key: PodKey { namespace, name }, grace, precondition }
+        }
+        "replicasets" => workload(WorkloadKind::ReplicaSet),
+        "statefulsets" => workload(WorkloadKind::StatefulSet),
+        "daemonsets" => workload(WorkloadKind::DaemonSet),
+        other => {
+            let known = "nodes, pods, replicasets, statefulsets and daemonsets are";
+            let rule = format!("{} cannot be deleted here; only {known}", Shown(other));
+            return Err(FieldError::new("delete.kind", rule));
+        }
     })
+}
+
+fn grace(seconds: Option<i64>) -> Result<Option<u32>, FieldError> {
+    let checked = pod_rules::grace(seconds, "delete.grace_seconds");
+    checked.map_err(|invalid| FieldError::new(invalid.field, invalid.rule))?;
+    Ok(seconds.and_then(|seconds| u32::try_from(seconds).ok()))
+}
+
+/// Of an object that has one.
+pub fn namespace(given: String) -> Text {
+    if given.is_empty() { Text::from(DEFAULT_NAMESPACE) } else { given.into() }
 }
 
 /// A setting is named in errors as people know it, like a field of a manifest. Whether the settings agree with those that

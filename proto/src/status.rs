@@ -58,6 +58,12 @@ fn code(rejection: &Rejection) -> Code {
         | Rejection::ZonesMoved
         | Rejection::NoToken { .. }
         | Rejection::Spared
+        | Rejection::NotLeaving { .. }
+        | Rejection::NotUnplaced { .. }
+        | Rejection::Unfit { .. }
+        | Rejection::NotGarbage { .. }
+        | Rejection::StillRunning { .. }
+        | Rejection::NoAddressing
         | Rejection::NotDark => Code::FailedPrecondition,
         Rejection::LimitReached { .. } => Code::ResourceExhausted,
         Rejection::NotEntitled { .. } => Code::PermissionDenied,
@@ -74,6 +80,7 @@ fn cut(mut message: String) -> String {
 
 #[cfg(test)]
 mod tests {
+    use muster_lifecycle::change::Kind;
     use muster_lifecycle::meta::{Revision, Uid};
     use muster_lifecycle::node::{ConditionStatus, Incarnation};
 
@@ -87,10 +94,16 @@ mod tests {
         let ready_moved = Rejection::ReadyMoved { name: "n1".into(), expected, actual };
         vec![
             (Rejection::Invalid(invalid), Code::InvalidArgument),
-            (Rejection::NotFound { name: "n1".into() }, Code::NotFound),
-            (Rejection::AlreadyExists { name: "n1".into() }, Code::AlreadyExists),
-            (Rejection::Conflict { name: "n1".into(), expected: Revision(4), actual: Revision(9) }, Code::Aborted),
-            (Rejection::OtherUid { name: "n1".into(), expected: Uid(u128::MAX), actual: Uid(1) }, Code::Aborted),
+            (Rejection::NotFound { kind: Kind::Node, name: "n1".into() }, Code::NotFound),
+            (Rejection::AlreadyExists { kind: Kind::Node, name: "n1".into() }, Code::AlreadyExists),
+            (
+                Rejection::Conflict { kind: Kind::Node, name: "n1".into(), expected: Revision(4), actual: Revision(9) },
+                Code::Aborted,
+            ),
+            (
+                Rejection::OtherUid { kind: Kind::Node, name: "n1".into(), expected: Uid(u128::MAX), actual: Uid(1) },
+                Code::Aborted,
+            ),
             (Rejection::ForeignTerm { proposed: 1, committed: 2 }, Code::Aborted),
             (Rejection::Overtaken { sequence: 1, latest: u64::MAX }, Code::Aborted),
             (Rejection::ReplicaStoreChanged { id: 3 }, Code::FailedPrecondition),

@@ -11,4 +11,5 @@ mod scale;
 mod silence;
 mod stage;
 mod watching;
+mod work;
 mod zones;

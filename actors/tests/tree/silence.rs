@@ -118,6 +118,7 @@ async fn a_verdict_that_was_overtaken_is_rejected_and_judged_anew() {
         name: Text::from("a-0"),
         incarnation: stage.node("a-0").incarnation,
         status: Box::new(status),
+        running: None,
     };
     stage.world.apply(Origin::Node { name: Text::from("a-0") }, operation);
     stage.until("a-0 is marked", seconds(20), |stage| stage.is_unknown("a-0")).await;

@@ -207,7 +207,7 @@ impl Stage {
         inner.uids += 1;
         let uid = Uid(inner.uids);
         drop(inner);
-        let operation = Operation::RegisterNode { draft: Box::new(draft), uid };
+        let operation = Operation::RegisterNode { draft: Box::new(draft), uid, running: None };
         self.agent(name, operation);
         self.revive(name);
     }
@@ -279,7 +279,7 @@ impl Stage {
     /// It says how it is.
     pub(crate) fn report(&self, name: &str, status: NodeStatus) {
         let (incarnation, status) = (self.node(name).incarnation, Box::new(status));
-        self.agent(name, Operation::ReportStatus { name: Text::from(name), incarnation, status });
+        self.agent(name, Operation::ReportStatus { name: Text::from(name), incarnation, status, running: None });
     }
 
     /// It beats from now on, and has not got round to reporting yet.

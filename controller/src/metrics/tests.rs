@@ -8,6 +8,7 @@ use muster_lifecycle::time::ClusterTime;
 
 use super::pulse::{Blind, PullOutcome};
 use super::raft::ProposalOutcome;
+use super::work::PoolFigures;
 use super::zones::ZONES_LIMIT;
 use super::*;
 use crate::session::figures::Refused;
@@ -179,8 +180,14 @@ fn figures(zones: Vec<ZoneFigures>) -> Figures {
         digests: Arc::new(|| vec![DigestFigures { origin: 2, age: Duration::from_millis(250) }]),
         raft: Arc::new(move || raft),
         state: Arc::new(move || state),
+        work: Arc::new(work),
         sessions: sessions(),
     }
+}
+
+fn work() -> WorkFigures {
+    let pools = vec![PoolFigures { range: "10.0.0.0/16".into(), blocks: 256, free: 64 }];
+    WorkFigures { pods: vec![("Running", 3)], pools, ..WorkFigures::default() }
 }
 
 fn sessions() -> Arc<SessionFigures> {

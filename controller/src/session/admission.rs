@@ -97,7 +97,8 @@ impl Sessions {
         async move {
             let draft = Box::new(muster_proto::agent::registration(&register, &node)?);
             let deadline = Instant::now() + REGISTRATION_LIMIT;
-            let operation = Operation::RegisterNode { draft, uid: Uid(rand::random()) };
+            let running = muster_proto::agent::running(register.running.as_ref())?;
+            let operation = Operation::RegisterNode { draft, uid: Uid(rand::random()), running };
             let settled = sessions.write_surely(operation, deadline).await?;
             if let Outcome::Rejected(rejection) = &settled.outcome {
                 return Err(Refusal::from(rejection));

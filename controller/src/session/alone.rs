@@ -26,7 +26,8 @@ use crate::session::binding::{Binding, Finding, registration_wanted};
 use crate::session::caller::Caller;
 use crate::session::entry::{SOLE, Signal};
 use crate::session::figures::Refused;
-use crate::session::owed::Owed;
+use crate::session::owed::{Owed, said};
+use crate::session::pods::PodsReported;
 use crate::session::refusal::Refusal;
 use crate::session::registry::Stream;
 use crate::session::report::Reported;
@@ -54,6 +55,8 @@ pub(super) struct Alone {
     work: Option<Work>,
     /// The newest write that waits for its turn.
     waiting: Option<Wish>,
+    /// The newest report on pods that waits for its turn.
+    waiting_pods: Option<v1::PodsReport>,
     /// When the node may write again, if something waits for that.
     turn_at: Option<Instant>,
     /// Until when an unbound node must have registered.
@@ -69,11 +72,13 @@ enum Wish {
 enum Work {
     Registration(BoxFuture<'static, Result<Admitted, Refusal>>),
     Report(BoxFuture<'static, Reported>),
+    Pods(BoxFuture<'static, PodsReported>),
 }
 
 enum Done {
     Registered(Result<Admitted, Refusal>),
     Reported(Reported),
+    PodsReported(PodsReported),
 }
 
 enum Occurrence {
@@ -110,6 +115,7 @@ impl Alone {
             binding: None,
             work: None,
             waiting: None,
+            waiting_pods: None,
             turn_at: None,
             register_by: Instant::now(),
         }
@@ -138,7 +144,8 @@ impl Alone {
     async fn begin(&mut self) -> Result<ControlFlow<()>, Refusal> {
         self.sessions.require_open()?;
         let Some(hello) = self.hello().await? else { return Ok(ControlFlow::Break(())) };
-        self.caller = Caller { instance: hello.instance, moving: hello.moving, ..self.caller.clone() };
+        let orders_revision = hello.orders_revision;
+        self.caller = Caller { instance: hello.instance, moving: hello.moving, orders_revision, ..self.caller.clone() };
         self.greet(hello.incarnation).await?;
         Ok(ControlFlow::Continue(()))
     }
@@ -192,12 +199,13 @@ impl Alone {
     /// Waits for whatever comes first. Nothing is lost when the future is dropped.
     async fn next(&mut self) -> Occurrence {
         let due_at = self.due_at();
-        let Self { up, down, owed, stream, work, register_by, .. } = self;
+        let Self { up, down, owed, stream, work, register_by, binding, sessions, .. } = self;
         tokio::select! {
             message = up.message() => Occurrence::Heard(heard(message)),
             place = down.reserve(), if owed.any() => match place {
                 Ok(place) => {
-                    if let Some(message) = owed.next() {
+                    let message = owed.next().or_else(|| orders(owed, binding.as_mut(), sessions));
+                    if let Some(message) = message {
                         place.send(Ok(Box::new(message)));
                     }
                     Occurrence::Said
@@ -214,7 +222,7 @@ impl Alone {
     }
 
     fn due_at(&self) -> Option<Instant> {
-        let idle = self.binding.is_none() && self.work.is_none() && self.waiting.is_none();
+        let idle = self.binding.is_none() && self.work.is_none() && !self.has_waiting();
         self.turn_at.or(idle.then_some(self.register_by))
     }
 
@@ -236,6 +244,7 @@ impl Alone {
             Up::Beat(beat) => self.acknowledge(beat),
             Up::Status(report) => self.report(report),
             Up::Register(register) => self.register(register),
+            Up::Pods(report) => self.report_pods(report),
             Up::Goodbye(_) => return Ok(ControlFlow::Break(())),
             Up::Hello(_) => {
                 return Err(Refusal::message("hello is the first message of a session, and only the first"));
@@ -259,6 +268,17 @@ impl Alone {
         }
     }
 
+    fn report_pods(&mut self, report: v1::PodsReport) {
+        if self.binding.is_some() {
+            self.waiting_pods = Some(report);
+            self.begin_work();
+        }
+    }
+
+    fn has_waiting(&self) -> bool {
+        self.waiting.is_some() || self.waiting_pods.is_some()
+    }
+
     /// One that comes while another is under way, or after it, is answered by the same welcome.
     fn register(&mut self, register: v1::Register) {
         if self.binding.is_some() {
@@ -271,7 +291,7 @@ impl Alone {
 
     /// Begins what waits if the node may write now; else that is due later.
     fn begin_work(&mut self) {
-        if self.work.is_some() || self.turn_at.is_some() || self.waiting.is_none() {
+        if self.work.is_some() || self.turn_at.is_some() || !self.has_waiting() {
             return;
         }
         if let Err(at) = self.sessions.spend(&self.node) {
@@ -286,6 +306,10 @@ impl Alone {
             (Some(Wish::Report(report)), Some(binding)) => {
                 Some(Work::Report(self.sessions.report((node, binding.incarnation()), report)))
             }
+            (None, Some(binding)) => {
+                let subject = (node, binding.incarnation());
+                self.waiting_pods.take().map(|report| Work::Pods(self.sessions.report_pods(subject, report)))
+            }
             (Some(_) | None, _) => None,
         };
     }
@@ -294,6 +318,8 @@ impl Alone {
         match done {
             Done::Registered(admitted) => self.bind(&admitted?)?,
             Done::Reported(reported) => self.reported(reported),
+            Done::PodsReported(PodsReported::Taken(taken)) => self.owed.add(Down::PodsTaken(taken)),
+            Done::PodsReported(PodsReported::Gone) => self.stream.bell.touch(SOLE),
         }
         self.begin_work();
         Ok(())
@@ -332,7 +358,10 @@ impl Alone {
             return Err(Refusal::ended(ending, &self.node));
         }
         match binding.examine(&self.sessions.replica().current().state) {
-            Finding::Bound(news) => news.into_iter().for_each(|news| self.owed.add(news)),
+            Finding::Bound(news) => {
+                news.into_iter().for_each(|news| self.owed.add(news));
+                self.owed.add_orders();
+            }
             Finding::Unbound(news) => self.unbind(news),
         }
         Ok(())
@@ -352,6 +381,7 @@ impl Alone {
         // A report on a node that is gone.
         self.work = None;
         self.waiting = None;
+        self.waiting_pods = None;
         self.register_by = Instant::now() + REGISTRATION_PATIENCE;
         self.owed.add(news);
     }
@@ -364,6 +394,15 @@ impl Alone {
     }
 }
 
+/// Orders come last, and more of them as long as there are any.
+fn orders(owed: &mut Owed, binding: Option<&mut Binding>, sessions: &Sessions) -> Option<v1::ServerMessage> {
+    let is_owed = owed.take_orders();
+    let binding = binding.filter(|_| is_owed)?;
+    let orders = binding.orders(&sessions.replica().current().state)?;
+    owed.add_orders();
+    Some(said(orders))
+}
+
 fn not_registered() -> Refusal {
     let text = format!("the node did not register within {} s of being asked to", REGISTRATION_PATIENCE.as_secs());
     Refusal::new(Refused::Silence, Status::deadline_exceeded(text))
@@ -373,6 +412,7 @@ async fn finished(work: &mut Option<Work>) -> Done {
     match work {
         Some(Work::Registration(registration)) => Done::Registered(registration.await),
         Some(Work::Report(report)) => Done::Reported(report.await),
+        Some(Work::Pods(report)) => Done::PodsReported(report.await),
         None => pending().await,
     }
 }

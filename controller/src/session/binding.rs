@@ -20,6 +20,7 @@ use crate::session::claimant::Verdict;
 use crate::session::claims;
 use crate::session::entry::{Bell, Ending, Entry, held};
 use crate::session::figures::Refused;
+use crate::session::orders::Told;
 use crate::session::refusal::Refusal;
 use crate::session::terms::{status_wanted, terms};
 
@@ -29,6 +30,7 @@ pub(super) struct Binding {
     incarnation: Incarnation,
     /// The state of the node for which a status was last asked.
     asked: Revision,
+    told: Told,
 }
 
 /// What a look at the state says about a bound node.
@@ -57,7 +59,12 @@ impl Binding {
         let entry = Arc::new(entry);
         sessions.enter(&entry, verdict);
         let asked = if status_wanted(node) { node.meta.revision } else { Revision::default() };
-        let binding = Self { sessions: sessions.clone(), entry, incarnation: node.incarnation, asked };
+        let told = Told::not_before(caller.orders_revision);
+        let seen = Revision(caller.orders_revision);
+        if sessions.replica().current().state.revision() < seen {
+            sessions.0.lagging.add(&entry, seen);
+        }
+        let binding = Self { sessions: sessions.clone(), entry, incarnation: node.incarnation, asked, told };
         let _ = sessions.saw(slot);
         // Had the node changed before it was entered, nobody would have rung.
         bell.touch(handle);
@@ -97,6 +104,11 @@ impl Binding {
         }
         self.asked = node.meta.revision;
         Finding::Bound(Some(Down::StatusWanted(v1::StatusWanted { revision: node.meta.revision.0 })))
+    }
+
+    /// What the agent is to do about its pods, as much as fits into one message. Called again until there is no more.
+    pub(super) fn orders(&mut self, state: &State) -> Option<Down> {
+        self.told.orders(state, &self.entry.node, self.incarnation).map(Down::Pods)
     }
 
     pub(super) fn welcome(&self, state: &State, caller: &Caller) -> v1::Welcome {

@@ -17,6 +17,8 @@ pub(super) struct Caller {
     pub(super) instance: u64,
     /// It still has a session elsewhere.
     pub(super) moving: bool,
+    /// The highest revision of the orders it was given.
+    pub(super) orders_revision: u64,
 }
 
 // === impl Caller ===

@@ -25,6 +25,7 @@ use crate::session::caller::Caller;
 use crate::session::entry::Signal;
 use crate::session::figures::Refused;
 use crate::session::owed::said;
+use crate::session::pods::PodsReported;
 use crate::session::refusal::Refusal;
 use crate::session::registry::Stream;
 use crate::session::report::Reported;
@@ -188,6 +189,7 @@ impl Carrier {
             }
             Up::Status(status) => self.status(status),
             Up::Register(register) => self.register(register),
+            Up::Pods(pods) => self.pods(pods),
             Up::Bind(bind) => return self.bind(bind),
             Up::Release(release) => release.handles.into_iter().for_each(|handle| self.release(handle)),
             Up::Hello(_) => {
@@ -234,6 +236,14 @@ impl Carrier {
         }
     }
 
+    fn pods(&mut self, v1::CarriedPods { handle, report }: v1::CarriedPods) {
+        self.beats(&[handle]);
+        if let (Some(_), Some(report)) = (self.holds.binding(handle), report) {
+            self.jobs.add_pods(handle, report);
+            self.begin_jobs();
+        }
+    }
+
     fn register(&mut self, v1::CarriedRegister { handle, register }: v1::CarriedRegister) {
         let (Some(_), Some(register)) = (self.holds.get(handle), register) else {
             // Tells the aggregator that the handle stands for nobody.
@@ -258,7 +268,13 @@ impl Carrier {
                     let subject = (hold.node.clone(), binding.incarnation());
                     Some(jobs::report(handle, sessions.report(subject, report)))
                 }
-                (Job::Register(_), Standing::Bound(_)) | (Job::Report(_), Standing::Unregistered) => None,
+                (Job::Pods(report), Standing::Bound(binding)) => {
+                    let subject = (hold.node.clone(), binding.incarnation());
+                    Some(jobs::pods(handle, sessions.report_pods(subject, report)))
+                }
+                (Job::Register(_), Standing::Bound(_)) | (Job::Report(_) | Job::Pods(_), Standing::Unregistered) => {
+                    None
+                }
             }
         });
     }
@@ -280,7 +296,8 @@ impl Carrier {
             Done::Registered(Ok(admitted)) => self.give_back(&admitted),
             Done::Registered(Err(refusal)) => self.refuse(handle, &refusal),
             Done::Reported(Reported::Taken(taken)) => self.carried(handle, Down::StatusTaken(taken)),
-            Done::Reported(Reported::Gone) => self.stream.bell.touch(handle),
+            Done::PodsReported(PodsReported::Taken(taken)) => self.carried(handle, Down::PodsTaken(taken)),
+            Done::Reported(Reported::Gone) | Done::PodsReported(PodsReported::Gone) => self.stream.bell.touch(handle),
         }
     }
 
@@ -318,8 +335,11 @@ impl Carrier {
             return;
         }
         match binding.examine(state) {
-            Finding::Bound(Some(news)) => self.carried(handle, news),
-            Finding::Bound(None) => {}
+            Finding::Bound(news) => {
+                let orders = std::iter::from_fn(|| binding.orders(state));
+                let messages: Vec<Down> = news.into_iter().chain(orders).collect();
+                messages.into_iter().for_each(|message| self.carried(handle, message));
+            }
             Finding::Unbound(news) => {
                 self.holds.unbind(handle);
                 self.carried(handle, news);

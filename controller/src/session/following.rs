@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use muster_lifecycle::change::{Change, Object};
 use muster_lifecycle::node::Node;
+use muster_lifecycle::pod::Pod;
 use muster_lifecycle::table::Digest;
 use muster_raft::feed::{Gone, Watcher};
 use tokio::time::{sleep, timeout};
@@ -69,6 +70,7 @@ async fn follow(sessions: &Sessions, watcher: &mut Watcher, scopes_known: &mut D
             take(sessions, &change);
         }
     }
+    sessions.0.lagging.caught_up(sessions.replica().current().state.revision());
     let scopes_now = scopes(sessions);
     if scopes_now != *scopes_known {
         *scopes_known = scopes_now;
@@ -78,7 +80,31 @@ async fn follow(sessions: &Sessions, watcher: &mut Watcher, scopes_known: &mut D
     Ok(())
 }
 
+/// A pod that came, goes or went concerns the agent of its node.
+fn take_pod(sessions: &Sessions, before: Option<&Pod>, after: Option<&Pod>) {
+    let orders = |pod: Option<&Pod>| pod.map(|pod| (pod.spec.binding.clone(), pod.ending, pod.status.phase.is_final()));
+    if orders(before) == orders(after) {
+        return;
+    }
+    let node = after.or(before).and_then(Pod::node);
+    let current = sessions.replica().current();
+    let slot = node.and_then(|name| current.state.node(name)).map(|node| node.slot);
+    if let Some(entry) = slot.and_then(|slot| sessions.registry().get(slot)) {
+        entry.touch();
+    }
+}
+
+fn pod(object: &Object) -> Option<&Pod> {
+    match object {
+        Object::Pod(pod) => Some(pod),
+        Object::Node(_) | Object::Event(_) | Object::Workload(_) => None,
+    }
+}
+
 fn take(sessions: &Sessions, change: &Change) {
+    if let Some(Object::Pod(_)) = change.object() {
+        return take_pod(sessions, change.before.as_ref().and_then(pod), change.after.as_ref().and_then(pod));
+    }
     let before = change.before.as_ref().and_then(node);
     let after = change.after.as_ref().and_then(node);
     let news = match (before, after) {
@@ -94,7 +120,7 @@ fn take(sessions: &Sessions, change: &Change) {
 fn node(object: &Object) -> Option<&Arc<Node>> {
     match object {
         Object::Node(node) => Some(node),
-        Object::Event(_) => None,
+        Object::Event(_) | Object::Pod(_) | Object::Workload(_) => None,
     }
 }
 

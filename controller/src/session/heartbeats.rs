@@ -99,7 +99,7 @@ mod tests {
         let ready = Condition { kind: "Ready".into(), status, last_heartbeat, last_transition, reason, message };
         let status = NodeStatus { conditions: [ready].into(), ..NodeStatus::default() };
         let draft = NodeDraft { name: "n1".into(), status: Some(status), ..NodeDraft::default() };
-        let operation = Operation::RegisterNode { draft: Box::new(draft), uid: Uid(1) };
+        let operation = Operation::RegisterNode { draft: Box::new(draft), uid: Uid(1), running: None };
         let command = Command { origin: Origin::Node { name: "n1".into() }, request: None, operation };
         let stamp = Stamp { cluster: ClusterTime(10_000), wall: WallTime(0) };
         let mut state = State::new();

@@ -16,13 +16,16 @@ pub(super) struct Owed {
     taken: Option<v1::StatusTaken>,
     status_wanted: Option<u64>,
     terms: Option<v1::Terms>,
+    pods_taken: Option<v1::PodsTaken>,
+    /// There may be orders to give; which, is worked out when there is room to give them.
+    orders: bool,
 }
 
 // === impl Owed ===
 
 impl Owed {
     pub(super) fn any(&self) -> bool {
-        let Self { removed, registration, welcome, moving, acknowledged, taken, status_wanted, terms } = self;
+        let Self { removed, registration, welcome, moving, acknowledged, taken, status_wanted, terms, .. } = self;
         removed.is_some()
             || registration.is_some()
             || welcome.is_some()
@@ -31,6 +34,18 @@ impl Owed {
             || taken.is_some()
             || status_wanted.is_some()
             || terms.is_some()
+            || self.pods_taken.is_some()
+            || self.orders
+    }
+
+    /// The state of the node's pods may call for orders.
+    pub(super) fn add_orders(&mut self) {
+        self.orders = true;
+    }
+
+    /// Whether nothing but orders is left to say; they are no longer owed then.
+    pub(super) fn take_orders(&mut self) -> bool {
+        std::mem::take(&mut self.orders)
     }
 
     pub(super) fn add(&mut self, message: Down) {
@@ -49,6 +64,8 @@ impl Owed {
                 self.forget_former_life();
                 self.removed = Some(removed);
             }
+            Down::PodsTaken(taken) => self.pods_taken = Some(taken),
+            Down::Pods(_) => self.orders = true,
         }
     }
 
@@ -60,6 +77,7 @@ impl Owed {
             .or_else(|| self.welcome.take().map(|welcome| Down::Welcome(*welcome)))
             .or_else(|| self.moving.take().map(|why| Down::Move(v1::Move { why })))
             .or_else(|| self.acknowledged.take().map(|sequence| Down::Acknowledged(v1::Acknowledged { sequence })))
+            .or_else(|| self.pods_taken.take().map(Down::PodsTaken))
             .or_else(|| self.taken.take().map(Down::StatusTaken))
             .or_else(|| self.status_wanted.take().map(|revision| Down::StatusWanted(v1::StatusWanted { revision })))
             .or_else(|| self.terms.take().map(Down::Terms));
@@ -71,6 +89,8 @@ impl Owed {
         self.welcome = None;
         self.taken = None;
         self.status_wanted = None;
+        self.pods_taken = None;
+        self.orders = false;
     }
 }
 

@@ -38,8 +38,10 @@ impl Sessions {
 
     async fn take_report(&self, name: Text, incarnation: Incarnation, report: v1::StatusReport) -> Reported {
         let sequence = report.sequence;
-        let status = match muster_proto::agent::status(&report) {
-            Ok(status) => Box::new(status),
+        let parsed = muster_proto::agent::status(&report)
+            .and_then(|status| Ok((Box::new(status), muster_proto::agent::running(report.running.as_ref())?)));
+        let (status, running) = match parsed {
+            Ok(parsed) => parsed,
             Err(error) => return refused(sequence, error.to_string()),
         };
         let current = self.replica().current();
@@ -50,7 +52,7 @@ impl Sessions {
             return taken(sequence, false);
         }
         let deadline = Instant::now() + REPORT_LIMIT;
-        let operation = Operation::ReportStatus { name, incarnation, status };
+        let operation = Operation::ReportStatus { name, incarnation, status, running };
         let settled = match self.write_surely(operation, deadline).await {
             Ok(settled) => settled,
             Err(error) => return refused(sequence, error.to_string()),

@@ -94,7 +94,7 @@ impl Claims for Answers {
 
 #[tonic::async_trait]
 impl Explains for Answers {
-    async fn explain(&self, kind: &str, name: &str) -> Result<Bytes, Status> {
+    async fn explain(&self, kind: &str, _: &str, name: &str) -> Result<Bytes, Status> {
         Ok(format!("{kind}/{name}").into())
     }
 }

@@ -218,7 +218,7 @@ async fn claims_and_explanations_reach_who_answers_them() {
     let claim = v1::ClaimRequest { greeting: greeting.clone(), claims, releases: vec![] };
     let verdicts = client.claim(claim).await.unwrap().into_inner().verdicts;
     assert_eq!(verdicts.iter().map(|verdict| verdict.held_by.as_str()).collect::<Vec<_>>(), ["asked by 2"; 2]);
-    let explain = v1::PeerExplainRequest { greeting, kind: "node".into(), name: "a".into() };
+    let explain = v1::PeerExplainRequest { greeting, kind: "node".into(), name: "a".into(), ..Default::default() };
     assert_eq!(client.explain(explain).await.unwrap().into_inner().explanation, "node/a");
 }
 

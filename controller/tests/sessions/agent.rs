@@ -71,7 +71,7 @@ impl Agent {
         let node = hello.node.clone();
         let mut agent = Self::greet(cluster, id, hello).await;
         assert!(matches!(agent.hear().await, Down::RegistrationWanted(_)));
-        agent.say(Up::Register(v1::Register { node: node_json(&node).into() }));
+        agent.say(Up::Register(v1::Register { node: node_json(&node).into(), running: None }));
         let welcome = agent.welcomed().await;
         (agent, welcome)
     }
@@ -85,7 +85,7 @@ impl Agent {
     }
 
     pub fn report(&mut self, sequence: u64, status: &str) {
-        self.say(Up::Status(v1::StatusReport { sequence, status: status.to_owned().into() }));
+        self.say(Up::Status(v1::StatusReport { sequence, status: status.to_owned().into(), running: None }));
     }
 
     pub async fn try_hear(&mut self) -> Result<Option<Down>, Status> {
@@ -143,8 +143,12 @@ impl Carrier {
     }
 
     pub fn bind(&mut self, nodes: &[(u32, &str)]) {
-        let binding =
-            |(handle, node): &(u32, &str)| v1::Binding { handle: *handle, node: (*node).into(), incarnation: 0 };
+        let binding = |(handle, node): &(u32, &str)| v1::Binding {
+            handle: *handle,
+            node: (*node).into(),
+            incarnation: 0,
+            orders_revision: 0,
+        };
         self.say(CarrierUp::Bind(v1::Bind { bindings: nodes.iter().map(binding).collect() }));
     }
 

@@ -64,7 +64,7 @@ struct Speechless;
 
 #[tonic::async_trait]
 impl Explains for Speechless {
-    async fn explain(&self, _: &str, _: &str) -> Result<Bytes, Status> {
+    async fn explain(&self, _: &str, _: &str, _: &str) -> Result<Bytes, Status> {
         Err(Status::unimplemented("not in this test"))
     }
 }

@@ -41,7 +41,7 @@ async fn i_13_a_node_speaks_for_itself_only() {
 
     let mut agent = Agent::greet(&cluster, 1, hello("a", FIRST)).await;
     assert!(matches!(agent.hear().await, Down::RegistrationWanted(_)));
-    agent.say(Up::Register(v1::Register { node: node_json("b").into() }));
+    agent.say(Up::Register(v1::Register { node: node_json("b").into(), running: None }));
     assert_eq!(agent.refusal().await.code(), Code::InvalidArgument);
     assert_eq!(cluster.position(1), before);
     assert_eq!(cluster.running[&1].sessions.figures().refused(Refused::Identity), 1);
@@ -99,7 +99,7 @@ async fn a_node_without_a_status_of_its_own_is_asked_for_one() {
     let mut agent = Agent::greet(&cluster, 1, hello("a", FIRST)).await;
     assert!(matches!(agent.hear().await, Down::RegistrationWanted(_)));
     let bare = r#"{"apiVersion":"v1","kind":"Node","metadata":{"name":"a"}}"#;
-    agent.say(Up::Register(v1::Register { node: bare.to_owned().into() }));
+    agent.say(Up::Register(v1::Register { node: bare.to_owned().into(), running: None }));
     assert!(agent.welcomed().await.status_wanted);
     agent.report(1, &status_json(1));
     assert!(agent.status_taken().await.written);
@@ -236,7 +236,7 @@ async fn a_deleted_node_is_told_and_comes_back_as_a_new_incarnation() {
     // What it still says is about nobody.
     agent.say(Up::Beat(v1::Beat { sequence: 1, acknowledge: true }));
     agent.report(2, &status_json(1));
-    agent.say(Up::Register(v1::Register { node: node_json("a").into() }));
+    agent.say(Up::Register(v1::Register { node: node_json("a").into(), running: None }));
     assert!(agent.welcomed().await.incarnation > welcome.incarnation);
     // An agent that slept through it all is asked to register when it resumes.
     let stale = v1::Hello { incarnation: welcome.incarnation, ..hello("a", FIRST) };
@@ -307,7 +307,7 @@ async fn what_makes_no_sense_is_refused_and_harms_nobody() {
     assert_eq!(agent.refusal().await.code(), Code::InvalidArgument);
     for node in ["", "[]", "{\"kind\":\"Pod\"}", "\u{0}"] {
         let mut agent = Agent::greet(&cluster, 1, hello("a", FIRST)).await;
-        agent.say(Up::Register(v1::Register { node: node.to_owned().into() }));
+        agent.say(Up::Register(v1::Register { node: node.to_owned().into(), running: None }));
         assert_eq!(agent.refusal().await.code(), Code::InvalidArgument, "{node:?}");
     }
     let (mut agent, _) = Agent::register(&cluster, 1, hello("a", FIRST)).await;
@@ -403,7 +403,7 @@ async fn an_aggregators_nodes_beat_report_and_are_removed_like_others() {
     eventually("the beats are counted", || figures.carrier_beats() == 4 && figures.unknown_handles() == 4).await;
     carrier.say(CarrierUp::Beats(v1::Beats { handles: vec![], acknowledge: 12 }));
     assert_eq!(carrier.hear().await, CarrierDown::Acknowledged(v1::Acknowledged { sequence: 12 }));
-    let report = v1::StatusReport { sequence: 3, status: status_json(9).into() };
+    let report = v1::StatusReport { sequence: 3, status: status_json(9).into(), running: None };
     carrier.say(CarrierUp::Status(v1::CarriedStatus { handle: 1, report: Some(report) }));
     let (handle, told) = carrier.carried().await;
     assert!(handle == 1 && matches!(told, Down::StatusTaken(taken) if taken.sequence == 3 && !taken.written));
@@ -436,7 +436,7 @@ async fn welcomed_in_the_end(cluster: &Cluster, id: ReplicaId, hello: &v1::Hello
 }
 
 async fn register(carrier: &mut Carrier, handle: u32, node: &str) {
-    let register = Some(v1::Register { node: node_json(node).into() });
+    let register = Some(v1::Register { node: node_json(node).into(), running: None });
     carrier.say(CarrierUp::Register(v1::CarriedRegister { handle, register }));
     let (told, welcome) = carrier.carried().await;
     assert_eq!(told, handle);

@@ -72,7 +72,7 @@ async fn an_aggregators_node_in_haste_is_slowed_down_alone() {
     let began = Instant::now();
     let mut carrier = carrier_of(&cluster, &[(0, "r-0"), (1, "r-1")]).await;
     let report = |handle, sequence| {
-        let report = Some(v1::StatusReport { sequence, status: with_cpus(sequence).into() });
+        let report = Some(v1::StatusReport { sequence, status: with_cpus(sequence).into(), running: None });
         CarrierUp::Status(v1::CarriedStatus { handle, report })
     };
     for sequence in 1..BURST {
@@ -159,7 +159,7 @@ async fn beats_are_heard_while_bindings_wait_for_the_leader() {
     let figures = cluster.running[&1].sessions.figures();
     let before = figures.carrier_beats();
     // That its node is gone cannot be said without the leader, which is waited for.
-    let doubtful = v1::Binding { handle: 1, node: "r-1".into(), incarnation: 99 };
+    let doubtful = v1::Binding { handle: 1, node: "r-1".into(), incarnation: 99, orders_revision: 0 };
     carrier.say(CarrierUp::Bind(v1::Bind { bindings: vec![doubtful] }));
     let asked = Instant::now();
     carrier.say(CarrierUp::Beats(v1::Beats { handles: vec![0, 1], acknowledge: 0 }));

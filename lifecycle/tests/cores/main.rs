@@ -1,9 +1,16 @@
-//! The pure cores of the node lifecycle. Tests are named by the rule they hold to (NH, TC, NE, LB, Q, Z), or by what
-//! is better than upstream on purpose.
+//! The pure cores of the node lifecycle. Tests are named by the rule they hold to (T, NH, TC, NE, LB, Q, Z, TE, IP), or
+//! by what is better than upstream on purpose.
 
+mod addressing;
+mod cidr;
 mod condition_taint;
 mod eviction;
 mod fixture;
 mod health;
+mod placement;
 mod policy;
+mod requests;
+mod toleration;
+#[path = "../words/tolerations.rs"]
+mod tolerations;
 mod zone;

@@ -44,7 +44,7 @@ fn every_operation() -> Vec<(Operation, Entitled)> {
     ];
     let agent = [
         register(draft("a")),
-        Operation::ReportStatus { name: name(), incarnation, status: Box::new(status("Ready=True")) },
+        Operation::ReportStatus { name: name(), incarnation, status: Box::new(status("Ready=True")), running: None },
     ];
     let of = |entitled: Entitled| move |operation| (operation, entitled);
     let anyone = anyone.into_iter().map(of(Entitled::Anyone));

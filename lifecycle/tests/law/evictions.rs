@@ -1,5 +1,6 @@
 //! NE-4 to NE-6, Q-1 to Q-3 and I-04: who is tainted for eviction, when, and at whose cost.
 
+use muster_lifecycle::change::Kind;
 use muster_lifecycle::command::{Batch, Command, Operation, Origin, Outcome, Position};
 use muster_lifecycle::node::{Incarnation, NodeDraft};
 use muster_lifecycle::oversight::{EvictionStep, eviction_step};
@@ -124,7 +125,7 @@ fn ne_5_what_becomes_of_a_node_when_its_turn_comes() {
     let mut cluster = waiting();
     let eviction = cluster.eviction("a-00");
     cluster.done(delete("a-00"));
-    assert_eq!(cluster.refuses_leader(eviction), Rejection::NotFound { name: Text::from("a-00") });
+    assert_eq!(cluster.refuses_leader(eviction), Rejection::NotFound { kind: Kind::Node, name: Text::from("a-00") });
     assert_eq!(cluster.queue("a"), ["a-01"], "gone from the queue with its node");
 }
 

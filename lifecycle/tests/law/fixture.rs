@@ -17,7 +17,7 @@ use muster_lifecycle::time::{ClusterTime, Stamp, WallTime};
 pub(crate) const TERM: u64 = 3;
 
 /// Applies one batch after the other, each a second after the last, and checks every invariant on the way.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub(crate) struct Cluster {
     pub(crate) state: State,
     /// How many leaders there were before this one.
@@ -143,7 +143,7 @@ pub(crate) fn told(outcome: &Outcome) -> String {
 pub(crate) fn events(applied: &Applied) -> Vec<String> {
     let told = |object: &Object| match object {
         Object::Event(event) => Some(format!("{}: {}", event.reason, event.message)),
-        Object::Node(_) => None,
+        Object::Node(_) | Object::Pod(_) | Object::Workload(_) => None,
     };
     applied.changes.iter().filter_map(|change| change.after.as_ref().and_then(told)).collect()
 }

@@ -114,7 +114,7 @@ impl Cluster {
 
     pub(crate) fn report_of(&self, name: &str, status: NodeStatus) -> Operation {
         let incarnation = self.state.node(name).map_or(Incarnation(1), |node| node.incarnation);
-        Operation::ReportStatus { name: Text::from(name), incarnation, status: Box::new(status) }
+        Operation::ReportStatus { name: Text::from(name), incarnation, status: Box::new(status), running: None }
     }
 }
 
@@ -124,7 +124,7 @@ pub(crate) fn by_agent(operation: Operation) -> Command {
 }
 
 pub(crate) fn register(draft: NodeDraft) -> Operation {
-    Operation::RegisterNode { draft: Box::new(draft), uid: Uid(77) }
+    Operation::RegisterNode { draft: Box::new(draft), uid: Uid(77), running: None }
 }
 
 /// `Ready=True DiskPressure=False`, as an agent with a clock of its own says it.

@@ -124,8 +124,8 @@ fn any_lifecycle_operation() -> impl Strategy<Value = Operation> {
     let status = || any_conditions().prop_map(|conditions| Box::new(status(conditions)));
     let readiness = proptest::option::of(any_readiness());
     prop_oneof![
-        6 => (boxed, any_uid()).prop_map(|(draft, uid)| Operation::RegisterNode { draft, uid }),
-        6 => (name(), status()).prop_map(|(name, status)| Operation::ReportStatus { name, incarnation: ANEW, status }),
+        6 => (boxed, any_uid()).prop_map(|(draft, uid)| Operation::RegisterNode { draft, uid, running: None }),
+        6 => (name(), status()).prop_map(|(name, status)| Operation::ReportStatus { name, incarnation: ANEW, status, running: None }),
         6 => (name(), readiness).prop_map(|(name, from)| Operation::MarkSilent { name, incarnation: ANEW, from, heard: None, decided: ClusterTime(0) }),
         6 => Just(Operation::AssessZones),
         8 => name().prop_map(|name| Operation::EvictNode { name, incarnation: ANEW }),
@@ -270,7 +270,21 @@ fn about(operation: &mut Operation) -> Option<(Text, &mut Precondition)> {
         | Operation::FoundPolicy { .. }
         | Operation::SetPolicy { .. }
         | Operation::SetAggregator { .. }
-        | Operation::NoteQuarantine { .. } => None,
+        | Operation::NoteQuarantine { .. }
+        | Operation::CreatePod { .. }
+        | Operation::ApplyPod { .. }
+        | Operation::DeletePod { .. }
+        | Operation::CreateWorkload { .. }
+        | Operation::ApplyWorkload { .. }
+        | Operation::DeleteWorkload { .. }
+        | Operation::ReportPods { .. }
+        | Operation::EvictPod { .. }
+        | Operation::CollectPod { .. }
+        | Operation::BindPod { .. }
+        | Operation::NoteUnplaced { .. }
+        | Operation::StaffWorkload { .. }
+        | Operation::FoundAddressing { .. }
+        | Operation::AssignCidrs { .. } => None,
     }
 }
 

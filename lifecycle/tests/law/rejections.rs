@@ -1,5 +1,6 @@
 //! Every way to be refused that is not about a field.
 
+use muster_lifecycle::change::Kind;
 use muster_lifecycle::command::{Command, Operation, Origin, Precondition};
 use muster_lifecycle::meta::{Revision, Uid};
 use muster_lifecycle::rejection::Rejection;
@@ -19,7 +20,7 @@ fn what_is_not_there_is_not_found() {
         delete("b"),
     ];
     for operation in missing {
-        assert_eq!(cluster.rejected(operation), Rejection::NotFound { name: Text::from("b") });
+        assert_eq!(cluster.rejected(operation), Rejection::NotFound { kind: Kind::Node, name: Text::from("b") });
     }
     let quoted = cluster.rejected(delete(&"x".repeat(100_000))).to_string();
     assert!(quoted.len() < 300, "what was sent is quoted in part");

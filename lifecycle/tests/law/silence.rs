@@ -1,5 +1,6 @@
 //! NH-8, NH-9 and PD-1: what the leader writes down when it no longer hears a node.
 
+use muster_lifecycle::change::Kind;
 use muster_lifecycle::command::{Operation, Sighting};
 use muster_lifecycle::health::{Excuse, NEVER_UPDATED, STATUS_UNKNOWN};
 use muster_lifecycle::node::{ConditionStatus, Incarnation, NodeDraft};
@@ -117,7 +118,7 @@ fn a_decision_that_was_overtaken_is_rejected() {
 
     let judged = cluster.silent("a", None);
     cluster.done(delete("a"));
-    assert_eq!(cluster.refuses_leader(judged.clone()), Rejection::NotFound { name: Text::from("a") });
+    assert_eq!(cluster.refuses_leader(judged.clone()), Rejection::NotFound { kind: Kind::Node, name: Text::from("a") });
     cluster.create(NodeDraft { status: Some(status("Ready=False")), ..draft("a") });
     let other = Rejection::OtherIncarnation { name: Text::from("a"), expected: Incarnation(1), actual: Incarnation(2) };
     assert_eq!(cluster.refuses_leader(judged), other);

@@ -1,5 +1,6 @@
 //! What an agent's word about its node changes, and what it does not.
 
+use muster_lifecycle::change::Kind;
 use muster_lifecycle::command::Operation;
 use muster_lifecycle::node::{ConditionStatus, Incarnation, NodeDraft, NodeStatus};
 use muster_lifecycle::rejection::Rejection;
@@ -116,7 +117,10 @@ fn a_late_word_of_an_earlier_incarnation_is_rejected() {
     let mut cluster = reporting("Ready=True");
     let late = cluster.report_of("a", status("Ready=False"));
     cluster.done(delete("a"));
-    assert_eq!(cluster.refused(by_agent(late.clone())), Rejection::NotFound { name: Text::from("a") });
+    assert_eq!(
+        cluster.refused(by_agent(late.clone())),
+        Rejection::NotFound { kind: Kind::Node, name: Text::from("a") }
+    );
     cluster.create(draft("a"));
     let other = Rejection::OtherIncarnation { name: Text::from("a"), expected: Incarnation(1), actual: Incarnation(2) };
     assert_eq!(cluster.refused(by_agent(late)), other);

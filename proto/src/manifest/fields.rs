@@ -88,6 +88,21 @@ impl<'p> Fields<'p> {
         Ok(Some(read))
     }
 
+    /// A nested object that is read whole: its leftovers are the reader's.
+    pub(super) fn object_apart<T>(&mut self, name: &str, read: impl FnOnce(Fields<'_>) -> Read<T>) -> Read<Option<T>> {
+        let Some(value) = self.take(name) else { return Ok(None) };
+        read(Fields::open(value, self.path.field(name))?).map(Some)
+    }
+
+    /// A field that stays among the leftovers.
+    pub(super) fn peek(&self, name: &str) -> Option<&Value> {
+        self.given.get(name).filter(|value| !value.is_null())
+    }
+
+    pub(super) fn path(&self) -> Path<'p> {
+        self.path
+    }
+
     /// A nested object whose keys are data, as labels are. `read` gets each value with its path.
     pub(super) fn entries<T>(
         &mut self,

@@ -13,6 +13,9 @@ use crate::field::Shown;
 const SERVER_OWNED: [&str; 6] =
     ["creationTimestamp", "deletionGracePeriodSeconds", "deletionTimestamp", "generation", "managedFields", "selfLink"];
 
+/// Of objects that do not say.
+pub const DEFAULT_NAMESPACE: &str = "default";
+
 /// The owner an unknown field of an owner reference belongs to.
 const OWNER_IDENTITY: [&str; 3] = ["apiVersion", "kind", "name"];
 
@@ -26,12 +29,23 @@ pub(super) struct Metadata {
 }
 
 pub(super) fn read(fields: &mut Fields<'_>) -> Read<Metadata> {
-    fields.ignore(&SERVER_OWNED);
-    let name = fields.required_text("name")?.into();
     if let Some(namespace) = fields.text("namespace")?.filter(|namespace| !namespace.is_empty()) {
         let rule = format!("{} must not be set: nodes are not namespaced", Shown(&namespace));
         return Err(fields.error("namespace", rule));
     }
+    read_common(fields)
+}
+
+/// Of a kind that has namespaces, with the namespace.
+pub(super) fn read_namespaced(fields: &mut Fields<'_>) -> Read<(Text, Metadata)> {
+    let namespace = fields.text("namespace")?.filter(|namespace| !namespace.is_empty());
+    let namespace = namespace.unwrap_or_else(|| DEFAULT_NAMESPACE.to_owned()).into();
+    Ok((namespace, read_common(fields)?))
+}
+
+fn read_common(fields: &mut Fields<'_>) -> Read<Metadata> {
+    fields.ignore(&SERVER_OWNED);
+    let name = fields.required_text("name")?.into();
     Ok(Metadata {
         name,
         labels: pairs(fields, "labels")?,
@@ -67,16 +81,19 @@ pub(super) fn write(meta: &ObjectMeta) -> Value {
     Value::Object(json)
 }
 
-fn pairs(fields: &mut Fields<'_>, name: &str) -> Read<Option<Pairs>> {
+pub(super) fn pairs(fields: &mut Fields<'_>, name: &str) -> Read<Option<Pairs>> {
     let entries = fields.entries(name, fields::text)?;
     Ok(entries.map(Pairs::from_iter))
 }
 
 fn write_pairs(json: &mut Map<String, Value>, name: &str, pairs: &Pairs) {
     if !pairs.is_empty() {
-        let object = pairs.iter().map(|(key, value)| (key.to_string(), Value::from(&**value))).collect();
-        json.insert(name.into(), Value::Object(object));
+        json.insert(name.into(), pairs_to_json(pairs));
     }
+}
+
+pub(super) fn pairs_to_json(pairs: &Pairs) -> Value {
+    Value::Object(pairs.iter().map(|(key, value)| (key.to_string(), Value::from(&**value))).collect())
 }
 
 fn owner(fields: &mut Fields<'_>) -> Read<OwnerReference> {

@@ -1,5 +1,6 @@
 //! The settings in force as JSON. They are changed one by one, by name, so they are only ever written here.
 
+use muster_lifecycle::addressing::Addressing;
 use muster_lifecycle::regime::Regime;
 use serde_json::{Map, Value, json};
 
@@ -9,10 +10,10 @@ use super::OWN_API_VERSION;
 pub const CONFIG_NAME: &str = "cluster";
 
 /// Every setting under its flag's name, and what follows from them or from the state of the fleet.
-pub fn config_to_json(regime: &Regime) -> Value {
+pub fn config_to_json(regime: &Regime, addressing: Option<&Addressing>) -> Value {
     let settings: Map<String, Value> =
         regime.policy.settings().into_iter().map(|(name, value)| (name.to_owned(), value.into())).collect();
-    json!({
+    let mut json = json!({
         "apiVersion": OWN_API_VERSION,
         "kind": "Config",
         "metadata": { "name": CONFIG_NAME },
@@ -20,7 +21,12 @@ pub fn config_to_json(regime: &Regime) -> Value {
         "beatInterval": regime.policy.beat_interval().to_string(),
         "founded": regime.founded,
         "allZonesDark": regime.all_dark,
-    })
+    });
+    if let Some(plan) = addressing {
+        let settings = plan.settings().into_iter().map(|(name, value)| (name.to_owned(), Value::from(value)));
+        json["addressing"] = Value::Object(settings.collect());
+    }
+    json
 }
 
 #[cfg(test)]
@@ -50,6 +56,6 @@ mod tests {
             "founded": true,
             "allZonesDark": false,
         });
-        assert_eq!(config_to_json(&regime), wanted);
+        assert_eq!(config_to_json(&regime, None), wanted);
     }
 }

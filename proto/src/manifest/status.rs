@@ -59,7 +59,7 @@ fn resources(fields: &mut Fields<'_>, name: &str) -> Read<Resources> {
 }
 
 /// As upstream does, a quantity may be a bare number.
-fn quantity(value: Value, path: &Path<'_>) -> Read<Quantity> {
+pub(super) fn quantity(value: Value, path: &Path<'_>) -> Read<Quantity> {
     let text = match value {
         Value::String(text) => text,
         Value::Number(number) => number.to_string(),

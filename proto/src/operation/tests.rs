@@ -217,7 +217,7 @@ fn taints(add: &[&str], remove: &[&str]) -> v1::TaintEdit {
 }
 
 fn delete_of(kind: &str, name: &str) -> v1::Delete {
-    v1::Delete { kind: kind.into(), name: name.into(), precondition: None }
+    v1::Delete { kind: kind.into(), name: name.into(), ..v1::Delete::default() }
 }
 
 fn settings(settings: &[(&str, &str)]) -> v1::PolicyChange {

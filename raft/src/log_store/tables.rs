@@ -28,7 +28,9 @@ const IDENTITY: &str = "identity";
 const DATA_VERSION: &str = "data-version";
 
 /// The version of everything in the data directory. A newer one is never touched.
-pub const DATA_VERSION_NOW: u32 = 1;
+pub const DATA_VERSION_NOW: u32 = 2;
+/// The oldest that can still be read: what agents say of their nodes has another form since.
+const DATA_VERSION_OLDEST: u32 = 2;
 
 pub const LOG_FILE: &str = "log.redb";
 /// A database in the making. It gets its name only when it is complete, so that a crash during creation
@@ -108,6 +110,11 @@ pub enum OpenError {
     )]
     NewerVersion { location: String, found: u32 },
     #[error(
+        "the data in {location} has version {found}, this build reads from version {DATA_VERSION_OLDEST} on: take a \
+         backup with the release that wrote it, and found the cluster anew"
+    )]
+    OlderVersion { location: String, found: u32 },
+    #[error(
         "the log in {location} is damaged ({detail}): replica {replica} must not start from it; the other replicas go \
          on without it. To replace it, run `muster member remove {replica}` on one of them, move this directory away, \
          and join with a new id (`muster member add`)"
@@ -123,6 +130,7 @@ enum Fault {
     Io(io::Error),
     Damage(String),
     NewerVersion(u32),
+    OlderVersion(u32),
 }
 
 // === creating ===
@@ -220,6 +228,9 @@ fn check(database: &Database) -> Result<(Content, IdentityRecord), Fault> {
     if version > DATA_VERSION_NOW {
         return Err(Fault::NewerVersion(version));
     }
+    if version < DATA_VERSION_OLDEST {
+        return Err(Fault::OlderVersion(version));
+    }
     let identity: IdentityRecord = required(&meta, IDENTITY)?;
     let purged = optional::<LogIdRecord>(&meta, PURGED)?.map(LogId::from);
     let log = transaction.open_table(LOG).map_err(redb::Error::from)?;
@@ -267,7 +278,9 @@ pub(super) fn decode_entry(index: u64, frame: &[u8]) -> io::Result<Entry> {
     read_entry(index, frame).map_err(|fault| match fault {
         Fault::Io(error) => error,
         Fault::Damage(detail) => io::Error::new(io::ErrorKind::InvalidData, detail),
-        Fault::NewerVersion(version) => io::Error::new(io::ErrorKind::InvalidData, format!("data version {version}")),
+        Fault::NewerVersion(version) | Fault::OlderVersion(version) => {
+            io::Error::new(io::ErrorKind::InvalidData, format!("data version {version}"))
+        }
     })
 }
 
@@ -318,6 +331,7 @@ fn name(fault: Fault, disk: &Arc<dyn Disk>, identity: &Identity) -> OpenError {
         Fault::Io(source) => OpenError::Io { location, source },
         Fault::Damage(detail) => OpenError::Damaged { location, replica: identity.replica, detail },
         Fault::NewerVersion(found) => OpenError::NewerVersion { location, found },
+        Fault::OlderVersion(found) => OpenError::OlderVersion { location, found },
     }
 }
 

@@ -168,11 +168,14 @@ impl Carrier {
         self.binds.begin(&self.sessions, &self.caller);
     }
 
-    fn bind_found(&mut self, v1::Binding { handle, node, .. }: v1::Binding, found: Found) -> v1::BoundNode {
+    fn bind_found(&mut self, binding: v1::Binding, found: Found) -> v1::BoundNode {
+        let v1::Binding { handle, node, orders_revision, .. } = binding;
         // Whatever waits to be written is about the node that the handle stood for.
         self.jobs.forget(handle);
         match found {
-            Found::Known(admitted) if self.scope.may_carry(&node) => self.bind_known(handle, &admitted),
+            Found::Known(admitted) if self.scope.may_carry(&node) => {
+                self.bind_known(handle, &admitted, orders_revision)
+            }
             Found::Known(admitted) => {
                 self.give_back(&admitted);
                 refused_node(handle, &self.out_of_scope(&node))
@@ -190,8 +193,9 @@ impl Carrier {
         }
     }
 
-    fn bind_known(&mut self, handle: u32, admitted: &Admitted) -> v1::BoundNode {
-        match Binding::new(&self.sessions, admitted, &self.caller, (&self.stream.bell, handle)) {
+    fn bind_known(&mut self, handle: u32, admitted: &Admitted, orders_revision: u64) -> v1::BoundNode {
+        let caller = Caller { orders_revision, ..self.caller.clone() };
+        match Binding::new(&self.sessions, admitted, &caller, (&self.stream.bell, handle)) {
             Ok(binding) => {
                 let (incarnation, status_wanted) = (binding.incarnation().0, status_wanted(&admitted.node));
                 self.strangers.remove(&handle);
@@ -264,7 +268,7 @@ mod tests {
     use super::*;
 
     fn binding(handle: u32, node: &str) -> v1::Binding {
-        v1::Binding { handle, node: node.to_owned(), incarnation: 0 }
+        v1::Binding { handle, node: node.to_owned(), incarnation: 0, orders_revision: 0 }
     }
 
     #[test]

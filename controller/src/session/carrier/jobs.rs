@@ -12,6 +12,7 @@ use muster_proto::v1;
 use tokio::time::{Instant, sleep_until};
 
 use crate::session::admission::Admitted;
+use crate::session::pods::PodsReported;
 use crate::session::refusal::Refusal;
 use crate::session::report::Reported;
 
@@ -22,21 +23,24 @@ const RUNNING_MAX: usize = 256;
 pub(super) enum Job {
     Register(v1::Register),
     Report(v1::StatusReport),
+    Pods(v1::PodsReport),
 }
 
 pub(super) enum Done {
     Registered(Result<Admitted, Refusal>),
     Reported(Reported),
+    PodsReported(PodsReported),
 }
 
 pub(super) type Running = BoxFuture<'static, (u32, Done)>;
 
-/// At most one job waits per handle, so this is bounded by the nodes of the stream.
+/// At most one job of each kind waits per handle, so this is bounded by the nodes of the stream.
 #[derive(Default)]
 pub(super) struct Jobs {
     running: FuturesUnordered<Running>,
     busy: HashSet<u32>,
     waiting: HashMap<u32, Job>,
+    waiting_pods: HashMap<u32, v1::PodsReport>,
     /// Handles with a waiting job and none under way, in the order they came.
     due: VecDeque<u32>,
     /// Handles with a waiting job whose node has written too often, and when it may write again.
@@ -53,14 +57,34 @@ impl Jobs {
         if registers && matches!(job, Job::Report(_)) {
             return;
         }
-        if self.waiting.insert(handle, job).is_none() && !self.busy.contains(&handle) {
+        let was_waiting = self.has_waiting(handle);
+        self.waiting.insert(handle, job);
+        if !was_waiting && !self.busy.contains(&handle) {
             self.due.push_back(handle);
         }
+    }
+
+    /// The caller has checked that `handle` stands for a node.
+    pub(super) fn add_pods(&mut self, handle: u32, report: v1::PodsReport) {
+        let was_waiting = self.has_waiting(handle);
+        self.waiting_pods.insert(handle, report);
+        if !was_waiting && !self.busy.contains(&handle) {
+            self.due.push_back(handle);
+        }
+    }
+
+    fn has_waiting(&self, handle: u32) -> bool {
+        self.waiting.contains_key(&handle) || self.waiting_pods.contains_key(&handle)
+    }
+
+    fn take_waiting(&mut self, handle: u32) -> Option<Job> {
+        self.waiting.remove(&handle).or_else(|| self.waiting_pods.remove(&handle).map(Job::Pods))
     }
 
     /// `handle` no longer stands for what it stood for.
     pub(super) fn forget(&mut self, handle: u32) {
         self.waiting.remove(&handle);
+        self.waiting_pods.remove(&handle);
     }
 
     /// Begins what is due. `may` says until when a node has to wait that wrote too often, and `begin` says no to what
@@ -73,16 +97,18 @@ impl Jobs {
         while self.running.len() < RUNNING_MAX
             && let Some(handle) = self.due.pop_front()
         {
-            if self.busy.contains(&handle) || !self.waiting.contains_key(&handle) {
+            if self.busy.contains(&handle) || !self.has_waiting(handle) {
                 continue;
             }
             if let Err(at) = may(handle) {
                 self.delayed.insert((at, handle));
                 continue;
             }
-            if let Some(running) = self.waiting.remove(&handle).and_then(|job| begin(handle, job)) {
+            if let Some(running) = self.take_waiting(handle).and_then(|job| begin(handle, job)) {
                 self.busy.insert(handle);
                 self.running.push(running);
+            } else if self.has_waiting(handle) {
+                self.due.push_back(handle);
             }
         }
     }
@@ -93,7 +119,7 @@ impl Jobs {
         tokio::select! {
             Some((handle, done)) = self.running.next() => {
                 self.busy.remove(&handle);
-                if self.waiting.contains_key(&handle) {
+                if self.has_waiting(handle) {
                     self.due.push_back(handle);
                 }
                 Some((handle, done))
@@ -123,6 +149,10 @@ async fn due(at: Option<Instant>) {
 
 pub(super) fn registration(handle: u32, registering: BoxFuture<'static, Result<Admitted, Refusal>>) -> Running {
     registering.map(move |registered| (handle, Done::Registered(registered))).boxed()
+}
+
+pub(super) fn pods(handle: u32, reporting: BoxFuture<'static, PodsReported>) -> Running {
+    reporting.map(move |reported| (handle, Done::PodsReported(reported))).boxed()
 }
 
 pub(super) fn report(handle: u32, reporting: BoxFuture<'static, Reported>) -> Running {

@@ -1,11 +1,11 @@
-//! Who waits for eviction although it is heard again: passed over for a while, in which it can say how it is.
+//! Who is about to be evicted, or to lose its pods, although it is heard again: passed over for a while, in which it can
+//! say how it is.
 //!
 //! We marked such a node as Unknown, and only its own report takes that back. Until the report is here its beats speak
 //! for it. They do not for ever: a node that lives but does not report is no use to anybody.
 
 use std::collections::BTreeMap;
 
-use muster_lifecycle::eviction::Queue;
 use muster_lifecycle::node::{ConditionStatus, Node, Slot};
 use muster_lifecycle::policy::{Period, Policy};
 use muster_lifecycle::text::Text;
@@ -14,9 +14,9 @@ use muster_lifecycle::time::ClusterTime;
 /// An agent that is back reports with its first beat, or at the latest with the one after.
 const BEATS_TO_REPORT: u64 = 2;
 
-/// No more than wait in the queue. Lost with the actor, which then gives everybody that while once more.
+/// No more than are about to be. Lost with the actor, which then gives everybody that while once more.
 #[derive(Debug, Default)]
-pub(super) struct Spared(BTreeMap<Slot, Turn>);
+pub(crate) struct Spared(BTreeMap<Slot, Turn>);
 
 /// When it was first passed over: it was its turn, and it was heard again.
 #[derive(Debug)]
@@ -29,7 +29,7 @@ struct Turn {
 
 impl Spared {
     /// Whether the node, whose turn it is at `now`, is passed over. `heard` is its last beat, whoever heard it.
-    pub(super) fn passes_over(
+    pub(crate) fn passes_over(
         &mut self,
         node: &Node,
         heard: Option<ClusterTime>,
@@ -46,8 +46,8 @@ impl Spared {
     }
 
     /// Forgets who does not wait any more.
-    pub(super) fn keep_only(&mut self, queue: Option<&Queue>) {
-        self.0.retain(|_, turn| queue.is_some_and(|queue| queue.contains(&turn.name)));
+    pub(crate) fn keep_only(&mut self, mut waits: impl FnMut(&str) -> bool) {
+        self.0.retain(|_, turn| waits(&turn.name));
     }
 }
 

@@ -1,0 +1,166 @@
+//! The actor of one chore: looks, proposes what it finds, and looks again when that is decided.
+//!
+//! It looks when something was committed, at every round, and when the one timer it has runs out. One proposal is under
+//! way at a time; what came to nothing is not repeated before the next round. A look that found nothing to do is not
+//! repeated for every commit, but after a pause.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use muster_lifecycle::chores::Chores;
+use muster_lifecycle::command::Operation;
+use muster_lifecycle::time::ClusterTime;
+use ractor::{ActorProcessingErr, ActorRef};
+use tokio::task::AbortHandle;
+use tokio::time::Instant;
+
+use crate::chore::{Chore, Memory};
+use crate::ground::Ground;
+use crate::letterbox::{Letterbox, Wake};
+use crate::population::Presence;
+use crate::proposal::Settlement;
+use muster_pulse::moment::Moment;
+
+pub(crate) struct Actor;
+
+#[derive(Debug)]
+pub(crate) enum Msg {
+    Look,
+    /// The alarm rings.
+    Ring,
+    Settled(Vec<Settlement>),
+}
+
+pub(crate) struct Args {
+    pub(crate) ground: Arc<Ground>,
+    pub(crate) chore: Chore,
+    pub(crate) letterbox: Arc<Letterbox<()>>,
+}
+
+pub(crate) struct State {
+    ground: Arc<Ground>,
+    chore: Chore,
+    memory: Memory,
+    letterbox: Arc<Letterbox<()>>,
+    /// Something is on its way through the log.
+    proposed: bool,
+    /// Not to look again before, because the last look found nothing.
+    rest_until: Instant,
+    alarm: Option<Alarm>,
+    _presence: Presence,
+}
+
+/// Rings once, unless it is dropped before.
+struct Alarm {
+    at: Instant,
+    task: AbortHandle,
+}
+
+/// A look at many nodes is not taken for every commit.
+const REST: Duration = Duration::from_millis(50);
+
+impl Wake for Msg {
+    fn wake() -> Self {
+        Self::Look
+    }
+}
+
+// === impl Actor ===
+
+impl ractor::Actor for Actor {
+    type Msg = Msg;
+    type State = State;
+    type Arguments = Args;
+
+    async fn pre_start(&self, myself: ActorRef<Msg>, args: Args) -> Result<State, ActorProcessingErr> {
+        let Args { ground, chore, letterbox } = args;
+        let _presence = ground.enter(chore.kind());
+        myself.cast(Msg::Look)?;
+        let (memory, rest_until) = (Memory::default(), Instant::now());
+        Ok(State { ground, chore, memory, letterbox, proposed: false, rest_until, alarm: None, _presence })
+    }
+
+    async fn handle(&self, myself: ActorRef<Msg>, message: Msg, state: &mut State) -> Result<(), ActorProcessingErr> {
+        state.ground.probe(state.chore.kind(), state.chore.kind().as_str());
+        match message {
+            Msg::Look => state.woken(&myself),
+            Msg::Ring => state.ring(&myself),
+            Msg::Settled(settlements) => state.settled(&settlements, &myself),
+        }
+        Ok(())
+    }
+}
+
+// === impl State ===
+
+impl State {
+    fn woken(&mut self, myself: &ActorRef<Msg>) {
+        self.letterbox.take();
+        if self.proposed {
+            return;
+        }
+        match self.rest_until > Instant::now() {
+            true => self.set_alarm(self.rest_until, myself),
+            false => self.look(myself),
+        }
+    }
+
+    fn ring(&mut self, myself: &ActorRef<Msg>) {
+        self.alarm = None;
+        if !self.proposed {
+            self.look(myself);
+        }
+    }
+
+    fn look(&mut self, myself: &ActorRef<Msg>) {
+        let ledger = &self.ground.surroundings.ledger;
+        let (committed, moment) = (ledger.state(), ledger.moment());
+        let Chores { operations, look_again_at } = self.chore.look(&committed, moment, &self.ground, &mut self.memory);
+        if operations.is_empty() {
+            self.rest_until = Instant::now() + REST;
+        } else {
+            self.propose(operations, myself);
+        }
+        if let Some(at) = look_again_at {
+            self.set_alarm(Instant::now() + until(at, moment), myself);
+        }
+    }
+
+    fn propose(&mut self, operations: Vec<Operation>, myself: &ActorRef<Msg>) {
+        if let Some(permit) = self.ground.proposer.permit() {
+            permit.propose(operations, false).report_to(myself.clone(), Msg::Settled);
+            self.proposed = true;
+        }
+    }
+
+    /// What was rejected was overtaken: the state says what is to be done now.
+    fn settled(&mut self, settlements: &[Settlement], myself: &ActorRef<Msg>) {
+        self.proposed = false;
+        match settlements.iter().any(Settlement::is_done) {
+            true => self.look(myself),
+            false => self.rest_until = Instant::now() + REST,
+        }
+    }
+
+    /// The earliest counts.
+    fn set_alarm(&mut self, at: Instant, myself: &ActorRef<Msg>) {
+        if self.alarm.as_ref().is_some_and(|alarm| alarm.at <= at) {
+            return;
+        }
+        let pause = at.saturating_duration_since(Instant::now());
+        let task = myself.send_after(pause, || Msg::Ring).abort_handle();
+        self.alarm = Some(Alarm { at, task });
+    }
+}
+
+fn until(at: ClusterTime, moment: Moment) -> Duration {
+    Duration::from_millis(at.0.saturating_sub(moment.stamp.cluster.0))
+}
+
+// === impl Alarm ===
+
+impl Drop for Alarm {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}

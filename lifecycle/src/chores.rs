@@ -1,0 +1,168 @@
+//! What a leader finds to do about pods, workloads and addresses, read off the state.
+//!
+//! Like [`oversight`](crate::oversight): whoever drives these asks and proposes, and nothing is remembered here. Each
+//! answer is bounded; whoever has done what it says asks again.
+
+use std::sync::Arc;
+
+use crate::command::Operation;
+use crate::garbage::{self, ORPHAN_QUARANTINE, TERMINATED_KEPT};
+use crate::node::Node;
+use crate::placement::Board;
+use crate::pod::{POD_SCHEDULED, Pod, PodKey};
+use crate::policy::Period;
+use crate::staffing::{self, STEP_MAX};
+use crate::state::State;
+use crate::text::Text;
+use crate::time::ClusterTime;
+use crate::workload::{Workload, WorkloadKind};
+
+/// What there is to do now, and when to look again if nothing changes before.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Chores {
+    pub operations: Vec<Operation>,
+    pub look_again_at: Option<ClusterTime>,
+}
+
+/// How many pods that cannot be evicted or placed now are passed over in one look.
+const PASSED_OVER_MAX: usize = 4096;
+
+/// A pod that found no place is told why, but not more often than this.
+const UNPLACED_PAUSE: Period = Period::from_secs(10);
+
+/// How soon to look again at pods that found no place: what they wait for may be a node that is heard again, which
+/// changes nothing in the state.
+const PLACING_PAUSE: Period = Period::from_secs(1);
+
+/// TE-8: pods whose time is over. `is_spared` says on which nodes nobody is evicted at this moment.
+pub fn pod_evictions(state: &State, now: ClusterTime, most: usize, mut is_spared: impl FnMut(&Node) -> bool) -> Chores {
+    let mut operations = Vec::new();
+    let mut spared = false;
+    for (at, key) in state.leaving_pods().take(PASSED_OVER_MAX.max(most)) {
+        if at > now {
+            return Chores { operations, look_again_at: Some(at) };
+        }
+        if operations.len() >= most {
+            break;
+        }
+        let Some(pod) = state.pods().get(key) else { continue };
+        match state.node_of(pod).is_some_and(|node| is_spared(node)) {
+            true => spared = true,
+            false => operations.push(Operation::EvictPod { key: key.clone(), uid: pod.meta.uid }),
+        }
+    }
+    Chores { operations, look_again_at: spared.then(|| PLACING_PAUSE.after(now)) }
+}
+
+/// GC-1 to GC-3.
+pub fn pod_garbage(state: &State, now: ClusterTime, most: usize) -> Chores {
+    let excess = state.finished_pods().len().saturating_sub(TERMINATED_KEPT);
+    let surplus = state.finished_pods().take(excess).filter_map(|key| state.pods().get(key));
+    let mut look_again_at = None;
+    let terminating = state.terminating_pods().filter_map(|key| state.pods().get(key)).filter(|pod| {
+        let node = state.node_of(pod);
+        let due = garbage::garbage(pod, node.map(Arc::as_ref), now).is_some();
+        if let (false, None, Some(deleted)) = (due, node, pod.meta.deleted) {
+            let at = ORPHAN_QUARANTINE.after(deleted.cluster);
+            look_again_at = Some(look_again_at.map_or(at, |known: ClusterTime| known.min(at)));
+        }
+        due
+    });
+    let garbage = surplus.chain(terminating);
+    let operations = garbage.take(most).map(|pod| Operation::CollectPod { key: key(pod), uid: pod.meta.uid }).collect();
+    Chores { operations, look_again_at }
+}
+
+/// Workloads that lack pods or have too many. Of DaemonSets, those of `daemon_nodes`, or of all nodes.
+pub fn staffing(state: &State, most: usize, daemon_nodes: DaemonNodes<'_>) -> Chores {
+    let unsettled = state.unsettled_workloads().filter_map(|key| state.workloads().get(key));
+    let unsettled = unsettled.filter(|workload| !staffing::staffing(state, workload, &[]).is_settled());
+    let mut operations: Vec<Operation> = unsettled.take(most).map(|workload| staff(workload, Vec::new())).collect();
+    let daemons = state.workloads().iter().filter(|workload| workload.kind == WorkloadKind::DaemonSet);
+    for workload in daemons.filter(|workload| workload.meta.deleted.is_none()) {
+        if operations.len() >= most {
+            break;
+        }
+        let nodes = lacking(state, workload, daemon_nodes);
+        if !nodes.is_empty() {
+            operations.push(staff(workload, nodes));
+        }
+    }
+    Chores { operations, look_again_at: None }
+}
+
+/// Where to look for nodes that lack a daemon.
+#[derive(Debug, Clone, Copy)]
+pub enum DaemonNodes<'a> {
+    Everywhere,
+    Among(&'a [Text]),
+}
+
+fn lacking(state: &State, workload: &Workload, among: DaemonNodes<'_>) -> Vec<Text> {
+    let lacks = |node: &&Arc<Node>| staffing::lacks_daemon(state, workload, node);
+    let name = |node: &Arc<Node>| node.meta.name.clone();
+    match among {
+        DaemonNodes::Everywhere => state.nodes().iter().filter(lacks).take(STEP_MAX).map(name).collect(),
+        DaemonNodes::Among(names) => {
+            names.iter().filter_map(|name| state.node(name)).filter(lacks).take(STEP_MAX).map(name).collect()
+        }
+    }
+}
+
+fn staff(workload: &Workload, nodes: Vec<Text>) -> Operation {
+    let key = crate::table::Stored::key(workload);
+    Operation::StaffWorkload { key, uid: workload.meta.uid, nodes }
+}
+
+/// Places for pods that wait for one, in the order of their turns. `is_unheard` as for [`Board::new`].
+pub fn placements(state: &State, now: ClusterTime, most: usize, is_unheard: impl FnMut(&Node) -> bool) -> Chores {
+    if state.waiting_pods().len() == 0 {
+        return Chores::default();
+    }
+    let mut board = Board::new(state, is_unheard);
+    let mut chores = Chores::default();
+    for key in state.waiting_pods().take(PASSED_OVER_MAX.max(most)) {
+        if chores.operations.len() >= most {
+            return chores;
+        }
+        let Some(pod) = state.pods().get(key) else { continue };
+        match board.place(pod) {
+            Ok((node, incarnation)) => {
+                chores.operations.push(Operation::BindPod { key: key.clone(), uid: pod.meta.uid, node, incarnation });
+            }
+            Err(unplaced) => {
+                chores.look_again_at = Some(PLACING_PAUSE.after(now));
+                let why = Text::from(unplaced.to_string());
+                if is_worth_saying(pod, &why, now) {
+                    chores.operations.push(Operation::NoteUnplaced { key: key.clone(), uid: pod.meta.uid, why });
+                }
+            }
+        }
+    }
+    chores
+}
+
+fn is_worth_saying(pod: &Pod, why: &Text, now: ClusterTime) -> bool {
+    let Some(known) = pod.status.condition(POD_SCHEDULED) else { return true };
+    let said = known.last_heartbeat.map(|said| said.cluster);
+    known.message != *why && said.is_none_or(|said| now >= UNPLACED_PAUSE.after(said))
+}
+
+/// IP-7: addresses for nodes that have none, if there are any to be had.
+pub fn cidr_assignments(state: &State, now: ClusterTime, most: usize) -> Chores {
+    let Some(plan) = state.addressing().filter(|_| !state.nodes_without_cidr().is_empty()) else {
+        return Chores::default();
+    };
+    let held = plan.held_until.filter(|until| *until > now);
+    let wakes = state.addresses().waking.get_min().map(|(until, _)| *until);
+    let has_free = state.addresses().free.iter().all(|free| !free.is_empty()) || wakes.is_some_and(|at| at <= now);
+    if held.is_some() || !has_free {
+        return Chores { operations: Vec::new(), look_again_at: held.or(wakes.filter(|at| *at > now)) };
+    }
+    let names: Vec<Text> = state.nodes_without_cidr().iter().take(most).cloned().collect();
+    Chores { operations: vec![Operation::AssignCidrs { names }], look_again_at: None }
+}
+
+fn key(pod: &Pod) -> PodKey {
+    crate::table::Stored::key(pod)
+}

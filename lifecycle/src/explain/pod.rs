@@ -1,0 +1,174 @@
+//! One pod: where it is and why, what it waits for, and when it has to leave.
+
+use crate::explain::wording::{between, length};
+use crate::explain::{Fact, Headline, Moment, PodExplanation, Prospect, in_order};
+use crate::garbage::{self, ORPHAN_QUARANTINE};
+use crate::node::{ConditionStatus, Node};
+use crate::pod::{DISRUPTION_TARGET, POD_SCHEDULED, Pod, PodKey};
+use crate::state::State;
+use crate::taint_eviction;
+use crate::time::Stamp;
+use crate::toleration::{self, Patience};
+use crate::workload::WorkloadKind;
+
+struct View<'a> {
+    pod: &'a Pod,
+    node: Option<&'a Node>,
+    now: Stamp,
+}
+
+/// `None` if there is no such pod.
+pub fn pod(state: &State, key: &PodKey, now: Stamp) -> Option<PodExplanation> {
+    let pod = state.pods().get(key)?;
+    let node = state.node_of(pod).map(AsRef::as_ref);
+    let view = View { pod, node, now };
+    let prospects = view.prospects();
+    Some(PodExplanation {
+        namespace: key.namespace.to_string(),
+        name: key.name.to_string(),
+        node: pod.node().map(ToString::to_string),
+        now: Moment::from(now),
+        headline: view.headline(),
+        facts: view.facts(),
+        outlook: prospects.first().cloned(),
+        forecast: in_order(prospects),
+    })
+}
+
+// === what is ===
+
+impl View<'_> {
+    fn headline(&self) -> Headline {
+        let (text, since) = match (self.pod.meta.deleted, &self.pod.spec.binding) {
+            (Some(deleted), _) => ("terminating".to_owned(), Some(deleted)),
+            (None, None) => ("waiting for a node".to_owned(), Some(self.pod.meta.created)),
+            (None, Some(binding)) => {
+                let phase = self.pod.status.phase.as_str().to_lowercase();
+                let ready = if self.pod.is_ready() { " and ready" } else { "" };
+                (format!("{phase}{ready} on node {}", binding.node), Some(binding.at))
+            }
+        };
+        Headline { text, since: since.map(Moment::from), aside: self.whose() }
+    }
+
+    fn whose(&self) -> Option<String> {
+        let owner = self.pod.controller()?;
+        Some(format!("of {} {}", owner.kind, owner.name))
+    }
+
+    fn facts(&self) -> Vec<Fact> {
+        let status = &self.pod.status;
+        let placed = status.condition(POD_SCHEDULED).filter(|placed| placed.status == ConditionStatus::False);
+        let disrupted = status.condition(DISRUPTION_TARGET);
+        let said = |reason: &str, message: &str| match message {
+            "" => reason.to_owned(),
+            message => format!("{reason}: {message}"),
+        };
+        [Fact::new("phase", self.phase()).by("PD-2")]
+            .into_iter()
+            .chain(placed.map(|placed| {
+                let at = placed.last_transition.map(Moment::from);
+                Fact::new("placement", said(&placed.reason, &placed.message)).when(at)
+            }))
+            .chain(self.node_fact())
+            .chain(self.taint_facts())
+            .chain(disrupted.map(|disrupted| {
+                let at = disrupted.last_transition.map(Moment::from);
+                Fact::new("disruption", said(&disrupted.reason, &disrupted.message)).by("TE-8").when(at)
+            }))
+            .chain(self.deletion_fact())
+            .collect()
+    }
+
+    fn phase(&self) -> String {
+        let ready = if self.pod.is_ready() { "ready" } else { "not ready" };
+        let reason = Some(&self.pod.status.reason).filter(|reason| !reason.is_empty());
+        let reason = reason.map(|reason| format!(", {reason}")).unwrap_or_default();
+        format!("{}, {ready}{reason}", self.pod.status.phase)
+    }
+
+    fn node_fact(&self) -> Option<Fact> {
+        let binding = self.pod.spec.binding.as_ref()?;
+        let text = match self.node {
+            None => format!("{} is gone", binding.node),
+            Some(node) => {
+                let ready = node.status.ready().map(|ready| ready.status);
+                let ready = ready.map_or("never ready".to_owned(), |ready| format!("Ready is {ready}"));
+                format!("{}: {ready}", binding.node)
+            }
+        };
+        Some(Fact::new("node", text).when(Some(Moment::from(binding.at))))
+    }
+
+    /// How long it puts up with each of its node's NoExecute taints.
+    fn taint_facts(&self) -> Vec<Fact> {
+        let taints = self.node.into_iter().flat_map(|node| taint_eviction::no_execute(&node.spec.taints));
+        let fact = |taint: &crate::taint::Taint| {
+            let patience = match toleration::patience(&self.pod.spec.tolerations, taint) {
+                Patience::None => "it does not tolerate it".to_owned(),
+                Patience::Endless => "it tolerates it for ever".to_owned(),
+                Patience::For(period) => format!("it tolerates it for {}", length(period.0)),
+            };
+            Fact::new("taint", format!("{taint}: {patience}")).by("TE-5").when(taint.added.map(Moment::from))
+        };
+        taints.map(fact).collect()
+    }
+
+    fn deletion_fact(&self) -> Option<Fact> {
+        let (deleted, ending) = (self.pod.meta.deleted?, self.pod.ending?);
+        let absent = if ending.in_absence { ", while its node was away" } else { "" };
+        let text = format!("it was given {}s to stop{absent}", ending.grace);
+        Some(Fact::new("deletion", text).when(Some(Moment::from(deleted))))
+    }
+}
+
+// === what will be ===
+
+impl View<'_> {
+    fn prospects(&self) -> Vec<Prospect> {
+        if self.pod.is_terminating() {
+            return std::iter::once(self.end()).chain(self.succession()).collect();
+        }
+        self.departure().into_iter().collect()
+    }
+
+    fn departure(&self) -> Option<Prospect> {
+        let node = self.node?;
+        let (taint, at) = taint_eviction::cause(self.pod, &node.spec.taints)?;
+        let overdue = (at <= self.now.cluster).then(|| format!(" (due {} ago)", between(at, self.now.cluster)));
+        let text = format!("it is evicted because of {taint}{}", overdue.unwrap_or_default());
+        Some(Prospect::at(at.max(self.now.cluster), self.now, text, "TE-8"))
+    }
+
+    fn end(&self) -> Prospect {
+        match self.node {
+            None => {
+                let deleted = self.pod.meta.deleted.unwrap_or(self.now).cluster;
+                let text = "its node is gone: it is taken away";
+                Prospect::at(ORPHAN_QUARANTINE.after(deleted), self.now, text, "GC-3")
+            }
+            Some(node) if garbage::is_out_of_service(node) => {
+                Prospect::at(self.now.cluster, self.now, "its node is out of service: it is taken away", "GC-2")
+            }
+            Some(node) if node.is_ready() => {
+                Prospect::never("it goes as soon as its node says that it has stopped", "TE-8")
+            }
+            Some(_) => Prospect::never(
+                "it stays until its node is back and says that it has stopped, the Node is deleted, or the node is tainted \
+                 node.kubernetes.io/out-of-service",
+                "TE-13",
+            ),
+        }
+    }
+
+    fn succession(&self) -> Option<Prospect> {
+        let owner = self.pod.controller()?;
+        match owner.kind.parse::<WorkloadKind>().ok()? {
+            WorkloadKind::ReplicaSet => {
+                Some(Prospect::never("its successor is there already, under a name of its own", "TE-8"))
+            }
+            WorkloadKind::StatefulSet => Some(Prospect::never("its successor waits until its name is free", "TE-13")),
+            WorkloadKind::DaemonSet => None,
+        }
+    }
+}

@@ -1,0 +1,161 @@
+//! Which pods a workload lacks, and which it has too many of.
+//!
+//! Read off the state whenever somebody asks, so it makes no difference how often, or by which leader.
+
+use std::cmp::Reverse;
+use std::sync::Arc;
+
+use crate::node::Node;
+use crate::placement;
+use crate::pod::{Pod, PodKey};
+use crate::state::State;
+use crate::text::Text;
+use crate::toleration;
+use crate::workload::{Workload, WorkloadKind};
+
+/// How many pods one step makes or dismisses.
+pub const STEP_MAX: usize = 256;
+
+/// What is to be done about one workload.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Staffing {
+    pub openings: Vec<Opening>,
+    pub dismissals: Vec<PodKey>,
+    /// It was deleted, and nothing of it is left to dismiss.
+    pub is_over: bool,
+}
+
+/// A pod to be made.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Opening {
+    /// Any name will do.
+    Anonymous,
+    Named(Text),
+    On(Text),
+}
+
+impl Staffing {
+    pub fn is_settled(&self) -> bool {
+        self.openings.is_empty() && self.dismissals.is_empty() && !self.is_over
+    }
+}
+
+/// At most [`STEP_MAX`] openings and dismissals. For a DaemonSet only `nodes` are looked at.
+pub fn staffing(state: &State, workload: &Workload, nodes: &[Text]) -> Staffing {
+    if workload.meta.deleted.is_some() {
+        // Also what has ended: it would keep its name from a successor of the workload.
+        let staying = staff(state, workload).filter(|pod| !pod.is_terminating());
+        let dismissals: Vec<PodKey> = staying.map(|pod| key(&pod)).take(STEP_MAX).collect();
+        return Staffing { openings: Vec::new(), is_over: dismissals.is_empty(), dismissals };
+    }
+    match workload.kind {
+        WorkloadKind::ReplicaSet => replica_set(state, workload),
+        WorkloadKind::StatefulSet => stateful_set(state, workload),
+        WorkloadKind::DaemonSet => daemon_set(state, workload, nodes),
+    }
+}
+
+fn replica_set(state: &State, workload: &Workload) -> Staffing {
+    let active: Vec<Arc<Pod>> = active(state, workload).collect();
+    let wanted = usize::try_from(workload.spec.replicas).unwrap_or(usize::MAX);
+    let lacking = wanted.saturating_sub(active.len()).min(STEP_MAX);
+    let surplus = active.len().saturating_sub(wanted).min(STEP_MAX);
+    let dismissals = least_useful(state, active).into_iter().take(surplus).collect();
+    Staffing { openings: vec![Opening::Anonymous; lacking], dismissals, is_over: false }
+}
+
+/// Those that serve nobody go first: without a node, on a node that is lost, not ready, and then the newest.
+fn least_useful(state: &State, mut pods: Vec<Arc<Pod>>) -> Vec<PodKey> {
+    let on_ready_node = |pod: &Pod| pod.node().and_then(|name| state.node(name)).is_some_and(|node| node.is_ready());
+    pods.sort_by_key(|pod| {
+        let rank = (pod.spec.binding.is_some(), on_ready_node(pod), pod.is_ready());
+        (rank, Reverse(pod.meta.created.cluster), key(pod))
+    });
+    pods.iter().map(|pod| key(pod)).collect()
+}
+
+/// A successor waits until its name is free: until then the predecessor may still run.
+fn stateful_set(state: &State, workload: &Workload) -> Staffing {
+    let names = (0..workload.spec.replicas).map(|ordinal| workload.ordinal_name(ordinal));
+    let namespace = workload.meta.namespace.clone().unwrap_or_default();
+    let mut staffing = Staffing::default();
+    for name in names {
+        let key = PodKey { namespace: namespace.clone(), name };
+        match state.pods().get(&key) {
+            None => staffing.openings.push(Opening::Named(key.name)),
+            Some(pod) if is_own(pod, workload) && pod.status.phase.is_final() && !pod.is_terminating() => {
+                staffing.dismissals.push(key);
+            }
+            Some(_) => {}
+        }
+        if staffing.openings.len() >= STEP_MAX || staffing.dismissals.len() >= STEP_MAX {
+            return staffing;
+        }
+    }
+    let surplus = active(state, workload).map(|pod| key(&pod)).filter(|key| !is_wanted_name(workload, &key.name));
+    staffing.dismissals.extend(surplus.take(STEP_MAX));
+    staffing
+}
+
+fn is_wanted_name(workload: &Workload, name: &str) -> bool {
+    Workload::ordinal(&workload.meta.name, name).is_some_and(|ordinal| ordinal < workload.spec.replicas)
+}
+
+fn daemon_set(state: &State, workload: &Workload, nodes: &[Text]) -> Staffing {
+    let mut staffing = Staffing::default();
+    let lacking = nodes.iter().filter_map(|name| state.node(name)).filter(|node| lacks_daemon(state, workload, node));
+    for node in lacking.take(STEP_MAX) {
+        staffing.dismissals.extend(daemons(state, workload, node).map(|pod| key(pod)));
+        staffing.openings.push(Opening::On(node.meta.name.clone()));
+    }
+    staffing
+}
+
+/// Whether a DaemonSet should have a pod on the node and has none, not even one that is stopping. One that has ended
+/// is none.
+pub fn lacks_daemon(state: &State, workload: &Workload, node: &Node) -> bool {
+    let is_there = |pod: &Arc<Pod>| pod.is_terminating() || !pod.status.phase.is_final();
+    belongs_on(workload, node) && !daemons(state, workload, node).any(is_there)
+}
+
+fn daemons<'a>(state: &'a State, workload: &'a Workload, node: &Node) -> impl Iterator<Item = &'a Arc<Pod>> {
+    let tenants = state.tenants(&node.meta.name).into_iter().flat_map(|tenants| tenants.keys());
+    tenants.filter_map(|key| state.pods().get(key)).filter(|pod| is_own(pod, workload))
+}
+
+/// On how many nodes a DaemonSet should have a pod.
+pub fn desired(state: &State, workload: &Workload) -> usize {
+    match workload.kind {
+        WorkloadKind::DaemonSet => state.nodes().iter().filter(|node| belongs_on(workload, node)).count(),
+        WorkloadKind::ReplicaSet | WorkloadKind::StatefulSet => {
+            usize::try_from(workload.spec.replicas).unwrap_or(usize::MAX)
+        }
+    }
+}
+
+/// A cordon and pressures do not keep it away (TE-12), other taints that it does not tolerate do. It waits for the
+/// first Ready like everybody else.
+fn belongs_on(workload: &Workload, node: &Node) -> bool {
+    let template = &workload.spec.template;
+    let own = template.tolerations.as_deref().unwrap_or_default();
+    let tolerations = toleration::with_daemon_defaults(own, template.host_network);
+    let selected = template.node_selector.as_ref().is_none_or(|selector| placement::selects(selector, node));
+    node.meta.deleted.is_none() && selected && toleration::first_untolerated(&tolerations, &node.spec.taints).is_none()
+}
+
+fn active<'a>(state: &'a State, workload: &Workload) -> impl Iterator<Item = Arc<Pod>> + use<'a> {
+    staff(state, workload).filter(|pod| pod.is_active())
+}
+
+fn staff<'a>(state: &'a State, workload: &Workload) -> impl Iterator<Item = Arc<Pod>> + use<'a> {
+    let staff = state.staff(workload.meta.uid).into_iter().flat_map(|staff| staff.keys());
+    staff.filter_map(|key| state.pods().get(key)).cloned()
+}
+
+fn is_own(pod: &Pod, workload: &Workload) -> bool {
+    pod.controller().is_some_and(|owner| owner.uid == workload.meta.uid)
+}
+
+fn key(pod: &Pod) -> PodKey {
+    crate::table::Stored::key(pod)
+}
