@@ -20,6 +20,7 @@ use crate::door::{Door, SetupError};
 use crate::failure::Failure;
 use crate::link::Opener;
 use crate::machine::Machine;
+use crate::pods::Inbox;
 use crate::terms::Terms;
 
 use driver::Driver;
@@ -101,11 +102,12 @@ impl Carrier {
         let handles = number(&nodes)?;
         let opener = Opener { doors, tls: TlsConnector::from(config.tls), gate: None };
         let attachment = Attachment::new(opener, config.instance, rand::random);
-        let roster = Roster::new(config.instance, config.version, nodes, rand::random, Instant::now());
+        let inbox = Arc::new(Inbox::default());
+        let roster = Roster::new(config.instance, config.version, nodes, &inbox, rand::random, Instant::now());
         let reports = Arc::new(Reports::default());
         let stopping = CancellationToken::new();
         let (published, state) = watch::channel(CarrierState::default());
-        let driver = Driver::new(roster, attachment, Arc::clone(&reports), stopping.clone(), published);
+        let driver = Driver::new(roster, attachment, Arc::clone(&reports), inbox, stopping.clone(), published);
         let task = AbortOnDropHandle::new(tokio::spawn(driver.run()));
         Ok(CarrierHandle { handles, reports, stopping, state, task })
     }

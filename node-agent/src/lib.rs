@@ -9,7 +9,7 @@
 //! ```
 //!
 //! What to say and when is decided by plain values that are handed the time ([`terms`], the conversation of a session,
-//! the roster of a carrier); one task per connection does the waiting. Nothing queues up behind a slow connection: what
+//! the roster of a carrier, the workload of a node: [`pods`]); one task per connection does the waiting. Nothing queues up behind a slow connection: what
 //! is owed is worked out anew each time there is room to say something.
 
 mod attachment;
@@ -20,6 +20,7 @@ mod door;
 mod failure;
 mod link;
 pub mod machine;
+pub mod pods;
 mod pursuit;
 pub mod session;
 pub mod simulated;

@@ -1,15 +1,23 @@
 //! What an agent says of the machine under it, and when two such statements say the same.
 
+use std::sync::Arc;
+
 use bytes::Bytes;
 use serde_json::Value;
 use xxhash_rust::xxh3::xxh3_64;
 
-/// The machine a session speaks for. Both methods are called on the session's own task and must not block.
+use crate::pods::Runtime;
+
+/// The machine a session speaks for. The methods are called on the session's own task and must not block.
 pub trait Machine: Send + Sync + 'static {
     /// The Node as Kubernetes JSON, with its status: what to register.
     fn node_json(&self) -> Bytes;
     /// The NodeStatus as Kubernetes JSON.
     fn status_json(&self) -> Bytes;
+    /// What runs its pods; asked for once, when the session begins. Pods on a machine without stay pending.
+    fn runtime(&self) -> Option<Arc<dyn Runtime>> {
+        None
+    }
 }
 
 /// Equal for statuses that differ in nothing but their heartbeat times (S-1).

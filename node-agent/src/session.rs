@@ -1,9 +1,9 @@
 //! One node's session with the fleet, for a real agent or a simulated one.
 //!
 //! ```text
-//!   Detached --hello--> RegistrationWanted --register--> Welcomed --beats, statuses--> ...
+//!   Detached --hello--> RegistrationWanted --register--> Welcomed --beats, statuses, pods--> ...
 //!      ^        \________________________________________^  |  |
-//!      |                                                    |  Removed: register anew
+//!      |                                                    |  Removed: stop what runs, then register anew
 //!      +------- lost, refused: next door, back-off ---------+  Move, silence: another door first, then let go
 //! ```
 //!
@@ -24,6 +24,7 @@ use crate::attachment::Attachment;
 use crate::door::{Door, SetupError};
 use crate::link::Opener;
 use crate::machine::Machine;
+use crate::pods::{Inbox, Workload};
 
 use conversation::Conversation;
 use driver::Driver;
@@ -39,6 +40,8 @@ mod state;
 
 /// Acknowledgements that were asked for and not yet passed to the session.
 const ASKS_WAITING: usize = 16;
+/// The number of the one node of a session, where nodes have numbers.
+const SOLE: u32 = 0;
 /// A session that was asked to stop and has not by then is cut off.
 const STOP_PATIENCE: Duration = Duration::from_secs(5);
 
@@ -95,11 +98,13 @@ impl Session {
         let opener = Opener { doors, tls: TlsConnector::from(config.tls), gate };
         let attachment = Attachment::new(opener, xxh3_64(config.node.as_bytes()), rand::random);
         let SessionConfig { node, instance, version, .. } = config;
-        let conversation = Conversation::new(node, instance, version, machine, rand::random, Instant::now());
+        let (inbox, now) = (Arc::new(Inbox::default()), Instant::now());
+        let pods = Workload::new(machine.runtime(), inbox.news(SOLE), now);
+        let conversation = Conversation::new(node, instance, version, machine, pods, rand::random, now);
         let (wishes, wished) = watch::channel(Wishes::default());
         let (asks, asked) = mpsc::channel(ASKS_WAITING);
         let (published, state) = watch::channel(SessionState::default());
-        let driver = Driver::new(conversation, attachment, wished, asked, published);
+        let driver = Driver::new(conversation, attachment, wished, asked, inbox, published);
         SessionHandle { wishes, asks, state, _task: AbortOnDropHandle::new(tokio::spawn(driver.run())) }
     }
 }

@@ -22,6 +22,10 @@ pub(crate) struct Posting {
     wanted: bool,
     /// It may have changed.
     doubtful: bool,
+    /// The last post was refused.
+    refused: bool,
+    /// Should the one under way be refused, it is to be repeated at once.
+    hurried: bool,
     not_before: Instant,
     periodic: Instant,
 }
@@ -38,7 +42,16 @@ struct Sent {
 impl Posting {
     /// The first status is always posted: nobody knows what the machine was before.
     pub(crate) fn new(now: Instant) -> Self {
-        Self { known: None, sent: None, wanted: false, doubtful: false, not_before: now, periodic: now }
+        Self {
+            known: None,
+            sent: None,
+            wanted: false,
+            doubtful: false,
+            refused: false,
+            hurried: false,
+            not_before: now,
+            periodic: now,
+        }
     }
 
     pub(crate) fn demand(&mut self) {
@@ -78,7 +91,7 @@ impl Posting {
         if !(unanswered || self.wanted || changed || periodic) {
             return None;
         }
-        self.wanted = false;
+        (self.wanted, self.refused, self.hurried) = (false, false, false);
         let again_at = now + terms.retry_pause();
         self.sent = Some(Sent { sequence, fingerprint, again_at, periodic: periodic && !changed });
         Some(status)
@@ -95,8 +108,17 @@ impl Posting {
     /// The post was refused: it is repeated, but not at once.
     pub(crate) fn refused(&mut self, sequence: u64, now: Instant, terms: &Terms) {
         if self.answered(sequence).is_some() {
-            self.wanted = true;
-            self.not_before = now + terms.retry_pause();
+            (self.wanted, self.refused) = (true, true);
+            self.not_before = if self.hurried { now } else { now + terms.retry_pause() };
+        }
+    }
+
+    /// What a refusal may have been for has passed: the status is posted again without a pause, if it was refused or
+    /// is about to be.
+    pub(crate) fn retry_now(&mut self, now: Instant) {
+        self.hurried = self.sent.is_some();
+        if self.refused {
+            self.not_before = now;
         }
     }
 
@@ -176,6 +198,31 @@ mod tests {
         posting.refused(1, now, &terms);
         assert_eq!(posting.due(), now + terms.beat_interval);
         assert_eq!(posting.post(ONE, 2, posting.due(), &terms), Some(ONE));
+    }
+
+    #[tokio::test]
+    async fn a_refused_status_is_posted_at_once_when_the_reason_has_passed() {
+        let (now, terms) = (Instant::now(), frequent());
+        let mut posting = Posting::new(now);
+        posting.post(ONE, 1, now, &terms);
+        posting.refused(1, now, &terms);
+        posting.retry_now(now);
+        assert_eq!((posting.due(), posting.post(ONE, 2, now, &terms)), (now, Some(ONE)));
+        // The refusal crosses what makes it void.
+        posting.retry_now(now);
+        assert!(posting.due() > now, "one that is under way may be taken");
+        posting.refused(2, now, &terms);
+        assert_eq!((posting.due(), posting.post(ONE, 3, now, &terms)), (now, Some(ONE)));
+        posting.refused(3, now, &terms);
+        assert_eq!(posting.due(), now + terms.retry_pause());
+    }
+
+    #[tokio::test]
+    async fn a_status_that_was_taken_is_not_hurried() {
+        let now = Instant::now();
+        let mut posting = posted_and_taken(now);
+        posting.retry_now(now);
+        assert!(posting.due() > now);
     }
 
     #[tokio::test]

@@ -5,12 +5,13 @@ use std::time::Duration;
 
 use muster_proto::v1;
 use tokio::sync::watch;
-use tokio::time::Instant;
+use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 
 use crate::attachment::{Attachment, Occurrence};
 use crate::failure::Failure;
 use crate::link::{Link, Together};
+use crate::pods::Inbox;
 
 use super::roster::{Reaction, Roster};
 use super::{CarrierState, Reports};
@@ -19,6 +20,8 @@ pub(super) struct Driver {
     roster: Roster,
     attachment: Attachment<Together>,
     reports: Arc<Reports>,
+    /// News of the nodes' pods.
+    inbox: Arc<Inbox>,
     stopping: CancellationToken,
     published: watch::Sender<CarrierState>,
     last_error: Option<Failure>,
@@ -29,19 +32,27 @@ impl Driver {
         roster: Roster,
         attachment: Attachment<Together>,
         reports: Arc<Reports>,
+        inbox: Arc<Inbox>,
         stopping: CancellationToken,
         published: watch::Sender<CarrierState>,
     ) -> Self {
-        Self { roster, attachment, reports, stopping, published, last_error: None }
+        Self { roster, attachment, reports, inbox, stopping, published, last_error: None }
     }
 
     pub(super) async fn run(mut self) {
         let stopping = self.stopping.clone();
         while !stopping.is_cancelled() {
+            // Before anything else is said or heard, so that nothing is said of pods that is not so any more.
+            self.roster.pods_news(self.inbox.take(), Instant::now());
             let (turn_at, doubt_at) = (self.roster.deadline(), self.roster.doubt_at());
+            let pods_at = self.roster.pods_deadline();
             tokio::select! {
                 occurrence = self.attachment.next(turn_at, doubt_at) => self.happened(occurrence),
                 changed = self.reports.take() => self.roster.status_changed(changed, Instant::now()),
+                () = self.inbox.arrived() => {}
+                () = sleep_until(pods_at.unwrap_or(turn_at)), if pods_at.is_some() => {
+                    self.roster.pods_turn(Instant::now());
+                }
                 () = stopping.cancelled() => {}
             }
             self.attachment.doubt(self.roster.is_doubtful(), self.backoff_cap());

@@ -1,5 +1,5 @@
-//! The nodes of a carrier and what is owed for each: a binding, a registration, a beat, a status. No waiting, no
-//! connection; the time is an argument.
+//! The nodes of a carrier and what is owed for each: a binding, a registration, a beat, a status, a report on pods. No
+//! waiting, no connection; the time is an argument.
 //!
 //! What is owed is a set of handles per kind, so it is bounded by the number of nodes whatever happens, and a beat that
 //! could not be said in time is not said twice.
@@ -14,6 +14,7 @@ use tokio::time::Instant;
 use crate::attachment::Dice;
 use crate::failure::{Failure, quoted};
 use crate::machine::{Fingerprint, Machine};
+use crate::pods::{Inbox, Workload};
 use crate::status::Posting;
 use crate::terms::Terms;
 use crate::vigil::Vigil;
@@ -21,6 +22,7 @@ use crate::vigil::Vigil;
 use super::{CarriedNode, CarrierState};
 
 mod hearing;
+mod pods;
 mod speaking;
 #[cfg(test)]
 mod tests;
@@ -31,10 +33,12 @@ pub(super) struct Roster {
     dice: Dice,
     nodes: Vec<Node>,
     owed: Owed,
+    /// When pods of which node have to be killed next; each node at most once.
+    alarms: BTreeSet<(Instant, u32)>,
     replica: Option<u64>,
     fleet: Option<Arc<str>>,
     terms: Terms,
-    /// Numbers statuses and questions.
+    /// Numbers statuses, reports and questions.
     sequence: u64,
     started: Instant,
     slice: u32,
@@ -54,14 +58,26 @@ struct Node {
     status: Posting,
     /// The newest demand for a status: older ones are ignored.
     status_revision: u64,
+    pods: Workload,
+    /// Its place among the alarms.
+    alarm: Option<Instant>,
 }
 
 #[derive(Clone, Copy)]
 enum Standing {
-    Unbound { since: Instant },
-    Registering { since: Instant, status: Fingerprint },
+    Unbound {
+        since: Instant,
+    },
+    /// To be registered as soon as nothing runs that belongs to its former life.
+    Clearing,
+    Registering {
+        since: Instant,
+        status: Fingerprint,
+    },
     Bound,
-    Refused { since: Instant },
+    Refused {
+        since: Instant,
+    },
 }
 
 #[derive(Default)]
@@ -69,6 +85,7 @@ struct Owed {
     beats: BTreeSet<u32>,
     bindings: BTreeSet<u32>,
     registrations: BTreeSet<u32>,
+    pods: BTreeSet<u32>,
     statuses: BTreeSet<u32>,
 }
 
@@ -83,13 +100,23 @@ pub(super) enum Reaction {
 // === impl Roster ===
 
 impl Roster {
-    pub(super) fn new(instance: u64, version: String, nodes: Vec<CarriedNode>, dice: Dice, now: Instant) -> Self {
+    pub(super) fn new(
+        instance: u64,
+        version: String,
+        nodes: Vec<CarriedNode>,
+        inbox: &Arc<Inbox>,
+        dice: Dice,
+        now: Instant,
+    ) -> Self {
+        let pods = |handle, node: &CarriedNode| Workload::new(node.machine.runtime(), inbox.news(handle), now);
+        let nodes = (0..).zip(nodes).map(|(handle, node)| Node::new(pods(handle, &node), node, now));
         Self {
             instance,
             version,
             dice,
-            nodes: nodes.into_iter().map(|node| Node::new(node, now)).collect(),
+            nodes: nodes.collect(),
             owed: Owed::default(),
+            alarms: BTreeSet::new(),
             replica: None,
             fleet: None,
             terms: Terms::default(),
@@ -192,6 +219,7 @@ impl Roster {
         let node = self.node_mut(handle);
         node.incarnation = 0;
         node.status = Posting::new(now);
+        self.end_life(handle, now);
     }
 
     fn owe_status_if_due(&mut self, handle: u32, now: Instant) {
@@ -214,7 +242,7 @@ impl Roster {
 
     fn count(&mut self, standing: Standing) -> Option<&mut usize> {
         match standing {
-            Standing::Unbound { .. } => None,
+            Standing::Unbound { .. } | Standing::Clearing => None,
             Standing::Registering { .. } => Some(&mut self.registering),
             Standing::Bound => Some(&mut self.bound),
             Standing::Refused { .. } => Some(&mut self.refused),
@@ -232,7 +260,7 @@ impl Roster {
 // === impl Node ===
 
 impl Node {
-    fn new(node: CarriedNode, now: Instant) -> Self {
+    fn new(pods: Workload, node: CarriedNode, now: Instant) -> Self {
         Self {
             name: node.name,
             machine: node.machine,
@@ -240,6 +268,8 @@ impl Node {
             standing: Standing::Unbound { since: now },
             status: Posting::new(now),
             status_revision: 0,
+            pods,
+            alarm: None,
         }
     }
 }
@@ -248,7 +278,8 @@ impl Node {
 
 impl Owed {
     fn forget(&mut self, handle: u32) {
-        for set in [&mut self.beats, &mut self.bindings, &mut self.registrations, &mut self.statuses] {
+        let Self { beats, bindings, registrations, pods, statuses } = self;
+        for set in [beats, bindings, registrations, pods, statuses] {
             set.remove(&handle);
         }
     }

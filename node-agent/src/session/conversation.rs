@@ -10,15 +10,19 @@ use tokio::sync::oneshot;
 use tokio::time::Instant;
 
 use crate::attachment::Dice;
-use crate::backoff::Backoff;
 use crate::failure::{Failure, quoted};
 use crate::machine::{Fingerprint, Machine};
+use crate::pods::Workload;
 use crate::status::Posting;
 use crate::terms::Terms;
 use crate::vigil::Vigil;
 
 use super::acknowledgement::Waiters;
 
+use registration::Registration;
+
+mod pods;
+mod registration;
 #[cfg(test)]
 mod tests;
 
@@ -42,6 +46,7 @@ pub(super) struct Conversation {
     status: Posting,
     /// The newest demand for a status: older ones are ignored.
     status_revision: u64,
+    pods: Workload,
     sequence: u64,
     next_beat: Instant,
     waiters: Waiters,
@@ -53,17 +58,6 @@ enum Standing {
     Detached,
     Unregistered(Registration),
     Welcomed { replica: u64 },
-}
-
-#[derive(Default)]
-struct Registration {
-    /// When to register; none while the answer is awaited.
-    at: Option<Instant>,
-    /// Until when the answer must have come.
-    until: Option<Instant>,
-    /// The status that was registered.
-    status: Option<Fingerprint>,
-    backoff: Backoff,
 }
 
 /// What a message means for the connection.
@@ -92,6 +86,7 @@ impl Conversation {
         instance: u64,
         version: String,
         machine: Arc<dyn Machine>,
+        pods: Workload,
         dice: Dice,
         now: Instant,
     ) -> Self {
@@ -108,6 +103,7 @@ impl Conversation {
             terms: Terms::default(),
             status: Posting::new(now),
             status_revision: 0,
+            pods,
             sequence: 0,
             next_beat: now,
             waiters: Waiters::default(),
@@ -143,8 +139,14 @@ impl Conversation {
     }
 
     pub(super) fn hello(&self, moving: bool) -> v1::AgentMessage {
-        let (node, version) = (self.node.clone(), self.version.clone());
-        wrap(Up::Hello(v1::Hello { node, instance: self.instance, incarnation: self.incarnation, moving, version }))
+        wrap(Up::Hello(v1::Hello {
+            node: self.node.clone(),
+            instance: self.instance,
+            incarnation: self.incarnation,
+            moving,
+            version: self.version.clone(),
+            orders_revision: self.pods.orders_revision(),
+        }))
     }
 
     pub(super) fn goodbye() -> v1::AgentMessage {
@@ -171,9 +173,10 @@ impl Conversation {
         self.status.doubt();
     }
 
-    /// The status must be posted even if the fleet seems to know it.
+    /// The status must be posted even if the fleet seems to know it, and so must the state of the pods.
     pub(super) fn status_demanded(&mut self) {
         self.status.demand();
+        self.pods.report_all();
     }
 
     pub(super) fn acknowledge(&mut self, answer: oneshot::Sender<()>, now: Instant) {
@@ -194,6 +197,8 @@ impl Conversation {
             Down::StatusTaken(taken) => return self.status_taken(taken, now),
             Down::Move(_) => return Reaction::Move,
             Down::Removed(removed) => self.removed(removed.incarnation, now),
+            Down::Pods(orders) => return self.pods_ordered(orders, now),
+            Down::PodsTaken(taken) => return self.pods_taken(taken, now),
         }
         Reaction::Stay
     }
@@ -202,8 +207,13 @@ impl Conversation {
     pub(super) fn deadline(&self) -> Instant {
         match &self.standing {
             Standing::Detached => self.next_beat + NOTHING_TO_SAY,
-            Standing::Unregistered(registration) => registration.deadline().unwrap_or(self.next_beat),
-            Standing::Welcomed { .. } => self.next_beat.min(self.status.due()),
+            Standing::Unregistered(registration) => {
+                registration.deadline(self.pods.is_idle()).unwrap_or(self.next_beat + NOTHING_TO_SAY)
+            }
+            Standing::Welcomed { .. } => {
+                let due = self.next_beat.min(self.status.due());
+                self.pods.report_due().map_or(due, |pods| due.min(pods))
+            }
         }
     }
 
@@ -225,13 +235,19 @@ impl Conversation {
     pub(super) fn turn(&mut self, door: &str, now: Instant) -> Turn {
         match &self.standing {
             Standing::Detached => Turn::Nothing,
-            Standing::Unregistered(registration) if registration.is_due(now) => Turn::Say(self.register(now)),
+            Standing::Unregistered(registration) if registration.is_due(self.pods.is_idle(), now) => {
+                Turn::Say(self.register(now))
+            }
             Standing::Unregistered(registration) if registration.is_overdue(now) => {
                 let (door, patience) = (door.to_owned(), REGISTRATION_PATIENCE);
                 Turn::Leave(Failure::Late { door, what: "register this node", patience })
             }
             Standing::Unregistered(_) => Turn::Nothing,
             Standing::Welcomed { .. } if self.next_beat <= now => Turn::Say(self.beat(now)),
+            // Before the status, which may be refused until the fleet knows what has stopped.
+            Standing::Welcomed { .. } if self.pods.report_due().is_some_and(|due| due <= now) => {
+                self.report_pods(now).map_or(Turn::Nothing, Turn::Say)
+            }
             Standing::Welcomed { .. } if self.status.due() <= now => self.post(now).map_or(Turn::Nothing, Turn::Say),
             Standing::Welcomed { .. } => Turn::Nothing,
         }
@@ -257,6 +273,7 @@ impl Conversation {
         if let Some(terms) = welcome.terms {
             self.terms.adopt(terms);
         }
+        self.pods.begin_stream();
         self.next_beat = now;
         Reaction::Stay
     }
@@ -273,15 +290,17 @@ impl Conversation {
     }
 
     /// Asked a second time, the node registers again after a pause: the first registration may still be under way.
+    /// Whatever runs belongs to a life that the fleet does not know, or not any more: it ends before the next begins.
     fn registration_wanted(&mut self, now: Instant) {
         if self.incarnation != 0 {
             self.forget_former_life(now);
         }
+        self.pods.end_life(now);
         if let Standing::Unregistered(registration) = &mut self.standing {
             let pause = registration.backoff.pause(self.terms.backoff_cap, (self.dice)());
-            registration.at.get_or_insert(now + pause);
+            registration.wanted_again(now + pause);
         } else {
-            self.standing = Standing::Unregistered(Registration { at: Some(now), ..Registration::default() });
+            self.standing = Standing::Unregistered(Registration::wanted(now));
         }
     }
 
@@ -296,6 +315,7 @@ impl Conversation {
         self.removals += 1;
         self.incarnation = 0;
         self.status = Posting::new(now);
+        self.pods.end_life(now);
     }
 
     fn adopt(&mut self, terms: v1::Terms, now: Instant) {
@@ -306,7 +326,7 @@ impl Conversation {
     fn status_wanted(&mut self, revision: u64) {
         if revision >= self.status_revision {
             self.status_revision = revision;
-            self.status.demand();
+            self.status_demanded();
         }
     }
 
@@ -321,11 +341,9 @@ impl Conversation {
 
     fn register(&mut self, now: Instant) -> v1::AgentMessage {
         if let Standing::Unregistered(registration) = &mut self.standing {
-            registration.at = None;
-            registration.until.get_or_insert(now + REGISTRATION_PATIENCE);
-            registration.status = Some(Fingerprint::of(&self.machine.status_json()));
+            registration.asked(Fingerprint::of(&self.machine.status_json()), now);
         }
-        wrap(Up::Register(v1::Register { node: self.machine.node_json() }))
+        wrap(Up::Register(v1::Register { node: self.machine.node_json(), running: Some(self.pods.running()) }))
     }
 
     fn beat(&mut self, now: Instant) -> v1::AgentMessage {
@@ -346,7 +364,8 @@ impl Conversation {
         if self.vigil.wants_word(&self.terms, now) {
             self.next_beat = beat_due;
         }
-        Some(wrap(Up::Status(v1::StatusReport { sequence, status })))
+        let running = Some(self.pods.running());
+        Some(wrap(Up::Status(v1::StatusReport { sequence, status, running })))
     }
 
     /// Whatever is said counts as a beat, so the next one is due an interval later.
@@ -354,22 +373,6 @@ impl Conversation {
         self.sequence += 1;
         self.next_beat = now + self.terms.next_beat_in((self.dice)());
         self.sequence
-    }
-}
-
-// === impl Registration ===
-
-impl Registration {
-    fn deadline(&self) -> Option<Instant> {
-        self.at.into_iter().chain(self.until).min()
-    }
-
-    fn is_due(&self, now: Instant) -> bool {
-        self.at.is_some_and(|at| at <= now)
-    }
-
-    fn is_overdue(&self, now: Instant) -> bool {
-        self.until.is_some_and(|until| until <= now)
     }
 }
 
@@ -387,5 +390,7 @@ fn name_of(message: &Down) -> &'static str {
         Down::StatusTaken(_) => "StatusTaken",
         Down::Move(_) => "Move",
         Down::Removed(_) => "Removed",
+        Down::Pods(_) => "PodOrders",
+        Down::PodsTaken(_) => "PodsTaken",
     }
 }

@@ -1,14 +1,16 @@
 //! The task of a session: waits, passes what happens to the conversation, and does what it says.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use muster_proto::v1;
 use tokio::sync::{mpsc, oneshot, watch};
-use tokio::time::Instant;
+use tokio::time::{Instant, sleep_until};
 
 use crate::attachment::{Attachment, Occurrence};
 use crate::failure::Failure;
 use crate::link::{Alone, Link};
+use crate::pods::{Fate, Inbox};
 
 use super::conversation::{Conversation, Reaction, Turn};
 use super::presence::{Presence, Wishes};
@@ -19,6 +21,8 @@ pub(super) struct Driver {
     attachment: Attachment<Alone>,
     wished: watch::Receiver<Wishes>,
     asked: mpsc::Receiver<oneshot::Sender<()>>,
+    /// News of the node's pods.
+    inbox: Arc<Inbox>,
     published: watch::Sender<SessionState>,
     obeyed: Wishes,
     last_error: Option<Failure>,
@@ -30,9 +34,10 @@ impl Driver {
         attachment: Attachment<Alone>,
         wished: watch::Receiver<Wishes>,
         asked: mpsc::Receiver<oneshot::Sender<()>>,
+        inbox: Arc<Inbox>,
         published: watch::Sender<SessionState>,
     ) -> Self {
-        Self { conversation, attachment, wished, asked, published, obeyed: Wishes::default(), last_error: None }
+        Self { conversation, attachment, wished, asked, inbox, published, obeyed: Wishes::default(), last_error: None }
     }
 
     pub(super) async fn run(mut self) {
@@ -51,13 +56,29 @@ impl Driver {
     }
 
     async fn live(&mut self) {
+        self.take_news();
         let (turn_at, doubt_at) = (self.conversation.deadline(), self.conversation.doubt_at());
+        let pods_at = self.conversation.pods_deadline();
         tokio::select! {
             occurrence = self.attachment.next(turn_at, doubt_at) => self.happened(occurrence),
             Some(answer) = self.asked.recv() => self.conversation.acknowledge(answer, Instant::now()),
             _ = self.wished.changed() => {}
+            () = self.inbox.arrived() => {}
+            () = sleep_until(pods_at.unwrap_or(turn_at)), if pods_at.is_some() => {
+                self.conversation.pods_turn(Instant::now());
+            }
         }
         self.attachment.doubt(self.conversation.is_doubtful(), self.backoff_cap());
+    }
+
+    /// Before anything else is said or heard, so that nothing is said of pods that is not so any more.
+    fn take_news(&mut self) {
+        for news in self.inbox.take().into_values() {
+            if self.conversation.pods_news(news, Instant::now()) == Fate::Lost {
+                self.attachment.cut();
+                self.conversation.detached();
+            }
+        }
     }
 
     fn happened(&mut self, occurrence: Occurrence<Alone>) {

@@ -14,7 +14,7 @@ pub struct SessionState {
     pub fleet: Option<Arc<str>>,
     /// Which life of the Node this is; 0 until welcomed, and between a removal and the next welcome.
     pub incarnation: u64,
-    /// How often the Node was found removed. Each time, what runs for its former life must be stopped.
+    /// How often the Node was found removed. Each time, the pods of its former life are stopped before it registers.
     pub removals: u64,
     pub terms: Terms,
     /// What went wrong since the last welcome; refusals are given with the server's words.

@@ -9,22 +9,27 @@ use thiserror::Error;
 pub enum Behaviour {
     /// Beats, and posts that all is well: what ends every other behaviour.
     Resume,
-    /// A hung machine: neither beats nor posts, but its connection stays open.
+    /// A hung machine: neither beats nor posts, but its connection stays open and its pods run on.
     Silence,
-    /// A dead machine: its connection is cut, and it does not come back by itself.
+    /// A dead machine: its connection is cut, its pods are gone, and it does not come back by itself.
     Kill,
     /// Silent and back in turns, each for one and a half times the grace.
     Flap,
     /// Posts that its disk is full; it stays ready.
     Pressure,
+    /// Its pods take three seconds to start and to stop.
+    Slow,
+    /// Its pods never stop; those that should have do when it resumes.
+    Stuck,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
-#[error("{0:?} is not a behaviour: use resume, silence, kill, flap or pressure")]
+#[error("{0:?} is not a behaviour: use resume, silence, kill, flap, pressure, slow or stuck")]
 pub struct UnknownBehaviour(pub String);
 
 impl Behaviour {
-    pub const ALL: [Self; 5] = [Self::Resume, Self::Silence, Self::Kill, Self::Flap, Self::Pressure];
+    pub const ALL: [Self; 7] =
+        [Self::Resume, Self::Silence, Self::Kill, Self::Flap, Self::Pressure, Self::Slow, Self::Stuck];
 
     pub fn as_str(self) -> &'static str {
         match self {
@@ -33,6 +38,8 @@ impl Behaviour {
             Self::Kill => "kill",
             Self::Flap => "flap",
             Self::Pressure => "pressure",
+            Self::Slow => "slow",
+            Self::Stuck => "stuck",
         }
     }
 }
@@ -49,5 +56,19 @@ impl FromStr for Behaviour {
     fn from_str(text: &str) -> Result<Self, UnknownBehaviour> {
         let named = Self::ALL.into_iter().find(|behaviour| behaviour.as_str() == text);
         named.ok_or_else(|| UnknownBehaviour(text.to_owned()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_behaviour_has_a_name_that_an_unknown_one_is_answered_with() {
+        let unknown = "sulk".parse::<Behaviour>().unwrap_err().to_string();
+        for behaviour in Behaviour::ALL {
+            assert_eq!(behaviour.to_string().parse(), Ok(behaviour));
+            assert!(unknown.contains(behaviour.as_str()), "{unknown}");
+        }
     }
 }

@@ -12,6 +12,7 @@ use tokio_util::task::AbortOnDropHandle;
 
 use super::behaviour::Behaviour;
 use super::machine::SimulatedMachine;
+use super::runtime::{Manner, RunningPod};
 use super::target::{Target, is_zone, share};
 use crate::door::{Door, SetupError};
 use crate::session::{Presence, Session, SessionConfig, SessionHandle, SessionState};
@@ -58,6 +59,8 @@ pub struct NodeBehaviour {
     pub behaviour: Behaviour,
     /// The replica that holds the node's session, as far as the node knows.
     pub attached_to: Option<u64>,
+    /// What it runs, as only the machine itself can know.
+    pub pods: Vec<RunningPod>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
@@ -106,6 +109,7 @@ impl Fleet {
             zone: player.place(),
             behaviour: player.behaviour,
             attached_to: player.session.state().attached_to,
+            pods: player.machine.pods().running(),
         };
         self.lock().iter().map(describe).collect()
     }
@@ -192,15 +196,26 @@ impl Player {
         self.flapping = None;
         self.behaviour = behaviour;
         self.machine.set_disk_pressure(behaviour == Behaviour::Pressure);
-        self.session.pretend(match behaviour {
-            Behaviour::Resume | Behaviour::Pressure | Behaviour::Flap => Presence::Live,
-            Behaviour::Silence => Presence::Silent,
-            Behaviour::Kill => Presence::Dead,
-        });
+        match behaviour {
+            Behaviour::Resume | Behaviour::Pressure | Behaviour::Flap => self.appear(Manner::Prompt),
+            Behaviour::Slow => self.appear(Manner::Slow),
+            Behaviour::Stuck => self.appear(Manner::Stuck),
+            Behaviour::Silence => self.session.pretend(Presence::Silent),
+            Behaviour::Kill => {
+                // The agent first: it must not find its pods gone and live to tell.
+                self.session.pretend(Presence::Dead);
+                self.machine.pods().behave(Manner::Off);
+            }
+        }
         self.session.report();
         if behaviour == Behaviour::Flap {
             self.flapping = Some(AbortOnDropHandle::new(tokio::spawn(flap(Arc::clone(&self.session)))));
         }
+    }
+
+    fn appear(&self, manner: Manner) {
+        self.machine.pods().behave(manner);
+        self.session.pretend(Presence::Live);
     }
 }
 

@@ -1,14 +1,16 @@
 //! A machine that exists only in what it says: a plausible Node with kubelet's conditions and reasons.
 
 use std::net::Ipv4Addr;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use bytes::Bytes;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 use xxhash_rust::xxh3::xxh3_128;
 
+use super::runtime::SimulatedRuntime;
 use crate::machine::Machine;
+use crate::pods::{PodUid, Runtime};
 
 /// Addresses are numbered within 10.0.0.0/8.
 const NETWORK: u32 = u32::from_be_bytes([10, 0, 0, 0]);
@@ -22,6 +24,7 @@ pub struct SimulatedMachine {
     address: Ipv4Addr,
     started: Timestamp,
     disk: Mutex<Disk>,
+    pods: Arc<SimulatedRuntime>,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -41,7 +44,12 @@ impl SimulatedMachine {
             address: Ipv4Addr::from_bits(NETWORK | (number.wrapping_add(1) & HOST_MASK)),
             started,
             disk: Mutex::new(Disk { pressure: false, since: started }),
+            pods: Arc::new(SimulatedRuntime::new()),
         }
+    }
+
+    pub(super) fn pods(&self) -> &SimulatedRuntime {
+        &self.pods
     }
 
     /// Fills the disk or empties it; what was so already keeps its transition time.
@@ -125,6 +133,10 @@ impl Machine for SimulatedMachine {
     fn status_json(&self) -> Bytes {
         self.status().to_string().into()
     }
+
+    fn runtime(&self) -> Option<Arc<dyn Runtime>> {
+        Some(Arc::clone(&self.pods) as _)
+    }
 }
 
 fn resources(memory: &str, storage: &str) -> Value {
@@ -146,9 +158,9 @@ fn seconds(time: Timestamp) -> String {
     time.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
 }
 
+/// Machines have their identities written as pods do.
 fn uuid(bits: u128) -> String {
-    let hex = format!("{bits:032x}");
-    format!("{}-{}-{}-{}-{}", &hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..])
+    PodUid(bits).to_string()
 }
 
 #[cfg(test)]

@@ -9,10 +9,12 @@ use muster_node_agent::carrier::{CarriedNode, Carrier, CarrierConfig, CarrierHan
 use muster_proto::v1;
 use muster_proto::v1::carrier_message::Message as Up;
 use muster_proto::v1::carrier_reply::Message as Down;
+use muster_proto::v1::pod_order::Action;
 use muster_proto::v1::server_message::Message as NodeDown;
 use tokio::time::{Instant, timeout};
 
 use crate::machine::TestMachine;
+use crate::pods::{order, orders, taken};
 use crate::replica::{CarrierStream, PATIENCE, Replica, terms};
 use crate::tls;
 
@@ -207,6 +209,33 @@ async fn a_carried_node_posts_on_change_and_registers_again_when_removed() {
     assert!(matches!(stream.next_of_note().await, Some(Up::Register(v1::CarriedRegister { handle: 0, .. }))));
     let state = aggregator.state(|state| state.removals > 0).await;
     assert_eq!((state.removals, state.bound), (1, 1));
+}
+
+#[tokio::test]
+async fn a_carried_node_is_given_orders_and_reports_even_that_it_cannot_follow_them() {
+    let mut replica = Replica::start().await;
+    let _aggregator = Aggregator::start(&[&replica], 2);
+    let mut stream = replica.carrier().await;
+    stream.greet(1).await;
+    stream.bind(2, |binding| bound(binding.handle, 7)).await;
+    stream.about(1, orders(5, vec![order(Action::Run, 7, 0)])).await;
+    let Some(Up::Pods(v1::CarriedPods { handle: 1, report: Some(report) })) = stream.next_of_note().await else {
+        panic!("a report was due")
+    };
+    assert_eq!((report.pods[0].phase.as_str(), report.pods[0].reason.as_str()), ("Pending", "NoRuntime"));
+    stream.about(1, taken(report.sequence)).await;
+    stream.about(1, orders(6, vec![order(Action::Stop, 7, 30)])).await;
+    let Some(Up::Pods(v1::CarriedPods { handle: 1, report: Some(report) })) = stream.next_of_note().await else {
+        panic!("a report was due")
+    };
+    assert!(report.pods[0].stopped);
+    drop(stream);
+
+    let mut stream = replica.carrier().await;
+    stream.greet(1).await;
+    let binds = stream.bind(2, |binding| bound(binding.handle, 7)).await;
+    let revisions: Vec<_> = binds.iter().flat_map(|bind| &bind.bindings).map(|bind| bind.orders_revision).collect();
+    assert_eq!(revisions, [0, 6]);
 }
 
 #[tokio::test]

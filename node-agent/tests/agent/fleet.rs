@@ -124,7 +124,7 @@ async fn a_flapping_node_is_silent_and_present_in_turns() {
                 let taken = v1::StatusTaken { sequence: report.sequence, ..v1::StatusTaken::default() };
                 session.say(Down::StatusTaken(taken)).await;
             }
-            other @ (Up::Hello(_) | Up::Register(_) | Up::Goodbye(_)) => panic!("{other:?}"),
+            other @ (Up::Hello(_) | Up::Register(_) | Up::Pods(_) | Up::Goodbye(_)) => panic!("{other:?}"),
         }
         silences += u32::from(last.elapsed() > Duration::from_millis(200));
         last = Instant::now();

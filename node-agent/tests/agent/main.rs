@@ -6,6 +6,7 @@ mod carrier;
 mod connection;
 mod fleet;
 mod machine;
+mod pods;
 mod replica;
 mod session;
 mod silence;

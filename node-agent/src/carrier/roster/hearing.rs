@@ -60,6 +60,8 @@ impl Roster {
             NodeDown::StatusTaken(taken) => return self.status_taken(handle, &taken, now),
             NodeDown::Move(_) => return Reaction::Move,
             NodeDown::Removed(removed) => self.removed(handle, removed.incarnation, now),
+            NodeDown::Pods(orders) => return self.pods_ordered(handle, orders, now),
+            NodeDown::PodsTaken(taken) => return self.pods_taken(handle, &taken, now),
         }
         Reaction::Stay
     }
@@ -83,21 +85,24 @@ impl Roster {
         if status_wanted {
             node.status.demand();
         }
+        node.pods.begin_stream();
         self.stand(handle, Standing::Bound);
         self.owed.forget(handle);
         self.owed.beats.insert(handle);
+        self.owe_pods_if_due(handle, now);
         self.owe_status_if_due(handle, now);
     }
 
     /// Asked again while a registration is under way, the node waits for its answer: it is tried again in time.
+    /// Whatever runs belongs to a life that the fleet does not know, or not any more: it ends before the next begins.
     fn registration_wanted(&mut self, handle: u32, now: Instant) {
         if self.node(handle).incarnation != 0 {
             self.forget_former_life(handle, now);
         }
         if !matches!(self.node(handle).standing, Standing::Registering { .. }) {
             self.owed.forget(handle);
-            self.stand(handle, Standing::Unbound { since: now });
-            self.owed.registrations.insert(handle);
+            self.stand(handle, Standing::Clearing);
+            self.end_life(handle, now);
         }
     }
 
@@ -113,7 +118,9 @@ impl Roster {
         if revision >= node.status_revision {
             node.status_revision = revision;
             node.status.demand();
+            node.pods.report_all();
             self.owe_status_if_due(handle, now);
+            self.owe_pods_if_due(handle, now);
         }
     }
 

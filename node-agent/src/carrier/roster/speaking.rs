@@ -1,4 +1,4 @@
-//! What the roster says, most urgent first: beats, then bindings, registrations and statuses.
+//! What the roster says, most urgent first: beats, then bindings, registrations, pods and statuses.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -9,7 +9,7 @@ use tokio::time::Instant;
 
 use crate::machine::Fingerprint;
 
-use super::{Roster, Standing};
+use super::{Node, Roster, Standing};
 
 /// The interval is divided into so many parts, each with its share of the nodes.
 pub(super) const SLICES: u32 = 10;
@@ -57,12 +57,12 @@ impl Roster {
         }
         let asks = begins && self.vigil.wants_word(&self.terms, now);
         let message = self.beats(asks, now).or_else(|| self.bindings()).or_else(|| self.registration(now));
-        message.or_else(|| self.status(now)).map(wrap)
+        message.or_else(|| self.pods_report(now)).or_else(|| self.status(now)).map(wrap)
     }
 
     fn owes_something(&self) -> bool {
         let may_register = !self.owed.registrations.is_empty() && self.registering < REGISTERING_AT_ONCE;
-        let others = [&self.owed.beats, &self.owed.bindings, &self.owed.statuses];
+        let others = [&self.owed.beats, &self.owed.bindings, &self.owed.pods, &self.owed.statuses];
         may_register || others.iter().any(|owed| !owed.is_empty())
     }
 
@@ -73,8 +73,10 @@ impl Roster {
             match self.node(handle).standing {
                 Standing::Bound => {
                     self.owed.beats.insert(handle);
+                    self.owe_pods_if_due(handle, now);
                     self.owe_status_if_due(handle, now);
                 }
+                Standing::Clearing => {}
                 Standing::Unbound { since } | Standing::Refused { since } => {
                     self.bind_again_if_due(handle, since + self.terms.retry_pause() / BIND_AGAIN_SHARE, now);
                 }
@@ -110,7 +112,12 @@ impl Roster {
         let handles = take(&mut self.owed.bindings, BINDINGS_PER_MESSAGE);
         let bindings = handles.into_iter().map(|handle| {
             let node = self.node(handle);
-            v1::Binding { handle, node: node.name.clone(), incarnation: node.incarnation }
+            v1::Binding {
+                handle,
+                node: node.name.clone(),
+                incarnation: node.incarnation,
+                orders_revision: node.pods.orders_revision(),
+            }
         });
         let bindings: Vec<_> = bindings.collect();
         (!bindings.is_empty()).then_some(Up::Bind(v1::Bind { bindings }))
@@ -121,10 +128,23 @@ impl Roster {
             return None;
         }
         let handle = self.owed.registrations.pop_first()?;
-        let machine = &self.node(handle).machine;
-        let (register, status) = (v1::Register { node: machine.node_json() }, Fingerprint::of(&machine.status_json()));
+        let Node { machine, pods, .. } = self.node(handle);
+        let register = v1::Register { node: machine.node_json(), running: Some(pods.running()) };
+        let status = Fingerprint::of(&machine.status_json());
         self.stand(handle, Standing::Registering { since: now, status });
         Some(Up::Register(v1::CarriedRegister { handle, register: Some(register) }))
+    }
+
+    /// The first of the reports in question that has something to say.
+    fn pods_report(&mut self, now: Instant) -> Option<Up> {
+        while let Some(handle) = self.owed.pods.pop_first() {
+            let (sequence, terms) = (self.sequence + 1, self.terms);
+            if let Some(report) = self.node_mut(handle).pods.report(sequence, now, &terms) {
+                self.sequence = sequence;
+                return Some(Up::Pods(v1::CarriedPods { handle, report: Some(report) }));
+            }
+        }
+        None
     }
 
     /// The first of the statuses in question that is to be posted.
@@ -134,8 +154,9 @@ impl Roster {
             let node = self.node_mut(handle);
             let status = node.machine.status_json();
             if let Some(status) = node.status.post(status, sequence, now, &terms) {
+                let running = Some(node.pods.running());
                 self.sequence = sequence;
-                let report = Some(v1::StatusReport { sequence, status });
+                let report = Some(v1::StatusReport { sequence, status, running });
                 return Some(Up::Status(v1::CarriedStatus { handle, report }));
             }
         }

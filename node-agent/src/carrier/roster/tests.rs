@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use muster_proto::v1::carrier_message::Message as Up;
+use muster_proto::v1::pod_order::Action;
+use muster_proto::v1::server_message::Message as NodeDown;
 
 use super::*;
 use crate::simulated::SimulatedMachine;
@@ -11,12 +13,17 @@ use crate::simulated::SimulatedMachine;
 const INTERVAL: Duration = Duration::from_secs(10);
 
 fn attached(count: u32, now: Instant) -> Roster {
+    attached_with(count, &Arc::default(), now)
+}
+
+fn attached_with(count: u32, inbox: &Arc<Inbox>, now: Instant) -> Roster {
     let carried = |number: u32| {
         let name = format!("node-{number}");
         let machine = Arc::new(SimulatedMachine::new(&name, "eu", "a", number));
         CarriedNode { name, machine }
     };
-    let mut roster = Roster::new(1, "test".into(), (0..count).map(carried).collect(), || 0.0, now);
+    let nodes = (0..count).map(carried).collect();
+    let mut roster = Roster::new(1, "test".into(), nodes, inbox, || 0.0, now);
     let welcome = v1::CarrierWelcome { fleet: "fleet-1".into(), replica: 1, terms: None };
     roster.attached(v1::CarrierReply { message: Some(Down::Welcome(welcome)) }, "a:1", now).unwrap();
     roster
@@ -175,4 +182,93 @@ async fn a_node_whose_session_ended_here_is_back_within_its_grace() {
     hear(&mut roster, (0..20).map(refused), ended);
     let said = say_all(&mut roster, ended, ended + grace / 2);
     assert!(bindings(&said) >= 20, "{said:?}");
+}
+
+fn about(roster: &mut Roster, handle: u32, message: NodeDown, now: Instant) -> Reaction {
+    let message = Some(v1::ServerMessage { message: Some(message) });
+    roster.heard(v1::CarrierReply { message: Some(Down::Carried(v1::Carried { handle, message })) }, now)
+}
+
+fn orders(revision: u64, action: Action, uid: u128) -> NodeDown {
+    let order = v1::PodOrder {
+        action: action.into(),
+        namespace: "default".into(),
+        name: "web".into(),
+        uid: uid.to_be_bytes().to_vec().into(),
+        grace_seconds: 5,
+        ..v1::PodOrder::default()
+    };
+    NodeDown::Pods(v1::PodOrders { revision, orders: vec![order], complete: true })
+}
+
+/// Two bound nodes, the second of which runs a pod.
+fn carrying(now: Instant) -> (Roster, Arc<Inbox>) {
+    let inbox = Arc::new(Inbox::default());
+    let mut roster = attached_with(2, &inbox, now);
+    let bound = |handle| v1::BoundNode { handle, incarnation: 1, ..v1::BoundNode::default() };
+    hear(&mut roster, (0..2).map(bound), now);
+    about(&mut roster, 1, orders(4, Action::Run, 7), now);
+    roster.pods_news(inbox.take(), now);
+    (roster, inbox)
+}
+
+fn reports(said: &[Up]) -> Vec<&v1::CarriedPods> {
+    said.iter().filter_map(|up| if let Up::Pods(report) = up { Some(report) } else { None }).collect()
+}
+
+#[tokio::test]
+async fn a_carried_node_runs_pods_and_reports_until_taken() {
+    let now = Instant::now();
+    let soon = now + Duration::from_millis(1);
+    let (mut roster, inbox) = carrying(now);
+    let said = say_all(&mut roster, now, soon);
+    let [running] = reports(&said)[..] else { panic!("one report was due: {said:?}") };
+    let report = running.report.as_ref().unwrap();
+    assert_eq!((running.handle, report.pods.len(), report.pods[0].phase.as_str()), (1, 1, "Running"));
+    let taken = v1::PodsTaken { sequence: report.sequence, refused: String::new() };
+    about(&mut roster, 1, NodeDown::PodsTaken(taken), now);
+
+    about(&mut roster, 1, orders(5, Action::Stop, 7), now);
+    roster.pods_news(inbox.take(), now);
+    assert_eq!(roster.pods_deadline(), None, "it stopped at once");
+    let said = say_all(&mut roster, now, soon);
+    assert!(reports(&said)[0].report.as_ref().unwrap().pods[0].stopped);
+    let again = say_all(&mut roster, soon, now + 2 * INTERVAL);
+    assert!(reports(&again).iter().any(|report| report.handle == 1), "it was not answered: {again:?}");
+}
+
+#[tokio::test]
+async fn a_carried_node_stops_its_pods_before_it_registers_again() {
+    let now = Instant::now();
+    let soon = now + Duration::from_millis(1);
+    let (mut roster, inbox) = carrying(now);
+    say_all(&mut roster, now, soon);
+    about(&mut roster, 1, NodeDown::Removed(v1::Removed { incarnation: 1, revision: 9 }), now);
+    let registers = |said: &[Up]| said.iter().any(|up| matches!(up, Up::Register(_)));
+    assert!(!registers(&say_all(&mut roster, now, soon)) && roster.pods_deadline().is_some());
+    roster.pods_news(inbox.take(), now);
+    let said = say_all(&mut roster, now, soon);
+    assert!(registers(&said) && roster.pods_deadline().is_none(), "{said:?}");
+}
+
+#[tokio::test]
+async fn a_carried_node_that_lost_its_pods_or_heard_older_orders_is_bound_anew() {
+    let now = Instant::now();
+    let soon = now + Duration::from_millis(1);
+    let (mut roster, inbox) = carrying(now);
+    say_all(&mut roster, now, soon);
+    let bound = v1::BoundNode { handle: 1, incarnation: 1, ..v1::BoundNode::default() };
+    hear(&mut roster, [bound].into_iter(), now);
+    assert!(matches!(about(&mut roster, 1, orders(3, Action::Run, 8), now), Reaction::Complain(_)));
+    let binding = |said: &[Up]| {
+        let bindings = said.iter().filter_map(|up| if let Up::Bind(bind) = up { Some(bind) } else { None });
+        bindings.flat_map(|bind| &bind.bindings).map(|binding| (binding.handle, binding.orders_revision)).collect()
+    };
+    let anew: Vec<(u32, u64)> = binding(&say_all(&mut roster, now, soon));
+    assert_eq!(anew, [(1, 4)]);
+
+    inbox.news(0).lost();
+    roster.pods_news(inbox.take(), now);
+    let anew: Vec<(u32, u64)> = binding(&say_all(&mut roster, now, soon));
+    assert_eq!(anew, [(0, 0)]);
 }

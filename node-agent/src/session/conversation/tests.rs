@@ -1,8 +1,11 @@
 //! The conversation under a clock that the test turns.
 
 use bytes::Bytes;
+use muster_proto::v1::pod_order::Action;
 
 use super::*;
+use crate::pods::Inbox;
+use crate::simulated::SimulatedMachine;
 
 const DOOR: &str = "a:1";
 
@@ -19,7 +22,14 @@ impl Machine for Still {
 }
 
 fn conversation() -> Conversation {
-    Conversation::new("rack-1".into(), 1, "test".into(), Arc::new(Still), || 0.0, Instant::now())
+    with_pods(Arc::new(Still), Instant::now()).0
+}
+
+/// With the inbox that news of pods arrive in.
+fn with_pods(machine: Arc<dyn Machine>, now: Instant) -> (Conversation, Arc<Inbox>) {
+    let inbox = Arc::new(Inbox::default());
+    let pods = Workload::new(machine.runtime(), inbox.news(0), now);
+    (Conversation::new("rack-1".into(), 1, "test".into(), machine, pods, || 0.0, now), inbox)
 }
 
 fn down(message: Down) -> v1::ServerMessage {
@@ -147,4 +157,123 @@ async fn a_stream_begins_with_a_welcome_or_a_request_to_register() {
     let moved = node.accepts(&down(Down::Move(v1::Move::default())), DOOR).unwrap_err();
     assert!(moved.to_string().contains("Move"), "{moved}");
     assert!(node.accepts(&v1::ServerMessage::default(), DOOR).is_err());
+}
+
+fn orders(revision: u64, orders: impl IntoIterator<Item = (Action, u128)>) -> v1::ServerMessage {
+    let order = |(action, uid): (Action, u128)| v1::PodOrder {
+        action: action.into(),
+        namespace: "default".into(),
+        name: format!("pod-{uid}"),
+        uid: Bytes::copy_from_slice(&uid.to_be_bytes()),
+        grace_seconds: 5,
+        ..v1::PodOrder::default()
+    };
+    let orders = orders.into_iter().map(order).collect();
+    down(Down::Pods(v1::PodOrders { revision, orders, complete: true }))
+}
+
+fn take_news(node: &mut Conversation, inbox: &Inbox, now: Instant) {
+    inbox.take().into_values().for_each(|news| {
+        node.pods_news(news, now);
+    });
+}
+
+/// A node that was welcomed, beat, posted its status and runs one pod.
+fn with_one_pod(machine: &Arc<SimulatedMachine>, now: Instant) -> (Conversation, Arc<Inbox>) {
+    let (mut node, inbox) = with_pods(Arc::clone(machine) as _, now);
+    node.heard(welcome(1), DOOR, now);
+    said(node.turn(DOOR, now));
+    let Up::Status(status) = said(node.turn(DOOR, now)) else { panic!("a status was due") };
+    node.heard(down(Down::StatusTaken(taken_status(&status, ""))), DOOR, now);
+    node.heard(orders(3, [(Action::Run, 7)]), DOOR, now);
+    take_news(&mut node, &inbox, now);
+    (node, inbox)
+}
+
+fn taken_status(report: &v1::StatusReport, refused: &str) -> v1::StatusTaken {
+    v1::StatusTaken { sequence: report.sequence, written: refused.is_empty(), refused: refused.into() }
+}
+
+fn pods_said(turn: Turn) -> v1::PodsReport {
+    match said(turn) {
+        Up::Pods(report) => report,
+        other @ (Up::Hello(_) | Up::Register(_) | Up::Beat(_) | Up::Status(_) | Up::Goodbye(_)) => {
+            panic!("pods were due, not {other:?}")
+        }
+    }
+}
+
+fn machine() -> Arc<SimulatedMachine> {
+    Arc::new(SimulatedMachine::new("rack-1", "eu", "a", 1))
+}
+
+#[tokio::test]
+async fn pods_are_reported_and_named_in_every_status_and_hello() {
+    let now = Instant::now();
+    let (mut node, _inbox) = with_one_pod(&machine(), now);
+    let report = pods_said(node.turn(DOOR, node.deadline()));
+    assert_eq!((report.pods.len(), report.pods[0].phase.as_str(), report.pods[0].ready), (1, "Running", true));
+    node.heard(down(Down::PodsTaken(v1::PodsTaken { sequence: report.sequence, refused: String::new() })), DOOR, now);
+    assert_eq!(node.turn(DOOR, now), Turn::Nothing);
+
+    node.heard(down(Down::StatusWanted(v1::StatusWanted { revision: 9 })), DOOR, now);
+    assert_eq!(pods_said(node.turn(DOOR, now)).pods.len(), 1, "whoever wants the status wants the pods too");
+    let Up::Status(status) = said(node.turn(DOOR, now)) else { panic!("a status was due") };
+    assert_eq!(status.running.unwrap().uids.len(), 1);
+    let Some(Up::Hello(hello)) = node.hello(false).message else { panic!("a hello is a hello") };
+    assert_eq!(hello.orders_revision, 3);
+}
+
+#[tokio::test]
+async fn a_former_life_stops_before_the_next_is_registered() {
+    let now = Instant::now();
+    let machine = machine();
+    let (mut node, inbox) = with_one_pod(&machine, now);
+    node.heard(down(Down::Removed(v1::Removed { incarnation: 1, revision: 4 })), DOOR, now);
+    assert_eq!(node.turn(DOOR, now), Turn::Nothing, "the pod has not been heard to stop");
+    assert!(node.deadline() > now + Duration::from_secs(60), "nothing is due until then");
+    assert_eq!(node.heard(orders(5, [(Action::Run, 8)]), DOOR, now), Reaction::Stay);
+    take_news(&mut node, &inbox, now);
+    let Up::Register(register) = said(node.turn(DOOR, now)) else { panic!("a registration was due") };
+    assert_eq!(register.running, Some(v1::Running::default()));
+}
+
+#[tokio::test]
+async fn a_refused_status_is_posted_again_once_the_stops_are_known() {
+    let now = Instant::now();
+    let (mut node, inbox) = with_one_pod(&machine(), now);
+    node.heard(orders(4, [(Action::Stop, 7)]), DOOR, now);
+    node.status_demanded();
+    take_news(&mut node, &inbox, now);
+    let report = pods_said(node.turn(DOOR, now));
+    assert!(report.pods[0].stopped);
+    let Up::Status(status) = said(node.turn(DOOR, now)) else { panic!("a status was due") };
+    let refused = node.heard(down(Down::StatusTaken(taken_status(&status, "pods run"))), DOOR, now);
+    assert!(matches!(refused, Reaction::Complain(Failure::StatusRefused { .. })));
+    assert_eq!(node.turn(DOOR, now), Turn::Nothing);
+    node.heard(down(Down::PodsTaken(v1::PodsTaken { sequence: report.sequence, refused: String::new() })), DOOR, now);
+    assert!(matches!(said(node.turn(DOOR, now)), Up::Status(_)));
+}
+
+#[tokio::test]
+async fn a_replica_that_gives_older_orders_is_left() {
+    let now = Instant::now();
+    let (mut node, _inbox) = with_one_pod(&machine(), now);
+    node.detached();
+    node.heard(welcome(1), "b:1", now);
+    let reaction = node.heard(orders(2, []), "b:1", now);
+    assert_eq!(reaction, Reaction::Leave(Failure::StaleOrders { node: "rack-1".into() }));
+    assert!(!node.pods.is_idle());
+}
+
+#[tokio::test]
+async fn a_refused_report_is_told_to_the_owner_and_repeated_after_a_pause() {
+    let now = Instant::now();
+    let (mut node, _inbox) = with_one_pod(&machine(), now);
+    let report = pods_said(node.turn(DOOR, now));
+    let refused = v1::PodsTaken { sequence: report.sequence, refused: "no leader".into() };
+    let reaction = node.heard(down(Down::PodsTaken(refused)), DOOR, now);
+    assert!(matches!(reaction, Reaction::Complain(Failure::PodsRefused { .. })));
+    let later = now + node.terms().retry_pause();
+    assert_eq!(node.pods.report_due(), Some(later));
 }

@@ -1,0 +1,31 @@
+//! What runs pods: the port that a real machine, or a simulated one, fills.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+
+use super::{News, PodUid};
+
+/// Runs the pods of one machine. Calls come from the session's own task and must not block: whatever takes time happens
+/// elsewhere, and what comes of it is told as news.
+///
+/// Each pod that was started is told `stopped` once, when nothing of it runs any more, for whatever reason.
+pub trait Runtime: Send + Sync + 'static {
+    /// Where news go from now on. Called before anything else; what runs already, left by an earlier process of the
+    /// agent, is told before this returns.
+    fn report_to(&self, news: News);
+    /// Called at most once per uid, unless everything was lost meanwhile ([`News::lost`]).
+    fn start(&self, pod: PodSpec);
+    /// Asks it to end. Who does not within the grace is killed: the caller sees to that. A second call shortens it.
+    fn stop(&self, uid: PodUid, grace: Duration);
+    fn kill(&self, uid: PodUid);
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PodSpec {
+    pub namespace: String,
+    pub name: String,
+    pub uid: PodUid,
+    /// The Pod as Kubernetes JSON.
+    pub manifest: Bytes,
+}

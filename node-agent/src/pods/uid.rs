@@ -1,0 +1,39 @@
+//! Which pod is meant, for ever: a name may be used again, a uid is not.
+
+use std::fmt;
+
+use bytes::Bytes;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct PodUid(pub u128);
+
+impl PodUid {
+    /// Sixteen bytes, the highest first.
+    pub(crate) fn from_wire(bytes: &[u8]) -> Option<Self> {
+        bytes.try_into().ok().map(|bytes| Self(u128::from_be_bytes(bytes)))
+    }
+
+    pub(crate) fn to_wire(self) -> Bytes {
+        Bytes::copy_from_slice(&self.0.to_be_bytes())
+    }
+}
+
+impl fmt::Display for PodUid {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let hex = format!("{:032x}", self.0);
+        write!(f, "{}-{}-{}-{}-{}", &hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..])
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_uid_travels_as_sixteen_bytes_and_is_shown_as_a_uuid() {
+        let uid = PodUid(0x0011_2233_4455_6677_8899_aabb_ccdd_eeff);
+        assert_eq!(PodUid::from_wire(&uid.to_wire()), Some(uid));
+        assert_eq!(uid.to_string(), "00112233-4455-6677-8899-aabbccddeeff");
+        assert_eq!(PodUid::from_wire(b"short"), None);
+    }
+}
