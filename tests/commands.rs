@@ -3,10 +3,10 @@
 
 mod support;
 
-use std::io::{BufRead, BufReader, Write};
-use std::process::{Command, Stdio};
+use std::io::{BufRead, BufReader, Lines, Write};
+use std::process::{Child, ChildStdout, Command, Stdio};
 
-use serde_json::Value;
+use serde_json::{Value, json as object};
 use support::{Cluster, MUSTER, eventually, text};
 
 /// The example of the Kubernetes documentation.
@@ -14,10 +14,15 @@ const DOCS_EXAMPLE: &str =
     r#"{"kind":"Node","apiVersion":"v1","metadata":{"name":"10.240.79.157","labels":{"name":"my-first-k8s-node"}}}"#;
 
 fn apply(cluster: &Cluster, manifest: &str) -> std::process::Output {
+    apply_with(cluster, manifest, &[])
+}
+
+fn apply_with(cluster: &Cluster, manifest: &str, arguments: &[&str]) -> std::process::Output {
     let mut child = Command::new(MUSTER)
         .arg("--dir")
         .arg(cluster.dir.path())
         .args(["apply", "-f", "-"])
+        .args(arguments)
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
@@ -108,7 +113,7 @@ fn bad_input_names_the_field_and_changes_nothing(cluster: &Cluster) {
             "status.capacity",
         ),
         (r#"{"apiVersion":"v1","kind":"Node","metadata":{"name":"n","labels":{"a b":"c"}}}"#, "metadata.labels"),
-        (r#"{"apiVersion":"v1","kind":"Pod","metadata":{"name":"n"}}"#, "kind"),
+        (r#"{"apiVersion":"v1","kind":"Gadget","metadata":{"name":"n"}}"#, "kind: \"Gadget\" is not supported here"),
         ("{nonsense", "-"),
     ];
     for (manifest, field) in cases {
@@ -138,7 +143,7 @@ fn what_is_not_there_is_followed_by_where_to_look(cluster: &Cluster) {
         let message = cluster.fails(4, &words);
         assert!(message.contains(next), "{words:?}: {message}");
     }
-    assert!(cluster.fails(2, &["explain", "foo", "bar"]).contains("only nodes and zones can be explained"));
+    assert!(cluster.fails(2, &["explain", "foo", "bar"]).contains("only nodes, zones and pods can be explained"));
     let setting = cluster.ok(&["get", "config", "node-monitor-period", "--no-headers"]);
     assert_eq!(setting.split_whitespace().next(), Some("node-monitor-period"));
     assert_eq!(setting.lines().count(), 1, "{setting}");
@@ -159,21 +164,37 @@ fn preconditions_show_both_versions(cluster: &Cluster) {
 }
 
 fn watches_print_changes(cluster: &Cluster) {
-    let mut watching = Command::new(MUSTER)
-        .arg("--dir")
-        .arg(cluster.dir.path())
-        .args(["get", "nodes", "--watch", "-o", "name"])
-        .stdout(Stdio::piped())
-        .stderr(Stdio::null())
-        .spawn()
-        .unwrap();
-    let mut lines = BufReader::new(watching.stdout.take().unwrap()).lines();
-    let mut wait_for = |wanted: &str| while lines.next().unwrap().unwrap() != wanted {};
-    wait_for("node/b");
+    let mut watch = Watching::start(cluster, &["get", "nodes", "--watch", "-o", "name"]);
+    watch.wait_for("node/b");
     apply(cluster, r#"{"apiVersion":"v1","kind":"Node","metadata":{"name":"watched"}}"#);
-    wait_for("node/watched");
-    watching.kill().unwrap();
-    watching.wait().unwrap();
+    watch.wait_for("node/watched");
+}
+
+/// A command that goes on printing until it is dropped.
+struct Watching {
+    child: Child,
+    lines: Lines<BufReader<ChildStdout>>,
+}
+
+impl Watching {
+    fn start(cluster: &Cluster, arguments: &[&str]) -> Self {
+        let mut command = Command::new(MUSTER);
+        command.arg("--dir").arg(cluster.dir.path()).args(arguments);
+        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+        let lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        Self { child, lines }
+    }
+
+    fn wait_for(&mut self, wanted: &str) {
+        while self.lines.next().expect("the watch goes on").unwrap() != wanted {}
+    }
+}
+
+impl Drop for Watching {
+    fn drop(&mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+    }
 }
 
 fn status_has_the_promised_shape(cluster: &Cluster) {
@@ -187,6 +208,212 @@ fn status_has_the_promised_shape(cluster: &Cluster) {
         assert!(replica["reachable"].is_boolean() && replica["applied"].is_u64());
     }
     assert!(cluster.ok(&["status"]).contains("leader"));
+}
+
+/// Its node has no agent, so it stays as it is.
+fn pod_on(node: &str, name: &str) -> Value {
+    let container = object!({"name": "app", "image": "i:1", "resources": {"requests": {"cpu": "100m"}}});
+    object!({
+        "apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "labels": {"app": "alone"}},
+        "spec": {"nodeName": node, "priority": 7, "containers": [container]},
+    })
+}
+
+fn replicaset(name: &str, replicas: u32) -> Value {
+    let labels = object!({ "app": name });
+    object!({
+        "apiVersion": "apps/v1", "kind": "ReplicaSet", "metadata": {"name": name},
+        "spec": {"replicas": replicas, "selector": {"matchLabels": labels}, "template": {
+            "metadata": {"labels": labels}, "spec": {"containers": [{"name": "app", "image": "i:1"}]}}},
+    })
+}
+
+#[test]
+fn pods_and_workloads_in_kubectls_words() {
+    let cluster = Cluster::start();
+    pods_are_applied_and_read(&cluster);
+    bad_pods_are_refused_and_change_nothing(&cluster);
+    pods_are_described_and_explained(&cluster);
+    workloads_have_pods(&cluster);
+    pods_are_watched(&cluster);
+    pods_are_deleted_with_grace_and_by_force(&cluster);
+}
+
+fn pods_are_applied_and_read(cluster: &Cluster) {
+    let file = format!(
+        "{}\n{}\n{}",
+        object!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n1"}}),
+        object!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n2"}}),
+        pod_on("n1", "one")
+    );
+    let created = apply(cluster, &file);
+    assert_eq!(
+        text(&created.stdout),
+        "node/n1 created\nnode/n2 created\npod/one created\n",
+        "{}",
+        text(&created.stderr)
+    );
+    assert_eq!(text(&apply(cluster, &pod_on("n1", "one").to_string()).stdout), "pod/one unchanged\n");
+    let elsewhere = apply_with(cluster, &pod_on("n2", "two").to_string(), &["-n", "shop"]);
+    assert_eq!(text(&elsewhere.stdout), "pod/two created\n", "{}", text(&elsewhere.stderr));
+    let mut changed = pod_on("n1", "one");
+    changed["metadata"]["labels"]["tier"] = "x".into();
+    assert_eq!(text(&apply(cluster, &changed.to_string()).stdout), "pod/one configured\n");
+
+    assert_eq!(cluster.ok(&["get", "pods", "-o", "name"]), "pod/one\n");
+    assert_eq!(cluster.ok(&["get", "po", "-n", "shop", "-o", "name"]), "pod/two\n");
+    assert_eq!(cluster.ok(&["get", "pods", "-A", "--field-selector", "spec.nodeName=n2", "-o", "name"]), "pod/two\n");
+    assert_eq!(cluster.ok(&["get", "pods", "-A", "-l", "tier=x", "-o", "name"]), "pod/one\n");
+    let all = cluster.ok(&["get", "pods", "-A"]);
+    let header: Vec<&str> = all.lines().next().unwrap().split_whitespace().collect();
+    assert_eq!(header, ["NAMESPACE", "NAME", "READY", "STATUS", "RESTARTS", "AGE"]);
+    assert!(all.lines().any(|line| line.starts_with("shop ") && line.contains("Pending")), "{all}");
+    let wide = cluster.ok(&["get", "pod", "one", "-o", "wide", "--no-headers"]);
+    let cells: Vec<&str> = wide.split_whitespace().collect();
+    assert_eq!((&cells[..4], &cells[5..]), (&["one", "0/1", "Pending", "0"][..], &["n1", "<none>"][..]), "{wide}");
+    let list = json(&cluster.ok(&["get", "pods", "-A", "-o", "json"]));
+    assert_eq!((list["kind"].as_str(), list["items"].as_array().unwrap().len()), (Some("PodList"), 2));
+    assert!(cluster.fails(4, &["get", "pod", "two"]).contains("`muster get pods -A`"));
+    cluster.fails(2, &["get", "pod", "one", "-A"]);
+}
+
+fn bad_pods_are_refused_and_change_nothing(cluster: &Cluster) {
+    let before = json(&cluster.ok(&["status", "-o", "json"]))["revision"].clone();
+    let with = |path: &str, value: Value| {
+        let mut pod = pod_on("n1", "bad");
+        *pod.pointer_mut(path).unwrap_or_else(|| panic!("{path}")) = value;
+        pod
+    };
+    let mut tolerant = pod_on("n1", "bad");
+    tolerant["spec"]["tolerations"] = object!([{"effect": "NoExecute"}]);
+    let mut hasty = pod_on("n1", "bad");
+    hasty["spec"]["terminationGracePeriodSeconds"] = (-5).into();
+    let mut other_image = pod_on("n1", "one");
+    other_image["spec"]["containers"][0]["image"] = "i:2".into();
+    let mut stray = replicaset("web", 1);
+    stray["spec"]["template"]["metadata"]["labels"]["app"] = "db".into();
+    let cases = [
+        (tolerant, "spec.tolerations[0].operator: must be Exists when the key is empty"),
+        (hasty, "spec.terminationGracePeriodSeconds: -5 is negative"),
+        (with("/spec/containers/0/resources/requests/cpu", "lots".into()), "resources.requests[\"cpu\"]: \"lots\""),
+        (with("/spec/nodeName", "nowhere".into()), "spec.nodeName: node \"nowhere\" not found"),
+        (with("/spec/containers", object!([])), "spec.containers: is required"),
+        (with("/metadata/name", "Not_A_Name".into()), "metadata.name: \"Not_A_Name\""),
+        (other_image, "cannot be changed: of a pod that exists only labels, annotations and tolerations can change"),
+        (pod_on("n2", "one"), "spec.nodeName: cannot be changed"),
+        (stray, "spec.template.metadata.labels: must have \"app=web\""),
+        (replicaset("web", 4_000_000_000), "spec.replicas"),
+    ];
+    for (manifest, wanted) in cases {
+        let output = apply(cluster, &manifest.to_string());
+        let stderr = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(1), "{manifest}: {stderr}");
+        assert!(stderr.contains(wanted), "{wanted:?} is not in: {stderr}");
+        assert!(output.stdout.is_empty());
+    }
+    // A good one in front of a bad one is not sent either.
+    let file = format!("{}\n{}", pod_on("n1", "good"), with("/spec/containers", object!([])));
+    assert!(text(&apply(cluster, &file).stderr).contains("document 2: spec.containers"));
+    let mut shop = pod_on("n1", "good");
+    shop["metadata"]["namespace"] = "shop".into();
+    let contradiction = text(&apply_with(cluster, &shop.to_string(), &["-n", "web"]).stderr);
+    assert!(contradiction.contains("\"shop\" contradicts -n web"), "{contradiction}");
+    for (words, part) in [
+        (&["delete", "pod", "one", "--grace-period", "-1"][..], "--grace-period: -1 is negative"),
+        (&["delete", "pod", "one", "--force", "--grace-period", "9"], "contradicts"),
+        (&["delete", "node", "n1", "--force"], "are for pods"),
+        (&["delete", "zone", "a"], "this works on nodes, pods"),
+        (&["delete", "pods"], "name at least one pod"),
+    ] {
+        let message = cluster.fails(2, words);
+        assert!(message.contains(part), "{words:?}: {message}");
+    }
+    assert!(cluster.fails(4, &["delete", "pod", "two"]).contains("`muster get pods -A`"));
+    let after = json(&cluster.ok(&["status", "-o", "json"]))["revision"].clone();
+    assert_eq!(before, after, "bad input changed something");
+}
+
+fn pods_are_described_and_explained(cluster: &Cluster) {
+    let page = cluster.ok(&["describe", "pod", "one"]);
+    for part in [
+        "Name:               one\nNamespace:          default\n",
+        "Priority:           7\nNode:               n1\n",
+        "Labels:             app=alone\n",
+        "Status:             Pending\n",
+        "Controlled By:      <none>\n",
+        "    Image:     i:1\n    Requests:  cpu 100m\n",
+        "Conditions:\n",
+        "Tolerations:        node.kubernetes.io/not-ready:NoExecute op=Exists for 300s\n",
+        "Node-Selectors:     <none>\n",
+    ] {
+        assert!(page.contains(part), "{part:?} is missing:\n{page}");
+    }
+    let explained = cluster.ok(&["explain", "pod", "two", "-n", "shop"]);
+    assert!(explained.starts_with("pod shop/two: pending on node n2 since "), "{explained}");
+    let explained = json(&cluster.ok(&["explain", "pod/one", "-o", "json"]));
+    assert_eq!((explained["name"].as_str(), explained["node"].as_str()), (Some("one"), Some("n1")));
+    assert!(cluster.fails(4, &["explain", "pod", "two"]).contains("`muster get pods -A`"));
+    cluster.fails(4, &["describe", "pod", "two"]);
+}
+
+fn workloads_have_pods(cluster: &Cluster) {
+    let sets = [
+        replicaset("web", 2),
+        object!({
+            "apiVersion": "apps/v1", "kind": "DaemonSet", "metadata": {"name": "log"},
+            "spec": replicaset("log", 1)["spec"],
+        }),
+    ];
+    let created = apply(cluster, &sets.map(|set| set.to_string()).join("\n"));
+    assert_eq!(text(&created.stdout), "replicaset/web created\ndaemonset/log created\n", "{}", text(&created.stderr));
+    eventually("the ReplicaSet has its pods", || {
+        let row = cluster.ok(&["get", "rs", "web", "--no-headers"]);
+        (row.split_whitespace().take(4).collect::<Vec<_>>() == ["web", "2", "2", "0"]).then_some(())
+    });
+    let scaled = apply(cluster, &replicaset("web", 3).to_string());
+    assert_eq!(text(&scaled.stdout), "replicaset/web configured\n", "{}", text(&scaled.stderr));
+    eventually("it makes one more", || {
+        let pods = cluster.ok(&["get", "pods", "-l", "app=web", "-o", "wide", "--no-headers"]);
+        (pods.lines().filter(|pod| pod.contains("ReplicaSet/web")).count() == 3).then_some(())
+    });
+    assert!(cluster.ok(&["get", "ds"]).starts_with("NAME   DESIRED   CURRENT   READY   AGE\nlog "));
+    let page = cluster.ok(&["describe", "rs", "web"]);
+    assert!(page.contains("Selector:           app=web\n") && page.contains("Pods:               3 desired"), "{page}");
+    let list = json(&cluster.ok(&["get", "rs", "-o", "json"]));
+    assert_eq!((list["apiVersion"].as_str(), list["kind"].as_str()), (Some("apps/v1"), Some("ReplicaSetList")));
+    assert_eq!(cluster.ok(&["delete", "ds", "log"]), "daemonset/log deleted\n");
+    assert_eq!(cluster.ok(&["delete", "rs/web"]), "replicaset/web deleted\n");
+    eventually("its pods go with it", || cluster.ok(&["get", "pods", "-l", "app=web"]).is_empty().then_some(()));
+}
+
+fn pods_are_watched(cluster: &Cluster) {
+    let words = ["get", "pods", "-A", "--watch", "--output-watch-events", "-o", "name"];
+    let mut watch = Watching::start(cluster, &words);
+    watch.wait_for("ADDED pod/two");
+    apply(cluster, &pod_on("n1", "watched").to_string());
+    watch.wait_for("ADDED pod/watched");
+    cluster.ok(&["delete", "pod", "watched", "--force"]);
+    watch.wait_for("DELETED pod/watched");
+}
+
+fn pods_are_deleted_with_grace_and_by_force(cluster: &Cluster) {
+    assert_eq!(cluster.ok(&["delete", "pod", "one", "--grace-period", "20"]), "pod/one deleted\n");
+    let shown = cluster.ok(&["get", "pod", "one"]);
+    assert!(shown.contains("Terminating"), "{shown}");
+    let grace =
+        || json(&cluster.ok(&["get", "pod", "one", "-o", "json"]))["metadata"]["deletionGracePeriodSeconds"].clone();
+    assert_eq!(grace(), 20);
+    assert_eq!(cluster.ok(&["delete", "pod", "one"]), "pod/one already terminating\n", "a grace only gets shorter");
+    assert_eq!(cluster.ok(&["delete", "pod", "one", "--grace-period", "0"]), "pod/one deleted\n");
+    assert_eq!(grace(), 1, "without --force somebody has to confirm");
+    let forced = cluster.muster(&["delete", "pod", "one", "--force"]);
+    assert_eq!(text(&forced.stdout), "pod/one force deleted\n");
+    assert!(text(&forced.stderr).contains("may still run"), "{}", text(&forced.stderr));
+    cluster.fails(4, &["get", "pod", "one"]);
+    assert_eq!(cluster.ok(&["delete", "pod", "two", "-n", "shop", "--force"]), "pod/two force deleted\n");
+    assert_eq!(cluster.ok(&["get", "pods", "-A"]), "");
+    let events = cluster.ok(&["get", "events", "-n", "shop"]);
+    assert!(events.contains("pod/two") && !events.contains("pod/one"), "{events}");
 }
 
 #[test]

@@ -270,5 +270,10 @@ fn cordon(name: &str) -> Operation {
 }
 
 fn delete(name: &str) -> Operation {
-    Operation::Delete(v1::Delete { kind: "nodes".to_owned(), name: name.to_owned(), precondition: None })
+    Operation::Delete(v1::Delete {
+        kind: "nodes".to_owned(),
+        name: name.to_owned(),
+        precondition: None,
+        ..Default::default()
+    })
 }

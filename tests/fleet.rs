@@ -9,7 +9,7 @@ use serde_json::Value;
 use crate::support::{Cluster, eventually, eventually_within};
 
 /// Three zones with short timings: beats every 2 s, a reattach window of 4 s.
-const SHORT: [&str; 14] = [
+pub const SHORT: [&str; 16] = [
     "--zones",
     "3",
     "--policy",
@@ -24,6 +24,8 @@ const SHORT: [&str; 14] = [
     "1",
     "--secondary-node-eviction-rate",
     "0.1",
+    "--demo-pods",
+    "0",
 ];
 
 pub const GRACE: Duration = Duration::from_secs(8);

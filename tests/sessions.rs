@@ -99,7 +99,7 @@ async fn a_node_deleted_while_its_agent_runs_registers_as_a_new_incarnation() {
     let agent = machine.agent(&cluster, THERE, FIRST);
     let former = attached(&agent, THERE).await;
     let seen = cluster.seen_when("ready", NODE, Seen::is_ready).await;
-    let delete = Delete { kind: "nodes".into(), name: NODE.into(), precondition: None };
+    let delete = Delete { kind: "nodes".into(), name: NODE.into(), precondition: None, ..Default::default() };
     cluster.write(Operation::Delete(delete)).await;
     let is_reborn = |state: &SessionState| state.removals == 1 && state.incarnation > former.incarnation;
     let anew = state_when(&agent, "registered anew", is_reborn).await;

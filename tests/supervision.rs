@@ -86,6 +86,11 @@ async fn f_13_every_kind_of_actor_may_panic_and_a_silent_node_is_still_caught() 
         (ActorKind::Shard, &format!("{zone}#0")),
         (ActorKind::Node, &silent[0]),
         (ActorKind::EvictionQueue, &zone),
+        (ActorKind::TaintEviction, "taint-eviction"),
+        (ActorKind::Placement, "placement"),
+        (ActorKind::PodGc, "pod-gc"),
+        (ActorKind::Staffing, "staffing"),
+        (ActorKind::Ipam, "ipam"),
     ];
     assert_eq!(victims.map(|(kind, _)| kind), ActorKind::ALL, "every kind is hit");
     let since = Instant::now();

@@ -24,16 +24,16 @@ pub struct Cli {
 
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    /// Show nodes, events, zones, settings, aggregators or replicas
+    /// Show nodes, pods, workloads, events, zones, settings, aggregators or replicas
     Get(verb::get::Args),
-    /// Show one or more nodes at length, with their events
+    /// Show nodes, pods or workloads at length, with their events
     Describe(verb::describe::Args),
-    /// Say why a node or zone is in the state it is in, and what will happen when
+    /// Say why a node, zone or pod is in the state it is in, and what will happen when
     Explain(verb::explain::Args),
     /// Change settings of the cluster, or which nodes an aggregator may carry
     #[command(subcommand)]
     Set(verb::set::Action),
-    /// Create or change nodes from manifests (JSON or YAML)
+    /// Create or change nodes, pods and workloads from manifests (JSON or YAML)
     Apply(verb::apply::Args),
     /// Set (k=v) or remove (k-) labels of a node
     Label(verb::edit::PairsArgs),
@@ -45,7 +45,7 @@ pub enum Command {
     Cordon(verb::cordon::Args),
     /// Mark nodes as schedulable
     Uncordon(verb::cordon::Args),
-    /// Delete nodes
+    /// Delete nodes, pods or workloads
     Delete(verb::delete::Args),
     /// Show the cluster's leader, replicas and counts
     Status(verb::status::Args),
@@ -61,7 +61,7 @@ pub enum Command {
     /// Run one replica
     Server(Box<verb::server::Args>),
     /// Run a local cluster of real replica processes
-    Dev(dev::Args),
+    Dev(Box<dev::Args>),
     /// Play a scenario in virtual time and show what would happen
     Simulate(verb::simulate::Args),
     /// Make the simulated nodes of a running `muster dev` misbehave

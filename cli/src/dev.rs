@@ -11,6 +11,7 @@
 
 mod cluster;
 pub(crate) mod control;
+mod demo;
 mod guide;
 pub mod lock;
 mod ports;
@@ -24,12 +25,14 @@ use std::time::Duration;
 
 use clap::Subcommand;
 use muster_controller::fleet::{Fleet, ReplicaPlan};
+use muster_lifecycle::addressing::Addressing;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use self::cluster::{Cluster, Wish};
 use self::lock::Lock;
 use self::preset::Preset;
 use self::simulation::{NODES_MAX, Size, ZONES_MAX};
+use crate::addressing::AddressArgs;
 use crate::discover::DEV_DIR;
 use crate::exit::Failure;
 use crate::output::say;
@@ -55,11 +58,16 @@ pub struct Args {
     /// Over how many zones to spread them
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=i64::from(ZONES_MAX)))]
     pub zones: u32,
+    /// How many pods per simulated node a new cluster begins with; 0 for none
+    #[arg(long, value_name = "N", default_value_t = demo::PODS_PER_NODE_DEFAULT, value_parser = clap::value_parser!(u32).range(..=i64::from(demo::PODS_PER_NODE_MAX)))]
+    pub demo_pods: u32,
     /// The lifecycle settings to begin with; single ones below override it [default: demo]
     #[arg(long, value_name = "NAME")]
     pub policy: Option<Preset>,
     #[command(flatten)]
     pub settings: PolicyArgs,
+    #[command(flatten)]
+    pub addressing: AddressArgs,
     #[command(subcommand)]
     pub command: Option<Command>,
 }
@@ -74,7 +82,7 @@ pub enum Command {
 
 const POLICY_HELP: &str = "The lifecycle policy founds that of a new cluster: the demo's, or upstream's with --policy \
     upstream, with the settings given here put over it. Given to a `muster dev` that resumes a cluster, --policy and \
-    these settings change its policy.";
+    these settings change its policy. Node CIDRs are founded once, by a new cluster or one that has none yet.";
 const DEFAULT_REPLICAS: u16 = 3;
 const PORTS_PER_REPLICA: u16 = 10;
 const HOST: &str = "127.0.0.1";
@@ -98,7 +106,7 @@ pub(crate) fn folder(context: &Context) -> PathBuf {
 }
 
 async fn start(dir: &Path, args: &Args) -> Result<(), Failure> {
-    let policy = args.policy()?;
+    let wish = args.wish()?;
     let mut signals = Signals::new()?;
     make_folder(dir)?;
     let dir = dir.canonicalize()?;
@@ -106,10 +114,10 @@ async fn start(dir: &Path, args: &Args) -> Result<(), Failure> {
     record::remove(&dir);
     let first_start = !dir.join("pki").exists();
     let fleet = fleet(&dir, args, first_start).await?;
-    let size = Size { nodes: args.nodes, zones: args.zones };
+    let size = Size { nodes: args.nodes, zones: args.zones, demo_pods: args.demo_pods };
     let mut cluster = Cluster::new(&dir, fleet, size, args.restart)?;
     let outcome = tokio::select! {
-        outcome = cluster.run(first_start, policy) => outcome,
+        outcome = cluster.run(first_start, wish) => outcome,
         () = signals.stop() => Ok(()),
     };
     say("stopping");
@@ -137,12 +145,19 @@ async fn fleet(dir: &Path, args: &Args, first_start: bool) -> Result<Fleet, Fail
 }
 
 impl Args {
-    /// The policy to begin with. A cluster that has one already gets it only if somebody asked for it.
-    fn policy(&self) -> Result<Wish, Failure> {
+    /// What the cluster should be like. One that has a policy already gets another only if somebody asked for it.
+    fn wish(&self) -> Result<Wish, Failure> {
         let by_hand = self.settings.layer().map_err(|invalid| Failure::Usage(invalid.to_string()))?;
         let policy = self.policy.unwrap_or_default().with(&by_hand);
         let policy = policy.map_err(|invalid| Failure::Usage(format!("--{}: {}", invalid.field, invalid.rule)))?;
-        Ok(Wish { policy, asked_for: self.policy.is_some() || !by_hand.is_empty() })
+        let asked_for = self.policy.is_some() || !by_hand.is_empty();
+        Ok(Wish { policy, asked_for, addressing: self.addressing.flags(), plan: self.plan()? })
+    }
+
+    /// Which addresses nodes get; wrong flags are said here, not in the log of a replica that does not start.
+    fn plan(&self) -> Result<Option<Addressing>, Failure> {
+        let plan = self.addressing.layer().resolve();
+        plan.map_err(|invalid| Failure::Usage(format!("--{}: {}", invalid.field, invalid.rule)))
     }
 }
 
@@ -221,8 +236,10 @@ mod tests {
             restart: false,
             nodes: 0,
             zones: 1,
+            demo_pods: 0,
             policy: None,
             settings: PolicyArgs::default(),
+            addressing: AddressArgs::default(),
             command: None,
         }
     }
@@ -233,6 +250,18 @@ mod tests {
         let clients: Vec<String> = plans.iter().map(|plan| plan.client.to_string()).collect();
         assert_eq!(clients, ["127.0.0.1:7402", "127.0.0.1:7412", "127.0.0.1:7422"]);
         assert!(super::plans(3, 65_520).is_err());
+    }
+
+    #[test]
+    fn wrong_ranges_are_refused_before_anything_starts() {
+        let mut args = args(None, None);
+        assert!(args.wish().is_ok_and(|wish| wish.addressing.is_empty() && wish.plan.is_none()));
+        args.addressing.cluster_cidr = Some("10.0.0.0/16".into());
+        let refused = args.wish().map(drop).unwrap_err();
+        assert!(refused.to_string().starts_with("--allocate-node-cidrs: is not set"), "{refused}");
+        args.addressing.allocate_node_cidrs = Some(true);
+        let wish = args.wish().unwrap();
+        assert_eq!(wish.addressing, ["--allocate-node-cidrs=true", "--cluster-cidr=10.0.0.0/16"]);
     }
 
     #[test]

@@ -185,6 +185,10 @@ fn after_call(error: &client::Error) -> Option<&'static str> {
 fn list_of(what: Resource) -> &'static str {
     match what {
         Resource::Nodes => "list what there is: `muster get nodes`",
+        Resource::Pods => "list what there is: `muster get pods -A`",
+        Resource::ReplicaSets => "list what there is: `muster get rs -A`",
+        Resource::StatefulSets => "list what there is: `muster get sts -A`",
+        Resource::DaemonSets => "list what there is: `muster get ds -A`",
         Resource::Events => "list what there is: `muster get events`",
         Resource::Replicas => "list what there is: `muster get replicas`",
         Resource::Zones => "list what there is: `muster get zones`",
@@ -260,6 +264,8 @@ mod tests {
         let error = |code| client::Error::Refused { code, message: "not found".into(), address: String::new() };
         for (what, list) in [
             (Resource::Nodes, "`muster get nodes`"),
+            (Resource::Pods, "`muster get pods -A`"),
+            (Resource::ReplicaSets, "`muster get rs -A`"),
             (Resource::Zones, "`muster get zones`"),
             (Resource::Config, "`muster get config`"),
             (Resource::Aggregators, "`muster get aggregators`"),

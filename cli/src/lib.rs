@@ -9,11 +9,13 @@
 //! The client itself is `muster_controller::client`, beside the door it knocks at, so that tests and load generators use
 //! the very client that operators use.
 
+pub mod addressing;
 pub mod args;
 pub mod dev;
 pub mod discover;
 pub mod exit;
 pub mod manifest;
+pub mod namespace;
 pub mod output;
 pub mod policy;
 pub mod render;

@@ -8,8 +8,10 @@ pub mod describe;
 pub mod event;
 pub mod explain;
 pub mod node;
+pub mod pod;
 pub mod replica;
 pub mod table;
+pub mod workload;
 pub mod zone;
 
 use serde_json::Value;

@@ -6,6 +6,10 @@ use crate::exit::Failure;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Resource {
     Nodes,
+    Pods,
+    ReplicaSets,
+    StatefulSets,
+    DaemonSets,
     Events,
     Replicas,
     Zones,
@@ -20,53 +24,81 @@ pub struct Selection {
     pub names: Vec<String>,
 }
 
+/// What one resource is called.
+struct Words {
+    plural: &'static str,
+    singular: &'static str,
+    /// What else people type.
+    also: &'static [&'static str],
+}
+
 // === impl Resource ===
 
 impl Resource {
+    pub const ALL: [Self; 10] = [
+        Self::Nodes,
+        Self::Pods,
+        Self::ReplicaSets,
+        Self::StatefulSets,
+        Self::DaemonSets,
+        Self::Events,
+        Self::Zones,
+        Self::Config,
+        Self::Aggregators,
+        Self::Replicas,
+    ];
+
     pub fn parse(text: &str) -> Result<Self, Failure> {
-        match text.to_ascii_lowercase().as_str() {
-            "nodes" | "node" | "no" => Ok(Self::Nodes),
-            "events" | "event" | "ev" => Ok(Self::Events),
-            "replicas" | "replica" => Ok(Self::Replicas),
-            "zones" | "zone" => Ok(Self::Zones),
-            "config" | "configs" => Ok(Self::Config),
-            "aggregators" | "aggregator" => Ok(Self::Aggregators),
-            _ => {
-                let known = "nodes, events, zones, config, aggregators and replicas";
-                Err(Failure::Usage(format!("{text:?} is not known here; there are {known}")))
-            }
-        }
+        let word = text.to_ascii_lowercase();
+        let is_called = |resource: &Self| {
+            let words = resource.words();
+            word == words.plural || word == words.singular || words.also.contains(&word.as_str())
+        };
+        Self::ALL.into_iter().find(is_called).ok_or_else(|| {
+            let known = Self::ALL.map(Self::kind).join(", ");
+            Failure::Usage(format!("{text:?} is not known here; there are: {known}"))
+        })
     }
 
     /// The plural, as the wire spells it.
     pub fn kind(self) -> &'static str {
-        match self {
-            Self::Nodes => "nodes",
-            Self::Events => "events",
-            Self::Replicas => "replicas",
-            Self::Zones => "zones",
-            Self::Config => "config",
-            Self::Aggregators => "aggregators",
-        }
+        self.words().plural
     }
 
     /// The singular, as in `node/x`.
     pub fn singular(self) -> &'static str {
+        self.words().singular
+    }
+
+    /// Whether two of them may have one name, in different namespaces.
+    pub fn is_namespaced(self) -> bool {
         match self {
-            Self::Nodes => "node",
-            Self::Events => "event",
-            Self::Replicas => "replica",
-            Self::Zones => "zone",
-            Self::Config => "config",
-            Self::Aggregators => "aggregator",
+            Self::Pods | Self::ReplicaSets | Self::StatefulSets | Self::DaemonSets => true,
+            Self::Nodes | Self::Events | Self::Replicas | Self::Zones | Self::Config | Self::Aggregators => false,
         }
+    }
+
+    fn words(self) -> Words {
+        let (plural, singular, also): (_, _, &[&str]) = match self {
+            Self::Nodes => ("nodes", "node", &["no"]),
+            Self::Pods => ("pods", "pod", &["po"]),
+            Self::ReplicaSets => ("replicasets", "replicaset", &["rs"]),
+            Self::StatefulSets => ("statefulsets", "statefulset", &["sts"]),
+            Self::DaemonSets => ("daemonsets", "daemonset", &["ds"]),
+            Self::Events => ("events", "event", &["ev"]),
+            Self::Replicas => ("replicas", "replica", &[]),
+            Self::Zones => ("zones", "zone", &[]),
+            Self::Config => ("config", "config", &["configs"]),
+            Self::Aggregators => ("aggregators", "aggregator", &[]),
+        };
+        Words { plural, singular, also }
     }
 
     /// A name of this kind. Only those of zones have a slash in them, and one at most.
     fn name(self, name: &str) -> Result<String, Failure> {
-        match self {
-            Self::Zones if name.matches('/').count() == 1 && name != "/" => Ok(name.into()),
-            Self::Nodes | Self::Events | Self::Replicas | Self::Zones | Self::Config | Self::Aggregators => plain(name),
+        match self == Self::Zones && name.matches('/').count() == 1 && name != "/" {
+            true => Ok(name.into()),
+            false => plain(name),
         }
     }
 }
@@ -95,15 +127,22 @@ impl Selection {
 
     /// As [`Selection::parse`], but only nodes, and at least one by name.
     pub fn nodes(words: &[String]) -> Result<Vec<String>, Failure> {
+        Ok(Self::named(words, &[Resource::Nodes])?.names)
+    }
+
+    /// As [`Selection::parse`], but only of these kinds, and at least one by name.
+    pub fn named(words: &[String], kinds: &[Resource]) -> Result<Self, Failure> {
         let selection = Self::parse(words)?;
-        match selection.resource {
-            Resource::Nodes if selection.names.is_empty() => {
-                Err(Failure::Usage("name at least one node, for example `node NAME` or `node/NAME`".into()))
+        let (kind, noun) = (selection.resource.kind(), selection.resource.singular());
+        if !kinds.contains(&selection.resource) {
+            let known: Vec<&str> = kinds.iter().map(|resource| resource.kind()).collect();
+            return Err(Failure::Usage(format!("this works on {} only, not on {kind}", known.join(", "))));
+        }
+        match selection.names.is_empty() {
+            true => {
+                Err(Failure::Usage(format!("name at least one {noun}, for example `{noun} NAME` or `{noun}/NAME`")))
             }
-            Resource::Nodes => Ok(selection.names),
-            Resource::Events | Resource::Replicas | Resource::Zones | Resource::Config | Resource::Aggregators => {
-                Err(Failure::Usage(format!("this works on nodes only, not on {}", selection.resource.kind())))
-            }
+            false => Ok(selection),
         }
     }
 
@@ -127,14 +166,10 @@ impl Selection {
 
 /// `x`, `node/x` or `nodes/x`.
 fn node_name(word: &str) -> Result<String, Failure> {
-    match word.split_once('/') {
-        None => plain(word),
-        Some((kind, name)) => match Resource::parse(kind)? {
-            Resource::Nodes => plain(name),
-            Resource::Events | Resource::Replicas | Resource::Zones | Resource::Config | Resource::Aggregators => {
-                Err(Failure::Usage(format!("{word:?} is not a node")))
-            }
-        },
+    let Some((kind, name)) = word.split_once('/') else { return plain(word) };
+    match Resource::parse(kind)? == Resource::Nodes {
+        true => plain(name),
+        false => Err(Failure::Usage(format!("{word:?} is not a node"))),
     }
 }
 
@@ -161,6 +196,11 @@ mod tests {
             ("node a b", Resource::Nodes, "a b"),
             ("nodes/a", Resource::Nodes, "a"),
             ("node/a no/b", Resource::Nodes, "a b"),
+            ("po", Resource::Pods, ""),
+            ("pod/a Pods/b", Resource::Pods, "a b"),
+            ("rs web", Resource::ReplicaSets, "web"),
+            ("sts", Resource::StatefulSets, ""),
+            ("ds/log", Resource::DaemonSets, "log"),
             ("ev", Resource::Events, ""),
             ("replica 2", Resource::Replicas, "2"),
             ("zones", Resource::Zones, ""),
@@ -177,11 +217,40 @@ mod tests {
 
     #[test]
     fn nonsense_is_a_usage_error() {
-        for text in ["", "pods", "node/a b", "node/a event/b", "node/", "node a/b", "zone a/b/c", "zone /"] {
+        for text in
+            ["", "gadgets", "node/a b", "node/a event/b", "pod ns/a", "node/", "node a/b", "zone a/b/c", "zone /"]
+        {
             assert_eq!(Selection::parse(&words(text)).unwrap_err().exit() as u8, 2, "{text}");
         }
         assert_eq!(Selection::nodes(&words("nodes")).unwrap_err().exit() as u8, 2);
         assert_eq!(Selection::nodes(&words("events x")).unwrap_err().exit() as u8, 2);
+    }
+
+    #[test]
+    fn every_kind_is_known_by_its_own_words_alone() {
+        let mut seen = std::collections::BTreeSet::new();
+        for resource in Resource::ALL {
+            let Words { plural, singular, also } = resource.words();
+            for word in [plural, singular].into_iter().chain(also.iter().copied()) {
+                assert_eq!(Resource::parse(word).unwrap(), resource, "{word}");
+                assert!(seen.insert(word) || plural == singular, "{word} means two things");
+            }
+        }
+        let namespaced = Resource::ALL.into_iter().filter(|resource| resource.is_namespaced());
+        assert_eq!(
+            namespaced.map(Resource::singular).collect::<Vec<_>>(),
+            words("pod replicaset statefulset daemonset")
+        );
+    }
+
+    #[test]
+    fn verbs_take_only_kinds_they_know() {
+        let kinds = [Resource::Nodes, Resource::Pods];
+        let named = Selection::named(&words("pod a b"), &kinds).unwrap();
+        assert_eq!((named.resource, named.names), (Resource::Pods, words("a b")));
+        let wrong = |text: &str| Selection::named(&words(text), &kinds).unwrap_err().to_string();
+        assert_eq!(wrong("zone a"), "this works on nodes, pods only, not on zones");
+        assert_eq!(wrong("pods"), "name at least one pod, for example `pod NAME` or `pod/NAME`");
     }
 
     #[test]

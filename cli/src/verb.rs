@@ -32,6 +32,7 @@ use crate::dev;
 use crate::discover::Surroundings;
 use crate::exit::{self, Failure};
 use crate::output::{Out, say};
+use crate::resource::Resource;
 use muster_controller::client::{Client, DEFAULT_TIMEOUT};
 
 /// What every verb may need to know about how it was called.
@@ -69,7 +70,7 @@ pub async fn run(cli: Cli) -> Result<(), Failure> {
         Command::Restore(args) => restore::run(&context, &args),
         Command::Init(args) => init::run(&context, args),
         Command::Server(args) => server::run(*args).await,
-        Command::Dev(args) => dev::run(&context, args).await,
+        Command::Dev(args) => dev::run(&context, *args).await,
         Command::Fleet(action) => fleet::run(&context, action).await,
         Command::Simulate(args) => simulate::run(args).await,
         Command::Bench(args) => bench::run(args).await,
@@ -107,9 +108,10 @@ fn version() -> Result<(), Failure> {
     out.flush()
 }
 
-/// Does the same to several nodes, one after the other, and reports each. One failure does not spare the others.
+/// Does the same to several objects, one after the other, and reports each. One failure does not spare the others.
 async fn change_each(
     client: &Client,
+    resource: Resource,
     names: &[String],
     operation: impl Fn(&str) -> Operation,
     done: impl Fn(&WriteResponse) -> &'static str,
@@ -119,10 +121,10 @@ async fn change_each(
     for name in names {
         match client.write(operation(name)).await {
             Ok(response) => {
-                out.line(format_args!("node/{name} {}", done(&response)))?;
+                out.line(format_args!("{}/{name} {}", resource.singular(), done(&response)))?;
                 out.flush()?;
             }
-            Err(error) => failures.push(Failure::from(error)),
+            Err(error) => failures.push(Failure::about(resource, error)),
         }
     }
     report(names.len(), failures)

@@ -97,7 +97,6 @@ impl Application<'_> {
         }
     }
 
-    #[expect(clippy::too_many_lines, reason = "one line per operation")]
     fn operation(&mut self, origin: &Origin, operation: &Operation) -> Verdict {
         match operation {
             Operation::CreateNode { draft, uid } => self.create_node(origin, draft, *uid),

@@ -24,8 +24,8 @@ pub struct Chores {
     pub look_again_at: Option<ClusterTime>,
 }
 
-/// How many pods that cannot be evicted or placed now are passed over in one look.
-const PASSED_OVER_MAX: usize = 4096;
+/// How many pods that cannot be evicted or placed now are passed over in one look, so that it stays short.
+const PASSED_OVER_MAX: usize = 65_536;
 
 /// A pod that found no place is told why, but not more often than this.
 const UNPLACED_PAUSE: Period = Period::from_secs(10);
@@ -73,8 +73,8 @@ pub fn pod_garbage(state: &State, now: ClusterTime, most: usize) -> Chores {
     Chores { operations, look_again_at }
 }
 
-/// Workloads that lack pods or have too many. Of DaemonSets, those of `daemon_nodes`, or of all nodes.
-pub fn staffing(state: &State, most: usize, daemon_nodes: DaemonNodes<'_>) -> Chores {
+/// Workloads that lack pods or have too many.
+pub fn staffing(state: &State, most: usize) -> Chores {
     let unsettled = state.unsettled_workloads().filter_map(|key| state.workloads().get(key));
     let unsettled = unsettled.filter(|workload| !staffing::staffing(state, workload, &[]).is_settled());
     let mut operations: Vec<Operation> = unsettled.take(most).map(|workload| staff(workload, Vec::new())).collect();
@@ -83,7 +83,7 @@ pub fn staffing(state: &State, most: usize, daemon_nodes: DaemonNodes<'_>) -> Ch
         if operations.len() >= most {
             break;
         }
-        let nodes = lacking(state, workload, daemon_nodes);
+        let nodes = lacking(state, workload);
         if !nodes.is_empty() {
             operations.push(staff(workload, nodes));
         }
@@ -91,22 +91,9 @@ pub fn staffing(state: &State, most: usize, daemon_nodes: DaemonNodes<'_>) -> Ch
     Chores { operations, look_again_at: None }
 }
 
-/// Where to look for nodes that lack a daemon.
-#[derive(Debug, Clone, Copy)]
-pub enum DaemonNodes<'a> {
-    Everywhere,
-    Among(&'a [Text]),
-}
-
-fn lacking(state: &State, workload: &Workload, among: DaemonNodes<'_>) -> Vec<Text> {
-    let lacks = |node: &&Arc<Node>| staffing::lacks_daemon(state, workload, node);
-    let name = |node: &Arc<Node>| node.meta.name.clone();
-    match among {
-        DaemonNodes::Everywhere => state.nodes().iter().filter(lacks).take(STEP_MAX).map(name).collect(),
-        DaemonNodes::Among(names) => {
-            names.iter().filter_map(|name| state.node(name)).filter(lacks).take(STEP_MAX).map(name).collect()
-        }
-    }
+fn lacking(state: &State, workload: &Workload) -> Vec<Text> {
+    let lacking = staffing::lacking(state, workload, state.nodes().iter());
+    lacking.take(STEP_MAX).map(|node| node.meta.name.clone()).collect()
 }
 
 fn staff(workload: &Workload, nodes: Vec<Text>) -> Operation {

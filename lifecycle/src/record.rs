@@ -209,7 +209,10 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::addressing::{Addressing, Pool, Resting};
     use crate::aggregator::AggregatorRecord;
+    use crate::change::Kind;
+    use crate::cidr::Grid;
     use crate::client::ClientRecord;
     use crate::command::{Outcome, Receipt, ReceiptEffect};
     use crate::event::{Event, EventType, Subject};
@@ -218,12 +221,16 @@ mod tests {
     use crate::node::{
         Address, Condition, ConditionStatus, Incarnation, Node, NodeInfo, NodeSpec, NodeStatus, Resources, Slot,
     };
-    use crate::policy::Rate;
+    use crate::pod::{Binding, Ending, Phase, Pod, PodSpec, PodStatus, PodTemplate};
+    use crate::policy::{Period, Rate};
     use crate::regime::{Because, Regime, Reprieve};
+    use crate::rejection::Rejection;
     use crate::replica::ReplicaRecord;
     use crate::slot::FreeSlot;
     use crate::state::Counters;
     use crate::time::{ClusterTime, Stamp, WallTime};
+    use crate::toleration::Toleration;
+    use crate::workload::{Workload, WorkloadSpec};
     use crate::zone::{Zone, ZoneKey, ZoneState};
     use crate::zone_record::ZoneRecord;
 
@@ -314,8 +321,138 @@ mod tests {
         AggregatorRecord { name: Text::from("g"), nodes: Box::new([Text::from("n-*")]) }
     }
 
+    fn namespaced(name: &str) -> ObjectMeta {
+        ObjectMeta { namespace: Some(Text::from("ns")), ..meta(name) }
+    }
+
+    fn condition() -> Condition {
+        Condition {
+            kind: Text::from("Ready"),
+            status: ConditionStatus::False,
+            last_heartbeat: None,
+            last_transition: Some(stamp(2, 2)),
+            reason: Text::from("r"),
+            message: Text::from("m"),
+        }
+    }
+
+    fn tolerations() -> Box<[Toleration]> {
+        let tolerated = crate::taint::Effect::NoExecute;
+        Box::new([
+            Toleration::exists("t", tolerated, Some(300)),
+            Toleration { key: Text::from("u"), ..Toleration::default() },
+        ])
+    }
+
+    fn requests() -> Resources {
+        Resources::from_iter([("cpu", "1500m".parse().unwrap())])
+    }
+
+    fn pod() -> Pod {
+        Pod {
+            meta: namespaced("p"),
+            spec: PodSpec {
+                binding: Some(Binding { node: Text::from("a"), incarnation: Incarnation(4), at: stamp(3, 3) }),
+                tolerations: tolerations(),
+                priority: -7,
+                grace: 30,
+                node_selector: Pairs::from_iter([("s", "1")]),
+                requests: requests(),
+                host_network: true,
+            },
+            status: PodStatus {
+                phase: Phase::Running,
+                conditions: Box::new([condition()]),
+                reason: Text::from("R"),
+                message: Text::from("M"),
+                restarts: 5,
+                started: Some(stamp(4, 4)),
+            },
+            ending: Some(Ending { grace: 9, in_absence: true }),
+            unmodelled: Some(Text::from("{}")),
+        }
+    }
+
+    fn workload() -> Workload {
+        let template = PodTemplate {
+            tolerations: Some(tolerations()),
+            priority: Some(-7),
+            grace: Some(9),
+            node_selector: Some(Pairs::from_iter([("s", "1")])),
+            requests: requests(),
+            host_network: true,
+            has_containers: true,
+            unmodelled: Some(Text::from("{}")),
+        };
+        let (selector, labels) = (Pairs::from_iter([("a", "w")]), Pairs::from_iter([("a", "w"), ("b", "x")]));
+        let spec =
+            WorkloadSpec { replicas: 300, selector, labels, annotations: Pairs::from_iter([("n", "2")]), template };
+        Workload {
+            kind: WorkloadKind::StatefulSet,
+            meta: namespaced("w"),
+            spec,
+            made: 8,
+            unmodelled: Some(Text::from("{}")),
+        }
+    }
+
+    fn addressing() -> Addressing {
+        let pool =
+            |range: &str, block_mask, cursor| Pool { grid: Grid { range: range.parse().unwrap(), block_mask }, cursor };
+        Addressing {
+            pools: Box::new([pool("10.0.0.0/8", 24, 300), pool("fd00::/48", 64, 1)]),
+            reserved: Box::new(["10.96.0.0/12".parse().unwrap()]),
+            quarantine: Period::from_secs(600),
+            held_until: Some(ClusterTime(9)),
+        }
+    }
+
+    fn resting() -> Resting {
+        Resting { cidr: "10.1.2.0/24".parse().unwrap(), until: ClusterTime(300), node: Text::from("a") }
+    }
+
+    fn pod_key() -> RecordKey {
+        RecordKey::Pod { namespace: Text::from("ns"), name: Text::from("p") }
+    }
+
+    fn workload_key() -> RecordKey {
+        RecordKey::Workload { kind: WorkloadKind::StatefulSet, namespace: Text::from("ns"), name: Text::from("w") }
+    }
+
     fn all_hex(bytes: &[u8]) -> String {
         bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+    }
+
+    /// Key, value, and what they were when they were first written.
+    type Pinned = (RecordKey, Vec<u8>, &'static str, &'static str);
+
+    fn pinned_work() -> [Pinned; 4] {
+        [
+            (
+                pod_key(),
+                encode(&pod()),
+                "906e730070",
+                "01017001026e73bc15070201d00f0102a01f01016c013101016e013201027631014b016f0101000101660101610403060201740100010201d8040175000000000d1e0101730131010363707580f085da2c01010105526561647901000102040172016d0152014d0501040801090101027b7d",
+            ),
+            (
+                workload_key(),
+                encode(&workload()),
+                "a0016e730077",
+                "0101017701026e73bc15070201d00f0102a01f01016c013101016e013201027631014b016f010100010166ac02010161017702016101770162017801016e0132010201740100010201d804017500000000010d0112010101730131010363707580f085da2c010101027b7d0801027b7d",
+            ),
+            (
+                RecordKey::Addressing,
+                encode(&addressing()),
+                "b0",
+                "0102000a0000000818ac0201fd00000000000000000000000000000030400101000a6000000cc0cf240109",
+            ),
+            (
+                RecordKey::Resting { cidr: resting().cidr },
+                encode(&resting()),
+                "c0040a01020018",
+                "01000a01020018ac020161",
+            ),
+        ]
     }
 
     /// Stores written by one build are read by the next. If this fails, the change needs a new record version.
@@ -332,6 +469,8 @@ mod tests {
         };
         let outcome = Outcome::Done(Receipt { revision: Revision(9), effect: ReceiptEffect::Changed });
         let client = ClientRecord { id: 0xff, sequence: 8, outcome, used: 2 };
+        let rejection = Rejection::NotFound { kind: Kind::Node, name: Text::from("a") };
+        let refused = ClientRecord { id: 0xfe, sequence: 8, outcome: Outcome::Rejected(rejection), used: 2 };
         let replica = ReplicaRecord { id: 2, store: Uid(5), version: Text::from("0.1.0"), retired: false };
         let pinned = [
             (RecordKey::Counters, encode(&counters), "01", "01ac02050b0102030405"),
@@ -350,6 +489,12 @@ mod tests {
             (RecordKey::Replica { id: 2 }, encode(&replica), "300000000000000002", "01020505302e312e3000"),
             (RecordKey::Client { id: 255 }, encode(&client), "40000000000000000000000000000000ff", "01ff010800090102"),
             (
+                RecordKey::Client { id: 254 },
+                encode(&refused),
+                "40000000000000000000000000000000fe",
+                "01fe0108010100016102",
+            ),
+            (
                 RecordKey::FreeSlot { index: 258 },
                 encode(&FreeSlot { index: 258, next_generation: 2 }),
                 "5000000102",
@@ -364,7 +509,7 @@ mod tests {
             ),
             (RecordKey::Aggregator { name: Text::from("g") }, encode(&aggregator()), "8067", "01016701036e2d2a"),
         ];
-        for (key, value, key_hex, value_hex) in pinned {
+        for (key, value, key_hex, value_hex) in pinned.into_iter().chain(pinned_work()) {
             assert_eq!(all_hex(&key.to_bytes()), key_hex, "key of {key}");
             assert_eq!(all_hex(&value), value_hex, "value of {key}");
         }
@@ -381,12 +526,26 @@ mod tests {
         assert_eq!(decode::<ZoneRecord>(&key, &encode(&zone_record())), Ok(zone_record()));
         let key = RecordKey::Aggregator { name: Text::from("g") };
         assert_eq!(decode::<AggregatorRecord>(&key, &encode(&aggregator())), Ok(aggregator()));
+        assert_eq!(decode::<Pod>(&pod_key(), &encode(&pod())), Ok(pod()));
+        assert_eq!(decode::<Workload>(&workload_key(), &encode(&workload())), Ok(workload()));
+        assert_eq!(decode::<Addressing>(&RecordKey::Addressing, &encode(&addressing())), Ok(addressing()));
+        let key = RecordKey::Resting { cidr: resting().cidr };
+        assert_eq!(decode::<Resting>(&key, &encode(&resting())), Ok(resting()));
     }
 
     #[test]
     fn unknown_keys_are_refused() {
         let wrong: [&[u8]; 7] = [&[], &[0], &[0x60, 1], &[0x01, 0], &[0x10, 0xff], &[0x70, 0x61], &[0x50; 6]];
-        for bytes in wrong {
+        // A pod without a separator, a workload of no kind, two plans, and ranges of no family or too long.
+        let newer: [&[u8]; 6] = [
+            &[0x90, 0x61],
+            &[0xa0, 9, 0x61, 0, 0x62],
+            &[0xb0, 0],
+            &[0xc0],
+            &[0xc0, 5, 1, 2, 3, 4, 8],
+            &[0xc0, 4, 1, 2, 3, 4, 33],
+        ];
+        for bytes in wrong.into_iter().chain(newer) {
             assert!(RecordKey::from_bytes(bytes).is_err(), "{bytes:?}");
         }
         let error = RecordKey::from_bytes(&[0xf0, 0xab]).unwrap_err().to_string();
@@ -405,6 +564,23 @@ mod tests {
             ("[a-c.]{0,3}", "[a-c.]{0,3}")
                 .prop_map(|(region, zone)| RecordKey::Zone { region: Text::from(region), zone: Text::from(zone) }),
             "[a-c.]{0,4}".prop_map(|name| RecordKey::Aggregator { name: Text::from(name) }),
+            ("[a-c-]{0,3}", "[a-c.]{0,3}").prop_map(|(namespace, name)| RecordKey::Pod {
+                namespace: Text::from(namespace),
+                name: Text::from(name)
+            }),
+            (proptest::sample::select(WorkloadKind::ALL.to_vec()), "[a-c-]{0,3}", "[a-c-]{0,3}").prop_map(
+                |(kind, namespace, name)| RecordKey::Workload {
+                    kind,
+                    namespace: Text::from(namespace),
+                    name: Text::from(name)
+                }
+            ),
+            Just(RecordKey::Addressing),
+            (any::<IpAddr>(), any::<u8>()).prop_map(|(address, length)| {
+                let longest = if address.is_ipv4() { 32 } else { 128 };
+                let cidr = IpNet::new(address, length % (longest + 1)).expect("a prefix of this family");
+                RecordKey::Resting { cidr }
+            }),
         ]
     }
 

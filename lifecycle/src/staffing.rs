@@ -3,14 +3,16 @@
 //! Read off the state whenever somebody asks, so it makes no difference how often, or by which leader.
 
 use std::cmp::Reverse;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use crate::meta::Pairs;
 use crate::node::Node;
 use crate::placement;
 use crate::pod::{Pod, PodKey};
 use crate::state::State;
 use crate::text::Text;
-use crate::toleration;
+use crate::toleration::{self, Toleration};
 use crate::workload::{Workload, WorkloadKind};
 
 /// How many pods one step makes or dismisses.
@@ -102,45 +104,56 @@ fn is_wanted_name(workload: &Workload, name: &str) -> bool {
 }
 
 fn daemon_set(state: &State, workload: &Workload, nodes: &[Text]) -> Staffing {
-    let mut staffing = Staffing::default();
-    let lacking = nodes.iter().filter_map(|name| state.node(name)).filter(|node| lacks_daemon(state, workload, node));
-    for node in lacking.take(STEP_MAX) {
-        staffing.dismissals.extend(daemons(state, workload, node).map(|pod| key(pod)));
-        staffing.openings.push(Opening::On(node.meta.name.clone()));
-    }
-    staffing
+    let nodes = nodes.iter().filter_map(|name| state.node(name));
+    let openings = lacking(state, workload, nodes).take(STEP_MAX).map(|node| Opening::On(node.meta.name.clone()));
+    Staffing { openings: openings.collect(), ..Staffing::default() }
 }
 
-/// Whether a DaemonSet should have a pod on the node and has none, not even one that is stopping. One that has ended
-/// is none.
-pub fn lacks_daemon(state: &State, workload: &Workload, node: &Node) -> bool {
-    let is_there = |pod: &Arc<Pod>| pod.is_terminating() || !pod.status.phase.is_final();
-    belongs_on(workload, node) && !daemons(state, workload, node).any(is_there)
+/// The nodes among these on which a DaemonSet should have a pod and has none, not even one that is stopping.
+pub fn lacking<'a>(
+    state: &'a State,
+    workload: &'a Workload,
+    nodes: impl Iterator<Item = &'a Arc<Node>>,
+) -> impl Iterator<Item = &'a Arc<Node>> {
+    let staff = state.staff(workload.meta.uid).into_iter().flat_map(|staff| staff.keys());
+    let served: BTreeSet<&Text> = staff.filter_map(|key| state.pods().get(key)).filter_map(|pod| pod.node()).collect();
+    let domain = Domain::of(workload);
+    nodes.filter(move |node| domain.holds(node) && !served.contains(&node.meta.name))
 }
 
-fn daemons<'a>(state: &'a State, workload: &'a Workload, node: &Node) -> impl Iterator<Item = &'a Arc<Pod>> {
-    let tenants = state.tenants(&node.meta.name).into_iter().flat_map(|tenants| tenants.keys());
-    tenants.filter_map(|key| state.pods().get(key)).filter(|pod| is_own(pod, workload))
-}
-
-/// On how many nodes a DaemonSet should have a pod.
+/// On how many nodes a DaemonSet should have a pod, or how many pods another workload should have.
 pub fn desired(state: &State, workload: &Workload) -> usize {
     match workload.kind {
-        WorkloadKind::DaemonSet => state.nodes().iter().filter(|node| belongs_on(workload, node)).count(),
+        WorkloadKind::DaemonSet => {
+            let domain = Domain::of(workload);
+            state.nodes().iter().filter(|node| domain.holds(node)).count()
+        }
         WorkloadKind::ReplicaSet | WorkloadKind::StatefulSet => {
             usize::try_from(workload.spec.replicas).unwrap_or(usize::MAX)
         }
     }
 }
 
-/// A cordon and pressures do not keep it away (TE-12), other taints that it does not tolerate do. It waits for the
-/// first Ready like everybody else.
-fn belongs_on(workload: &Workload, node: &Node) -> bool {
-    let template = &workload.spec.template;
-    let own = template.tolerations.as_deref().unwrap_or_default();
-    let tolerations = toleration::with_daemon_defaults(own, template.host_network);
-    let selected = template.node_selector.as_ref().is_none_or(|selector| placement::selects(selector, node));
-    node.meta.deleted.is_none() && selected && toleration::first_untolerated(&tolerations, &node.spec.taints).is_none()
+/// Where a DaemonSet belongs: a cordon and pressures do not keep it away (TE-12), other taints that it does not tolerate
+/// do. It waits for the first Ready like everybody else.
+struct Domain<'a> {
+    tolerations: Box<[Toleration]>,
+    selector: Option<&'a Pairs>,
+}
+
+impl<'a> Domain<'a> {
+    fn of(workload: &'a Workload) -> Self {
+        let template = &workload.spec.template;
+        let own = template.tolerations.as_deref().unwrap_or_default();
+        let tolerations = toleration::with_daemon_defaults(own, template.host_network);
+        Self { tolerations, selector: template.node_selector.as_ref() }
+    }
+
+    fn holds(&self, node: &Node) -> bool {
+        let is_selected = self.selector.is_none_or(|selector| placement::selects(selector, node));
+        let is_tolerated = || toleration::first_untolerated(&self.tolerations, &node.spec.taints).is_none();
+        node.meta.deleted.is_none() && is_selected && is_tolerated()
+    }
 }
 
 fn active<'a>(state: &'a State, workload: &Workload) -> impl Iterator<Item = Arc<Pod>> + use<'a> {

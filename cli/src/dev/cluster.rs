@@ -10,15 +10,17 @@ use futures::FutureExt;
 use futures::future::{join_all, select_all};
 use muster_controller::config::ClientConfig;
 use muster_controller::fleet::Fleet;
+use muster_lifecycle::addressing::Addressing;
 use muster_lifecycle::policy::Policy;
 use muster_proto::v1::write_request::Operation;
 use muster_proto::v1::{PolicyChange, StatusResponse};
+use serde_json::Value;
 use tokio::time::Instant;
 
 use super::control::{Call, Control, FleetRequest, Request};
 use super::replica::{self, Replica};
 use super::simulation::{Simulation, Size};
-use super::{guide, record};
+use super::{demo, guide, record};
 use crate::exit::Failure;
 use crate::output::{Out, say};
 use crate::verb::object;
@@ -29,7 +31,7 @@ pub(super) struct Cluster {
     fleet: Fleet,
     size: Size,
     simulation: Option<Simulation>,
-    /// Flags that found the policy of a new cluster.
+    /// Flags that found the policy of a new cluster, and the node CIDRs of one that has none.
     founding: Vec<String>,
     program: PathBuf,
     replicas: BTreeMap<u64, Replica>,
@@ -37,14 +39,18 @@ pub(super) struct Cluster {
     client: Client,
 }
 
-/// The policy that the cluster should have.
+/// What the cluster should be like.
 pub(super) struct Wish {
     pub(super) policy: Policy,
-    /// By somebody, and not just by default.
+    /// The policy was: by somebody, and not just by default.
     pub(super) asked_for: bool,
+    /// Where nodes get addresses from, as flags of a replica and as what they mean.
+    pub(super) addressing: Vec<String>,
+    pub(super) plan: Option<Addressing>,
 }
 
 const READY_TIMEOUT: Duration = Duration::from_secs(60);
+const FOUNDING_TIMEOUT: Duration = Duration::from_secs(5);
 const LOOK_AGAIN: Duration = Duration::from_millis(100);
 
 // === impl Cluster ===
@@ -72,6 +78,7 @@ impl Cluster {
         if first_start {
             self.founding = wish.policy.settings().map(|(name, value)| format!("--{name}={value}")).to_vec();
         }
+        self.founding.extend(wish.addressing);
         for replica in self.replicas.values_mut() {
             let pid = replica.start(&self.program, &self.founding).map_err(Failure::Other)?;
             say(format_args!("replica {} started (pid {pid})", replica.id()));
@@ -80,8 +87,11 @@ impl Cluster {
         if wish.asked_for && !first_start {
             self.set_policy(&wish.policy).await?;
         }
-        self.show_policy().await;
+        self.show_settings(wish.plan.as_ref()).await;
         self.simulate()?;
+        if first_start {
+            self.give_work().await;
+        }
         let mut control = Control::open(&self.dir).map_err(Failure::Other)?;
         record::write(&self.dir, self.replicas.values()).map_err(Failure::Other)?;
         self.show(leader);
@@ -94,11 +104,38 @@ impl Cluster {
         Ok(())
     }
 
-    async fn show_policy(&self) {
-        let found = self.client.get("config", "", false).await.map_err(Failure::from);
-        match found.and_then(|found| object(&found.value)) {
-            Ok(config) => guide::policy(&config).into_iter().for_each(say),
+    async fn show_settings(&self, plan: Option<&Addressing>) {
+        match self.settings(plan.is_some()).await {
+            Ok(config) => {
+                guide::policy(&config).into_iter().for_each(say);
+                guide::addressing(&config, plan).into_iter().for_each(say);
+            }
             Err(failure) => say(format_args!("the policy in force cannot be shown: {failure}")),
+        }
+    }
+
+    /// What is in force. The leader founds it before anything else, but not before it leads.
+    async fn settings(&self, with_addressing: bool) -> Result<Value, Failure> {
+        let deadline = Instant::now() + FOUNDING_TIMEOUT;
+        loop {
+            let config = object(&self.client.get("config", "", false).await?.value)?;
+            let is_complete = config["founded"] == true && (config["addressing"].is_object() || !with_addressing);
+            if is_complete || Instant::now() >= deadline {
+                return Ok(config);
+            }
+            tokio::time::sleep(LOOK_AGAIN).await;
+        }
+    }
+
+    /// A cluster without it is a cluster, too.
+    async fn give_work(&self) {
+        let pods = self.size.all_demo_pods();
+        if pods == 0 {
+            return;
+        }
+        match self.client.write(demo::operation(pods)).await {
+            Ok(_) => say(format_args!("replicaset/{} with {pods} pods is there for them to run", demo::NAME)),
+            Err(error) => say(format_args!("replicaset/{} cannot be made: {error}", demo::NAME)),
         }
     }
 

@@ -52,8 +52,8 @@ pub(super) struct Control {
 }
 
 const LINE_LIMIT: u64 = 4096;
-/// The status of all simulated nodes is the longest answer.
-const ANSWER_LIMIT: u64 = 4 << 20;
+/// The status of all simulated nodes is the longest answer: 1,000 of them with 110 pods each take some 25 MB.
+const ANSWER_LIMIT: u64 = 64 << 20;
 const READ_TIMEOUT: Duration = Duration::from_secs(5);
 const SETTLE_TIMEOUT: Duration = Duration::from_secs(1);
 const PENDING_CALLS: usize = 4;
@@ -222,9 +222,14 @@ pub(crate) async fn ask(dir: &Path, request: Request, patience: Duration) -> Res
         }
         None => Failure::Unreachable(format!("no `muster dev` runs in {}; start it, or name its --dir", dir.display())),
     })?;
-    match reply.trim_end().split_once(' ') {
+    // Half an answer, or too much of one, has no end.
+    let complete = reply.strip_suffix('\n').unwrap_or_default();
+    match complete.trim_end().split_once(' ') {
         Some(("ok", text)) => Ok(text.into()),
         Some((_, text)) => Err(Failure::other(anyhow::anyhow!("{text}"))),
+        None if reply.len() as u64 >= ANSWER_LIMIT => {
+            Err(Failure::other(anyhow::anyhow!("the answer is longer than {} MiB", ANSWER_LIMIT >> 20)))
+        }
         None => Err(Failure::other(anyhow::anyhow!("`muster dev` ended before it answered"))),
     }
 }
@@ -303,6 +308,8 @@ mod tests {
             fleet(Behaviour::Flap, Target::Zone { zone: "b".into(), percent: None }),
             fleet(Behaviour::Resume, Target::All { percent: None }),
             fleet(Behaviour::Pressure, Target::All { percent: Some(5) }),
+            fleet(Behaviour::Slow, Target::Node("a".into())),
+            fleet(Behaviour::Stuck, Target::All { percent: None }),
         ];
         for request in requests {
             assert_eq!(request.to_string().parse(), Ok(request));

@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
+use muster_lifecycle::addressing::Addressing;
 use serde_json::Value;
 
 use super::replica::Replica;
@@ -20,8 +21,10 @@ pub(super) fn lines<'a>(dir: &Path, leader: u64, replicas: impl Iterator<Item = 
         format!("replica {leader} leads. Try:"),
         format!("  {command} get nodes --watch"),
         format!("  {command} get zones"),
-        format!("  {command} fleet kill --zone b      # watch a zone die"),
+        format!("  {command} get pods -o wide         # what runs where"),
+        format!("  {command} fleet kill --zone b      # watch a zone die, and its pods move"),
         format!("  {command} explain zone b"),
+        format!("  {command} explain $({command} get pods -o name | head -n 1)"),
         format!("  {command} fleet resume --all       # and come back"),
         String::new(),
         "Ctrl-C stops everything; the next `muster dev` resumes it.".into(),
@@ -36,6 +39,29 @@ pub(super) fn policy(config: &Value) -> Vec<String> {
         settings.map(|(name, value)| format!("{name}={}", value.as_str().unwrap_or_default())).collect();
     let lines = shown.chunks(SETTINGS_PER_LINE).map(|line| format!("  {}", line.join("  ")));
     std::iter::once("policy in force (`muster set config NAME=VALUE` changes it):".to_owned()).chain(lines).collect()
+}
+
+/// Where nodes get addresses from, if they do, and whether that is what was wanted.
+pub(super) fn addressing(config: &Value, wanted: Option<&Addressing>) -> Vec<String> {
+    let settings = config["addressing"].as_object().into_iter().flatten();
+    let shown: Vec<String> = settings
+        .map(|(name, value)| (name, value.as_str().unwrap_or_default()))
+        .filter(|(_, value)| !value.is_empty())
+        .map(|(name, value)| format!("{name}={value}"))
+        .collect();
+    let mut lines = Vec::new();
+    if !shown.is_empty() {
+        lines.push("node CIDRs in force:".to_owned());
+        lines.extend(shown.chunks(SETTINGS_PER_LINE).map(|line| format!("  {}", line.join("  "))));
+    }
+    let is_in_force =
+        |plan: &Addressing| plan.settings().iter().all(|(name, value)| config["addressing"][*name] == value.as_str());
+    if wanted.is_some_and(|plan| !is_in_force(plan)) {
+        lines.push(
+            "the flags for node CIDRs have no effect: a cluster keeps the ranges that it was founded with".into(),
+        );
+    }
+    lines
 }
 
 fn row(replica: &Replica) -> Vec<String> {
@@ -86,7 +112,10 @@ fn quoted(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
+    use crate::addressing::AddressArgs;
 
     #[test]
     fn paths_survive_the_shell() {
@@ -94,6 +123,26 @@ mod tests {
         assert_eq!(quoted("/a b/muster"), "'/a b/muster'");
         assert_eq!(quoted("it's"), r"'it'\''s'");
         assert_eq!(quoted(""), "''");
+    }
+
+    #[test]
+    fn ranges_that_are_not_in_force_are_pointed_out() {
+        let args = AddressArgs {
+            allocate_node_cidrs: Some(true),
+            cluster_cidr: Some("10.0.0.0/16".into()),
+            ..AddressArgs::default()
+        };
+        let plan = args.layer().resolve().unwrap().unwrap();
+        let settings: Value =
+            plan.settings().into_iter().map(|(name, value)| (name.to_owned(), Value::from(value))).collect();
+        let mut config = json!({ "addressing": settings });
+        let lines = addressing(&config, Some(&plan));
+        assert_eq!(lines[0], "node CIDRs in force:");
+        assert!(lines[1].starts_with("  cluster-cidr=10.0.0.0/16  "), "{lines:?}");
+        assert!(!lines.iter().any(|line| line.contains("no effect")), "{lines:?}");
+        config["addressing"]["cluster-cidr"] = "10.9.0.0/16".into();
+        assert!(addressing(&config, Some(&plan)).iter().any(|line| line.contains("no effect")));
+        assert!(addressing(&json!({}), None).is_empty());
     }
 
     #[test]

@@ -12,7 +12,7 @@ use muster_lifecycle::rejection::Invalid;
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
 pub enum Preset {
-    /// Grace 8s, period 1s, tolerations 20s, one node per second
+    /// Grace 8s, period 1s, tolerations 10s, one node per second
     #[default]
     Demo,
     /// Kubernetes' defaults
@@ -27,7 +27,7 @@ impl Preset {
                 node_monitor_period: Period::from_secs(1),
                 node_monitor_grace_period: Period::from_secs(8),
                 node_startup_grace_period: Period::from_secs(12),
-                pod_eviction_timeout: Period::from_secs(20),
+                pod_eviction_timeout: Period::from_secs(10),
                 node_eviction_rate: Rate(1_000_000),
                 secondary_node_eviction_rate: Rate(100_000),
                 ..Policy::default()
@@ -73,6 +73,7 @@ mod tests {
         let policy = Preset::Demo.with(&by_hand).unwrap();
         assert_eq!(policy.node_eviction_rate.to_string(), "5");
         assert_eq!(policy.node_monitor_grace_period.to_string(), "8s");
+        assert_eq!(policy.pod_eviction_timeout.to_string(), "10s");
         by_hand.set("node-monitor-period", "9s").unwrap();
         assert!(Preset::Demo.with(&by_hand).unwrap_err().to_string().contains("above node-monitor-grace-period (8s)"));
         assert!(Preset::Upstream.with(&by_hand).is_ok());

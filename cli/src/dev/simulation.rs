@@ -6,7 +6,7 @@
 use anyhow::Context as _;
 use muster_controller::fleet::Fleet;
 use muster_controller::tls;
-use muster_node_agent::simulated::{self, Behaviour, NodeBehaviour, Pace, SimulatedNode};
+use muster_node_agent::simulated::{self, Behaviour, NodeBehaviour, Pace, RunningPod, SimulatedNode};
 use serde_json::{Value, json};
 
 use super::control::FleetRequest;
@@ -20,11 +20,21 @@ const CONNECTING_AT_ONCE: usize = 32;
 /// How many of the affected nodes an answer names.
 const NAMED_MAX: usize = 10;
 
-/// How many nodes, in how many zones.
+/// How many nodes, in how many zones, with how much to do in the beginning.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Size {
     pub(super) nodes: u32,
     pub(super) zones: u32,
+    /// Per node.
+    pub(super) demo_pods: u32,
+}
+
+// === impl Size ===
+
+impl Size {
+    pub(super) fn all_demo_pods(self) -> u64 {
+        u64::from(self.nodes) * u64::from(self.demo_pods)
+    }
 }
 
 pub(super) struct Simulation {
@@ -74,7 +84,7 @@ impl Place {
 }
 
 /// Nodes go round the zones, so that their sizes differ by one at most.
-fn places(Size { nodes, zones }: Size) -> impl Iterator<Item = Place> {
+fn places(Size { nodes, zones, .. }: Size) -> impl Iterator<Item = Place> {
     let width = nodes.div_ceil(zones.max(1)).to_string().len();
     (0..nodes).map(move |index| {
         let zone = zone_name(index % zones.max(1));
@@ -96,14 +106,24 @@ fn describe(node: &NodeBehaviour) -> Value {
         "zone": node.zone,
         "behaviour": state(node.behaviour),
         "attachedTo": node.attached_to,
+        "pods": node.pods.iter().map(describe_pod).collect::<Value>(),
     })
+}
+
+fn describe_pod(pod: &RunningPod) -> Value {
+    json!({ "namespace": pod.namespace, "name": pod.name, "uid": pod.uid, "stopping": pod.stopping })
 }
 
 /// What a node does is named after the command that made it do so, except that nobody has to be told to be well.
 fn state(behaviour: Behaviour) -> &'static str {
     match behaviour {
         Behaviour::Resume => "healthy",
-        Behaviour::Silence | Behaviour::Kill | Behaviour::Flap | Behaviour::Pressure => behaviour.as_str(),
+        Behaviour::Silence
+        | Behaviour::Kill
+        | Behaviour::Flap
+        | Behaviour::Pressure
+        | Behaviour::Slow
+        | Behaviour::Stuck => behaviour.as_str(),
     }
 }
 
@@ -121,12 +141,21 @@ fn listed(names: &[String]) -> String {
 mod tests {
     use super::*;
 
+    fn size(nodes: u32, zones: u32) -> Size {
+        Size { nodes, zones, demo_pods: 2 }
+    }
+
     #[test]
     fn nodes_go_round_the_zones() {
-        let names: Vec<String> = places(Size { nodes: 5, zones: 2 }).map(|place| place.name).collect();
+        let names: Vec<String> = places(size(5, 2)).map(|place| place.name).collect();
         assert_eq!(names, ["node-a-1", "node-b-1", "node-a-2", "node-b-2", "node-a-3"]);
-        let last = places(Size { nodes: 100, zones: 3 }).last().map(|place| place.name);
+        let last = places(size(100, 3)).last().map(|place| place.name);
         assert_eq!(last.as_deref(), Some("node-a-34"));
+    }
+
+    #[test]
+    fn there_is_work_for_every_node() {
+        assert_eq!([size(15, 3), size(0, 3)].map(Size::all_demo_pods), [30, 0]);
     }
 
     #[test]
@@ -137,6 +166,21 @@ mod tests {
     #[test]
     fn a_node_that_does_what_nodes_do_is_healthy() {
         assert_eq!([Behaviour::Resume, Behaviour::Kill, Behaviour::Flap].map(state), ["healthy", "kill", "flap"]);
+    }
+
+    #[test]
+    fn a_machine_tells_what_it_runs() {
+        let pod = RunningPod { namespace: "web".into(), name: "a".into(), uid: "u".into(), stopping: true };
+        let node = NodeBehaviour {
+            name: "n".into(),
+            zone: "dev/a".into(),
+            behaviour: Behaviour::Stuck,
+            attached_to: None,
+            pods: vec![pod],
+        };
+        let told = describe(&node);
+        assert_eq!(told["behaviour"], "stuck");
+        assert_eq!(told["pods"], json!([{"namespace": "web", "name": "a", "uid": "u", "stopping": true}]));
     }
 
     #[test]

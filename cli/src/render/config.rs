@@ -1,19 +1,26 @@
-//! The settings in force, one per row.
+//! The settings in force, one per row: those of the lifecycle, and where node CIDRs come from if they are allocated.
 
 use muster_lifecycle::policy::Policy;
 use serde_json::Value;
 
-use super::{at, text};
+use super::{at, or, text};
 
 pub const HEADERS: &[&str] = &["SETTING", "VALUE"];
 pub const WIDE_HEADERS: &[&str] = &["SETTING", "VALUE", "DEFAULT"];
 
+/// Where settings stand in the object.
+const GROUPS: [&str; 2] = ["settings", "addressing"];
+
 /// Leaves only the settings of these names, all of them if there is no name, and says which names are no settings.
 pub fn keep_only(config: &mut Value, names: &[String]) -> Vec<String> {
-    let Some(settings) = config.get_mut("settings").and_then(Value::as_object_mut) else { return names.to_vec() };
-    let unknown = names.iter().filter(|name| !settings.contains_key(*name)).cloned().collect();
+    let is_known = |name: &&String| GROUPS.iter().any(|group| !at(config, &[group, name.as_str()]).is_null());
+    let unknown = names.iter().filter(|name| !is_known(name)).cloned().collect();
     if !names.is_empty() {
-        settings.retain(|name, _| names.contains(name));
+        for group in GROUPS {
+            if let Some(settings) = config.get_mut(group).and_then(Value::as_object_mut) {
+                settings.retain(|name, _| names.contains(name));
+            }
+        }
         config["beatInterval"].take();
     }
     unknown
@@ -28,11 +35,21 @@ pub fn rows(config: &Value, wide: bool) -> Vec<Vec<String>> {
         if wide { vec![name.to_owned(), value, default] } else { vec![name.to_owned(), value] }
     };
     let mut rows: Vec<_> = defaults.into_iter().map(shown).collect();
+    rows.extend(addressing(config, wide));
     let beat = text(config, &["beatInterval"]).to_owned();
     if wide && !beat.is_empty() {
         rows.push(vec!["(agents beat every)".into(), beat, String::new()]);
     }
     rows
+}
+
+/// Ranges are nobody's default.
+fn addressing(config: &Value, wide: bool) -> impl Iterator<Item = Vec<String>> {
+    let settings = at(config, &["addressing"]).as_object().into_iter().flatten();
+    settings.map(move |(name, value)| {
+        let value = or(value.as_str().unwrap_or_default(), "<none>");
+        if wide { vec![name.clone(), value, String::new()] } else { vec![name.clone(), value] }
+    })
 }
 
 /// What a person should know who looks at the settings of a fleet in trouble.
@@ -93,6 +110,17 @@ mod tests {
         let mut all = config();
         assert!(keep_only(&mut all, &[]).is_empty());
         assert_eq!(all, config());
+    }
+
+    #[test]
+    fn where_addresses_come_from_is_shown_if_they_are_allocated() {
+        let mut config = config();
+        config["addressing"] = json!({"cluster-cidr": "10.0.0.0/16", "service-cluster-ip-range": ""});
+        let shown = rows(&config, false);
+        assert_eq!(shown[9..], [["cluster-cidr", "10.0.0.0/16"], ["service-cluster-ip-range", "<none>"]]);
+        assert!(rows(&config, true).iter().all(|row| row.len() == WIDE_HEADERS.len()));
+        assert_eq!(keep_only(&mut config, &["cluster-cidr".to_owned(), "nope".to_owned()]), ["nope"]);
+        assert_eq!(rows(&config, true), [["cluster-cidr", "10.0.0.0/16", ""]]);
     }
 
     #[test]

@@ -1,15 +1,19 @@
-//! A Node at length, in the layout of `kubectl describe node`.
+//! Objects at length, in the layout of `kubectl describe`; here a Node.
 
-use std::fmt::Write as _;
+mod page;
+mod pod;
+mod workload;
 
 use jiff::Timestamp;
 use serde_json::Value;
 
-use super::{age, at, event, items, node, or, table, text};
+use self::page::{Page, pairs};
+use super::{age, at, items, node, or, text};
 
-const KEY_WIDTH: usize = 20;
+pub use self::pod::pod;
+pub use self::workload::workload;
+
 const CONDITIONS: &[&str] = &["Type", "Status", "LastHeartbeatTime", "LastTransitionTime", "Reason", "Message"];
-const EVENTS: &[&str] = &["Type", "Reason", "Age", "From", "Message"];
 /// Title and key of what an agent reports about its machine.
 const SYSTEM_INFO: [(&str, &str); 9] = [
     ("Machine ID", "machineID"),
@@ -41,75 +45,10 @@ pub fn describe(object: &Value, standing: Option<&str>, events: &[Value], now: T
     page.section("Capacity", &pairs(at(object, &["status", "capacity"]), ": "));
     page.section("Allocatable", &pairs(at(object, &["status", "allocatable"]), ": "));
     page.section("System Info", &system_info(object));
-    let cidrs: Vec<&str> = items(object, &["spec", "podCIDRs"]).iter().filter_map(Value::as_str).collect();
-    page.optional("PodCIDRs", &cidrs.join(","));
+    page.optional("PodCIDRs", &node::pod_cidrs(object));
     page.optional("ProviderID", text(object, &["spec", "providerID"]));
-    page.table("Events", EVENTS, &events.iter().map(|event| event_row(event, now)).collect::<Vec<_>>());
-    page.text
-}
-
-#[derive(Default)]
-struct Page {
-    text: String,
-}
-
-// === impl Page ===
-
-impl Page {
-    fn field(&mut self, key: &str, value: &str) {
-        self.line(format_args!("{:KEY_WIDTH$}{}", format!("{key}:"), or(value, "<none>")));
-    }
-
-    fn optional(&mut self, key: &str, value: &str) {
-        if !value.is_empty() {
-            self.field(key, value);
-        }
-    }
-
-    /// The first value beside the key, the others below it.
-    fn list(&mut self, key: &str, values: &[String]) {
-        self.field(key, values.first().map_or("", String::as_str));
-        for value in values.iter().skip(1) {
-            self.line(format_args!("{:KEY_WIDTH$}{value}", ""));
-        }
-    }
-
-    fn section(&mut self, title: &str, lines: &[String]) {
-        if lines.is_empty() {
-            return self.field(title, "");
-        }
-        self.line(format_args!("{title}:"));
-        for line in lines {
-            self.line(format_args!("  {line}"));
-        }
-    }
-
-    fn table(&mut self, title: &str, headers: &'static [&'static str], rows: &[Vec<String>]) {
-        if rows.is_empty() {
-            return self.field(title, "");
-        }
-        let mut lines = table::render(headers, rows, true);
-        let mut rule = table::Table::new(headers);
-        rule.fit(rows);
-        let dashes: Vec<String> = headers.iter().map(|header| "-".repeat(header.len())).collect();
-        lines.insert(1, rule.row(&dashes));
-        self.section(title, &lines);
-    }
-
-    fn line(&mut self, line: std::fmt::Arguments<'_>) {
-        // Writing to a string cannot fail.
-        let _ = writeln!(self.text, "{line}");
-    }
-}
-
-fn pairs(object: &Value, separator: &str) -> Vec<String> {
-    let shown = |value: &Value| value.as_str().map_or_else(|| value.to_string(), String::from);
-    let mut pairs: Vec<String> = object
-        .as_object()
-        .map(|fields| fields.iter().map(|(key, value)| format!("{key}{separator}{}", shown(value))).collect())
-        .unwrap_or_default();
-    pairs.sort();
-    pairs
+    page.events(events, now);
+    page.into_text()
 }
 
 /// With the time they were added, where that is known: tolerations count from there.
@@ -143,13 +82,6 @@ fn system_info(object: &Value) -> Vec<String> {
     }
     let line = |(title, key): &(&str, &str)| format!("{:27}{}", format!("{title}:"), text(info, &[key]));
     SYSTEM_INFO.iter().map(line).map(|line| line.trim_end().to_owned()).collect()
-}
-
-fn event_row(object: &Value, now: Timestamp) -> Vec<String> {
-    let [seen, kind, reason, _, message] = <[String; 5]>::try_from(event::row(object, now)).unwrap_or_default();
-    let from = or(text(object, &["source", "component"]), "<unknown>");
-    let seen = if seen.is_empty() { age::human(0) } else { seen };
-    vec![kind, reason, seen, from, message]
 }
 
 #[cfg(test)]

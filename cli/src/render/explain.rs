@@ -1,9 +1,9 @@
-//! Why a node or zone is what it is, as a page: the sentence first, then what it rests on, then what comes.
+//! Why a node, zone or pod is what it is, as a page: the sentence first, then what it rests on, then what comes.
 
 use std::fmt::Write as _;
 
 use muster_lifecycle::explain::{
-    ExcuseInForce, Fact, Moment, NodeExplanation, Prospect, Waiting, When, ZoneExplanation,
+    ExcuseInForce, Fact, Moment, NodeExplanation, PodExplanation, Prospect, Waiting, When, ZoneExplanation,
 };
 use muster_lifecycle::time::WallTime;
 
@@ -16,7 +16,7 @@ const EXCUSES: &[&str] = &["EXCUSED UNTIL", "WHO", "WHY"];
 const FORECAST: &[&str] = &["FORECAST", "RULE", "WHAT"];
 const WAITING: &[&str] = &["POSITION", "NODE", "WAITS SINCE", "TURN"];
 
-/// What both kinds of explanation have.
+/// What all kinds of explanation have.
 struct Page<'a> {
     clock: &'a LocalClock,
     now: Moment,
@@ -41,6 +41,15 @@ pub fn zone(explanation: &ZoneExplanation, clock: &LocalClock) -> String {
     page.excuses(&explanation.excuses, "everybody");
     page.forecast(&explanation.forecast);
     page.waiting(&explanation.waiting, explanation.queue_length);
+    page.text
+}
+
+pub fn pod(explanation: &PodExplanation, clock: &LocalClock) -> String {
+    let sentence = explanation.sentence(|wall: WallTime| clock.time(wall.0));
+    let mut page = Page { clock, now: explanation.now, text: String::new() };
+    page.line(format_args!("pod {}/{}: {sentence}", explanation.namespace, explanation.name));
+    page.facts(&explanation.facts);
+    page.forecast(&explanation.forecast);
     page.text
 }
 
@@ -215,5 +224,34 @@ POSITION   NODE   WAITS SINCE           TURN
 and 2 more
 ";
         assert_eq!(zone(&explanation, &clock(explanation.now)), wanted);
+    }
+
+    #[test]
+    fn a_pod_is_explained_by_its_sentence_facts_and_forecast() {
+        let leaves = prospect(When::At(after(70)), false, "it is evicted because of k:NoExecute", "TE-8");
+        let explanation = PodExplanation {
+            namespace: "shop".into(),
+            name: "web-x".into(),
+            node: Some("a".into()),
+            now: after(60),
+            headline: Headline {
+                text: "running on node a".into(),
+                since: Some(MISSING),
+                aside: Some("of ReplicaSet web".into()),
+            },
+            facts: vec![fact("taint", "k:NoExecute: it tolerates it for 10 s", Some("TE-5"), Some(after(60)))],
+            outlook: Some(leaves.clone()),
+            forecast: vec![leaves],
+        };
+        let wanted = "\
+pod shop/web-x: running on node a since 14:02:11 (of ReplicaSet web); it is evicted because of k:NoExecute at 14:03:21
+
+FACT    RULE   WHEN             WHAT
+taint   TE-5   14:03:11 (now)   k:NoExecute: it tolerates it for 10 s
+
+FORECAST             RULE   WHAT
+14:03:21 (in 10 s)   TE-8   it is evicted because of k:NoExecute
+";
+        assert_eq!(pod(&explanation, &clock(explanation.now)), wanted);
     }
 }

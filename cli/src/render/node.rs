@@ -21,6 +21,7 @@ pub const WIDE_HEADERS: &[&str] = &[
     "CONTAINER-RUNTIME",
     "ZONE",
     "TAINTS",
+    "POD-CIDRS",
 ];
 
 const ROLE_PREFIX: &str = "node-role.kubernetes.io/";
@@ -44,6 +45,7 @@ pub fn row(node: &Value, wide: bool, now: Timestamp) -> Vec<String> {
             info(node, "containerRuntimeVersion"),
             zone(node),
             or(&taints(node).join(","), "<none>"),
+            or(&pod_cidrs(node), "<none>"),
         ]);
     }
     row
@@ -91,6 +93,11 @@ pub fn taints(node: &Value) -> Vec<String> {
     items(node, &["spec", "taints"]).iter().map(taint).collect()
 }
 
+/// The addresses it has for its pods.
+pub fn pod_cidrs(node: &Value) -> String {
+    items(node, &["spec", "podCIDRs"]).iter().filter_map(Value::as_str).collect::<Vec<_>>().join(",")
+}
+
 fn zone(node: &Value) -> String {
     let labels = at(node, &["metadata", "labels"]);
     let zone = ZONE_LABELS.iter().find_map(|label| labels[*label].as_str());
@@ -132,7 +139,7 @@ mod tests {
                     "topology.kubernetes.io/zone": "az1",
                 },
             },
-            "spec": {"taints": [
+            "spec": {"podCIDRs": ["10.1.0.0/24", "fd00::/64"], "taints": [
                 {"key": "gpu", "value": "a100", "effect": "NoSchedule"},
                 {"key": "flaky", "effect": "NoExecute"},
             ]},
@@ -156,12 +163,21 @@ mod tests {
     }
 
     #[test]
-    fn wide_adds_addresses_system_zone_and_taints() {
+    fn wide_adds_addresses_system_zone_taints_and_cidrs() {
         let row = row(&node(), true, now());
         assert_eq!(row.len(), WIDE_HEADERS.len());
         assert_eq!(
             row[5..],
-            ["10.0.0.1", "<none>", "Debian 13", "<unknown>", "<unknown>", "az1", "gpu=a100:NoSchedule,flaky:NoExecute",]
+            [
+                "10.0.0.1",
+                "<none>",
+                "Debian 13",
+                "<unknown>",
+                "<unknown>",
+                "az1",
+                "gpu=a100:NoSchedule,flaky:NoExecute",
+                "10.1.0.0/24,fd00::/64",
+            ]
         );
     }
 
@@ -195,6 +211,6 @@ mod tests {
     fn a_bare_node_still_makes_a_row() {
         let row = row(&json!({"metadata": {"name": "bare"}}), true, now());
         assert_eq!(row[..5], ["bare", "Unknown", "<none>", "<unknown>", "<unknown>"]);
-        assert_eq!(row[11], "<none>");
+        assert_eq!(row[11..], ["<none>", "<none>"]);
     }
 }

@@ -3,7 +3,7 @@
 /// Column widths are set by the first rows printed; later rows of a watch keep to them as far as they can.
 #[derive(Debug, Clone)]
 pub struct Table {
-    headers: &'static [&'static str],
+    headers: Vec<&'static str>,
     widths: Vec<usize>,
 }
 
@@ -12,8 +12,8 @@ const GAP: usize = 3;
 // === impl Table ===
 
 impl Table {
-    pub fn new(headers: &'static [&'static str]) -> Self {
-        Self { headers, widths: headers.iter().map(|header| header.len()).collect() }
+    pub fn new(headers: &[&'static str]) -> Self {
+        Self { headers: headers.to_vec(), widths: headers.iter().map(|header| header.len()).collect() }
     }
 
     /// Makes room for these rows.
@@ -46,7 +46,7 @@ impl Table {
 }
 
 /// A whole table, header included unless it is not wanted.
-pub fn render(headers: &'static [&'static str], rows: &[Vec<String>], with_header: bool) -> Vec<String> {
+pub fn render(headers: &[&'static str], rows: &[Vec<String>], with_header: bool) -> Vec<String> {
     let mut table = Table::new(headers);
     table.fit(rows);
     let header = with_header.then(|| table.header());

@@ -5,7 +5,7 @@ use muster_proto::v1::write_request::Operation;
 
 use super::{Context, PreconditionArgs, change_each, is_unchanged};
 use crate::exit::Failure;
-use crate::resource::Selection;
+use crate::resource::{Resource, Selection};
 
 #[derive(Debug, Clone, clap::Args)]
 pub struct Args {
@@ -28,5 +28,5 @@ pub async fn run(context: &Context, args: Args, unschedulable: bool) -> Result<(
         (false, false) => "uncordoned",
         (false, true) => "already uncordoned",
     };
-    change_each(&context.client()?, &names, operation, done).await
+    change_each(&context.client()?, Resource::Nodes, &names, operation, done).await
 }

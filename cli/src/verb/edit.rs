@@ -59,7 +59,7 @@ pub async fn taint(context: &Context, args: TaintArgs) -> Result<(), Failure> {
     };
     let word = if add.is_empty() { "untainted" } else { "tainted" };
     let done = |response: &_| if is_unchanged(response) { "not changed" } else { word };
-    change_each(&context.client()?, &names, operation, done).await
+    change_each(&context.client()?, Resource::Nodes, &names, operation, done).await
 }
 
 async fn pairs(
@@ -72,7 +72,7 @@ async fn pairs(
     let edit = pairs_edit(&edits, &args)?;
     let operation = |name: &str| operation(PairsEdit { name: name.into(), ..edit.clone() });
     let done = |response: &_| if is_unchanged(response) { "not changed" } else { word };
-    change_each(&context.client()?, &names, operation, done).await
+    change_each(&context.client()?, Resource::Nodes, &names, operation, done).await
 }
 
 fn pairs_edit(edits: &[String], args: &PairsArgs) -> Result<PairsEdit, Failure> {

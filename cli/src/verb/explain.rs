@@ -1,12 +1,14 @@
-//! `muster explain`: why a node or zone is in the state it is in, and what will happen when if nothing changes.
+//! `muster explain`: why a node, zone or pod is in the state it is in, and what will happen when if nothing changes.
 
 use bytes::Bytes;
 use jiff::tz::TimeZone;
-use muster_lifecycle::explain::{NodeExplanation, ZoneExplanation};
+use muster_lifecycle::explain::{Headline, Moment, NodeExplanation, PodExplanation, ZoneExplanation};
+use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
 use super::{Context, object, report};
 use crate::exit::Failure;
+use crate::namespace::NamespaceArgs;
 use crate::output::{Format, Out};
 use crate::render::clock::LocalClock;
 use crate::render::explain;
@@ -15,20 +17,30 @@ use muster_controller::client::Client;
 
 #[derive(Debug, Clone, clap::Args)]
 pub struct Args {
-    /// What to explain: `node NAME`, `zone REGION/ZONE`, `zone ZONE`, `node/NAME`
-    #[arg(required = true, value_name = "node|zone NAME")]
+    /// What to explain: `node NAME`, `pod NAME`, `zone REGION/ZONE`, `zone ZONE`, `node/NAME`
+    #[arg(required = true, value_name = "node|pod|zone NAME")]
     pub what: Vec<String>,
+    #[command(flatten)]
+    pub namespace: NamespaceArgs,
     #[arg(short, long, value_enum, default_value_t = Format::Table)]
     pub output: Format,
 }
 
+/// What every explanation of one thing begins with.
+#[derive(Deserialize)]
+struct Beginning {
+    now: Moment,
+    headline: Headline,
+}
+
 pub async fn run(context: &Context, args: Args) -> Result<(), Failure> {
     let (resource, names) = explainable(&args.what)?;
+    let namespace = if resource.is_namespaced() { args.namespace.name() } else { "" };
     let client = context.client()?;
     let mut out = Out::stdout();
     let mut failures = Vec::new();
     for (index, name) in names.iter().enumerate() {
-        match client.explain(resource.singular(), name).await {
+        match client.explain_in(namespace, resource.singular(), name).await {
             Ok(read) => {
                 if index > 0 && matches!(args.output, Format::Table | Format::Wide) {
                     out.text("\n\n")?;
@@ -42,20 +54,28 @@ pub async fn run(context: &Context, args: Args) -> Result<(), Failure> {
     report(names.len(), failures)
 }
 
-/// The node in one breath, for pages that say more about it.
-pub(super) async fn headline(client: &Client, name: &str) -> Result<String, Failure> {
-    let explanation: NodeExplanation = parse(&client.explain("node", name).await?.value)?;
-    let clock = LocalClock::new(TimeZone::system(), explanation.now.wall_ms);
-    Ok(explanation.headline.phrase(|wall| clock.time(wall.0)))
+/// A node or pod in one breath, for pages that say more about it.
+pub(super) async fn headline(
+    client: &Client,
+    resource: Resource,
+    namespace: &str,
+    name: &str,
+) -> Result<String, Failure> {
+    let read = client.explain_in(namespace, resource.singular(), name).await?;
+    let Beginning { now, headline } = parse(&read.value)?;
+    let clock = LocalClock::new(TimeZone::system(), now.wall_ms);
+    Ok(headline.phrase(|wall| clock.time(wall.0)))
 }
 
-/// What else there may be, or not, only nodes and zones have a story.
+/// What else there may be, or not, only nodes, zones and pods have a story.
 fn explainable(words: &[String]) -> Result<(Resource, Vec<String>), Failure> {
     let first = words.first().map(String::as_str).unwrap_or_default();
     let kind = first.split_once('/').map_or(first, |(kind, _)| kind);
-    let Ok(resource @ (Resource::Nodes | Resource::Zones)) = Resource::parse(kind) else {
-        let forms = "`node NAME` or `zone NAME`";
-        return Err(Failure::Usage(format!("only nodes and zones can be explained, not {kind:?}: write {forms}")));
+    let Ok(resource @ (Resource::Nodes | Resource::Zones | Resource::Pods)) = Resource::parse(kind) else {
+        let forms = "`node NAME`, `zone NAME` or `pod NAME`";
+        return Err(Failure::Usage(format!(
+            "only nodes, zones and pods can be explained, not {kind:?}: write {forms}"
+        )));
     };
     let names = Selection::parse(words)?.names;
     if names.is_empty() {
@@ -75,12 +95,17 @@ fn print(out: &mut Out, resource: Resource, explanation: &Bytes, format: Format)
 }
 
 fn page(resource: Resource, explanation: &Bytes) -> Result<String, Failure> {
+    let clock = |now: Moment| LocalClock::new(TimeZone::system(), now.wall_ms);
     if resource == Resource::Zones {
         let explanation: ZoneExplanation = parse(explanation)?;
-        return Ok(explain::zone(&explanation, &LocalClock::new(TimeZone::system(), explanation.now.wall_ms)));
+        return Ok(explain::zone(&explanation, &clock(explanation.now)));
+    }
+    if resource == Resource::Pods {
+        let explanation: PodExplanation = parse(explanation)?;
+        return Ok(explain::pod(&explanation, &clock(explanation.now)));
     }
     let explanation: NodeExplanation = parse(explanation)?;
-    Ok(explain::node(&explanation, &LocalClock::new(TimeZone::system(), explanation.now.wall_ms)))
+    Ok(explain::node(&explanation, &clock(explanation.now)))
 }
 
 fn parse<T: DeserializeOwned>(explanation: &Bytes) -> Result<T, Failure> {
@@ -100,15 +125,16 @@ mod tests {
     }
 
     #[test]
-    fn only_named_nodes_and_zones_are_explained() {
+    fn only_named_nodes_zones_and_pods_are_explained() {
         assert_eq!(explainable_of("node a").unwrap(), (Resource::Nodes, vec!["a".into()]));
         assert_eq!(explainable_of("zone/r1/b").unwrap(), (Resource::Zones, vec!["r1/b".into()]));
-        for words in ["node", "zones", "node/a zone/b"] {
+        assert_eq!(explainable_of("po a").unwrap(), (Resource::Pods, vec!["a".into()]));
+        for words in ["node", "zones", "pods", "node/a zone/b"] {
             assert_eq!(explainable_of(words).unwrap_err().exit() as u8, 2, "{words}");
         }
-        for words in ["events x", "config cluster", "foo bar", "foo/bar", "node-a-1"] {
+        for words in ["events x", "rs web", "config cluster", "foo bar", "foo/bar", "node-a-1"] {
             let failure = explainable_of(words).unwrap_err();
-            assert!(failure.to_string().starts_with("only nodes and zones can be explained, not "), "{failure}");
+            assert!(failure.to_string().starts_with("only nodes, zones and pods can be explained, not "), "{failure}");
             assert_eq!(failure.exit() as u8, 2, "{words}");
         }
     }

@@ -9,7 +9,7 @@ use crate::dev::control::{self, FleetRequest};
 use crate::dev::{self, CONTROL_TIMEOUT};
 use crate::exit::Failure;
 use crate::output::Out;
-use crate::render::table;
+use crate::render::{items, table};
 
 #[derive(Debug, Clone, Subcommand)]
 pub enum Action {
@@ -23,7 +23,11 @@ pub enum Action {
     Flap(TargetArgs),
     /// They post that their disks are full
     Pressure(TargetArgs),
-    /// Show the simulated nodes, what they do, and which replica each is attached to
+    /// Their pods take three seconds to start, and to stop
+    Slow(TargetArgs),
+    /// Their pods never stop, whatever they are told
+    Stuck(TargetArgs),
+    /// Show the simulated nodes, what they do and run, and which replica each is attached to
     Status {
         /// text or json
         #[arg(short, long, value_name = "FORMAT", value_parser = ["text", "json"], default_value = "text")]
@@ -53,7 +57,7 @@ struct Whom {
     all: bool,
 }
 
-const HEADERS: &[&str] = &["NODE", "ZONE", "BEHAVIOUR", "REPLICA"];
+const HEADERS: &[&str] = &["NODE", "ZONE", "BEHAVIOUR", "REPLICA", "PODS"];
 
 pub async fn run(context: &Context, action: Action) -> Result<(), Failure> {
     let dir = dev::folder(context);
@@ -64,6 +68,8 @@ pub async fn run(context: &Context, action: Action) -> Result<(), Failure> {
         Action::Kill(target) => target.request(Behaviour::Kill),
         Action::Flap(target) => target.request(Behaviour::Flap),
         Action::Pressure(target) => target.request(Behaviour::Pressure),
+        Action::Slow(target) => target.request(Behaviour::Slow),
+        Action::Stuck(target) => target.request(Behaviour::Stuck),
         Action::Status { .. } => FleetRequest::Status,
     };
     let answer = control::ask(&dir, control::Request::Fleet(request), patience).await?;
@@ -75,7 +81,9 @@ pub async fn run(context: &Context, action: Action) -> Result<(), Failure> {
         | Action::Resume(_)
         | Action::Kill(_)
         | Action::Flap(_)
-        | Action::Pressure(_) => out.line(answer)?,
+        | Action::Pressure(_)
+        | Action::Slow(_)
+        | Action::Stuck(_) => out.line(answer)?,
     }
     out.flush()
 }
@@ -90,8 +98,18 @@ fn show(out: &mut Out, answer: &str) -> Result<(), Failure> {
 fn row(node: &Value) -> Vec<String> {
     let text = |key: &str| node[key].as_str().unwrap_or_default().to_owned();
     let replica = node["attachedTo"].as_u64().map_or_else(|| "-".to_owned(), |id| id.to_string());
-    vec![text("name"), text("zone"), text("behaviour"), replica]
+    vec![text("name"), text("zone"), text("behaviour"), replica, pods(items(node, &["pods"]))]
 }
+
+/// What is on the machine itself, with how many of them were told to go.
+fn pods(pods: &[Value]) -> String {
+    match pods.iter().filter(|pod| pod["stopping"] == true).count() {
+        0 => pods.len().to_string(),
+        stopping => format!("{} ({stopping} stopping)", pods.len()),
+    }
+}
+
+// === impl TargetArgs ===
 
 impl TargetArgs {
     fn request(&self, behaviour: Behaviour) -> FleetRequest {
@@ -102,5 +120,23 @@ impl TargetArgs {
             (None, None) => Target::All { percent },
         };
         FleetRequest::Apply { behaviour, target }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_row_says_what_a_machine_does_and_runs() {
+        let mut node =
+            json!({"name": "node-a-1", "zone": "dev/a", "behaviour": "healthy", "attachedTo": 2, "pods": []});
+        assert_eq!(row(&node), ["node-a-1", "dev/a", "healthy", "2", "0"]);
+        node["attachedTo"] = Value::Null;
+        node["pods"] = json!([{"name": "a", "stopping": false}, {"name": "b", "stopping": true}]);
+        assert_eq!(row(&node)[3..], ["-", "2 (1 stopping)"]);
+        assert_eq!(row(&node).len(), HEADERS.len());
     }
 }

@@ -1,4 +1,4 @@
-//! `muster get`: nodes, events, zones, settings, aggregators and replicas; nodes and events also as they change.
+//! `muster get`: nodes, pods, workloads, events, zones, settings, aggregators and replicas; objects also as they change.
 
 mod follow;
 mod print;
@@ -10,6 +10,7 @@ use serde_json::Value;
 use self::print::Printer;
 use super::{Context, object, report};
 use crate::exit::Failure;
+use crate::namespace::NamespaceArgs;
 use crate::output::{Format, Out, say};
 use crate::render::{self, event, replica, table, text};
 use crate::resource::{Resource, Selection};
@@ -17,13 +18,19 @@ use muster_controller::client::{Client, Query};
 
 #[derive(Debug, Clone, clap::Args)]
 pub struct Args {
-    /// What to show: nodes, events, zones, config, aggregators or replicas, with names if not all: `nodes a b`, `node/a`
+    /// What to show: nodes, pods, rs, sts, ds, events, zones, config, aggregators or replicas, with names if not all:
+    /// `nodes a b`, `node/a`
     #[arg(required = true, value_name = "KIND [NAME]")]
     pub what: Vec<String>,
+    #[command(flatten)]
+    pub namespace: NamespaceArgs,
+    /// Pods and workloads of all namespaces
+    #[arg(short = 'A', long, conflicts_with = "namespace")]
+    pub all_namespaces: bool,
     /// Only objects with these labels, as in zone=a,gpu!=x
     #[arg(short = 'l', long, default_value = "", hide_default_value = true, value_name = "SELECTOR")]
     pub selector: String,
-    /// Only objects with these fields, as in metadata.name=a
+    /// Only objects with these fields, as in metadata.name=a or spec.nodeName=n
     #[arg(long, default_value = "", hide_default_value = true, value_name = "SELECTOR")]
     pub field_selector: String,
     #[arg(short, long, value_enum, default_value_t = Format::Table)]
@@ -43,21 +50,36 @@ pub struct Args {
 
 pub async fn run(context: &Context, args: Args) -> Result<(), Failure> {
     let selection = Selection::parse(&args.what)?;
+    args.check_names(&selection)?;
     let client = context.client()?;
     match selection.resource {
         Resource::Replicas => replicas(&client, &selection.names, &args).await,
-        Resource::Nodes | Resource::Events if args.watch => follow::run(&client, &selection, &args).await,
+        Resource::Nodes
+        | Resource::Pods
+        | Resource::ReplicaSets
+        | Resource::StatefulSets
+        | Resource::DaemonSets
+        | Resource::Events
+            if args.watch =>
+        {
+            follow::run(&client, &selection, &args).await
+        }
         Resource::Zones | Resource::Config | Resource::Aggregators if args.watch || args.has_selector() => {
             let what = selection.resource.kind();
             Err(Failure::Usage(format!("{what} can be neither watched nor selected; name them, or watch events")))
         }
         Resource::Config => config(&client, &selection.names, &args).await,
-        Resource::Nodes | Resource::Events | Resource::Zones | Resource::Aggregators => {
-            match selection.names.as_slice() {
-                [] => all(&client, &selection, &args).await,
-                [_, ..] => named(&client, &selection, &args).await,
-            }
-        }
+        Resource::Nodes
+        | Resource::Pods
+        | Resource::ReplicaSets
+        | Resource::StatefulSets
+        | Resource::DaemonSets
+        | Resource::Events
+        | Resource::Zones
+        | Resource::Aggregators => match selection.names.as_slice() {
+            [] => all(&client, &selection, &args).await,
+            [_, ..] => named(&client, &selection, &args).await,
+        },
     }
 }
 
@@ -71,6 +93,31 @@ impl Args {
             field_selector: self.field_selector.clone(),
             limit: 0,
             stale: self.stale,
+            namespace: self.scope(resource).into(),
+        }
+    }
+
+    /// The namespace to look into; empty for all, and for kinds that have none. Events are about all kinds, so those of
+    /// one namespace are for those who ask.
+    fn scope(&self, resource: Resource) -> &str {
+        if resource == Resource::Events {
+            return self.namespace.given().unwrap_or_default();
+        }
+        match resource.is_namespaced() && !self.all_namespaces {
+            true => self.namespace.name(),
+            false => "",
+        }
+    }
+
+    fn shows_namespaces(&self, resource: Resource) -> bool {
+        self.all_namespaces && resource.is_namespaced()
+    }
+
+    /// A name alone says nothing where several may have it.
+    fn check_names(&self, selection: &Selection) -> Result<(), Failure> {
+        match self.shows_namespaces(selection.resource) && !selection.names.is_empty() {
+            true => Err(Failure::Usage("names are looked up in one namespace: use -n NAMESPACE instead of -A".into())),
+            false => Ok(()),
         }
     }
 
@@ -100,7 +147,7 @@ async fn named(client: &Client, selection: &Selection, args: &Args) -> Result<()
     let (mut objects, mut failures, mut revision) = (Vec::new(), Vec::new(), 0);
     let mut answered_by = BTreeSet::new();
     for name in &selection.names {
-        match client.get(selection.resource.kind(), name, args.stale).await {
+        match client.get_in(args.scope(selection.resource), selection.resource.kind(), name, args.stale).await {
             Ok(read) => {
                 objects.push(object(&read.value)?);
                 revision = revision.max(read.revision);
@@ -204,4 +251,45 @@ fn absent(what: Resource, name: &str) -> Failure {
 fn replica_list(replicas: &[&muster_proto::v1::ReplicaStatus]) -> Value {
     let items: Vec<Value> = replicas.iter().map(|found| replica::to_json(found)).collect();
     serde_json::json!({"apiVersion": "muster/v1", "kind": "ReplicaList", "items": items})
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+    use crate::args::{Cli, Command};
+
+    fn parse(line: &str) -> (Args, Selection) {
+        let Command::Get(args) = Cli::try_parse_from(line.split(' ')).unwrap().command else {
+            panic!("not a get: {line}")
+        };
+        let selection = Selection::parse(&args.what).unwrap();
+        (args, selection)
+    }
+
+    #[test]
+    fn pods_are_looked_for_in_one_namespace_unless_all_are_meant() {
+        for (line, scope) in [
+            ("muster get pods", "default"),
+            ("muster get rs -n web", "web"),
+            ("muster get pods -A", ""),
+            ("muster get nodes -n web", ""),
+            ("muster get events", ""),
+            ("muster get events -n web", "web"),
+        ] {
+            let (args, selection) = parse(line);
+            assert_eq!(args.query(selection.resource).namespace, scope, "{line}");
+            assert!(args.check_names(&selection).is_ok());
+        }
+        assert!(Cli::try_parse_from("muster get pods -A -n web".split(' ')).is_err());
+    }
+
+    #[test]
+    fn a_name_needs_a_namespace() {
+        let (args, selection) = parse("muster get pod a -A");
+        assert_eq!(args.check_names(&selection).unwrap_err().exit() as u8, 2);
+        let (args, selection) = parse("muster get node a -A");
+        assert!(args.check_names(&selection).is_ok());
+    }
 }

@@ -13,6 +13,7 @@ use muster_controller::server::serve;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
+use crate::addressing::AddressArgs;
 use crate::exit::Failure;
 use crate::policy::PolicyArgs;
 
@@ -68,11 +69,14 @@ pub struct Args {
     pub exit_with_parent: bool,
     #[command(flatten)]
     pub policy: PolicyArgs,
+    #[command(flatten)]
+    pub addressing: AddressArgs,
 }
 
 const POLICY_HELP: &str = "The lifecycle policy founds that of a new cluster, with upstream's values for what is not \
     given. A cluster that has one keeps it, whatever its replicas are started with: `muster set config` changes it, for \
-    all of them at once. Only a `muster dev` that resumes a cluster takes such flags as a change.";
+    all of them at once. Only a `muster dev` that resumes a cluster takes such flags as a change. Node CIDRs are founded \
+    likewise, by the first leader that has flags for them, and cannot be changed then.";
 
 pub async fn run(args: Args) -> Result<(), Failure> {
     let (file, exit_with_parent) = (args.config.clone(), args.exit_with_parent);
@@ -111,6 +115,7 @@ impl Args {
                 client: self.advertise_client,
             },
             policy: self.policy.layer().map_err(config::Error::Policy)?,
+            addressing: self.addressing.layer(),
             initial_members: self.initial_members,
         })
     }

@@ -90,12 +90,32 @@ impl View<'_> {
             .chain(self.no_schedule_facts())
             .chain(self.no_execute_fact())
             .chain(self.exclusion_fact())
+            .chain(self.pods_fact())
+            .chain(self.addresses_fact())
             .chain(zone::standing(self.state, &self.zone, self.now))
             .chain(note.map(|note| Fact::new("quarantine", format!("nobody watches it: {note}"))))
             .chain(deleted.map(|at| {
                 Fact::new("deletion", "it is deleted as soon as its finalizers are gone").when(Some(Moment::from(at)))
             }))
             .collect()
+    }
+
+    /// How many pods it has, and what becomes of them.
+    fn pods_fact(&self) -> Option<Fact> {
+        let tenants = self.state.tenants(&self.node.meta.name)?;
+        let leaving = tenants.keys().filter(|key| self.state.leaves_at(key).is_some()).count();
+        let pods = tenants.keys().filter_map(|key| self.state.pods().get(key));
+        let terminating = pods.filter(|pod| pod.is_terminating()).count();
+        let parts = [(leaving, "have to leave"), (terminating, "are not confirmed stopped")];
+        let parts = parts.into_iter().filter(|(count, _)| *count > 0).map(|(count, what)| format!("{count} {what}"));
+        let text = std::iter::once(format!("{} are bound to it", tenants.len())).chain(parts);
+        Some(Fact::new("pods", text.collect::<Vec<_>>().join(", ")).by("TE-3"))
+    }
+
+    fn addresses_fact(&self) -> Option<Fact> {
+        self.state.addressing().filter(|_| self.node.spec.pod_cidrs.is_empty())?;
+        let text = format!("it has none for pods: {}", self.state.address_shortage());
+        Some(Fact::new("addresses", text).by("IP-8"))
     }
 
     fn readiness_fact(&self) -> Fact {

@@ -1,17 +1,22 @@
 //! One pod: where it is and why, what it waits for, and when it has to leave.
 
+use crate::condition_taint::{self, NoExecuteAction};
 use crate::explain::wording::{between, length};
 use crate::explain::{Fact, Headline, Moment, PodExplanation, Prospect, in_order};
 use crate::garbage::{self, ORPHAN_QUARANTINE};
 use crate::node::{ConditionStatus, Node};
+use crate::oversight;
 use crate::pod::{DISRUPTION_TARGET, POD_SCHEDULED, Pod, PodKey};
+use crate::policy::Period;
 use crate::state::State;
 use crate::taint_eviction;
 use crate::time::Stamp;
 use crate::toleration::{self, Patience};
 use crate::workload::WorkloadKind;
+use crate::zone::ZoneKey;
 
 struct View<'a> {
+    state: &'a State,
     pod: &'a Pod,
     node: Option<&'a Node>,
     now: Stamp,
@@ -21,7 +26,7 @@ struct View<'a> {
 pub fn pod(state: &State, key: &PodKey, now: Stamp) -> Option<PodExplanation> {
     let pod = state.pods().get(key)?;
     let node = state.node_of(pod).map(AsRef::as_ref);
-    let view = View { pod, node, now };
+    let view = View { state, pod, node, now };
     let prospects = view.prospects();
     Some(PodExplanation {
         namespace: key.namespace.to_string(),
@@ -64,7 +69,7 @@ impl View<'_> {
             "" => reason.to_owned(),
             message => format!("{reason}: {message}"),
         };
-        [Fact::new("phase", self.phase()).by("PD-2")]
+        [Fact::new("phase", self.phase())]
             .into_iter()
             .chain(placed.map(|placed| {
                 let at = placed.last_transition.map(Moment::from);
@@ -77,6 +82,7 @@ impl View<'_> {
                 Fact::new("disruption", said(&disrupted.reason, &disrupted.message)).by("TE-8").when(at)
             }))
             .chain(self.deletion_fact())
+            .chain(self.succession_fact())
             .collect()
     }
 
@@ -120,6 +126,17 @@ impl View<'_> {
         let text = format!("it was given {}s to stop{absent}", ending.grace);
         Some(Fact::new("deletion", text).when(Some(Moment::from(deleted))))
     }
+
+    /// What its workload does about its going.
+    fn succession_fact(&self) -> Option<Fact> {
+        let owner = self.pod.controller().filter(|_| self.pod.is_terminating())?;
+        let text = match owner.kind.parse::<WorkloadKind>().ok()? {
+            WorkloadKind::ReplicaSet => "its successor does not wait for it, and has a name of its own",
+            WorkloadKind::StatefulSet => "its successor waits until its name is free",
+            WorkloadKind::DaemonSet => "its successor waits until its node is free of it",
+        };
+        Some(Fact::new("successor", text))
+    }
 }
 
 // === what will be ===
@@ -127,9 +144,35 @@ impl View<'_> {
 impl View<'_> {
     fn prospects(&self) -> Vec<Prospect> {
         if self.pod.is_terminating() {
-            return std::iter::once(self.end()).chain(self.succession()).collect();
+            return vec![self.end()];
         }
-        self.departure().into_iter().collect()
+        self.departure().or_else(|| self.departure_after_taint()).into_iter().collect()
+    }
+
+    /// Its node waits for the taint that will drive it away.
+    fn departure_after_taint(&self) -> Option<Prospect> {
+        let node = self.node?;
+        let NoExecuteAction::Enqueue(absence) =
+            condition_taint::no_execute_action(&node.status.conditions, &node.spec.taints)
+        else {
+            return None;
+        };
+        let zone = ZoneKey::from_labels(&node.meta.labels);
+        let (taint, name) = (absence.taint(self.now), &node.meta.name);
+        let position = self.state.queue(&zone)?.position(name)?;
+        let place = format!("{name} waits for {} at position {} of its zone", taint, position + 1);
+        let patience = match toleration::patience(&self.pod.spec.tolerations, &taint) {
+            Patience::None => Period(0),
+            Patience::For(period) => period,
+            Patience::Endless => return Some(Prospect::never(format!("{place}; it tolerates that for ever"), "TE-5")),
+        };
+        Some(match oversight::turn_at(self.state, &zone, position, self.now.cluster) {
+            Some(turn) => {
+                let text = format!("{place}; it is evicted {} after that,", length(patience.0));
+                Prospect::about(patience.after(turn), self.now, text, "TE-13")
+            }
+            None => Prospect::never(format!("{place}, which evicts nobody now"), "Z-5"),
+        })
     }
 
     fn departure(&self) -> Option<Prospect> {
@@ -158,17 +201,6 @@ impl View<'_> {
                  node.kubernetes.io/out-of-service",
                 "TE-13",
             ),
-        }
-    }
-
-    fn succession(&self) -> Option<Prospect> {
-        let owner = self.pod.controller()?;
-        match owner.kind.parse::<WorkloadKind>().ok()? {
-            WorkloadKind::ReplicaSet => {
-                Some(Prospect::never("its successor is there already, under a name of its own", "TE-8"))
-            }
-            WorkloadKind::StatefulSet => Some(Prospect::never("its successor waits until its name is free", "TE-13")),
-            WorkloadKind::DaemonSet => None,
         }
     }
 }

@@ -14,11 +14,13 @@ use crate::resource::{Resource, Selection};
 use crate::verb::object;
 use muster_controller::client::{Client, Query, Read, WatchError};
 
-/// What was printed: the last state of every object still there.
+/// What was printed: the last state of every object still there, by namespace and name.
 #[derive(Default)]
 struct Seen {
-    objects: BTreeMap<String, Value>,
+    objects: BTreeMap<Key, Value>,
 }
+
+type Key = (String, String);
 
 pub(super) async fn run(client: &Client, selection: &Selection, args: &Args) -> Result<(), Failure> {
     let query = query(selection, args)?;
@@ -96,10 +98,10 @@ async fn list(client: &Client, query: &Query, resource: Resource) -> Result<Read
 
 impl Seen {
     fn note(&mut self, happened: Happened, object: Value) {
-        let name = text(&object, &["metadata", "name"]).to_owned();
+        let key = key(&object);
         match happened {
-            Happened::Added | Happened::Modified => self.objects.insert(name, object),
-            Happened::Deleted => self.objects.remove(&name),
+            Happened::Added | Happened::Modified => self.objects.insert(key, object),
+            Happened::Deleted => self.objects.remove(&key),
         };
     }
 
@@ -108,17 +110,22 @@ impl Seen {
         let mut before = std::mem::take(&mut self.objects);
         let mut changes = Vec::new();
         for object in objects {
-            let name = text(&object, &["metadata", "name"]).to_owned();
-            match before.remove(&name) {
+            let key = key(&object);
+            match before.remove(&key) {
                 Some(old) if version(&old) == version(&object) => {}
                 Some(_) => changes.push((Happened::Modified, object.clone())),
                 None => changes.push((Happened::Added, object.clone())),
             }
-            self.objects.insert(name, object);
+            self.objects.insert(key, object);
         }
         changes.extend(before.into_values().map(|object| (Happened::Deleted, object)));
         changes
     }
+}
+
+fn key(object: &Value) -> Key {
+    let [namespace, name] = ["namespace", "name"].map(|field| text(object, &["metadata", field]).to_owned());
+    (namespace, name)
 }
 
 fn version(object: &Value) -> &str {
@@ -152,5 +159,13 @@ mod tests {
                 (Happened::Deleted, "new-and-gone"),
             ]
         );
+    }
+    #[test]
+    fn two_of_one_name_are_two() {
+        let pod = |namespace: &str| json!({"metadata": {"namespace": namespace, "name": "a", "resourceVersion": "1"}});
+        let mut seen = Seen::default();
+        assert_eq!(seen.replace(vec![pod("x"), pod("y")]).len(), 2);
+        seen.note(Happened::Deleted, pod("x"));
+        assert_eq!(seen.replace(vec![pod("y")]), []);
     }
 }

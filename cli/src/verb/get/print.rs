@@ -1,4 +1,4 @@
-//! Prints nodes, events, zones and aggregators in the format that was asked for, all at once or one by one.
+//! Prints objects, zones and aggregators in the format that was asked for, all at once or one by one.
 
 use jiff::Timestamp;
 use serde_json::{Value, json};
@@ -7,7 +7,7 @@ use super::Args;
 use crate::exit::Failure;
 use crate::output::{Format, Out, say};
 use crate::render::table::Table;
-use crate::render::{aggregator, event, node, text, zone};
+use crate::render::{aggregator, event, node, pod, text, workload, zone};
 use crate::resource::Resource;
 
 pub(super) struct Printer {
@@ -16,6 +16,11 @@ pub(super) struct Printer {
     format: Format,
     headers: bool,
     with_types: bool,
+    with_namespaces: bool,
+    /// Where was looked; empty if not in one namespace only.
+    scope: String,
+    /// Only part of all was asked for, so what is gone may just have left that part.
+    is_partial: bool,
     table: Table,
 }
 
@@ -27,23 +32,8 @@ pub(super) enum Happened {
     Deleted,
 }
 
-const TYPED_NODES: &[&str] = &["EVENT", "NAME", "STATUS", "ROLES", "AGE", "VERSION"];
-const TYPED_WIDE_NODES: &[&str] = &[
-    "EVENT",
-    "NAME",
-    "STATUS",
-    "ROLES",
-    "AGE",
-    "VERSION",
-    "INTERNAL-IP",
-    "EXTERNAL-IP",
-    "OS-IMAGE",
-    "KERNEL-VERSION",
-    "CONTAINER-RUNTIME",
-    "ZONE",
-    "TAINTS",
-];
-const TYPED_EVENTS: &[&str] = &["EVENT", "LAST SEEN", "TYPE", "REASON", "OBJECT", "MESSAGE"];
+/// Which cell of a node's row says how it is.
+const NODE_STATUS_COLUMN: usize = 1;
 
 // === impl Happened ===
 
@@ -62,8 +52,21 @@ impl Happened {
 impl Printer {
     pub(super) fn new(resource: Resource, args: &Args) -> Self {
         let (format, with_types) = (args.output, args.output_watch_events);
-        let table = Table::new(headers(resource, format == Format::Wide, with_types));
-        Self { out: Out::stdout(), resource, format, headers: !args.no_headers, with_types, table }
+        let with_namespaces = args.shows_namespaces(resource);
+        let first = [("EVENT", with_types), ("NAMESPACE", with_namespaces)];
+        let first = first.into_iter().filter_map(|(header, is_shown)| is_shown.then_some(header));
+        let headers: Vec<_> = first.chain(headers(resource, format == Format::Wide).iter().copied()).collect();
+        Self {
+            out: Out::stdout(),
+            resource,
+            format,
+            headers: !args.no_headers,
+            with_types,
+            with_namespaces,
+            scope: args.scope(resource).into(),
+            is_partial: args.has_selector(),
+            table: Table::new(&headers),
+        }
     }
 
     /// Everything at once.
@@ -124,7 +127,7 @@ impl Printer {
 
     fn rows(&mut self, objects: &[Value]) -> Result<(), Failure> {
         if objects.is_empty() {
-            say(format_args!("no {} found", self.resource.kind()));
+            say(self.nothing());
             return Ok(());
         }
         let rows: Vec<_> = objects.iter().map(|object| self.row(Happened::Added, object)).collect();
@@ -135,6 +138,14 @@ impl Printer {
         rows.iter().try_for_each(|row| self.out.line(self.table.row(row)))
     }
 
+    fn nothing(&self) -> String {
+        let kind = self.resource.kind();
+        match self.scope.as_str() {
+            "" => format!("no {kind} found"),
+            namespace => format!("no {kind} found in namespace {namespace:?}; -A looks into all of them"),
+        }
+    }
+
     fn row(&self, happened: Happened, object: &Value) -> Vec<String> {
         let now = Timestamp::now();
         let wide = self.format == Format::Wide;
@@ -142,16 +153,38 @@ impl Printer {
             Resource::Events => event::row(object, now),
             Resource::Zones => zone::row(object, wide, now),
             Resource::Aggregators => aggregator::row(object, wide),
+            Resource::Pods => pod::row(object, wide, now),
+            Resource::ReplicaSets | Resource::StatefulSets | Resource::DaemonSets => workload::row(object, wide, now),
             Resource::Nodes | Resource::Replicas | Resource::Config => node::row(object, wide, now),
         };
-        // A deletion must not look like one more change of a living node.
-        if self.resource == Resource::Nodes && happened == Happened::Deleted {
-            row[1] = "Deleted".into();
+        // A deletion must not look like one more change of something alive.
+        if let Some(cell) = self.status_column().and_then(|column| row.get_mut(column))
+            && happened == Happened::Deleted
+        {
+            *cell = if self.is_partial { "Gone" } else { "Deleted" }.into();
+        }
+        if self.with_namespaces {
+            row.insert(0, text(object, &["metadata", "namespace"]).to_owned());
         }
         if self.with_types {
             row.insert(0, happened.name().into());
         }
         row
+    }
+
+    fn status_column(&self) -> Option<usize> {
+        match self.resource {
+            Resource::Nodes => Some(NODE_STATUS_COLUMN),
+            Resource::Pods => Some(pod::STATUS_COLUMN),
+            Resource::ReplicaSets
+            | Resource::StatefulSets
+            | Resource::DaemonSets
+            | Resource::Events
+            | Resource::Replicas
+            | Resource::Zones
+            | Resource::Config
+            | Resource::Aggregators => None,
+        }
     }
 
     fn name(&mut self, object: &Value) -> Result<(), Failure> {
@@ -166,24 +199,27 @@ impl Printer {
     }
 }
 
-/// The settings and replicas have printers of their own. Only nodes and events can be watched and so have a type.
-fn headers(resource: Resource, wide: bool, with_types: bool) -> &'static [&'static str] {
-    match resource {
-        Resource::Events => [event::HEADERS, TYPED_EVENTS][usize::from(with_types)],
-        Resource::Zones => [zone::HEADERS, zone::WIDE_HEADERS][usize::from(wide)],
-        Resource::Aggregators => aggregator::HEADERS,
-        Resource::Nodes | Resource::Replicas | Resource::Config => match (wide, with_types) {
-            (false, false) => node::HEADERS,
-            (true, false) => node::WIDE_HEADERS,
-            (false, true) => TYPED_NODES,
-            (true, true) => TYPED_WIDE_NODES,
-        },
-    }
+/// The settings and replicas have printers of their own.
+fn headers(resource: Resource, wide: bool) -> &'static [&'static str] {
+    let both = match resource {
+        Resource::Events => [event::HEADERS; 2],
+        Resource::Zones => [zone::HEADERS, zone::WIDE_HEADERS],
+        Resource::Aggregators => [aggregator::HEADERS; 2],
+        Resource::Pods => [pod::HEADERS, pod::WIDE_HEADERS],
+        Resource::ReplicaSets | Resource::DaemonSets => [workload::HEADERS, workload::WIDE_HEADERS],
+        Resource::StatefulSets => [workload::STATEFUL_HEADERS, workload::STATEFUL_WIDE_HEADERS],
+        Resource::Nodes | Resource::Replicas | Resource::Config => [node::HEADERS, node::WIDE_HEADERS],
+    };
+    both[usize::from(wide)]
 }
 
 fn list_object(resource: Resource, items: Vec<Value>, revision: u64) -> Value {
     let (api_version, kind) = match resource {
         Resource::Nodes => ("v1", "NodeList"),
+        Resource::Pods => ("v1", "PodList"),
+        Resource::ReplicaSets => ("apps/v1", "ReplicaSetList"),
+        Resource::StatefulSets => ("apps/v1", "StatefulSetList"),
+        Resource::DaemonSets => ("apps/v1", "DaemonSetList"),
         Resource::Events => ("v1", "EventList"),
         Resource::Replicas => ("muster/v1", "ReplicaList"),
         Resource::Zones => ("muster/v1", "ZoneList"),
@@ -195,7 +231,10 @@ fn list_object(resource: Resource, items: Vec<Value>, revision: u64) -> Value {
 
 #[cfg(test)]
 mod tests {
+    use clap::Parser;
+
     use super::*;
+    use crate::args::{Cli, Command};
 
     #[test]
     fn lists_are_kubernetes_lists() {
@@ -208,13 +247,45 @@ mod tests {
         assert_eq!((&zones["apiVersion"], &zones["kind"]), (&json!("muster/v1"), &json!("ZoneList")));
     }
 
+    fn printer(line: &str, resource: Resource) -> Printer {
+        let Command::Get(args) = Cli::try_parse_from(line.split(' ')).unwrap().command else {
+            panic!("not a get: {line}")
+        };
+        Printer::new(resource, &args)
+    }
+
     #[test]
-    fn typed_headers_are_the_plain_ones_with_the_event_in_front() {
-        for (typed, plain) in
-            [(TYPED_NODES, node::HEADERS), (TYPED_WIDE_NODES, node::WIDE_HEADERS), (TYPED_EVENTS, event::HEADERS)]
-        {
-            assert_eq!(typed[0], "EVENT");
-            assert_eq!(&typed[1..], plain);
+    fn what_happened_and_the_namespace_come_first() {
+        let printer = printer("muster get pods -A --watch --output-watch-events", Resource::Pods);
+        assert_eq!(printer.table.header(), "EVENT   NAMESPACE   NAME   READY   STATUS   RESTARTS   AGE");
+        let pod = json!({"metadata": {"name": "a", "namespace": "web"}, "status": {"phase": "Running"}});
+        assert_eq!(printer.row(Happened::Modified, &pod)[..5], ["MODIFIED", "web", "a", "0/0", "Running"]);
+        assert_eq!(printer.row(Happened::Deleted, &pod)[..5], ["DELETED", "web", "a", "0/0", "Deleted"]);
+    }
+
+    #[test]
+    fn who_finds_nothing_is_told_where_was_looked() {
+        assert_eq!(printer("muster get nodes", Resource::Nodes).nothing(), "no nodes found");
+        assert_eq!(printer("muster get rs -A", Resource::ReplicaSets).nothing(), "no replicasets found");
+        let shop = printer("muster get pods -n shop", Resource::Pods).nothing();
+        assert_eq!(shop, "no pods found in namespace \"shop\"; -A looks into all of them");
+    }
+
+    #[test]
+    fn what_left_a_selection_is_not_called_deleted() {
+        let printer = printer("muster get pods --watch --field-selector status.phase=Pending", Resource::Pods);
+        assert_eq!(printer.row(Happened::Deleted, &json!({}))[pod::STATUS_COLUMN], "Gone");
+    }
+
+    #[test]
+    fn every_row_has_a_cell_for_every_header() {
+        for resource in Resource::ALL.into_iter().filter(|resource| resource.is_namespaced()) {
+            let kind = list_object(resource, vec![], 0)["kind"].as_str().unwrap().trim_end_matches("List").to_owned();
+            for wide in ["table", "wide"] {
+                let printer = printer(&format!("muster get {} -A -o {wide}", resource.kind()), resource);
+                let row = printer.row(Happened::Added, &json!({ "kind": kind }));
+                assert_eq!(row.len(), 1 + headers(resource, wide == "wide").len(), "{kind} {wide}");
+            }
         }
     }
 }
