@@ -1,5 +1,6 @@
 //! Agents and aggregators that say exactly what a test tells them to.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 
 use futures::channel::mpsc;
@@ -24,6 +25,8 @@ use crate::cluster::{Cluster, PATIENCE};
 pub struct Agent {
     up: mpsc::UnboundedSender<v1::AgentMessage>,
     down: Streaming<v1::ServerMessage>,
+    /// Heard and not asked for yet.
+    orders: VecDeque<v1::PodOrders>,
 }
 
 /// An aggregator's stream.
@@ -56,7 +59,7 @@ impl Agent {
         let mut client = AgentClient::new(dial(cluster, id, &cluster.fleet.issue_node(node).unwrap()).await);
         let (up, messages) = mpsc::unbounded();
         let down = client.session(messages).await.unwrap().into_inner();
-        Self { up, down }
+        Self { up, down, orders: VecDeque::new() }
     }
 
     /// Opens a stream and says hello on it.
@@ -88,9 +91,31 @@ impl Agent {
         self.say(Up::Status(v1::StatusReport { sequence, status: status.to_owned().into(), running: None }));
     }
 
+    /// Orders about pods are kept apart: they come whenever there is room for them.
     pub async fn try_hear(&mut self) -> Result<Option<Down>, Status> {
-        let heard = timeout(PATIENCE, self.down.message()).await.expect("an answer")?;
-        Ok(heard.map(|message| message.message.expect("a known message")))
+        loop {
+            let heard = timeout(PATIENCE, self.down.message()).await.expect("an answer")?;
+            match heard.map(|message| message.message.expect("a known message")) {
+                Some(Down::Pods(orders)) => self.orders.push_back(orders),
+                other => return Ok(other),
+            }
+        }
+    }
+
+    /// The next orders that say anything, whatever else is said before them.
+    pub async fn ordered(&mut self) -> v1::PodOrders {
+        loop {
+            let orders = match self.orders.pop_front() {
+                Some(orders) => orders,
+                None => match timeout(PATIENCE, self.down.message()).await.expect("orders").unwrap().unwrap().message {
+                    Some(Down::Pods(orders)) => orders,
+                    Some(_) | None => continue,
+                },
+            };
+            if !orders.orders.is_empty() {
+                return orders;
+            }
+        }
     }
 
     pub async fn hear(&mut self) -> Down {
@@ -152,9 +177,15 @@ impl Carrier {
         self.say(CarrierUp::Bind(v1::Bind { bindings: nodes.iter().map(binding).collect() }));
     }
 
+    /// Orders about pods are passed over, unless they say anything.
     pub async fn try_hear(&mut self) -> Result<Option<CarrierDown>, Status> {
-        let heard = timeout(PATIENCE, self.down.message()).await.expect("an answer")?;
-        Ok(heard.map(|message| message.message.expect("a known message")))
+        loop {
+            let heard = timeout(PATIENCE, self.down.message()).await.expect("an answer")?;
+            let heard = heard.map(|message| message.message.expect("a known message"));
+            if !heard.as_ref().is_some_and(are_no_orders) {
+                return Ok(heard);
+            }
+        }
     }
 
     pub async fn hear(&mut self) -> CarrierDown {
@@ -189,6 +220,11 @@ impl Carrier {
             other => panic!("not about one node: {other:?}"),
         }
     }
+}
+
+fn are_no_orders(heard: &CarrierDown) -> bool {
+    let CarrierDown::Carried(v1::Carried { message: Some(message), .. }) = heard else { return false };
+    matches!(&message.message, Some(Down::Pods(orders)) if orders.orders.is_empty())
 }
 
 /// Ready, with a heartbeat of that second.

@@ -5,6 +5,7 @@
 
 mod agent;
 mod cluster;
+mod pods;
 mod trouble;
 
 use agent::{Agent, Carrier, dial, hello, node_json, status_json};

@@ -1,0 +1,165 @@
+//! Pods over agents' sessions: orders down, reports up, and what a node that was away has to confirm first.
+
+use muster_lifecycle::command::{Operation, Origin, Precondition};
+use muster_lifecycle::meta::Uid;
+use muster_lifecycle::node::ConditionStatus;
+use muster_lifecycle::pod::{Phase, Pod, PodDraft, PodKey, PodTemplate};
+use muster_lifecycle::text::Text;
+use muster_proto::v1;
+use muster_proto::v1::agent_message::Message as Up;
+use muster_proto::v1::carrier_message::Message as CarrierUp;
+use muster_proto::v1::pod_order::Action;
+use muster_proto::v1::server_message::Message as Down;
+use muster_raft::types::ReplicaId;
+
+use crate::agent::{Agent, Carrier, hello, status_json};
+use crate::cluster::{Cluster, eventually};
+use crate::FIRST;
+
+const UID: Uid = Uid(0xb0d);
+
+impl Cluster {
+    async fn bind(&self, name: &str, node: &str) {
+        let template = PodTemplate { has_containers: true, ..PodTemplate::default() };
+        let key = PodKey::new("default", name);
+        let draft = PodDraft { key, node: Some(node.into()), template, ..PodDraft::default() };
+        self.operate(Operation::CreatePod { draft: Box::new(draft), uid: UID }).await;
+    }
+
+    async fn delete_pod(&self, name: &str) {
+        let (key, precondition) = (PodKey::new("default", name), Precondition::default());
+        self.operate(Operation::DeletePod { key, grace: Some(7), precondition }).await;
+    }
+
+    fn pod(&self, id: ReplicaId, name: &str) -> Option<Pod> {
+        self.replica(id).current().state.pods().get(&PodKey::new("default", name)).map(|pod| pod.as_ref().clone())
+    }
+
+    /// The leader no longer vouches for the node.
+    async fn silence(&self, id: ReplicaId, name: &str) {
+        let (node, term) = (self.node(id, name), self.replica(id).term());
+        let operation = Operation::MarkSilent {
+            name: Text::from(name),
+            incarnation: node.incarnation,
+            from: node.status.ready().map(|ready| ready.status),
+            heard: None,
+            decided: self.replica(id).feed().stamp().cluster,
+        };
+        self.write(Origin::Controller { term }, operation).await;
+    }
+}
+
+fn report(sequence: u64, phase: &str, stopped: bool) -> v1::PodsReport {
+    let pod = v1::PodState {
+        namespace: "default".into(),
+        name: "p".into(),
+        uid: UID.0.to_be_bytes().to_vec().into(),
+        phase: phase.into(),
+        ready: phase == "Running",
+        stopped,
+        ..v1::PodState::default()
+    };
+    v1::PodsReport { sequence, pods: vec![pod] }
+}
+
+async fn pods_taken(agent: &mut Agent) -> v1::PodsTaken {
+    loop {
+        if let Down::PodsTaken(taken) = agent.hear().await {
+            return taken;
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_pod_is_ordered_reported_stopped_and_gone() {
+    let cluster = Cluster::start(&[1]).await;
+    let (mut agent, _) = Agent::register(&cluster, 1, hello("a", FIRST)).await;
+    cluster.bind("p", "a").await;
+    let orders = agent.ordered().await.orders;
+    assert_eq!((orders[0].action(), orders[0].name.as_str()), (Action::Run, "p"));
+    let manifest: serde_json::Value = serde_json::from_slice(&orders[0].manifest).unwrap();
+    assert_eq!(manifest["spec"]["nodeName"], "a");
+    agent.say(Up::Pods(report(1, "Running", false)));
+    assert_eq!(pods_taken(&mut agent).await, v1::PodsTaken { sequence: 1, refused: String::new() });
+    let pod = cluster.pod(1, "p").unwrap();
+    assert!(pod.is_ready() && pod.status.phase == Phase::Running, "{pod:?}");
+    cluster.delete_pod("p").await;
+    let orders = agent.ordered().await.orders;
+    assert_eq!((orders[0].action(), orders[0].grace_seconds), (Action::Stop, 7));
+    agent.say(Up::Pods(report(2, "Succeeded", true)));
+    assert_eq!(pods_taken(&mut agent).await.refused, "");
+    assert_eq!(cluster.pod(1, "p"), None);
+    assert_eq!(agent.ordered().await.orders[0].action(), Action::Forget);
+}
+
+#[tokio::test]
+async fn a_report_that_cannot_be_understood_is_refused_with_the_reason() {
+    let cluster = Cluster::start(&[1]).await;
+    let (mut agent, _) = Agent::register(&cluster, 1, hello("a", FIRST)).await;
+    cluster.bind("p", "a").await;
+    agent.say(Up::Pods(report(1, "Dancing", false)));
+    let taken = pods_taken(&mut agent).await;
+    assert!(taken.refused.starts_with("pods.phase: \"Dancing\" is not one of"), "{taken:?}");
+    assert_eq!(cluster.pod(1, "p").unwrap().status.phase, Phase::Pending);
+}
+
+/// I-12.
+#[tokio::test]
+async fn i_12_a_node_that_was_away_is_ready_when_what_was_deleted_meanwhile_has_stopped() {
+    let cluster = Cluster::start(&[1]).await;
+    let (mut agent, _) = Agent::register(&cluster, 1, hello("a", FIRST)).await;
+    cluster.bind("p", "a").await;
+    agent.say(Up::Pods(report(1, "Running", false)));
+    pods_taken(&mut agent).await;
+    cluster.silence(1, "a").await;
+    cluster.delete_pod("p").await;
+    agent.report(2, &status_json(9));
+    let refused = agent.status_taken().await.refused;
+    assert!(refused.contains("cannot be ready yet: 1 pods") && refused.contains("default/p"), "{refused}");
+    assert!(!cluster.node(1, "a").is_ready());
+    agent.say(Up::Pods(report(3, "Succeeded", true)));
+    pods_taken(&mut agent).await;
+    agent.report(4, &status_json(9));
+    assert_eq!(agent.status_taken().await.refused, "");
+    assert!(cluster.node(1, "a").is_ready());
+}
+
+/// What an agent has seen elsewhere is not unsaid by a replica that lags behind; nor is anything forgotten once it has
+/// caught up.
+#[tokio::test]
+async fn orders_wait_until_the_replica_has_seen_what_the_agent_has_seen() {
+    let cluster = Cluster::start(&[1]).await;
+    let (agent, _) = Agent::register(&cluster, 1, hello("a", FIRST)).await;
+    drop(agent);
+    cluster.bind("p", "a").await;
+    let ahead = cluster.replica(1).current().state.revision().0 + 1;
+    let mut agent = Agent::greet(&cluster, 1, v1::Hello { orders_revision: ahead, ..hello("a", FIRST) }).await;
+    agent.welcomed().await;
+    cluster
+        .operate(Operation::CordonNode { name: "a".into(), unschedulable: true, precondition: Precondition::default() })
+        .await;
+    let orders = agent.ordered().await;
+    assert!(orders.revision >= ahead && orders.complete, "{orders:?}");
+    assert_eq!(orders.orders[0].action(), Action::Run);
+}
+
+#[tokio::test]
+async fn an_aggregators_nodes_have_pods_too() {
+    let cluster = Cluster::start(&[1]).await;
+    cluster.operate(Operation::SetAggregator { name: "rack".into(), nodes: vec!["r-*".into()] }).await;
+    let (agent, _) = Agent::register(&cluster, 1, hello("r-1", FIRST)).await;
+    drop(agent);
+    eventually("the node is free", || cluster.running[&1].sessions.figures().sessions() == 0).await;
+    cluster.bind("p", "r-1").await;
+    let mut carrier = Carrier::greet(&cluster, 1, "rack", FIRST).await;
+    carrier.hear().await;
+    carrier.bind(&[(5, "r-1")]);
+    carrier.bound().await;
+    let (handle, orders) = carrier.carried().await;
+    assert!(matches!(&orders, Down::Pods(orders) if orders.orders[0].name == "p"), "{orders:?}");
+    carrier.say(CarrierUp::Pods(v1::CarriedPods { handle, report: Some(report(9, "Running", false)) }));
+    let (handle, taken) = carrier.carried().await;
+    assert_eq!((handle, taken), (5, Down::PodsTaken(v1::PodsTaken { sequence: 9, refused: String::new() })));
+    let ready = cluster.pod(1, "p").unwrap().status.condition("Ready").map(|ready| ready.status);
+    assert_eq!(ready, Some(ConditionStatus::True));
+}
