@@ -3,7 +3,7 @@
 //!
 //! What is to be done is read off the state by `lifecycle`; here is only added what the ear knows.
 
-use muster_lifecycle::chores::{self, Chores, DaemonNodes};
+use muster_lifecycle::chores::{self, Chores};
 use muster_lifecycle::condition_taint;
 use muster_lifecycle::node::Node;
 use muster_lifecycle::policy::{Period, Policy};
@@ -58,7 +58,7 @@ impl Chore {
             Self::TaintEviction => evict(state, moment, ground, memory),
             Self::Placement => place(state, moment, ground),
             Self::PodGc => chores::pod_garbage(state, now, OPERATIONS_MAX),
-            Self::Staffing => chores::staffing(state, OPERATIONS_MAX, DaemonNodes::Everywhere),
+            Self::Staffing => chores::staffing(state, OPERATIONS_MAX),
             Self::Ipam => chores::cidr_assignments(state, now, ASSIGNED_AT_ONCE),
         }
     }

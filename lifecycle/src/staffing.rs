@@ -105,18 +105,25 @@ fn is_wanted_name(workload: &Workload, name: &str) -> bool {
 
 fn daemon_set(state: &State, workload: &Workload, nodes: &[Text]) -> Staffing {
     let nodes = nodes.iter().filter_map(|name| state.node(name));
-    let openings = lacking(state, workload, nodes).take(STEP_MAX).map(|node| Opening::On(node.meta.name.clone()));
-    Staffing { openings: openings.collect(), ..Staffing::default() }
+    let lacking: BTreeSet<&Text> = lacking(state, workload, nodes).take(STEP_MAX).map(|node| &node.meta.name).collect();
+    // What has ended makes room for the next; nobody else is there.
+    let ended = staff(state, workload).filter(|pod| pod.node().is_some_and(|node| lacking.contains(node)));
+    let dismissals = ended.map(|pod| key(&pod)).take(STEP_MAX).collect();
+    let openings = lacking.iter().map(|node| Opening::On((*node).clone())).collect();
+    Staffing { openings, dismissals, is_over: false }
 }
 
-/// The nodes among these on which a DaemonSet should have a pod and has none, not even one that is stopping.
+/// The nodes among these on which a DaemonSet should have a pod and has none, not even one that is stopping. One that
+/// has ended is none.
 pub fn lacking<'a>(
     state: &'a State,
     workload: &'a Workload,
     nodes: impl Iterator<Item = &'a Arc<Node>>,
 ) -> impl Iterator<Item = &'a Arc<Node>> {
     let staff = state.staff(workload.meta.uid).into_iter().flat_map(|staff| staff.keys());
-    let served: BTreeSet<&Text> = staff.filter_map(|key| state.pods().get(key)).filter_map(|pod| pod.node()).collect();
+    let is_there = |pod: &&Arc<Pod>| pod.is_terminating() || !pod.status.phase.is_final();
+    let there = staff.filter_map(|key| state.pods().get(key)).filter(is_there);
+    let served: BTreeSet<&Text> = there.filter_map(|pod| pod.node()).collect();
     let domain = Domain::of(workload);
     nodes.filter(move |node| domain.holds(node) && !served.contains(&node.meta.name))
 }

@@ -4,8 +4,23 @@
 use std::path::{Path, PathBuf};
 
 /// How many rules there are of each family.
-const FAMILIES: [(&str, usize); 10] =
-    [("RG", 8), ("L", 7), ("S", 9), ("NH", 11), ("PD", 5), ("TC", 4), ("NE", 8), ("LB", 1), ("Q", 3), ("Z", 11)];
+const FAMILIES: [(&str, usize); 15] = [
+    ("RG", 8),
+    ("L", 7),
+    ("S", 9),
+    ("NH", 11),
+    ("PD", 5),
+    ("T", 6),
+    ("TC", 4),
+    ("NE", 8),
+    ("LB", 1),
+    ("Q", 3),
+    ("Z", 11),
+    ("TE", 13),
+    ("GC", 5),
+    ("OOS", 1),
+    ("IP", 11),
+];
 
 /// What the page calls them, and where they are.
 const FOLDERS: [(&str, &str); 8] = [

@@ -54,7 +54,7 @@ fn ip_5_blocks_and_their_numbers_on_both_sides_of_bit_64() {
 
 #[test]
 fn ip_4_a_range_touches_whatever_blocks_it_overlaps() {
-    let cases: [(&str, u8, &str, Option<(u64, u64)>); 10] = [
+    let cases = [
         ("10.0.0.0/16", 24, "10.0.5.0/24", Some((5, 6))),
         ("10.0.0.0/16", 24, "10.0.5.128/25", Some((5, 6))),
         ("10.0.0.0/16", 24, "10.0.5.77/32", Some((5, 6))),

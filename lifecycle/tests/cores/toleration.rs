@@ -3,7 +3,8 @@
 use muster_lifecycle::policy::Period;
 use muster_lifecycle::taint::Taint;
 use muster_lifecycle::toleration::{
-    Operator, Patience, check_update, first_untolerated, patience, tolerates, with_daemon_defaults, with_defaults,
+    Operator, Patience, Toleration, check_update, first_untolerated, patience, tolerates, with_daemon_defaults,
+    with_defaults,
 };
 
 use crate::tolerations::{toleration, tolerations};
@@ -16,7 +17,7 @@ fn taints(text: &str) -> Vec<Taint> {
     text.split_whitespace().map(taint).collect()
 }
 
-fn shown(tolerations: &[muster_lifecycle::toleration::Toleration]) -> Vec<String> {
+fn shown(tolerations: &[Toleration]) -> Vec<String> {
     tolerations.iter().map(ToString::to_string).collect()
 }
 
@@ -70,7 +71,7 @@ fn t_3_what_is_wrong_with_a_toleration_is_named() {
         let told = toleration(text).check("here").map_err(|invalid| invalid.to_string());
         assert_eq!(told.err().as_deref(), expected, "{text}");
     }
-    let valued = muster_lifecycle::toleration::Toleration { operator: Operator::Exists, ..toleration("k=v") };
+    let valued = Toleration { operator: Operator::Exists, ..toleration("k=v") };
     let told = valued.check("here").unwrap_err().to_string();
     assert_eq!(told, "here.value: must be empty when the operator is Exists: there is nothing to compare");
     for (text, field) in [("-k:NoExecute", "here.key"), ("k=-v-:NoExecute", "here.value")] {

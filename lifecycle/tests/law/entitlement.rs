@@ -8,9 +8,11 @@ use muster_lifecycle::rejection::Rejection;
 use muster_lifecycle::replica::ReplicaRecord;
 use muster_lifecycle::text::Text;
 use muster_lifecycle::time::ClusterTime;
+use muster_lifecycle::workload::WorkloadKind;
 
 use crate::fixture::*;
 use crate::fleet::*;
+use crate::work::*;
 
 /// One of each, all about node `a` where they are about one.
 fn every_operation() -> Vec<(Operation, Entitled)> {
@@ -33,7 +35,14 @@ fn every_operation() -> Vec<(Operation, Entitled)> {
         Operation::RetireReplica { id: 2 },
         Operation::SetPolicy { changes: Vec::new() },
         Operation::SetAggregator { name: Text::from("g"), nodes: vec![Text::from("*")] },
+        create_pod(pod("p")),
+        apply_pod(pod("p")),
+        delete_pod("p", None),
+        create_workload(workload(WorkloadKind::ReplicaSet, "w", 1)),
+        apply_workload(workload(WorkloadKind::ReplicaSet, "w", 1)),
+        delete_workload(WorkloadKind::ReplicaSet, "w"),
     ];
+    let uid = Uid(1);
     let leader = [
         Operation::MarkSilent { name: name(), incarnation, from: None, heard: None, decided: ClusterTime(0) },
         Operation::AssessZones,
@@ -41,10 +50,18 @@ fn every_operation() -> Vec<(Operation, Entitled)> {
         Operation::LiftEvictions { names: Vec::new() },
         Operation::FoundPolicy { policy: Box::new(Policy::default()) },
         Operation::NoteQuarantine { name: name(), incarnation, reason: Text::from("why") },
+        Operation::EvictPod { key: pod_key("p"), uid },
+        Operation::CollectPod { key: pod_key("p"), uid },
+        Operation::BindPod { key: pod_key("p"), uid, node: name(), incarnation },
+        Operation::NoteUnplaced { key: pod_key("p"), uid, why: Text::from("why") },
+        Operation::StaffWorkload { key: workload_key(WorkloadKind::ReplicaSet, "w"), uid, nodes: Vec::new() },
+        plan("10.0.0.0/16", "", REST),
+        Operation::AssignCidrs { names: vec![name()] },
     ];
     let agent = [
         register(draft("a")),
         Operation::ReportStatus { name: name(), incarnation, status: Box::new(status("Ready=True")), running: None },
+        Operation::ReportPods { node: name(), incarnation, reports: Vec::new() },
     ];
     let of = |entitled: Entitled| move |operation| (operation, entitled);
     let anyone = anyone.into_iter().map(of(Entitled::Anyone));
@@ -100,5 +117,5 @@ fn labels_are_different_for_every_operation() {
     let count = labels.len();
     labels.sort_unstable();
     labels.dedup();
-    assert_eq!((labels.len(), count), (21, 21));
+    assert_eq!((labels.len(), count), (35, 35));
 }

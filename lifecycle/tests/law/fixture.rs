@@ -56,6 +56,11 @@ impl Cluster {
         self.seconds += seconds;
     }
 
+    /// After a restore the clock goes on from the last entry: nobody knows what was waited for since.
+    pub(crate) fn wind_back(&mut self) {
+        self.seconds = self.state.cluster_time().0 / 1000;
+    }
+
     pub(crate) fn term(&self) -> u64 {
         TERM + self.elections
     }

@@ -1,6 +1,6 @@
 //! GC-1 to GC-5 and OOS-1: which pods are taken away without their node's word.
 
-use muster_lifecycle::change::Object;
+use muster_lifecycle::change::{Change, Object};
 use muster_lifecycle::chores;
 use muster_lifecycle::command::{Command, Operation};
 use muster_lifecycle::garbage::{ORPHAN_QUARANTINE, TERMINATED_KEPT};
@@ -156,7 +156,7 @@ fn seen_of(applied: &Applied, name: &str) -> Vec<String> {
         Object::Pod(_) | Object::Node(_) | Object::Event(_) | Object::Workload(_) => None,
     };
     let of = |object: &Option<Object>| object.as_ref().and_then(shown).unwrap_or_default();
-    let about = |change: &&muster_lifecycle::change::Change| change.object().and_then(shown).is_some();
+    let about = |change: &&Change| change.object().and_then(shown).is_some();
     applied
         .changes
         .iter()

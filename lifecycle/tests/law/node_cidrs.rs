@@ -1,7 +1,8 @@
 //! IP-6 to IP-11 and I-07: which addresses nodes get for their pods, and when somebody else may have them.
 
 use muster_lifecycle::chores;
-use muster_lifecycle::command::{Operation, Origin};
+use muster_lifecycle::command::{Command, Operation, Origin};
+use muster_lifecycle::meta::Uid;
 use muster_lifecycle::node::NodeDraft;
 use muster_lifecycle::policy::Period;
 use muster_lifecycle::record::RecordKey;
@@ -184,14 +185,10 @@ fn ip_11_better_than_upstream_nobody_is_given_what_somebody_else_has() {
     );
     let late = cluster.rejected(Operation::ApplyNode {
         draft: Box::new(with_cidrs("auto", "10.0.9.0/24")),
-        uid: cluster_uid(),
+        uid: Uid(4711),
         precondition: ANY,
     });
     assert!(late.to_string().contains("cannot be changed or cleared once set"), "{late}");
-}
-
-fn cluster_uid() -> muster_lifecycle::meta::Uid {
-    muster_lifecycle::meta::Uid(4711)
 }
 
 #[test]
@@ -304,10 +301,6 @@ fn what_is_too_much_for_one_entry_or_not_for_whoever_asks_is_refused() {
     assert_eq!(cluster.refuses_leader(flood).to_string(), "limit reached: nodes in one entry (at most 256)");
     let refused = cluster.rejected(plan(FOUR_BLOCKS, "", Period::from_secs(1))).to_string();
     assert_eq!(refused, "found-addressing is not for alice to do");
-    let stale = muster_lifecycle::command::Command {
-        origin: Origin::Controller { term: TERM - 1 },
-        request: None,
-        operation: assign(&["a"]),
-    };
+    let stale = Command { origin: Origin::Controller { term: TERM - 1 }, request: None, operation: assign(&["a"]) };
     assert!(matches!(cluster.refused(stale), Rejection::ForeignTerm { .. }));
 }

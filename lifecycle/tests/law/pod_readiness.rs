@@ -1,5 +1,6 @@
 //! PD-1 to PD-5 and I-12: how pods' readiness follows their node's, and what keeps a node from being ready again.
 
+use muster_lifecycle::command::Operation;
 use muster_lifecycle::meta::Uid;
 use muster_lifecycle::node::{ConditionStatus, NodeDraft, READY};
 use muster_lifecycle::record::RecordKey;
@@ -108,7 +109,7 @@ fn i_12_a_node_is_not_ready_before_what_was_deleted_in_its_absence_has_stopped()
     let refusal = "node \"a\" cannot be ready yet: 1 pods that were deleted in its absence, or belong to a former life of \
                    it, are not confirmed stopped (default/web)";
     for running in [None, Some(vec![]), Some(vec![cluster.pod_uid("web")])] {
-        let report = muster_lifecycle::command::Operation::ReportStatus {
+        let report = Operation::ReportStatus {
             name: Text::from("a"),
             incarnation: cluster.node("a").incarnation,
             status: Box::new(status("Ready=True")),

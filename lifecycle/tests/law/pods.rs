@@ -2,7 +2,7 @@
 
 use muster_lifecycle::command::{Command, Operation, Precondition};
 use muster_lifecycle::meta::{OwnerReference, Revision, Uid};
-use muster_lifecycle::node::{Incarnation, NodeDraft, NodeStatus};
+use muster_lifecycle::node::Incarnation;
 use muster_lifecycle::pod::{GRACE_DEFAULT, GRACE_MAX, PODS_PER_NODE_MAX, Phase, PodDraft, PodKey, PodReport};
 use muster_lifecycle::record::RECORD_BYTES_MAX;
 use muster_lifecycle::text::Text;
@@ -427,8 +427,7 @@ fn why_a_pod_has_no_place_is_told_once_and_not_for_every_node_that_comes() {
 #[test]
 fn a_node_that_is_full_by_our_own_limit_is_passed_over() {
     let mut cluster = Cluster::default();
-    let roomy = |name: &str| NodeDraft { status: Some(NodeStatus::default()), ..in_zone(name, "z", "Ready=True") };
-    cluster.create(NodeDraft { status: Some(status("Ready=True")), ..roomy("a") });
+    cluster.create(in_zone("a", "z", "Ready=True"));
     let pods = (0..PODS_PER_NODE_MAX).map(|index| {
         let draft = Box::new(pod_on(&format!("p{index}"), "a"));
         Command {
@@ -445,6 +444,6 @@ fn a_node_that_is_full_by_our_own_limit_is_passed_over() {
     cluster.ends("p0", Phase::Failed);
     cluster.run_pod(pod("web"));
     assert_eq!(cluster.place(), ["web: 0/1 nodes: 1 too many pods"]);
-    cluster.create(NodeDraft { status: Some(status("Ready=True")), ..roomy("b") });
+    cluster.create(in_zone("b", "z", "Ready=True"));
     assert_eq!(cluster.place(), ["web on b"]);
 }

@@ -1,7 +1,7 @@
 //! Words for pods, workloads and addresses, and for the leader who looks after them.
 
 use muster_lifecycle::addressing::AddressRequest;
-use muster_lifecycle::chores::{self, Chores, DaemonNodes};
+use muster_lifecycle::chores::{self, Chores};
 use muster_lifecycle::command::{Command, Operation};
 use muster_lifecycle::meta::Uid;
 use muster_lifecycle::node::{NodeDraft, NodeStatus};
@@ -75,8 +75,8 @@ impl Cluster {
 
     /// `Ready=True DisruptionTarget=True`.
     pub(crate) fn pod_conditions(&self, name: &str) -> String {
-        let conditions = self.the_pod(name).status.conditions.clone();
-        conditions_of(&NodeStatus { conditions, ..NodeStatus::default() })
+        let status = NodeStatus { conditions: self.the_pod(name).status.conditions.clone(), ..NodeStatus::default() };
+        conditions(&status)
     }
 
     /// In seconds.
@@ -87,10 +87,6 @@ impl Cluster {
     pub(crate) fn seconds_now(&self) -> u64 {
         self.now().cluster.0 / 1000
     }
-}
-
-fn conditions_of(status: &NodeStatus) -> String {
-    conditions(status)
 }
 
 // === what a node says of its pods ===
@@ -215,7 +211,7 @@ impl Cluster {
     }
 
     pub(crate) fn staff(&mut self) -> Vec<String> {
-        let chores = chores::staffing(&self.state, MOST, DaemonNodes::Everywhere);
+        let chores = chores::staffing(&self.state, MOST);
         self.perform(chores)
     }
 
@@ -246,9 +242,13 @@ impl Cluster {
             return Vec::new();
         }
         let shown: Vec<String> = chores.operations.iter().map(subject).collect();
+        // A look at rested blocks may wake them and still find none for every family.
+        let is_only_a_look = matches!(chores.operations[0], Operation::AssignCidrs { .. });
         let commands: Vec<Command> = chores.operations.into_iter().map(|operation| self.leads(operation)).collect();
         for (outcome, shown) in self.submit_all(commands).outcomes.iter().zip(&shown) {
-            assert!(["changed", "deleted"].contains(&told(outcome).as_str()), "{shown}: {}", told(outcome));
+            let told = told(outcome);
+            let is_done = ["changed", "deleted"].contains(&told.as_str()) || is_only_a_look && told == "unchanged";
+            assert!(is_done, "{shown}: {told}");
         }
         shown
     }
