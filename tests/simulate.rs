@@ -58,6 +58,23 @@ fn rates(lines: &[Value], zone: &str) -> Vec<(f64, f64)> {
     lines.iter().filter(is_it).map(|line| (at(line), line["perSecond"].as_f64().unwrap())).collect()
 }
 
+/// When this was done about which pod.
+fn pods<'a>(lines: &'a [Value], action: &str) -> Vec<(f64, &'a str)> {
+    let is_it = |line: &&Value| line["event"] == "pod" && line["action"] == action;
+    lines.iter().filter(is_it).map(|line| (at(line), line["pod"].as_str().unwrap())).collect()
+}
+
+/// Where pods were placed, and when.
+fn bound(lines: &[Value]) -> Vec<(f64, &str)> {
+    let is_it = |line: &&Value| line["event"] == "pod" && line["action"] == "bound";
+    lines.iter().filter(is_it).map(|line| (at(line), line["node"].as_str().unwrap())).collect()
+}
+
+/// The line at which something first happened at this moment.
+fn place(lines: &[Value], at: f64, is_it: impl Fn(&Value) -> bool) -> usize {
+    lines.iter().position(|line| line["at"] == at && is_it(line)).unwrap()
+}
+
 fn at(line: &Value) -> f64 {
     line["at"].as_f64().unwrap()
 }
@@ -80,7 +97,7 @@ fn every_scenario_gives_its_golden_output_twice() {
             seen += 1;
         }
     }
-    assert!(seen >= 15, "only {seen} scenarios");
+    assert!(seen >= 20, "only {seen} scenarios");
 }
 
 #[test]
@@ -97,7 +114,19 @@ fn the_timeline_for_people_is_plain_and_bounded() {
     ] {
         assert!(output.contains(part), "{part:?} is not in\n{output}");
     }
-    assert!(simulate(&scenarios().join("appendix.yaml"), &[]).contains("simulations do not evict pods yet"));
+}
+
+#[test]
+fn the_timeline_for_people_tells_of_pods() {
+    let output = simulate(&scenarios().join("pods-dead-node.yaml"), &[]);
+    for part in [
+        "              N       4 pods: not ready\n",
+        "       1m31s  N       hasty: evicted from a-0 (node.kubernetes.io/unreachable:NoExecute)\n",
+        "        6m1s  N       plain-0, plain-1: evicted from a-0 (node.kubernetes.io/unreachable:NoExecute)\n",
+        "  5 pods: 1 ready, 3 terminating\n",
+    ] {
+        assert!(output.contains(part), "{part:?} is not in\n{output}");
+    }
 }
 
 // === the rules ===
@@ -235,11 +264,109 @@ fn z_4_excluded_nodes_do_not_count_and_are_evicted_all_the_same() {
     assert_eq!(tainted(&lines, UNREACHABLE, "added"), [(61.0, "x-0"), (71.0, "x-1"), (81.0, "x-2")]);
 }
 
+// === pods ===
+
+#[test]
+fn te_13_pods_leave_a_dead_node_after_their_toleration() {
+    // Last heard at 20 s; Unknown and tainted at 61 s; TE-11 gives 300 s.
+    let lines = happened("pods-dead-node");
+    assert_eq!(tainted(&lines, UNREACHABLE, "added"), [(61.0, "a-0")]);
+    assert_eq!(pods(&lines, "evicted"), [(91.0, "hasty"), (361.0, "plain-0"), (361.0, "plain-1")]);
+    let unready = [(61.0, "hasty"), (61.0, "patient"), (61.0, "plain-0"), (61.0, "plain-1")];
+    assert_eq!(pods(&lines, "unready"), unready, "PD-2");
+    let end = &lines.last().unwrap()["pods"];
+    assert_eq!(end["plain-0"]["terminating"], true, "nobody confirms that it has stopped");
+    assert_eq!(end["patient"]["terminating"], false, "an infinite toleration stays");
+    assert_eq!(pods(&lines, "gone"), []);
+}
+
+#[test]
+fn te_7_a_failover_does_not_restart_the_countdown() {
+    let lines = happened("pods-failover");
+    let leaders: Vec<f64> = lines.iter().filter(|line| line["event"] == "leader").map(at).collect();
+    assert_eq!(leaders, [203.0]);
+    // I-03: `short` was due at 206 s, when the new leader did not know yet who is back.
+    assert_eq!(pods(&lines, "evicted"), [(223.0, "short"), (361.0, "long")]);
+}
+
+#[test]
+fn te_6_a_node_that_returns_in_time_keeps_its_pods() {
+    let lines = happened("pods-return");
+    assert_eq!(tainted(&lines, UNREACHABLE, "added"), [(61.0, "a-0"), (341.0, "a-0")]);
+    assert_eq!(tainted(&lines, UNREACHABLE, "removed"), [(300.0, "a-0")]);
+    assert_eq!(pods(&lines, "ready"), [(300.0, "p-0"), (300.0, "p-1")]);
+    assert_eq!(pods(&lines, "evicted"), [(641.0, "p-0"), (641.0, "p-1")]);
+}
+
+#[test]
+fn i_03_a_node_that_is_heard_again_gets_time_to_report() {
+    let lines = happened("pods-heard-again");
+    assert_eq!(tainted(&lines, UNREACHABLE, "added"), [(61.0, "a-0"), (61.0, "b-0")]);
+    assert_eq!(pods(&lines, "evicted"), [(381.0, "q")]);
+    assert_eq!(lines.last().unwrap()["pods"]["p"]["ready"], true);
+}
+
+#[test]
+fn the_pods_of_a_replica_set_move_to_another_zone_and_those_of_a_daemon_set_stay() {
+    let lines = happened("pods-replicas");
+    assert_eq!(pods(&lines, "evicted"), [(361.0, "web-a-0-0"), (371.0, "web-a-1-0")]);
+    assert_eq!(bound(&lines), [(361.0, "b-0"), (371.0, "b-1")]);
+    assert_eq!(pods(&lines, "gone"), [(500.0, "web-a-0-0")]);
+    let end = &lines.last().unwrap()["pods"];
+    assert_eq!((&end["web-a-1-0"]["terminating"], &end["log-a-1-0"]["terminating"]), (&true.into(), &false.into()));
+}
+
+#[test]
+fn i_12_what_was_evicted_is_confirmed_stopped_before_its_node_is_ready() {
+    let lines = happened("pods-replicas");
+    let stopped = place(&lines, 500.0, |line| line["action"] == "gone");
+    let ready = place(&lines, 500.0, |line| line["type"] == "Ready" && line["to"] == "True");
+    let well = place(&lines, 500.0, |line| line["action"] == "ready" && line["pod"] == "log-a-0-0");
+    assert!(stopped < ready && ready < well, "{stopped} {ready} {well}");
+    let silent = "nodes: [{name: a, count: 2}]\npods: [{name: p, node: a-0}]\ntimeline:\n  \
+                  - {at: 30s, do: silence, nodes: [a-0]}\n  \
+                  - {at: 400s, do: post, nodes: [a-0], conditions: {Ready: \"True\"}}\nuntil: 7m\n";
+    let output = output_of(silent);
+    assert!(output.contains("report-status a-0: node \"a-0\" cannot be ready yet: 1 pods"), "{output}");
+}
+
+#[test]
+fn the_pods_of_a_stateful_set_wait_for_their_node_to_return_or_to_be_given_up() {
+    let lines = happened("pods-stateful");
+    assert_eq!(pods(&lines, "evicted"), [(361.0, "db-0"), (362.0, "db-1"), (363.0, "db-2")]);
+    let again = [(500.0, "db-0"), (600.0, "db-1"), (700.0, "db-2")];
+    for action in ["gone", "created", "bound"] {
+        assert_eq!(pods(&lines, action), again, "{action}");
+    }
+    assert_eq!(bound(&lines), [(500.0, "a-0"), (600.0, "b-0"), (700.0, "b-1")]);
+}
+
+#[test]
+fn gc_3_a_pod_waits_for_a_node_that_is_heard_and_is_given_up_after_its_own() {
+    let lines = happened("pods-waiting");
+    assert_eq!(bound(&lines), [(0.0, "a-0"), (0.0, "a-1"), (180.0, "late"), (300.0, "a-1"), (381.0, "a-1")]);
+    let created: Vec<f64> = pods(&lines, "created").iter().map(|(at, _)| *at).collect();
+    assert_eq!(created, [62.0, 240.0, 381.0]);
+    let gone: Vec<f64> = pods(&lines, "gone").iter().map(|(at, _)| *at).collect();
+    assert_eq!(gone, [62.0, 280.0]);
+    assert_eq!(pods(&lines, "evicted"), [(62.0, "web-1"), (381.0, "web-0")]);
+}
+
 // === files ===
 
-fn fault(text: &str) -> (i32, String) {
+fn file(text: &str) -> tempfile::NamedTempFile {
     let mut file = tempfile::Builder::new().suffix(".yaml").tempfile().unwrap();
     file.write_all(text.as_bytes()).unwrap();
+    file
+}
+
+/// What a scenario that is in no file gives, for people.
+fn output_of(text: &str) -> String {
+    simulate(file(text).path(), &[])
+}
+
+fn fault(text: &str) -> (i32, String) {
+    let file = file(text);
     let path = file.path().to_str().unwrap();
     let output = muster(&[path]);
     let message = String::from_utf8(output.stderr).unwrap().replace(path, "FILE");

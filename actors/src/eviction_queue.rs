@@ -10,6 +10,7 @@ use std::time::Duration;
 use muster_lifecycle::command::Operation;
 use muster_lifecycle::node::Node;
 use muster_lifecycle::oversight::{self, EvictionStep};
+use muster_lifecycle::spared::Spared;
 use muster_lifecycle::state;
 use muster_lifecycle::time::ClusterTime;
 use muster_lifecycle::zone::ZoneKey;
@@ -21,7 +22,6 @@ use crate::ground::Ground;
 use crate::letterbox::{Letterbox, Wake};
 use crate::population::Presence;
 use crate::proposal::Settlement;
-use crate::spared::Spared;
 use crate::surroundings::ActorKind;
 use muster_pulse::moment::Moment;
 

@@ -36,7 +36,6 @@ pub mod quarantine;
 mod restart;
 mod roster;
 mod shard;
-mod spared;
 pub mod surroundings;
 mod transition;
 pub mod tree;

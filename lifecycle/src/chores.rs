@@ -40,7 +40,8 @@ pub fn pod_evictions(state: &State, now: ClusterTime, most: usize, mut is_spared
     let mut spared = false;
     for (at, key) in state.leaving_pods().take(PASSED_OVER_MAX.max(most)) {
         if at > now {
-            return Chores { operations, look_again_at: Some(at) };
+            let again = if spared { PLACING_PAUSE.after(now).min(at) } else { at };
+            return Chores { operations, look_again_at: Some(again) };
         }
         if operations.len() >= most {
             break;

@@ -134,10 +134,15 @@ pub fn tolerates(tolerations: &[Toleration], taint: &Taint) -> bool {
     tolerations.iter().any(|toleration| toleration.matches(taint))
 }
 
-/// The first taint that keeps the pod away from a node.
+/// The first taint that keeps the pod away from a node. A NoExecute taint that it would have to leave at once for keeps
+/// it away too: it would be evicted and placed there again without end.
 pub fn first_untolerated<'a>(tolerations: &[Toleration], taints: &'a [Taint]) -> Option<&'a Taint> {
-    let keeps_away = |taint: &&Taint| taint.effect != Effect::PreferNoSchedule;
-    taints.iter().filter(keeps_away).find(|taint| !tolerates(tolerations, taint))
+    let keeps_away = |taint: &&Taint| match taint.effect {
+        Effect::PreferNoSchedule => false,
+        Effect::NoSchedule => !tolerates(tolerations, taint),
+        Effect::NoExecute => patience(tolerations, taint) <= Patience::For(Period(0)),
+    };
+    taints.iter().find(keeps_away)
 }
 
 /// TE-11: pods that say nothing about lost nodes stay on them for `timeout`.

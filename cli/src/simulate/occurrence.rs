@@ -5,14 +5,15 @@ use std::io;
 
 use muster_lifecycle::change::{Change, Object};
 use muster_lifecycle::node::{ConditionStatus, Node, READY};
+use muster_lifecycle::pod::{Pod, PodKey};
 use muster_lifecycle::policy::Rate;
 use muster_lifecycle::state::State;
+use muster_lifecycle::table::Stored;
 use muster_lifecycle::taint::Taint;
 use muster_lifecycle::text::Text;
 use muster_lifecycle::zone::{ZoneKey, ZoneState};
 use serde::Serialize;
 
-use super::scenario::PodSpec;
 use super::world::Millis;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -34,6 +35,13 @@ pub enum What {
         node: Text,
         taint: String,
         action: TaintAction,
+    },
+    Pod {
+        pod: Text,
+        node: Option<Text>,
+        action: PodAction,
+        /// What drove it away.
+        taint: Option<String>,
     },
     Zone {
         zone: ZoneKey,
@@ -61,6 +69,20 @@ pub enum TaintAction {
     Removed,
 }
 
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum PodAction {
+    Created,
+    Bound,
+    Ready,
+    Unready,
+    /// A taint drives it away: it is to stop.
+    Evicted,
+    /// It is to stop for another reason.
+    Deleted,
+    Gone,
+}
+
 /// How things stand at the end.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Ending {
@@ -77,8 +99,10 @@ pub struct NodeEnding {
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct PodEnding {
-    pub node: Text,
+    /// `None` waits to be placed.
+    pub node: Option<Text>,
     pub phase: &'static str,
+    pub ready: bool,
     pub terminating: bool,
 }
 
@@ -87,16 +111,45 @@ pub const NONE: &str = "none";
 
 // === from what was committed ===
 
-/// What a change of a node means to onlookers: its conditions, Ready first, then its taints.
-pub fn of_change(change: &Change) -> Vec<What> {
-    let before = match &change.before {
-        Some(Object::Node(node)) => Some(node.as_ref()),
-        Some(Object::Event(_)) | None => None,
-    };
-    match &change.after {
-        Some(Object::Node(after)) => conditions(before, after).chain(taints(before, after)).collect(),
-        Some(Object::Event(_)) | None => Vec::new(),
+/// What a change means to onlookers. Of a node: its conditions, Ready first, then its taints. `causes` says which taint
+/// drives away a pod that is being evicted.
+pub fn of_change(change: &Change, causes: &mut BTreeMap<PodKey, String>) -> Vec<What> {
+    match (&change.before, &change.after) {
+        (None, Some(Object::Node(after))) => node(None, after),
+        (Some(Object::Node(before)), Some(Object::Node(after))) => node(Some(before), after),
+        (None, Some(Object::Pod(after))) => pod(None, after, None),
+        (Some(Object::Pod(before)), Some(Object::Pod(after))) => pod(Some(before), after, causes.remove(&after.key())),
+        (Some(Object::Pod(before)), None) => vec![what(before, PodAction::Gone, None)],
+        (Some(_) | None, Some(_) | None) => Vec::new(),
     }
+}
+
+fn node(before: Option<&Node>, after: &Node) -> Vec<What> {
+    conditions(before, after).chain(taints(before, after)).collect()
+}
+
+/// What is new about it; of one that stops that is all there is to say.
+fn pod(before: Option<&Pod>, after: &Pod, cause: Option<String>) -> Vec<What> {
+    if after.is_terminating() && !before.is_some_and(Pod::is_terminating) {
+        let action = if cause.is_some() { PodAction::Evicted } else { PodAction::Deleted };
+        return vec![what(after, action, cause)];
+    }
+    let is_bound = before.is_some_and(|before| before.node().is_none()) && after.node().is_some();
+    let was_ready = before.is_some_and(Pod::is_ready);
+    [
+        (before.is_none(), PodAction::Created),
+        (is_bound, PodAction::Bound),
+        (!was_ready && after.is_ready(), PodAction::Ready),
+        (was_ready && !after.is_ready(), PodAction::Unready),
+    ]
+    .into_iter()
+    .filter(|(is_so, _)| *is_so)
+    .map(|(_, action)| what(after, action, None))
+    .collect()
+}
+
+fn what(pod: &Pod, action: PodAction, taint: Option<String>) -> What {
+    What::Pod { pod: pod.meta.name.clone(), node: pod.node().cloned(), action, taint }
 }
 
 fn conditions<'a>(before: Option<&'a Node>, after: &'a Node) -> impl Iterator<Item = What> + 'a {
@@ -129,16 +182,21 @@ fn taints<'a>(before: Option<&'a Node>, after: &'a Node) -> impl Iterator<Item =
 }
 
 impl Ending {
-    pub fn of(state: &State, pods: &BTreeMap<Text, PodSpec>) -> Self {
+    pub fn of(state: &State) -> Self {
         let node = |node: &Node| NodeEnding {
             ready: shown(node.status.ready().map(|ready| ready.status)),
             taints: node.spec.taints.iter().map(Taint::to_string).collect(),
         };
-        let pod = |spec: &PodSpec| PodEnding { node: spec.node.clone(), phase: "Running", terminating: false };
+        let pod = |pod: &Pod| PodEnding {
+            node: pod.node().cloned(),
+            phase: pod.status.phase.as_str(),
+            ready: pod.is_ready(),
+            terminating: pod.is_terminating(),
+        };
         Self {
             nodes: state.nodes().iter().map(|found| (found.meta.name.clone(), node(found))).collect(),
             zones: state.zones().iter().map(|zone| (zone.key.to_string(), zone.zone.state.as_str())).collect(),
-            pods: pods.iter().map(|(name, spec)| (name.clone(), pod(spec))).collect(),
+            pods: state.pods().iter().map(|found| (found.meta.name.clone(), pod(found))).collect(),
         }
     }
 }
@@ -174,6 +232,16 @@ struct TaintBody<'a> {
 }
 
 #[derive(Serialize)]
+struct PodBody<'a> {
+    pod: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    node: Option<&'a Text>,
+    action: PodAction,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    taint: Option<&'a str>,
+}
+
+#[derive(Serialize)]
 struct ZoneBody {
     zone: String,
     from: &'static str,
@@ -201,6 +269,10 @@ impl Occurrence {
                 line(self.at, "condition", body)
             }
             What::Taint { node, taint, action } => line(self.at, "taint", TaintBody { node, taint, action: *action }),
+            What::Pod { pod, node, action, taint } => {
+                let body = PodBody { pod, node: node.as_ref(), action: *action, taint: taint.as_deref() };
+                line(self.at, "pod", body)
+            }
             What::Zone { zone, from, to } => {
                 line(self.at, "zone", ZoneBody { zone: zone.to_string(), from: from.as_str(), to: to.as_str() })
             }
@@ -241,7 +313,19 @@ mod tests {
         let zone: ZoneKey = "r1/z1".parse().unwrap();
         let added = TaintAction::Added;
         let taint = What::Taint { node: Text::from("a-0"), taint: "k=v:NoExecute".into(), action: added };
+        let pod = |action, taint: Option<&str>| What::Pod {
+            pod: Text::from("p-0"),
+            node: taint.map(|_| Text::from("a-0")),
+            action,
+            taint: taint.map(str::to_owned),
+        };
         let cases = [
+            (
+                361_000,
+                pod(PodAction::Evicted, Some("k:NoExecute")),
+                r#"{"at":361.0,"event":"pod","pod":"p-0","node":"a-0","action":"evicted","taint":"k:NoExecute"}"#,
+            ),
+            (361_000, pod(PodAction::Created, None), r#"{"at":361.0,"event":"pod","pod":"p-0","action":"created"}"#),
             (
                 61_000,
                 condition,

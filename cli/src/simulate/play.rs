@@ -1,11 +1,15 @@
 //! Plays a scenario: moves a world through its timeline, instant by instant.
 
+use std::collections::BTreeMap;
 use std::iter::Peekable;
 use std::slice;
 
 use muster_lifecycle::change::Change;
 use muster_lifecycle::command::{Command, Operation, Outcome, Precondition};
+use muster_lifecycle::pod::PodKey;
 use muster_lifecycle::rejection::Rejection;
+use muster_lifecycle::state::State;
+use muster_lifecycle::taint_eviction;
 use muster_lifecycle::text::Text;
 use muster_lifecycle::zone::Transition;
 
@@ -25,14 +29,19 @@ pub struct Play<'a> {
 
 /// Writes down what the output shows.
 #[derive(Default)]
-struct Record(Vec<Occurrence>);
+struct Record {
+    happened: Vec<Occurrence>,
+    /// Which taint drives away the pods that are about to be evicted.
+    causes: BTreeMap<PodKey, String>,
+}
 
 // === impl Play ===
 
 impl<'a> Play<'a> {
     /// Fails if the law refuses what the scenario starts with.
     pub fn new(scenario: &'a Scenario) -> Result<Self, Rejection> {
-        let world = World::new(scenario.policy.clone(), scenario.machines.clone(), Record::default())?;
+        let (policy, machines) = (scenario.policy.clone(), scenario.machines.clone());
+        let world = World::with_pods(policy, machines, &scenario.pods, Record::default())?;
         Ok(Self { scenario, world, entries: scenario.timeline.iter().peekable() })
     }
 
@@ -47,7 +56,7 @@ impl<'a> Play<'a> {
                 return None;
             }
             self.instant(at);
-            happened = std::mem::take(&mut self.world.witness_mut().0);
+            happened = std::mem::take(&mut self.world.witness_mut().happened);
             if !happened.is_empty() {
                 break;
             }
@@ -57,7 +66,7 @@ impl<'a> Play<'a> {
 
     /// How things stand now.
     pub fn ending(&self) -> Ending {
-        Ending::of(self.world.state(), &self.scenario.pods)
+        Ending::of(self.world.state())
     }
 
     fn instant(&mut self, at: Millis) {
@@ -123,8 +132,17 @@ impl<'a> Play<'a> {
 // === impl Record ===
 
 impl Witness for Record {
+    fn proposed(&mut self, _: Millis, command: &Command, state: &State) {
+        let Operation::EvictPod { key, .. } = &command.operation else { return };
+        let pod = state.pods().get(key);
+        let node = pod.and_then(|pod| state.node_of(pod));
+        let cause = pod.zip(node).and_then(|(pod, node)| taint_eviction::cause(pod, &node.spec.taints));
+        self.causes.extend(cause.map(|(taint, _)| (key.clone(), taint.to_string())));
+    }
+
     fn changed(&mut self, at: Millis, change: &Change) {
-        self.0.extend(occurrence::of_change(change).into_iter().map(|what| Occurrence { at, what }));
+        let happened = occurrence::of_change(change, &mut self.causes);
+        self.happened.extend(happened.into_iter().map(|what| Occurrence { at, what }));
     }
 
     fn zones_moved(&mut self, at: Millis, transition: &Transition) {
@@ -134,18 +152,44 @@ impl Witness for Record {
             to: change.to,
         });
         let rates = transition.rates.iter().map(|change| What::Rate { zone: change.zone.clone(), rate: change.to });
-        self.0.extend(states.chain(rates).map(|what| Occurrence { at, what }));
+        self.happened.extend(states.chain(rates).map(|what| Occurrence { at, what }));
     }
 
     fn leads(&mut self, at: Millis, term: u64, _: ReplicaIndex) {
-        self.0.push(Occurrence { at, what: What::Leader { term } });
+        self.happened.push(Occurrence { at, what: What::Leader { term } });
     }
 
     fn decided(&mut self, at: Millis, command: &Command, outcome: &Outcome) {
         if let Outcome::Rejected(rejection) = outcome {
             let operation = &command.operation;
             let what = format!("{} {}", operation.label(), operation.object_name().unwrap_or_default());
-            self.0.push(Occurrence { at, what: What::Refused { what, why: rejection.to_string() } });
+            self.happened.push(Occurrence { at, what: What::Refused { what, why: rejection.to_string() } });
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use muster_lifecycle::invariant;
+
+    use super::*;
+
+    #[test]
+    fn whatever_becomes_of_pods_the_state_keeps_its_invariants() {
+        let scenarios = [
+            include_str!("../../../tests/scenarios/pods-failover.yaml"),
+            include_str!("../../../tests/scenarios/pods-replicas.yaml"),
+            include_str!("../../../tests/scenarios/pods-stateful.yaml"),
+            include_str!("../../../tests/scenarios/pods-waiting.yaml"),
+        ];
+        for text in scenarios {
+            let scenario = Scenario::parse(text).unwrap();
+            let mut play = Play::new(&scenario).unwrap();
+            while let Some(happened) = play.play_on() {
+                let refused = happened.iter().find(|one| matches!(one.what, What::Refused { .. }));
+                assert_eq!(refused, None);
+                invariant::check_all(play.world.state()).unwrap();
+            }
         }
     }
 }

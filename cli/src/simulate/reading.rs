@@ -1,6 +1,7 @@
 //! From a scenario file to a [`Scenario`]: every mistake is named with its line, its field and a remedy.
 
 mod node;
+mod owner;
 mod pod;
 mod selection;
 mod timeline;
@@ -137,6 +138,11 @@ until: 15m
         assert_eq!(pods, ["p-0", "p-1", "q-a-0-0", "q-a-1-0"]);
         assert_eq!(scenario.until, 900_000);
         assert_eq!(scenario.timeline.iter().map(|entry| entry.at).collect::<Vec<_>>(), [30_000, 120_000]);
+        let owner = |pod: &str| scenario.pods[pod].owner.as_ref().map(|owner| format!("{}/{}", owner.kind, owner.name));
+        assert_eq!((owner("p-1").as_deref(), owner("q-a-0-0")), (Some("ReplicaSet/p"), None));
+        let p = &scenario.pods["p-0"];
+        assert_eq!((p.node.as_deref(), p.grace), (Some("a-0"), Some(30)));
+        assert_eq!(p.tolerations.iter().map(ToString::to_string).collect::<Vec<_>>(), ["k:NoExecute for 30s"]);
         let silenced = crate::simulate::scenario::Action::Silence(["a-0", "a-1", "a-2"].map(Into::into).to_vec());
         assert_eq!(scenario.timeline[0].action, silenced);
     }
@@ -197,7 +203,7 @@ until: 15m
     }
 
     #[test]
-    fn faults_of_pods_and_the_timeline_name_line_field_and_remedy() {
+    fn faults_of_pods_name_line_field_and_remedy() {
         let cases = [
             ("node: a-0", "node: a-9", "11: pods[0].node: there is no node \"a-9\""),
             (
@@ -205,7 +211,53 @@ until: 15m
                 "name: p-1, node: b",
                 "12: pods[1].name: there are two pods named \"p-1\"",
             ),
+            (
+                "z2}\npods:\n  - {name: p, count: 2, node: a-0",
+                "z2, created: 1m}\npods:\n  - {name: p, count: 2, node: b",
+                "11: pods[0].node: node \"b\" is created after the start, when pods are there already: leave `node` out",
+            ),
             ("operator: Exists", "operator: Is", "11: pods[0].tolerations[0].operator: \"Is\" is not one of"),
+            (
+                "gracePeriod: 30s",
+                "gracePeriod: 200h",
+                "11: pods[0]: spec.terminationGracePeriodSeconds: 720000 is too long",
+            ),
+            (
+                "owner: ReplicaSet",
+                "owner: Deployment/p",
+                "11: pods[0].owner: \"Deployment\" is not one of ReplicaSet, StatefulSet, DaemonSet",
+            ),
+            ("owner: ReplicaSet", "owner: ReplicaSet/A_", "11: pods[0].owner: \"A_\" is not a DNS-1123 label"),
+            (
+                "owner: ReplicaSet",
+                "owner: StatefulSet/db",
+                "11: pods[0].owner: pod \"p-0\" cannot be one of StatefulSet/db: its 2 pods are named db-0 to db-1",
+            ),
+            (
+                "owner: ReplicaSet",
+                "owner: DaemonSet/log",
+                "11: pods[0].owner: pod \"p-1\" cannot be one of DaemonSet/log: a DaemonSet has one pod on each node",
+            ),
+            (
+                "name: q,",
+                "name: q, owner: ReplicaSet/p,",
+                "12: pods[1].owner: other pods of ReplicaSet/p have other tolerations",
+            ),
+        ];
+        expect_faults(&cases);
+    }
+
+    #[test]
+    fn pods_wait_without_a_node_and_selectors_leave_out_who_comes_later() {
+        let text = WHOLE.replacen("node: a-0, ", "", 1).replacen("name: b,", "name: b, created: 1m,", 1);
+        let scenario = Scenario::parse(&text.replacen("{zone: z1, percent: 40}", "{all: true}", 1)).unwrap();
+        assert_eq!(scenario.pods["p-0"].node, None);
+        assert_eq!(scenario.pods.keys().filter(|name| name.starts_with("q-")).count(), 5);
+    }
+
+    #[test]
+    fn faults_of_the_timeline_name_line_field_and_remedy() {
+        let cases = [
             ("at: 2m", "at: 2x", "14: timeline[0].at: \"2x\" is not a duration"),
             ("do: resume", "do: revive", "14: timeline[0].do: \"revive\" is not one of silence, resume"),
             ("nodes: [a-0]", "nodes: [a-0, z-9]", "14: timeline[0].nodes[1]: there is no node \"z-9\""),

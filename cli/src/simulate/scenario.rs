@@ -7,23 +7,18 @@ use muster_lifecycle::policy::Policy;
 use muster_lifecycle::taint::{Taint, TaintSelector};
 use muster_lifecycle::text::Text;
 
-use super::world::{MachineSpec, Millis};
+use super::world::{MachineSpec, Millis, PodSpec};
 
 #[derive(Debug, Clone, PartialEq)]
 pub struct Scenario {
     pub policy: Policy,
     /// By name.
     pub machines: Vec<MachineSpec>,
+    /// By name.
     pub pods: BTreeMap<Text, PodSpec>,
     /// In order of time, and of the file within one moment.
     pub timeline: Vec<Entry>,
     pub until: Millis,
-}
-
-/// A pod is only shown so far: nothing evicts pods yet.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct PodSpec {
-    pub node: Text,
 }
 
 #[derive(Debug, Clone, PartialEq)]

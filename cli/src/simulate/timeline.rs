@@ -6,14 +6,14 @@
 //!       1m1s  >P!       N         12 nodes: Ready True -> Unknown (NodeStatusUnknown)
 //! ```
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 
 use muster_lifecycle::policy::Period;
 use muster_lifecycle::text::Text;
 use muster_lifecycle::zone::{ZoneKey, ZoneState};
 
-use super::occurrence::{Ending, Occurrence, TaintAction, What, shown};
+use super::occurrence::{Ending, Occurrence, PodAction, PodEnding, TaintAction, What, shown};
 use super::world::{MachineSpec, Millis};
 
 /// No line is wider.
@@ -26,7 +26,7 @@ const LANE_MAX: usize = 14;
 /// More lanes would leave no room for words.
 const LANES_MAX: usize = 4;
 
-/// Up to so many nodes are named; more are counted.
+/// Up to so many nodes or pods are named; more are counted.
 const NAMED_MAX: usize = 3;
 
 /// Taints that the summary lists.
@@ -44,11 +44,29 @@ struct Lane {
     state: ZoneState,
 }
 
-/// Occurrences that differ in the node only.
+/// Occurrences that differ only in whom they are about, and where.
 struct Group<'a> {
-    words: String,
-    nodes: Vec<&'a Text>,
+    words: Words,
+    subjects: Vec<&'a Text>,
+    places: BTreeSet<&'a Text>,
 }
+
+/// What happened, to whom and where left open: `head place tail`.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+struct Words {
+    noun: Noun,
+    head: String,
+    tail: String,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Noun {
+    Node,
+    Pod,
+}
+
+/// Whom it is about, and where that happens.
+type About<'a> = (Option<&'a Text>, Option<&'a Text>);
 
 // === impl Timeline ===
 
@@ -113,7 +131,7 @@ impl Timeline {
             *taints.entry(taint).or_default() += 1;
         }
         for (taint, count) in taints.iter().take(TAINTS_SHOWN) {
-            text += &bounded(format!("  taint {taint} on {}", nodes(*count)));
+            text += &bounded(format!("  taint {taint} on {}", Noun::Node.counted(*count)));
         }
         if taints.len() > TAINTS_SHOWN {
             text += &bounded(format!("  and {} other taints", taints.len() - TAINTS_SHOWN));
@@ -122,10 +140,7 @@ impl Timeline {
             text += &bounded(format!("  zone {zone} is in state {state}"));
         }
         if !ending.pods.is_empty() {
-            text += &bounded(format!(
-                "  {} pods stay where they are: simulations do not evict pods yet",
-                ending.pods.len()
-            ));
+            text += &bounded(format!("  {}", pods(&ending.pods)));
         }
         text
     }
@@ -150,36 +165,62 @@ impl Lane {
 
 impl Group<'_> {
     fn text(&self) -> String {
-        match self.nodes.len() {
-            0 => self.words.clone(),
-            1..=NAMED_MAX => {
-                let names: Vec<&str> = self.nodes.iter().map(|name| name.as_str()).collect();
-                format!("{}: {}", names.join(", "), self.words)
-            }
-            count => format!("{}: {}", nodes(count), self.words),
+        let Words { noun, head, tail } = &self.words;
+        let places = Noun::Node.listed(&self.places.iter().copied().collect::<Vec<_>>());
+        let parts = [head.as_str(), &places, tail].into_iter().filter(|part| !part.is_empty());
+        let words = parts.collect::<Vec<_>>().join(" ");
+        match self.subjects.is_empty() {
+            true => words,
+            false => format!("{}: {words}", noun.listed(&self.subjects)),
         }
+    }
+}
+
+impl Noun {
+    /// Nothing for nobody.
+    fn listed(self, names: &[&Text]) -> String {
+        match names.len() {
+            0..=NAMED_MAX => names.iter().map(|name| name.as_str()).collect::<Vec<_>>().join(", "),
+            count => self.counted(count),
+        }
+    }
+
+    fn counted(self, count: usize) -> String {
+        let noun = match self {
+            Self::Node => "node",
+            Self::Pod => "pod",
+        };
+        format!("{count} {noun}{}", if count == 1 { "" } else { "s" })
     }
 }
 
 /// In the order of the first of each.
 fn grouped(happened: &[Occurrence]) -> Vec<Group<'_>> {
     let mut groups: Vec<Group<'_>> = Vec::new();
-    let mut places: BTreeMap<String, usize> = BTreeMap::new();
+    let mut known: BTreeMap<Words, usize> = BTreeMap::new();
     for Occurrence { what, .. } in happened {
-        let (words, node) = words(what);
-        match (node, places.get(&words)) {
-            (Some(node), Some(place)) => groups[*place].nodes.push(node),
-            (node, _) => {
-                places.insert(words.clone(), groups.len());
-                groups.push(Group { words, nodes: node.into_iter().collect() });
+        let (words, (subject, place)) = words(what);
+        match (subject, known.get(&words)) {
+            (Some(subject), Some(group)) => {
+                groups[*group].subjects.push(subject);
+                groups[*group].places.extend(place);
+            }
+            (subject, _) => {
+                known.insert(words.clone(), groups.len());
+                let (subjects, places) = (subject.into_iter().collect(), place.into_iter().collect());
+                groups.push(Group { words, subjects, places });
             }
         }
     }
     groups
 }
 
-fn words(what: &What) -> (String, Option<&Text>) {
-    match what {
+fn words(what: &What) -> (Words, About<'_>) {
+    let (head, node) = match what {
+        What::Pod { pod, node, action, taint } => {
+            let place = node.as_ref().filter(|_| names_its_place(*action));
+            return (pod_words(*action, place.is_some(), taint.as_deref()), (Some(pod), place));
+        }
         What::Condition { node, kind, from, to, reason } => {
             (format!("{kind} {} -> {to} ({reason})", shown(*from)), Some(node))
         }
@@ -189,11 +230,38 @@ fn words(what: &What) -> (String, Option<&Text>) {
         What::Rate { zone, rate } => (format!("zone {zone}: {rate} evictions per second"), None),
         What::Leader { term } => (format!("another replica leads (term {term})"), None),
         What::Refused { what, why } => (format!("refused: {what}: {why}"), None),
-    }
+    };
+    (Words { noun: Noun::Node, head, tail: String::new() }, (node, None))
 }
 
-fn nodes(count: usize) -> String {
-    if count == 1 { "1 node".to_owned() } else { format!("{count} nodes") }
+/// Whether a pod is ready says nothing about where it is.
+fn names_its_place(action: PodAction) -> bool {
+    !matches!(action, PodAction::Ready | PodAction::Unready)
+}
+
+fn pod_words(action: PodAction, is_somewhere: bool, taint: Option<&str>) -> Words {
+    let (verb, preposition) = match action {
+        PodAction::Created => ("created", "on"),
+        PodAction::Bound => ("bound", "to"),
+        PodAction::Ready => ("ready", ""),
+        PodAction::Unready => ("not ready", ""),
+        PodAction::Evicted => ("evicted", "from"),
+        PodAction::Deleted => ("deleted", "from"),
+        PodAction::Gone => ("gone", "from"),
+    };
+    let head = if is_somewhere { format!("{verb} {preposition}") } else { verb.to_owned() };
+    Words { noun: Noun::Pod, head, tail: taint.map(|taint| format!("({taint})")).unwrap_or_default() }
+}
+
+/// `12 pods: 9 ready, 2 terminating, 1 without a node`
+fn pods(pods: &BTreeMap<Text, PodEnding>) -> String {
+    let count = |is_so: fn(&PodEnding) -> bool| pods.values().filter(|pod| is_so(pod)).count();
+    let terminating = count(|pod| pod.terminating);
+    let waiting = count(|pod| pod.node.is_none() && !pod.terminating);
+    let others = [(terminating, "terminating"), (waiting, "without a node")];
+    let others = others.iter().filter(|(count, _)| *count > 0).map(|(count, what)| format!(", {count} {what}"));
+    let ready = count(|pod| pod.ready && !pod.terminating);
+    format!("{}: {ready} ready{}", Noun::Pod.counted(pods.len()), others.collect::<String>())
 }
 
 /// Plain characters only, so that columns are columns everywhere.
@@ -253,6 +321,34 @@ mod tests {
             timeline.rows(&[unknown(62_000, "a")]),
             "        1m2s  P!      .       a: Ready True -> Unknown (NodeStatusUnknown)\n"
         );
+    }
+
+    fn of_pod(pod: &str, node: &str, action: PodAction, taint: Option<&str>) -> Occurrence {
+        let (pod, node) = (Text::from(pod), Some(Text::from(node)));
+        Occurrence { at: 361_000, what: What::Pod { pod, node, action, taint: taint.map(str::to_owned) } }
+    }
+
+    #[test]
+    fn pods_that_fare_alike_share_a_row_wherever_they_are() {
+        let mut timeline = Timeline::new(&[machine("a", "z1")]);
+        let mut happened: Vec<Occurrence> =
+            ["p", "q"].map(|pod| of_pod(pod, "a-0", PodAction::Evicted, Some("k:NoExecute"))).to_vec();
+        happened.extend((0..5).map(|index| of_pod("r", &format!("b-{index}"), PodAction::Bound, None)));
+        happened.push(of_pod("r", "b-0", PodAction::Ready, None));
+        assert_eq!(
+            timeline.rows(&happened),
+            "        6m1s  .       p, q: evicted from a-0 (k:NoExecute)\n              \
+             .       5 pods: bound to 5 nodes\n              .       r: ready\n"
+        );
+        let ending = |node: Option<&str>, ready, terminating| PodEnding {
+            node: node.map(Text::from),
+            phase: "Running",
+            ready,
+            terminating,
+        };
+        let all = [ending(Some("a"), true, false), ending(Some("a"), true, true), ending(None, false, false)];
+        let all = all.into_iter().enumerate().map(|(index, pod)| (Text::from(index.to_string()), pod)).collect();
+        assert_eq!(pods(&all), "3 pods: 1 ready, 1 terminating, 1 without a node");
     }
 
     #[test]

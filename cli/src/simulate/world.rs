@@ -4,27 +4,33 @@
 //!   machines --beat--> replica tables --digests--> the leader's tables --sweep--> NodeWatch --> Operation
 //!      |                                                                                         |
 //!      +--status--> ReportStatus --------------------------> State::apply <----------------------+
+//!      +--pods----> ReportPods                                    |                              |
+//!      ^                                                          +--pods, workloads--> chores --+
+//!      +---bound, deleted pods------------------------------------+
 //! ```
 //!
 //! Nothing sleeps and nothing is random: the same calls give the same world. Time stands still until the caller moves
 //! it; at one instant come first what the caller does, then beats and statuses by name, then digests, then the
-//! leader's rounds.
+//! leader's rounds, and then its chores.
 
 mod agents;
+mod chores;
 pub mod failure;
 mod leader;
 mod machine;
+mod pod;
 mod replica;
 mod rounds;
+mod tenants;
 mod witness;
 
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, BinaryHeap};
+use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 use std::time::Duration;
 
 use muster_lifecycle::change::{Change, Object};
-use muster_lifecycle::command::{Batch, Command, Operation, Origin, Outcome, Position};
-use muster_lifecycle::meta::Uid;
+use muster_lifecycle::command::{Batch, Command, Operation, Outcome, Position};
+use muster_lifecycle::meta::{Revision, Uid};
 use muster_lifecycle::policy::Policy;
 use muster_lifecycle::rejection::Rejection;
 use muster_lifecycle::state::State;
@@ -38,6 +44,7 @@ use self::machine::Machine;
 use self::replica::Replica;
 
 pub use self::machine::{InitialReady, MachineSpec};
+pub use self::pod::{NAMESPACE, PodSpec};
 pub use self::witness::Witness;
 
 /// Milliseconds since the start of the world.
@@ -86,6 +93,12 @@ pub struct World<W> {
     next_eviction: Option<Millis>,
     /// Something was written since the queues were last looked at.
     disturbed: bool,
+    /// When there may be something to do about pods even if nothing is written.
+    next_chore: Option<Millis>,
+    /// The state in which that was last looked for.
+    looked_at: Revision,
+    /// Machines that have pods to start or to stop.
+    errands: BTreeSet<MachineIndex>,
     policy: Policy,
     witness: W,
 }
@@ -95,6 +108,16 @@ pub struct World<W> {
 impl<W: Witness> World<W> {
     /// The machines' names must differ. Fails if the law refuses a machine or the policy.
     pub fn new(policy: Policy, specs: Vec<MachineSpec>, witness: W) -> Result<Self, Rejection> {
+        Self::with_pods(policy, specs, &BTreeMap::new(), witness)
+    }
+
+    /// As [`World::new`], with pods that are there from the start.
+    pub fn with_pods(
+        policy: Policy,
+        specs: Vec<MachineSpec>,
+        pods: &BTreeMap<Text, PodSpec>,
+        witness: W,
+    ) -> Result<Self, Rejection> {
         let backoff_cap = backoff_cap(&policy);
         let mut specs = specs;
         specs.sort_by(|left, right| left.name.cmp(&right.name));
@@ -121,10 +144,13 @@ impl<W: Witness> World<W> {
             next_assessment: 0,
             next_eviction: None,
             disturbed: true,
+            next_chore: None,
+            looked_at: Revision::default(),
+            errands: BTreeSet::new(),
             policy: policy.clone(),
             witness,
         };
-        world.found(policy)?;
+        world.found(policy, pods)?;
         Ok(world)
     }
 
@@ -155,7 +181,7 @@ impl<W: Witness> World<W> {
 
     /// When something will happen by itself, at the earliest.
     pub fn next_instant(&self) -> Millis {
-        let rounds = [Some(self.next_sweep), Some(self.next_assessment), self.next_eviction];
+        let rounds = [Some(self.next_sweep), Some(self.next_assessment), self.next_eviction, self.next_chore];
         let leads = self.can_write();
         let rounds = rounds.into_iter().flatten().filter(|_| leads);
         let wakings = self.replicas.iter().filter_map(|replica| replica.stalled_until);
@@ -198,8 +224,7 @@ impl<W: Witness> World<W> {
 
     /// A write by an operator, as soon as somebody leads.
     pub fn operate(&mut self, operation: Operation) {
-        let origin = Origin::Operator { user: Text::from("operator") };
-        self.submit(Command { origin, request: None, operation });
+        self.submit(agents::by_operator(operation));
     }
 
     fn submit(&mut self, command: Command) {
@@ -233,6 +258,7 @@ impl<W: Witness> World<W> {
         }
         self.disturbed = true;
         self.heed_policy();
+        self.run_errands();
         applied.outcomes
     }
 
@@ -244,7 +270,8 @@ impl<W: Witness> World<W> {
         match (&change.before, &change.after) {
             (None, Some(Object::Node(node))) => self.joined(node),
             (Some(Object::Node(node)), None) => self.left(node),
-            (Some(Object::Node(_) | Object::Event(_)) | None, Some(_) | None) => {}
+            (_, Some(Object::Pod(_))) => self.note_errand(change),
+            (Some(_) | None, Some(_) | None) => {}
         }
     }
 

@@ -146,6 +146,8 @@ fn the_first_thing_that_is_wrong_with_a_node_is_what_counts() {
         ("Ready=True", "t:NoSchedule", Wish { selector: "name=b", ..Wish::of("p") }, taint("t")),
         ("Ready=True", "t:NoExecute", Wish::of("p"), taint("t")),
         ("Ready=True", "t:NoExecute", Wish { tolerations: "t:NoExecute@1", ..Wish::of("p") }, None),
+        // It would be evicted at once, and placed there again, without end.
+        ("Ready=True", "t:NoExecute", Wish { tolerations: "t:NoExecute@0", ..Wish::of("p") }, taint("t")),
         ("Ready=True", "t:PreferNoSchedule", Wish::of("p"), None),
         ("Ready=True DiskPressure=True", "", Wish::of("p"), taint("node.kubernetes.io/disk-pressure")),
         ("Ready=True", "", Wish { selector: "name=b", requests: "cpu=99", ..Wish::of("p") }, Some(Refusal::Selector)),

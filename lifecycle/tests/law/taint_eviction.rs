@@ -319,3 +319,16 @@ fn nobody_is_evicted_from_nodes_that_are_spared_at_this_moment() {
         Some("conflict on pod \"default/web\"")
     );
 }
+
+/// Who is spared may report at any moment: that is not to be slept through because somebody else's time comes later.
+#[test]
+fn i_03_a_spared_pod_is_looked_at_again_soon() {
+    let mut cluster = patient();
+    cluster.run_pod(tolerating("t:NoExecute@600", pod_on("patient", "a")));
+    cluster.done(taint("a", "t:NoExecute", "", false));
+    cluster.wait(60);
+    let now = cluster.now().cluster;
+    let spared = chores::pod_evictions(&cluster.state, now, 10, |_| true);
+    assert!(spared.operations.is_empty());
+    assert!(spared.look_again_at.is_some_and(|at| at.0 <= now.0 + 1000), "{spared:?}");
+}

@@ -19,6 +19,8 @@ pub(super) struct Roster(BTreeMap<Text, Member>);
 struct Member {
     labels: Pairs,
     present: bool,
+    /// It is created after the start.
+    comes_later: bool,
 }
 
 /// Which nodes a selector considers.
@@ -34,7 +36,8 @@ const FIELDS: [&str; 4] = ["zone", "region", "all", "percent"];
 
 impl Roster {
     pub(super) fn new(machines: &[MachineSpec]) -> Self {
-        let member = |spec: &MachineSpec| Member { labels: spec.labels.clone(), present: true };
+        let member =
+            |spec: &MachineSpec| Member { labels: spec.labels.clone(), present: true, comes_later: spec.created > 0 };
         Self(machines.iter().map(|spec| (spec.name.clone(), member(spec))).collect())
     }
 
@@ -56,6 +59,10 @@ impl Roster {
                 member.present = present;
             }
         }
+    }
+
+    pub(super) fn comes_later(&self, node: &str) -> bool {
+        self.0.get(node).is_some_and(|member| member.comes_later)
     }
 
     /// The nodes that the field means, by name or in the order given.

@@ -12,6 +12,7 @@ use muster_lifecycle::time::{ClusterTime, Stamp, WallTime};
 
 use super::leader::Leader;
 use super::machine::Home;
+use super::pod::PodSpec;
 use super::{CLUSTER_TIME_AT_START, MachineIndex, Millis, REPLICAS, ReplicaIndex, Witness, World};
 
 /// Nothing is older than the cluster itself.
@@ -21,7 +22,7 @@ const FOUNDED_BEFORE_START: i64 = 2 * 366 * 24 * 3_600_000;
 
 impl<W: Witness> World<W> {
     /// Writes down what was there before the start, each node at the moment of its creation.
-    pub(super) fn found(&mut self, policy: Policy) -> Result<(), Rejection> {
+    pub(super) fn found(&mut self, policy: Policy, pods: &BTreeMap<Text, PodSpec>) -> Result<(), Rejection> {
         let mut by_creation: BTreeMap<i64, Vec<MachineIndex>> = BTreeMap::new();
         for (place, machine) in self.machines.iter().enumerate() {
             by_creation.entry(machine.spec.created).or_default().push(place);
@@ -38,11 +39,12 @@ impl<W: Witness> World<W> {
                 }
             }
         }
+        self.found_pods(pods)?;
         self.take_the_lead_at_start();
         Ok(())
     }
 
-    fn write_down(&mut self, at: Stamp, commands: Vec<Command>) -> Result<(), Rejection> {
+    pub(super) fn write_down(&mut self, at: Stamp, commands: Vec<Command>) -> Result<(), Rejection> {
         let outcomes = self.apply_at(at, commands);
         outcomes.into_iter().try_for_each(|outcome| match outcome {
             Outcome::Done(_) => Ok(()),
@@ -62,8 +64,7 @@ impl<W: Witness> World<W> {
 
     fn creation(&mut self, place: MachineIndex) -> Command {
         let draft = Box::new(self.machines[place].initial_draft());
-        let operation = Operation::CreateNode { draft, uid: self.next_uid() };
-        Command { origin: Origin::Operator { user: Text::from("operator") }, request: None, operation }
+        by_operator(Operation::CreateNode { draft, uid: self.next_uid() })
     }
 
     /// A machine comes into the world after its start.
@@ -86,7 +87,7 @@ impl<W: Witness> World<W> {
 
     fn begin(&mut self, place: MachineIndex) {
         let machine = &mut self.machines[place];
-        if machine.node.is_some() && !machine.silenced {
+        if machine.node.is_some() && !machine.is_silenced() {
             machine.begin(self.now);
             self.reschedule(place);
         }
@@ -96,17 +97,15 @@ impl<W: Witness> World<W> {
 // === what a caller can have a machine do ===
 
 impl<W: Witness> World<W> {
-    /// No lease and no status any more.
+    /// No lease and no status any more, and no word about pods.
     pub fn silence(&mut self, place: MachineIndex) {
-        self.machines[place].silenced = true;
-        self.machines[place].stop();
+        self.machines[place].fall_silent();
     }
 
     /// At once a beat and a status that says that all is well; then both again at their intervals.
     pub fn resume(&mut self, place: MachineIndex) {
         let machine = &mut self.machines[place];
-        machine.silenced = false;
-        machine.say_healthy();
+        machine.come_back();
         if machine.node.is_none() {
             return;
         }
@@ -133,11 +132,13 @@ impl<W: Witness> World<W> {
     /// Its agent starts: it registers its node, beats, and says that all is well.
     pub fn register(&mut self, place: MachineIndex) {
         let machine = &mut self.machines[place];
-        machine.silenced = false;
-        machine.say_healthy();
+        machine.come_back();
         let (name, draft) = (machine.spec.name.clone(), Box::new(machine.registration()));
-        let operation = Operation::RegisterNode { draft, uid: self.next_uid() };
+        self.says_of_stopped(place).into_iter().for_each(|command| self.submit(command));
+        // Whatever it ran in a former life it has stopped by now.
+        let operation = Operation::RegisterNode { draft, uid: self.next_uid(), running: Some(Vec::new()) };
         self.submit(Command { origin: Origin::Node { name }, request: None, operation });
+        self.says_of_well(place).into_iter().for_each(|command| self.submit(command));
         self.begin(place);
     }
 }
@@ -160,8 +161,8 @@ impl<W: Witness> World<W> {
         }
     }
 
-    /// The status that is to be written down, if one is.
-    fn act(&mut self, place: MachineIndex) -> Option<Command> {
+    /// The status that is to be written down, if one is, with what there is to say about pods.
+    fn act(&mut self, place: MachineIndex) -> Vec<Command> {
         if let Home::Adrift { until } = self.machines[place].home
             && until <= self.now
         {
@@ -172,7 +173,7 @@ impl<W: Witness> World<W> {
             self.beat(place);
         }
         if !due.status {
-            return None;
+            return Vec::new();
         }
         let status = self.machines[place].status();
         self.reported(place, status)
@@ -187,23 +188,29 @@ impl<W: Witness> World<W> {
     }
 
     fn report(&mut self, place: MachineIndex, status: NodeStatus) {
-        if let Some(command) = self.reported(place, status) {
-            self.apply(vec![command]);
+        let commands = self.reported(place, status);
+        if !commands.is_empty() {
+            self.apply(commands);
         }
     }
 
     /// Without a leader that can write the newest status waits; earlier ones no longer matter.
-    fn reported(&mut self, place: MachineIndex, status: NodeStatus) -> Option<Command> {
+    fn reported(&mut self, place: MachineIndex, status: NodeStatus) -> Vec<Command> {
         let can_write = self.can_write();
         let machine = &mut self.machines[place];
-        let (_, incarnation) = machine.node?;
+        let Some((_, incarnation)) = machine.node else { return Vec::new() };
         if !can_write {
             machine.unwritten = true;
-            return None;
+            return Vec::new();
         }
-        let name = machine.spec.name.clone();
-        let operation = Operation::ReportStatus { name: name.clone(), incarnation, status: Box::new(status) };
-        Some(Command { origin: Origin::Node { name }, request: None, operation })
+        let (name, is_there) = (machine.spec.name.clone(), machine.is_there());
+        let is_well = status.ready().is_some_and(|ready| ready.status == ConditionStatus::True);
+        let stopped = is_there.then(|| self.says_of_stopped(place)).flatten();
+        let well = (is_there && is_well).then(|| self.says_of_well(place)).flatten();
+        let status = Box::new(status);
+        let operation = Operation::ReportStatus { name: name.clone(), incarnation, status, running: None };
+        let says = Command { origin: Origin::Node { name }, request: None, operation };
+        stopped.into_iter().chain([says]).chain(well).collect()
     }
 
     /// What operators and nodes said while nobody could write.
@@ -270,7 +277,11 @@ fn age(node: &Node) -> std::time::Duration {
     std::time::Duration::from_millis(CLUSTER_TIME_AT_START.saturating_sub(node.meta.created.cluster.0))
 }
 
+pub(super) fn by_operator(operation: Operation) -> Command {
+    Command { origin: Origin::Operator { user: Text::from("operator") }, request: None, operation }
+}
+
 /// A moment before the start, or the start itself.
-fn stamp(at: i64) -> Stamp {
+pub(super) fn stamp(at: i64) -> Stamp {
     Stamp { cluster: ClusterTime(CLUSTER_TIME_AT_START.saturating_add_signed(at)), wall: WallTime(at) }
 }

@@ -91,6 +91,7 @@ impl<W: Witness> World<W> {
         self.next_sweep = this_or_next_multiple(self.now, self.policy.sweep_period().0);
         self.next_assessment = this_or_next_multiple(self.now, self.policy.node_monitor_period.0);
         self.disturbed = true;
+        self.next_chore = Some(self.now);
     }
 
     /// While cut, what `teller` answers to `listener` is lost on its way.

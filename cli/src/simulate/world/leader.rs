@@ -9,6 +9,7 @@ use muster_actors::node_watch::{Judgement, NodeWatch};
 use muster_lifecycle::change::{Change, Object};
 use muster_lifecycle::command::Operation;
 use muster_lifecycle::node::{ConditionStatus, Node};
+use muster_lifecycle::spared::Spared;
 use muster_lifecycle::state::State;
 use muster_lifecycle::text::Text;
 use muster_pulse::moment::Moment;
@@ -27,6 +28,8 @@ pub(super) struct Leader {
     candidates: BTreeSet<Text>,
     /// Who holds each slot.
     holders: Vec<Option<Text>>,
+    /// Whose pods it leaves alone for a while.
+    pub(super) spared: Spared,
 }
 
 impl Leader {
@@ -39,6 +42,7 @@ impl Leader {
             watches: BTreeMap::new(),
             candidates: BTreeSet::new(),
             holders: vec![None; slots],
+            spared: Spared::default(),
         };
         state.nodes().iter().for_each(|node| leader.watch(node, since(node)));
         leader
@@ -55,7 +59,7 @@ impl Leader {
                     self.candidates.insert(name.clone());
                 }
             }
-            (Some(Object::Event(_)) | None, _) | (_, Some(Object::Event(_))) => {}
+            (Some(_) | None, _) => {}
         }
     }
 

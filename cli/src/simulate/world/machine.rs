@@ -3,8 +3,9 @@
 use std::collections::BTreeMap;
 
 use muster_lifecycle::health::{DISK_PRESSURE, MEMORY_PRESSURE, PID_PRESSURE, STATUS_UNKNOWN, STATUS_UNKNOWN_MESSAGE};
+use muster_lifecycle::load::PODS;
 use muster_lifecycle::meta::Pairs;
-use muster_lifecycle::node::{Condition, ConditionStatus, Incarnation, NodeDraft, NodeStatus, READY, Slot};
+use muster_lifecycle::node::{Condition, ConditionStatus, Incarnation, NodeDraft, NodeStatus, READY, Resources, Slot};
 use muster_lifecycle::taint::Taint;
 use muster_lifecycle::text::Text;
 
@@ -38,13 +39,16 @@ pub(super) struct Machine {
     pub(super) home: Home,
     /// Its Node, while there is one.
     pub(super) node: Option<(Slot, Incarnation)>,
-    pub(super) silenced: bool,
+    silenced: bool,
+    /// Somebody had it come back, so it is there even if it gives no signals by itself.
+    came_back: bool,
     next_beat: Option<Millis>,
     next_status: Option<Millis>,
     /// What it last said, by condition.
     says: Vec<(Text, ConditionStatus)>,
     /// A status that found no leader to write it down.
     pub(super) unwritten: bool,
+    allocatable: Resources,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -87,6 +91,9 @@ const VOCABULARY: [(&str, [&str; 2], [&str; 2]); 4] = [
     ),
 ];
 
+/// How many pods a kubelet takes unless it is told otherwise.
+const PODS_PER_MACHINE: &str = "110";
+
 /// For conditions that the kubelet has no word for, and for what it cannot tell.
 const POSTED: [&str; 2] = ["Posted", "posted by the node"];
 
@@ -105,9 +112,11 @@ impl Machine {
             home: Home::Attached(home),
             node: None,
             silenced: false,
+            came_back: false,
             next_beat: None,
             next_status: None,
             unwritten: false,
+            allocatable: PODS_PER_MACHINE.parse().ok().map(|places| (PODS, places)).into_iter().collect(),
         }
     }
 
@@ -137,7 +146,7 @@ impl Machine {
             name: self.spec.name.clone(),
             labels: Some(self.spec.labels.clone()),
             taints: Some(self.spec.taints.clone().into_boxed_slice()),
-            status: Some(status(conditions)),
+            status: Some(self.status_of(conditions)),
             ..NodeDraft::default()
         }
     }
@@ -147,7 +156,7 @@ impl Machine {
         if !self.says.iter().any(|(kind, _)| kind == READY) {
             self.say_healthy();
         }
-        status(self.conditions())
+        self.last_said()
     }
 
     fn conditions(&self) -> Vec<Condition> {
@@ -163,13 +172,38 @@ impl Machine {
         }
     }
 
-    pub(super) fn say_healthy(&mut self) {
+    fn say_healthy(&mut self) {
         self.say(&says_ready(ConditionStatus::True).into_iter().collect());
     }
 
     /// What it posts when asked to, without adding that it is ready.
     pub(super) fn last_said(&self) -> NodeStatus {
-        status(self.conditions())
+        self.status_of(self.conditions())
+    }
+
+    fn status_of(&self, conditions: Vec<Condition>) -> NodeStatus {
+        NodeStatus {
+            conditions: conditions.into_boxed_slice(),
+            allocatable: self.allocatable.clone(),
+            ..NodeStatus::default()
+        }
+    }
+
+    pub(super) fn is_silenced(&self) -> bool {
+        self.silenced
+    }
+
+    pub(super) fn fall_silent(&mut self) {
+        self.silenced = true;
+        self.came_back = false;
+        self.stop();
+    }
+
+    /// It says from now on that all is well.
+    pub(super) fn come_back(&mut self) {
+        self.silenced = false;
+        self.came_back = true;
+        self.say_healthy();
     }
 
     /// L-2, S-1: beats at once, and posts after one interval.
@@ -214,6 +248,11 @@ impl Machine {
     pub(super) fn has_agent(&self) -> bool {
         self.node.is_some() && !self.silenced && (self.spec.heartbeat.is_some() || self.spec.status.is_some())
     }
+
+    /// It starts and stops pods, and says so.
+    pub(super) fn is_there(&self) -> bool {
+        self.has_agent() || (self.node.is_some() && self.came_back)
+    }
 }
 
 fn says_ready(ready: ConditionStatus) -> Vec<(Text, ConditionStatus)> {
@@ -245,8 +284,4 @@ fn condition(kind: &Text, status: ConditionStatus, [reason, message]: [&str; 2])
         reason: Text::from(reason),
         message: Text::from(message),
     }
-}
-
-fn status(conditions: Vec<Condition>) -> NodeStatus {
-    NodeStatus { conditions: conditions.into_boxed_slice(), ..NodeStatus::default() }
 }

@@ -1,4 +1,4 @@
-//! What happens round by round: digests between replicas, and the leader's sweeps, assessments and evictions.
+//! What happens round by round: digests between replicas, and the leader's sweeps, assessments, evictions and chores.
 
 use muster_lifecycle::command::{Command, Operation, Origin, Outcome, ReceiptEffect};
 use muster_lifecycle::oversight::{self, EvictionStep};
@@ -50,7 +50,8 @@ impl<W: Witness> World<W> {
         if !self.can_write() {
             return;
         }
-        if self.next_sweep <= self.now {
+        let is_round = self.next_sweep <= self.now;
+        if is_round {
             self.sweep();
             self.next_sweep = next_multiple(self.now, self.policy.sweep_period().0);
         }
@@ -64,6 +65,7 @@ impl<W: Witness> World<W> {
             self.take_back_evictions();
             self.disturbed = false;
         }
+        self.do_chores(is_round);
     }
 
     fn sweep(&mut self) {
@@ -80,7 +82,7 @@ impl<W: Witness> World<W> {
         }
     }
 
-    fn proposal(&self, operation: Operation) -> Command {
+    pub(super) fn proposal(&self, operation: Operation) -> Command {
         Command { origin: Origin::Controller { term: self.term }, request: None, operation }
     }
 
@@ -142,13 +144,13 @@ impl<W: Witness> World<W> {
     }
 }
 
-fn has_changed_something(outcome: &Outcome) -> bool {
+pub(super) fn has_changed_something(outcome: &Outcome) -> bool {
     match outcome {
         Outcome::Done(receipt) => receipt.effect != ReceiptEffect::Unchanged,
         Outcome::Rejected(_) => false,
     }
 }
 
-fn since_start(moment: ClusterTime) -> Millis {
+pub(super) fn since_start(moment: ClusterTime) -> Millis {
     moment.0.saturating_sub(CLUSTER_TIME_AT_START)
 }

@@ -6,17 +6,17 @@
 
 use std::collections::BTreeMap;
 
-use muster_lifecycle::node::{ConditionStatus, Node, Slot};
-use muster_lifecycle::policy::{Period, Policy};
-use muster_lifecycle::text::Text;
-use muster_lifecycle::time::ClusterTime;
+use crate::node::{ConditionStatus, Node, Slot};
+use crate::policy::{Period, Policy};
+use crate::text::Text;
+use crate::time::ClusterTime;
 
 /// An agent that is back reports with its first beat, or at the latest with the one after.
 const BEATS_TO_REPORT: u64 = 2;
 
 /// No more than are about to be. Lost with the actor, which then gives everybody that while once more.
 #[derive(Debug, Default)]
-pub(crate) struct Spared(BTreeMap<Slot, Turn>);
+pub struct Spared(BTreeMap<Slot, Turn>);
 
 /// When it was first passed over: it was its turn, and it was heard again.
 #[derive(Debug)]
@@ -29,13 +29,7 @@ struct Turn {
 
 impl Spared {
     /// Whether the node, whose turn it is at `now`, is passed over. `heard` is its last beat, whoever heard it.
-    pub(crate) fn passes_over(
-        &mut self,
-        node: &Node,
-        heard: Option<ClusterTime>,
-        policy: &Policy,
-        now: ClusterTime,
-    ) -> bool {
+    pub fn passes_over(&mut self, node: &Node, heard: Option<ClusterTime>, policy: &Policy, now: ClusterTime) -> bool {
         if !is_heard_again(node, heard, policy, now) {
             self.0.remove(&node.slot);
             return false;
@@ -46,7 +40,7 @@ impl Spared {
     }
 
     /// Forgets who does not wait any more.
-    pub(crate) fn keep_only(&mut self, mut waits: impl FnMut(&str) -> bool) {
+    pub fn keep_only(&mut self, mut waits: impl FnMut(&str) -> bool) {
         self.0.retain(|_, turn| waits(&turn.name));
     }
 }
