@@ -19,6 +19,7 @@ mod caller;
 mod carrier;
 mod claimant;
 mod claims;
+mod currency;
 mod entry;
 pub mod figures;
 mod following;
@@ -59,6 +60,7 @@ use self::budget::Budgets;
 use self::caller::Caller;
 use self::claimant::{Claimant, Exchange};
 use self::claims::Court;
+use self::currency::Currency;
 use self::entry::Signal;
 use self::figures::{Refused, SessionFigures};
 use self::lagging::Lagging;
@@ -88,6 +90,7 @@ struct Shared {
     beats: Beats,
     budgets: Budgets,
     lagging: Lagging,
+    currency: Currency,
     stopping: AtomicBool,
 }
 
@@ -107,6 +110,7 @@ impl Sessions {
         let court = Arc::new(Court::new(replica.clone(), hearing.clone()));
         let (claimant, exchange) = Claimant::new(replica.clone(), Arc::clone(&court), Arc::clone(&registry));
         let beats = Beats::new(hearing.clone(), Arc::clone(&figures));
+        let currency = Currency::new(replica.clone());
         Self(Arc::new(Shared {
             replica,
             hearing,
@@ -119,6 +123,7 @@ impl Sessions {
             beats,
             budgets: Budgets::default(),
             lagging: Lagging::default(),
+            currency,
             stopping: AtomicBool::new(false),
         }))
     }
@@ -129,7 +134,13 @@ impl Sessions {
         let exchange = self.0.exchange.lock().unwrap_or_else(PoisonError::into_inner).take();
         let Some(exchange) = exchange else { return };
         let duties = async {
-            tokio::join!(exchange.run(), following::nodes(&self), following::terms(&self), moving::run(&self));
+            tokio::join!(
+                exchange.run(),
+                self.0.currency.run(),
+                following::nodes(&self),
+                following::terms(&self),
+                moving::run(&self)
+            );
         };
         tokio::select! {
             () = stop.cancelled() => {}

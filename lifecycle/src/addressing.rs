@@ -217,7 +217,8 @@ impl State {
             });
         let resting = self.resting().len();
         let rest = (resting > 0).then(|| format!("{resting} given back ones rest for up to {}", plan.quarantine));
-        let held = plan.held_until.map(|_| "after a restore nothing is given out for a while".to_owned());
+        let is_held = plan.held_until.is_some_and(|until| self.cluster_time() < until);
+        let held = is_held.then(|| "after a restore nothing is given out for a while".to_owned());
         pools.chain(rest).chain(held).collect::<Vec<_>>().join("; ")
     }
 }

@@ -8,15 +8,16 @@ use std::sync::Arc;
 use crate::apply::{Application, EVENT_SOURCE, Note, Verdict};
 use crate::apply_pod::{DEFAULT_SCHEDULER, pod_subject};
 use crate::command::{Precondition, Receipt, ReceiptEffect};
+use crate::condition_taint::Absence;
 use crate::event::EventType;
 use crate::garbage::{self, Garbage, TERMINATED_KEPT};
 use crate::meta::{Revision, Uid};
 use crate::node::{ConditionStatus, Incarnation, Node, READY};
 use crate::placement;
-use crate::pod::{DISRUPTION_TARGET, POD_SCHEDULED, Phase, Pod, PodKey};
+use crate::pod::{DISRUPTION_TARGET, Ending, POD_SCHEDULED, Phase, Pod, PodKey};
 use crate::rejection::Rejection;
 use crate::table::Stored;
-use crate::taint_eviction::{self, Fate};
+use crate::taint_eviction;
 use crate::text::Text;
 
 const TAINT_MANAGER: &str = "taint-eviction-controller";
@@ -40,15 +41,17 @@ impl Application<'_> {
         let before = self.expect_pod_of(key, uid)?;
         let not_leaving = || Rejection::NotLeaving { name: Text::from(key.to_string()) };
         let node = self.state.node_of(&before).cloned().ok_or_else(not_leaving)?;
-        match taint_eviction::fate(&before, &node.spec.taints) {
-            Fate::LeavesAt(at) if at <= self.now.cluster => {}
-            Fate::LeavesAt(_) | Fate::Stays => return Err(not_leaving()),
+        let (taint, _) = taint_eviction::cause(&before, &node.spec.taints)
+            .filter(|(_, at)| *at <= self.now.cluster)
+            .ok_or_else(not_leaving)?;
+        // Z-6: in the dark, and for a while after it, nobody leaves a node for being lost.
+        if Absence::of(taint).is_some() && self.state.regime.spares_everybody(self.now.cluster) {
+            return Err(Rejection::Spared);
         }
         let mut status = before.status.clone();
         status.set_condition(DISRUPTION_TARGET, ConditionStatus::True, BY_TAINT_MANAGER, self.now);
         let pod = self.end_pod(&before, before.spec.grace, status);
-        let taint = taint_eviction::cause(&before, &node.spec.taints).map(|(taint, _)| taint.to_string());
-        let message = format!("Marking for deletion Pod {key}: {}", taint.unwrap_or_default());
+        let message = format!("Marking for deletion Pod {key}: {taint}");
         let note =
             Note { event_type: EventType::Normal, reason: TAINT_MANAGER_EVICTION, message, source: TAINT_MANAGER };
         self.record_event(pod_subject(&pod), note);
@@ -99,13 +102,23 @@ impl Application<'_> {
 
     /// The names of a lost node's pods are free with it. An agent that lives gets time to say that they have stopped.
     pub(crate) fn release_tenants(&mut self, node: &Node) {
+        let ready = node.status.ready().map(|ready| ready.status);
+        let lives = matches!(ready, Some(ConditionStatus::True | ConditionStatus::False));
         for pod in self.tenants_of(node) {
-            match node.is_ready() && !pod.status.phase.is_final() {
-                true if pod.is_terminating() => {}
-                true => drop(self.end_pod(&pod, pod.spec.grace, pod.status.clone())),
+            match lives && !garbage::is_out_of_service(node) && !pod.status.phase.is_final() {
+                true => self.orphan(&pod),
                 false => drop(self.collect(&pod, Garbage::Orphaned)),
             }
         }
+    }
+
+    fn orphan(&mut self, pod: &Pod) {
+        let grace = pod.ending.map_or(pod.spec.grace, |ending| ending.grace);
+        let in_absence = pod.ending.is_some_and(|ending| ending.in_absence);
+        let mut orphan = pod.clone();
+        orphan.ending = Some(Ending { grace, in_absence, orphaned: Some(self.now) });
+        orphan.meta.deleted = orphan.meta.deleted.or(Some(self.now));
+        self.put_pod(orphan);
     }
 
     /// The agent that registers a node anew says what it still runs: everything else of former lives has stopped.
@@ -134,6 +147,16 @@ impl Application<'_> {
 // === readiness ===
 
 impl Application<'_> {
+    /// I-12: what was deleted while the node was there may never have been stopped either.
+    pub(crate) fn mark_endings_unseen(&mut self, node: &Node) {
+        for pod in self.tenants_of(node) {
+            if let Some(ending) = pod.ending.filter(|ending| !ending.in_absence) {
+                let ending = Some(Ending { in_absence: true, ..ending });
+                self.put_pod(Pod { ending, ..pod.as_ref().clone() });
+            }
+        }
+    }
+
     /// PD-2, in the entry that marks the node, so that nothing is forgotten (PD-3).
     pub(crate) fn mark_tenants_unready(&mut self, node: &Node) {
         for pod in self.tenants_of(node) {

@@ -57,6 +57,7 @@ impl Application<'_> {
         let conditions = &before.status.conditions;
         after.status.conditions = health::silenced(conditions, before.meta.created, self.now);
         let receipt = self.commit(origin, &before, after)?;
+        self.mark_endings_unseen(&before);
         // PD-1: of a node that was not ready before this is no news.
         if from == Some(ConditionStatus::True) {
             let sighting = self.describe_sighting(heard);

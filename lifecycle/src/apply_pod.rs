@@ -38,6 +38,7 @@ impl Application<'_> {
             return Err(Rejection::AlreadyExists { kind: Kind::Pod, name: Text::from(draft.key.to_string()) });
         }
         let owners = draft.owners.clone().unwrap_or_default();
+        self.require_true_owner(&draft.key, &owners)?;
         let labels = (draft.labels.clone().unwrap_or_default(), draft.annotations.clone().unwrap_or_default());
         let mut pod = self.new_pod(draft.key.clone(), uid, labels, owners);
         pod.spec = draft.template.to_spec();
@@ -45,6 +46,21 @@ impl Application<'_> {
             toleration::with_defaults(&pod.spec.tolerations, self.state.policy().pod_eviction_timeout);
         pod.unmodelled = draft.template.unmodelled.clone();
         self.add_pod(pod, draft.node.as_ref())
+    }
+
+    /// Whoever bears a workload's uid counts as its pod, so it must be called as the workload's own are.
+    fn require_true_owner(&self, key: &PodKey, owners: &[OwnerReference]) -> Result<(), Invalid> {
+        let controller = owners.iter().find(|owner| owner.controller);
+        let Some((owner, known)) = controller.and_then(|owner| Some((owner, self.state.employer(owner.uid)?))) else {
+            return Ok(());
+        };
+        let is_true =
+            *owner.kind == *known.kind.as_str() && owner.name == known.name && key.namespace == known.namespace;
+        if is_true {
+            return Ok(());
+        }
+        let rule = format!("{} has uid {}: name it as it is called, in its own namespace", known.kind, owner.uid);
+        Err(Invalid::new("metadata.ownerReferences", format!("{known}, a {rule}")))
     }
 
     pub(crate) fn apply_pod(&mut self, draft: &PodDraft, uid: Uid, precondition: &Precondition) -> Verdict {
@@ -169,8 +185,9 @@ impl Application<'_> {
 
     fn reported_pod(&self, before: &PodStatus, report: &PodReport) -> PodStatus {
         let mut status = before.clone();
-        // What has ended does not begin again.
-        status.phase = if before.phase.is_final() { before.phase } else { report.phase };
+        // What has ended does not begin again, and nothing has ended while some of it still runs.
+        let is_believed = !before.phase.is_final() && (report.stopped || !report.phase.is_final());
+        status.phase = if is_believed { report.phase } else { before.phase };
         status.restarts = report.restarts.max(before.restarts);
         status.reason = Text::clipped(&report.reason, SAID_MAX);
         status.message = Text::clipped(&report.message, SAID_MAX);
@@ -269,7 +286,8 @@ impl Application<'_> {
     pub(crate) fn end_pod(&mut self, before: &Pod, grace: u32, status: PodStatus) -> Arc<Pod> {
         let is_present = self.state.node_of(before).is_some_and(|node| node.is_ready());
         let in_absence = before.ending.map_or(!is_present, |ending| ending.in_absence);
-        let mut pod = Pod { status, ending: Some(Ending { grace, in_absence }), ..before.clone() };
+        let ending = Ending { grace, in_absence, orphaned: before.ending.and_then(|ending| ending.orphaned) };
+        let mut pod = Pod { status, ending: Some(ending), ..before.clone() };
         pod.meta.deleted = pod.meta.deleted.or(Some(self.now));
         self.put_pod(pod)
     }

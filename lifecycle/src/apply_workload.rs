@@ -105,7 +105,8 @@ impl Application<'_> {
         if draft.replicas.is_none() {
             workload.spec.replicas = before.spec.replicas;
         }
-        workload.unmodelled = draft.unmodelled.clone().or(workload.unmodelled);
+        workload.unmodelled = draft.unmodelled.clone();
+        workload.meta.owners = draft.owners.clone().unwrap_or(workload.meta.owners);
         Ok(workload)
     }
 }

@@ -6,13 +6,14 @@
 use std::sync::Arc;
 
 use crate::command::Operation;
-use crate::garbage::{self, ORPHAN_QUARANTINE, TERMINATED_KEPT};
+use crate::garbage::{self, TERMINATED_KEPT};
 use crate::node::Node;
 use crate::placement::Board;
-use crate::pod::{POD_SCHEDULED, Pod, PodKey};
+use crate::pod::{POD_SCHEDULED, Pod};
 use crate::policy::Period;
 use crate::staffing::{self, STEP_MAX};
 use crate::state::State;
+use crate::table::Stored;
 use crate::text::Text;
 use crate::time::ClusterTime;
 use crate::workload::{Workload, WorkloadKind};
@@ -24,8 +25,11 @@ pub struct Chores {
     pub look_again_at: Option<ClusterTime>,
 }
 
-/// How many pods that cannot be evicted or placed now are passed over in one look, so that it stays short.
+/// How many pods that cannot be evicted now are passed over in one look, so that it stays short.
 const PASSED_OVER_MAX: usize = 65_536;
+
+/// How many pods are told in one look why they have no place; the others hear it from the next.
+const NOTES_MAX: usize = 128;
 
 /// A pod that found no place is told why, but not more often than this.
 const UNPLACED_PAUSE: Period = Period::from_secs(10);
@@ -64,13 +68,14 @@ pub fn pod_garbage(state: &State, now: ClusterTime, most: usize) -> Chores {
         let node = state.node_of(pod);
         let due = garbage::garbage(pod, node.map(Arc::as_ref), now).is_some();
         if let (false, None, Some(deleted)) = (due, node, pod.meta.deleted) {
-            let at = ORPHAN_QUARANTINE.after(deleted.cluster);
+            let at = garbage::orphaned_until(pod, deleted);
             look_again_at = Some(look_again_at.map_or(at, |known: ClusterTime| known.min(at)));
         }
         due
     });
     let garbage = surplus.chain(terminating);
-    let operations = garbage.take(most).map(|pod| Operation::CollectPod { key: key(pod), uid: pod.meta.uid }).collect();
+    let operations =
+        garbage.take(most).map(|pod| Operation::CollectPod { key: pod.key(), uid: pod.meta.uid }).collect();
     Chores { operations, look_again_at }
 }
 
@@ -98,7 +103,7 @@ fn lacking(state: &State, workload: &Workload) -> Vec<Text> {
 }
 
 fn staff(workload: &Workload, nodes: Vec<Text>) -> Operation {
-    let key = crate::table::Stored::key(workload);
+    let key = workload.key();
     Operation::StaffWorkload { key, uid: workload.meta.uid, nodes }
 }
 
@@ -108,26 +113,25 @@ pub fn placements(state: &State, now: ClusterTime, most: usize, is_unheard: impl
         return Chores::default();
     }
     let mut board = Board::new(state, is_unheard);
-    let mut chores = Chores::default();
-    for key in state.waiting_pods().take(PASSED_OVER_MAX.max(most)) {
-        if chores.operations.len() >= most {
-            return chores;
+    let (mut bindings, mut notes, mut look_again_at) = (Vec::new(), Vec::new(), None);
+    for key in state.waiting_pods() {
+        if bindings.len() >= most {
+            break;
         }
         let Some(pod) = state.pods().get(key) else { continue };
+        let (key, uid) = (key.clone(), pod.meta.uid);
         match board.place(pod) {
-            Ok((node, incarnation)) => {
-                chores.operations.push(Operation::BindPod { key: key.clone(), uid: pod.meta.uid, node, incarnation });
-            }
-            Err(unplaced) => {
-                chores.look_again_at = Some(PLACING_PAUSE.after(now));
-                let why = Text::from(unplaced.to_string());
-                if is_worth_saying(pod, &why, now) {
-                    chores.operations.push(Operation::NoteUnplaced { key: key.clone(), uid: pod.meta.uid, why });
+            Ok((node, incarnation)) => bindings.push(Operation::BindPod { key, uid, node, incarnation }),
+            Err(why) => {
+                look_again_at = Some(PLACING_PAUSE.after(now));
+                if notes.len() < NOTES_MAX && is_worth_saying(pod, &why, now) {
+                    notes.push(Operation::NoteUnplaced { key, uid, why });
                 }
             }
         }
     }
-    chores
+    notes.truncate(most.saturating_sub(bindings.len()));
+    Chores { operations: bindings.into_iter().chain(notes).collect(), look_again_at }
 }
 
 fn is_worth_saying(pod: &Pod, why: &Text, now: ClusterTime) -> bool {
@@ -149,8 +153,4 @@ pub fn cidr_assignments(state: &State, now: ClusterTime, most: usize) -> Chores 
     }
     let names: Vec<Text> = state.nodes_without_cidr().iter().take(most).cloned().collect();
     Chores { operations: vec![Operation::AssignCidrs { names }], look_again_at: None }
-}
-
-fn key(pod: &Pod) -> PodKey {
-    crate::table::Stored::key(pod)
 }

@@ -173,6 +173,11 @@ impl Absence {
         Taint { effect: Effect::NoExecute, ..no_schedule(self.key(), since) }
     }
 
+    /// The absence that a NoExecute taint stands for, if it is one of the lifecycle's.
+    pub fn of(taint: &Taint) -> Option<Self> {
+        [Self::NotReady, Self::Unreachable].into_iter().find(|absence| absence.selector().matches(taint))
+    }
+
     pub fn selector(self) -> TaintSelector {
         TaintSelector { key: Text::from(self.key()), effect: Some(Effect::NoExecute) }
     }

@@ -87,6 +87,12 @@ impl Derived {
         };
     }
 
+    /// The workload of this uid.
+    pub(crate) fn employer(&self, uid: Uid) -> Option<&WorkloadKey> {
+        let first = WorkloadKey { kind: WorkloadKind::ReplicaSet, namespace: Text::default(), name: Text::default() };
+        self.employers.range((uid, first)..).next().filter(|(own, _)| *own == uid).map(|(_, key)| key)
+    }
+
     pub(crate) fn forget_workload(&mut self, workload: &Workload) {
         self.unsettled.remove(&workload.key());
         self.employers.remove(&(workload.meta.uid, workload.key()));

@@ -3,7 +3,7 @@
 use crate::node::Node;
 use crate::pod::{EVICTED, Phase, Pod};
 use crate::policy::Period;
-use crate::time::ClusterTime;
+use crate::time::{ClusterTime, Stamp};
 
 /// Why a pod is taken away.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -33,9 +33,15 @@ pub fn garbage(pod: &Pod, node: Option<&Node>, now: ClusterTime) -> Option<Garba
     let deleted = pod.meta.deleted.filter(|_| pod.is_terminating())?;
     match (&pod.spec.binding, node) {
         (None, _) => Some(Garbage::Unscheduled),
-        (Some(_), None) => (now >= ORPHAN_QUARANTINE.after(deleted.cluster)).then_some(Garbage::Orphaned),
+        (Some(_), None) => (now >= orphaned_until(pod, deleted)).then_some(Garbage::Orphaned),
         (Some(_), Some(node)) => is_out_of_service(node).then_some(Garbage::OutOfService),
     }
+}
+
+/// GC-3: until when the agent of a deleted node may still say that the pod has stopped.
+pub fn orphaned_until(pod: &Pod, deleted: Stamp) -> ClusterTime {
+    let since = pod.ending.and_then(|ending| ending.orphaned).unwrap_or(deleted);
+    ORPHAN_QUARANTINE.after(since.cluster)
 }
 
 /// GC-2: a node that says it is ready is believed.

@@ -58,8 +58,10 @@ pub struct Binding {
 pub struct Ending {
     /// Seconds that it gets to stop in.
     pub grace: u32,
-    /// Its node was not ready then: it must say that this pod has stopped before it is ready again.
+    /// Its node was away then, or has been since: it must say that this pod has stopped before it is ready again.
     pub in_absence: bool,
+    /// When its node was deleted, if it lived then: its agent has some time to say that this pod has stopped.
+    pub orphaned: Option<Stamp>,
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]

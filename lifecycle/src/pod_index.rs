@@ -46,8 +46,10 @@ pub struct Staff {
     pods: OrdSet<PodKey>,
     active: usize,
     ready: usize,
-    /// Of those that are active and are called by their workload's name and a number.
+    /// Of those that are called by their workload's name and a number, and keep their name for now.
     ordinals: OrdSet<(u32, PodKey)>,
+    /// Active ones that are not called so.
+    strays: usize,
 }
 
 /// How many pods there are.
@@ -187,6 +189,7 @@ impl Staff {
     fn enter(&mut self, pod: &Pod, owner: &str, key: PodKey) {
         self.active += usize::from(pod.is_active());
         self.ready += usize::from(pod.is_active() && pod.is_ready());
+        self.strays += usize::from(is_stray(pod, owner));
         if let Some(ordinal) = ordinal(pod, owner) {
             self.ordinals.insert((ordinal, key.clone()));
         }
@@ -197,15 +200,16 @@ impl Staff {
         self.pods.remove(key);
         self.active -= usize::from(pod.is_active());
         self.ready -= usize::from(pod.is_active() && pod.is_ready());
+        self.strays -= usize::from(is_stray(pod, owner));
         if let Some(ordinal) = ordinal(pod, owner) {
             self.ordinals.remove(&(ordinal, key.clone()));
         }
     }
 
-    /// Whether those that are active are the ones with the numbers below `count`, and nobody else.
+    /// Whether the names with the numbers below `count` are all taken, and nobody else is there.
     pub(crate) fn is_numbered_below(&self, count: usize) -> bool {
         let highest = self.ordinals.get_max().map_or(0, |(ordinal, _)| u64::from(*ordinal) + 1);
-        self.active == count && self.ordinals.len() == count && highest == count as u64
+        self.strays == 0 && self.ordinals.len() == count && highest == count as u64
     }
 
     pub fn keys(&self) -> impl Iterator<Item = &PodKey> {
@@ -231,8 +235,14 @@ impl Staff {
     }
 }
 
+/// Of one that has ended and is not being deleted, the name is wanted for another.
 fn ordinal(pod: &Pod, owner: &str) -> Option<u32> {
-    pod.is_active().then(|| Workload::ordinal(owner, &pod.meta.name)).flatten()
+    let keeps_name = pod.is_terminating() || !pod.status.phase.is_final();
+    keeps_name.then(|| Workload::ordinal(owner, &pod.meta.name)).flatten()
+}
+
+fn is_stray(pod: &Pod, owner: &str) -> bool {
+    pod.is_active() && Workload::ordinal(owner, &pod.meta.name).is_none()
 }
 
 // === impl Tally ===

@@ -2,7 +2,7 @@
 //!
 //! As with nodes the rules are checked on what would be stored, so that no path into the state can go around them.
 
-use crate::meta::{ObjectMeta, Pairs};
+use crate::meta::ObjectMeta;
 use crate::name;
 use crate::node_rules;
 use crate::pod::{GRACE_DEFAULT, GRACE_MAX, Pod, PodDraft, PodSpec, PodTemplate};
@@ -196,9 +196,4 @@ fn weight(noun: &str, meta: &ObjectMeta, bytes: usize, limit: usize) -> Result<(
     }
     let what = format!("bytes of {noun} {:?}: it would have {bytes}", meta.name);
     Err(Rejection::LimitReached { what: Text::from(what), limit: limit as u64 })
-}
-
-/// Labels of a workload's pods, as its selector sees them.
-pub fn selects(selector: &Pairs, labels: &Pairs) -> bool {
-    selector.iter().all(|(key, value)| labels.get(key) == Some(value))
 }

@@ -45,6 +45,11 @@ impl Regime {
         self.reprieve.map(|reprieve| reprieve.until)
     }
 
+    /// All zones are dark, or it is not long enough since they were.
+    pub fn spares_everybody(&self, now: ClusterTime) -> bool {
+        self.all_dark || self.spared_until().is_some_and(|until| now < until)
+    }
+
     pub(crate) fn is_default(&self) -> bool {
         *self == Self::default()
     }

@@ -32,8 +32,9 @@ impl Sight<'_> {
             return Chores::default();
         }
         spared.keep_only(|name| state.absent().contains(name));
+        let nobody_goes = self.is_blind || state.regime().spares_everybody(self.now);
         let is_spared = |node: &Node| {
-            is_lost(node) && (self.is_blind || spared.passes_over(node, (self.heard)(node), state.policy(), self.now))
+            is_lost(node) && (nobody_goes || spared.passes_over(node, (self.heard)(node), state.policy(), self.now))
         };
         chores::pod_evictions(state, self.now, most, is_spared)
     }

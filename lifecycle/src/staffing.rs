@@ -11,6 +11,7 @@ use crate::node::Node;
 use crate::placement;
 use crate::pod::{Pod, PodKey};
 use crate::state::State;
+use crate::table::Stored;
 use crate::text::Text;
 use crate::toleration::{self, Toleration};
 use crate::workload::{Workload, WorkloadKind};
@@ -47,7 +48,7 @@ pub fn staffing(state: &State, workload: &Workload, nodes: &[Text]) -> Staffing 
     if workload.meta.deleted.is_some() {
         // Also what has ended: it would keep its name from a successor of the workload.
         let staying = staff(state, workload).filter(|pod| !pod.is_terminating());
-        let dismissals: Vec<PodKey> = staying.map(|pod| key(&pod)).take(STEP_MAX).collect();
+        let dismissals: Vec<PodKey> = staying.map(|pod| pod.key()).take(STEP_MAX).collect();
         return Staffing { openings: Vec::new(), is_over: dismissals.is_empty(), dismissals };
     }
     match workload.kind {
@@ -58,22 +59,24 @@ pub fn staffing(state: &State, workload: &Workload, nodes: &[Text]) -> Staffing 
 }
 
 fn replica_set(state: &State, workload: &Workload) -> Staffing {
-    let active: Vec<Arc<Pod>> = active(state, workload).collect();
+    let there = state.staff(workload.meta.uid).map_or(0, |staff| staff.active());
     let wanted = usize::try_from(workload.spec.replicas).unwrap_or(usize::MAX);
-    let lacking = wanted.saturating_sub(active.len()).min(STEP_MAX);
-    let surplus = active.len().saturating_sub(wanted).min(STEP_MAX);
-    let dismissals = least_useful(state, active).into_iter().take(surplus).collect();
+    let lacking = wanted.saturating_sub(there).min(STEP_MAX);
+    let surplus = there.saturating_sub(wanted).min(STEP_MAX);
+    let dismissals = if surplus == 0 { Vec::new() } else { least_useful(state, workload, surplus) };
     Staffing { openings: vec![Opening::Anonymous; lacking], dismissals, is_over: false }
 }
 
 /// Those that serve nobody go first: without a node, on a node that is lost, not ready, and then the newest.
-fn least_useful(state: &State, mut pods: Vec<Arc<Pod>>) -> Vec<PodKey> {
+fn least_useful(state: &State, workload: &Workload, count: usize) -> Vec<PodKey> {
     let on_ready_node = |pod: &Pod| pod.node().and_then(|name| state.node(name)).is_some_and(|node| node.is_ready());
-    pods.sort_by_key(|pod| {
-        let rank = (pod.spec.binding.is_some(), on_ready_node(pod), pod.is_ready());
-        (rank, Reverse(pod.meta.created.cluster), key(pod))
+    let ranked = active(state, workload).map(|pod| {
+        let rank = (pod.spec.binding.is_some(), on_ready_node(&pod), pod.is_ready());
+        (rank, Reverse(pod.meta.created.cluster), pod.key())
     });
-    pods.iter().map(|pod| key(pod)).collect()
+    let mut ranked: Vec<_> = ranked.collect();
+    ranked.sort_unstable();
+    ranked.into_iter().take(count).map(|(_, _, key)| key).collect()
 }
 
 /// A successor waits until its name is free: until then the predecessor may still run.
@@ -94,7 +97,7 @@ fn stateful_set(state: &State, workload: &Workload) -> Staffing {
             return staffing;
         }
     }
-    let surplus = active(state, workload).map(|pod| key(&pod)).filter(|key| !is_wanted_name(workload, &key.name));
+    let surplus = active(state, workload).map(|pod| pod.key()).filter(|key| !is_wanted_name(workload, &key.name));
     staffing.dismissals.extend(surplus.take(STEP_MAX));
     staffing
 }
@@ -108,7 +111,7 @@ fn daemon_set(state: &State, workload: &Workload, nodes: &[Text]) -> Staffing {
     let lacking: BTreeSet<&Text> = lacking(state, workload, nodes).take(STEP_MAX).map(|node| &node.meta.name).collect();
     // What has ended makes room for the next; nobody else is there.
     let ended = staff(state, workload).filter(|pod| pod.node().is_some_and(|node| lacking.contains(node)));
-    let dismissals = ended.map(|pod| key(&pod)).take(STEP_MAX).collect();
+    let dismissals = ended.map(|pod| pod.key()).take(STEP_MAX).collect();
     let openings = lacking.iter().map(|node| Opening::On((*node).clone())).collect();
     Staffing { openings, dismissals, is_over: false }
 }
@@ -174,8 +177,4 @@ fn staff<'a>(state: &'a State, workload: &Workload) -> impl Iterator<Item = Arc<
 
 fn is_own(pod: &Pod, workload: &Workload) -> bool {
     pod.controller().is_some_and(|owner| owner.uid == workload.meta.uid)
-}
-
-fn key(pod: &Pod) -> PodKey {
-    crate::table::Stored::key(pod)
 }

@@ -216,6 +216,11 @@ impl State {
         self.derived.unsettled.iter()
     }
 
+    /// The workload of this uid.
+    pub fn employer(&self, uid: Uid) -> Option<&WorkloadKey> {
+        self.derived.employer(uid)
+    }
+
     /// Nodes without addresses for pods.
     pub fn nodes_without_cidr(&self) -> &OrdSet<Text> {
         &self.derived.addresses.wanting

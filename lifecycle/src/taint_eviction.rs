@@ -17,16 +17,12 @@ pub enum Fate {
 }
 
 pub fn fate(pod: &Pod, taints: &[Taint]) -> Fate {
-    if pod.is_terminating() || pod.status.phase.is_final() {
-        return Fate::Stays;
-    }
-    let Some(binding) = &pod.spec.binding else { return Fate::Stays };
-    no_execute(taints).map(|taint| fate_by(pod, taint, binding.at.cluster)).min().unwrap_or(Fate::Stays)
+    cause(pod, taints).map_or(Fate::Stays, |(_, at)| Fate::LeavesAt(at))
 }
 
 /// The taint that drives it away, and when.
 pub fn cause<'a>(pod: &Pod, taints: &'a [Taint]) -> Option<(&'a Taint, ClusterTime)> {
-    let binding = pod.spec.binding.as_ref()?;
+    let binding = pod.spec.binding.as_ref().filter(|_| pod.is_active())?;
     let leaving = no_execute(taints).filter_map(|taint| match fate_by(pod, taint, binding.at.cluster) {
         Fate::LeavesAt(at) => Some((taint, at)),
         Fate::Stays => None,

@@ -1,7 +1,8 @@
 //! How a node comes to have a session: it is found in the state or registered, and its session is claimed.
 //!
-//! To say "you are not known, register" to an agent that was welcomed before means that it stops what it runs. So that
-//! is never said on the word of a replica that may merely lag behind: it first catches up with the leader.
+//! To say "you are not known, register" to an agent means that it stops what it runs, and whether it runs anything a new
+//! process of it need not know. So that is never said on the word of a replica that may merely lag behind: it first
+//! catches up with the leader.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -26,8 +27,6 @@ use crate::session::refusal::Refusal;
 
 /// How long a registration may take, the agent's patience included.
 const REGISTRATION_LIMIT: Duration = Duration::from_secs(12);
-/// How long to catch up with the leader before an agent is told that its node is gone.
-const CATCHING_UP_LIMIT: Duration = Duration::from_secs(5);
 const RETRY_PAUSE: Duration = Duration::from_millis(100);
 
 /// What this replica knows of a node whose agent says that it was welcomed before, or not.
@@ -57,7 +56,7 @@ pub(super) fn look(state: &State, name: &str, incarnation: u64) -> Look {
         (Some(node), Some(welcomed)) if node.incarnation == welcomed => Look::Known(Arc::clone(node)),
         (Some(node), Some(welcomed)) if node.incarnation > welcomed => Look::Unknown(anew(name)),
         (Some(_), Some(_)) => Look::Doubtful(anew(name)),
-        (None, None) => Look::Unknown(format!("node {name:?} is not known")),
+        (None, None) => Look::Doubtful(format!("node {name:?} is not known")),
         (None, Some(_)) => Look::Doubtful(format!("node {name:?} was deleted")),
     }
 }
@@ -76,7 +75,7 @@ impl Sessions {
     }
 
     pub(super) async fn catch_up(&self) -> Result<(), Refusal> {
-        Ok(self.replica().read_barrier(Instant::now() + CATCHING_UP_LIMIT).await?)
+        self.0.currency.catch_up().await.map_err(|behind| Refusal::unavailable(&behind.to_string()))
     }
 
     /// Claims the session of one node.

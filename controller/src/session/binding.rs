@@ -59,12 +59,9 @@ impl Binding {
         let entry = Arc::new(entry);
         sessions.enter(&entry, verdict);
         let asked = if status_wanted(node) { node.meta.revision } else { Revision::default() };
-        let told = Told::not_before(caller.orders_revision);
-        let seen = Revision(caller.orders_revision);
-        if sessions.replica().current().state.revision() < seen {
-            sessions.0.lagging.add(&entry, seen);
-        }
-        let binding = Self { sessions: sessions.clone(), entry, incarnation: node.incarnation, asked, told };
+        sessions.prepare_orders(&entry, Revision(caller.orders_revision));
+        let binding =
+            Self { sessions: sessions.clone(), entry, incarnation: node.incarnation, asked, told: Told::default() };
         let _ = sessions.saw(slot);
         // Had the node changed before it was entered, nobody would have rung.
         bell.touch(handle);
@@ -108,6 +105,9 @@ impl Binding {
 
     /// What the agent is to do about its pods, as much as fits into one message. Called again until there is no more.
     pub(super) fn orders(&mut self, state: &State) -> Option<Down> {
+        if state.revision() < self.entry.orders_from() {
+            return None;
+        }
         self.told.orders(state, &self.entry.node, self.incarnation).map(Down::Pods)
     }
 
@@ -164,6 +164,17 @@ impl Sessions {
         let silence = self.hearing().tick().elapsed_since(heard);
         let place = (self.replica().id(), rival.remote.to_string());
         (silence < patience).then(|| claims::shown(rival.instance, (place.0, &place.1), silence))
+    }
+
+    /// An agent that has had orders gets no older ones; one that remembers none gets none from a replica that lags behind.
+    fn prepare_orders(&self, entry: &Arc<Entry>, seen: Revision) {
+        if seen == Revision::default() {
+            return self.0.currency.allow_orders(entry);
+        }
+        entry.allow_orders(seen);
+        if self.replica().current().state.revision() < seen {
+            self.0.lagging.add(entry, seen);
+        }
     }
 
     fn enter(&self, entry: &Arc<Entry>, verdict: &Verdict) {

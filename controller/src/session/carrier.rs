@@ -336,7 +336,11 @@ impl Carrier {
         }
         match binding.examine(state) {
             Finding::Bound(news) => {
-                let orders = std::iter::from_fn(|| binding.orders(state));
+                let orders = binding.orders(state);
+                if orders.is_some() {
+                    // The rest when there is room for it.
+                    self.stream.bell.touch(handle);
+                }
                 let messages: Vec<Down> = news.into_iter().chain(orders).collect();
                 messages.into_iter().for_each(|message| self.carried(handle, message));
             }

@@ -5,10 +5,11 @@
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Instant;
 
+use muster_lifecycle::meta::Revision;
 use muster_lifecycle::node::Slot;
 use muster_lifecycle::text::Text;
 use muster_proto::v1;
@@ -59,6 +60,8 @@ pub(super) struct Entry {
     bell: Arc<Bell>,
     handle: u32,
     ending: OnceLock<Ending>,
+    /// From which revision on the state may be read for orders about pods; the highest if from none.
+    orders_from: AtomicU64,
 }
 
 /// Why a node's session must not go on here.
@@ -128,12 +131,33 @@ impl Entry {
         number: u64,
         (bell, handle): (Arc<Bell>, u32),
     ) -> Self {
-        Self { node, slot, instance, remote, number, since: Instant::now(), bell, handle, ending: OnceLock::new() }
+        Self {
+            node,
+            slot,
+            instance,
+            remote,
+            number,
+            since: Instant::now(),
+            bell,
+            handle,
+            ending: OnceLock::new(),
+            orders_from: AtomicU64::new(u64::MAX),
+        }
     }
 
     /// Its node changed in a way that its agent should hear of.
     pub(super) fn touch(&self) {
         self.bell.touch(self.handle);
+    }
+
+    /// Orders may be given from a state of at least this revision.
+    pub(super) fn allow_orders(&self, from: Revision) {
+        self.orders_from.store(from.0, Ordering::Release);
+        self.touch();
+    }
+
+    pub(super) fn orders_from(&self) -> Revision {
+        Revision(self.orders_from.load(Ordering::Acquire))
     }
 
     /// The first reason counts.

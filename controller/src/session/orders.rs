@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use muster_lifecycle::meta::{Revision, Uid};
+use muster_lifecycle::meta::Uid;
 use muster_lifecycle::node::Incarnation;
 use muster_lifecycle::pod::Pod;
 use muster_lifecycle::state::State;
@@ -21,23 +21,14 @@ const ORDERS_MAX: usize = 256;
 pub(super) struct Told {
     /// In order of uid; a grace for those that are to stop.
     pods: Box<[(Uid, Option<u32>)]>,
-    /// The agent has had orders of this revision from somebody else: what is older would mislead it.
-    not_before: Revision,
     complete: bool,
 }
 
 // === impl Told ===
 
 impl Told {
-    pub(super) fn not_before(revision: u64) -> Self {
-        Self { not_before: Revision(revision), ..Self::default() }
-    }
-
     /// What is to be said now, if anything. Called again until there is nothing more.
     pub(super) fn orders(&mut self, state: &State, node: &str, incarnation: Incarnation) -> Option<v1::PodOrders> {
-        if state.revision() < self.not_before {
-            return None;
-        }
         let wanted = wanted(state, node, incarnation);
         let mut told: BTreeMap<Uid, Option<u32>> = self.pods.iter().copied().collect();
         let (mut orders, mut bytes) = (Vec::new(), 0);
@@ -152,15 +143,6 @@ mod tests {
         let mut told = Told::default();
         assert_eq!(world.told(&mut told), (vec![], 1), "so that it stops what it should not run");
         assert_eq!(world.told(&mut told), (vec![], 0));
-    }
-
-    #[test]
-    fn a_replica_that_lags_behind_what_the_agent_has_seen_orders_nothing() {
-        let mut world = World::with_pods(&["p"]);
-        let mut told = Told::not_before(world.0.revision().0 + 1);
-        assert_eq!(world.told(&mut told), (vec![], 0));
-        world.add("q");
-        assert_eq!(world.told(&mut told).0, ["Run p", "Run q"]);
     }
 
     #[test]

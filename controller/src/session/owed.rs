@@ -43,7 +43,7 @@ impl Owed {
         self.orders = true;
     }
 
-    /// Whether nothing but orders is left to say; they are no longer owed then.
+    /// Whether orders are owed; not any longer after this.
     pub(super) fn take_orders(&mut self) -> bool {
         std::mem::take(&mut self.orders)
     }

@@ -12,9 +12,9 @@ use muster_proto::v1::pod_order::Action;
 use muster_proto::v1::server_message::Message as Down;
 use muster_raft::types::ReplicaId;
 
+use crate::FIRST;
 use crate::agent::{Agent, Carrier, hello, status_json};
 use crate::cluster::{Cluster, eventually};
-use crate::FIRST;
 
 const UID: Uid = Uid(0xb0d);
 
@@ -162,4 +162,24 @@ async fn an_aggregators_nodes_have_pods_too() {
     assert_eq!((handle, taken), (5, Down::PodsTaken(v1::PodsTaken { sequence: 9, refused: String::new() })));
     let ready = cluster.pod(1, "p").unwrap().status.condition("Ready").map(|ready| ready.status);
     assert_eq!(ready, Some(ConditionStatus::True));
+}
+
+/// A process that has just begun remembers neither what it was ordered nor what it has stopped for good. A replica that
+/// cannot ask a leader may be hours behind.
+#[tokio::test]
+async fn an_agent_without_memory_gets_no_orders_from_a_replica_that_cannot_catch_up() {
+    let mut cluster = Cluster::start(&[1, 2, 3]).await;
+    let leader = cluster.leader().await;
+    let (agent, _) = Agent::register(&cluster, leader, hello("a", FIRST)).await;
+    drop(agent);
+    cluster.bind("p", "a").await;
+    let left = if leader == 3 { 2 } else { 3 };
+    eventually("it has the pod", || cluster.pod(left, "p").is_some()).await;
+    for id in [1, 2, 3].into_iter().filter(|id| *id != left) {
+        cluster.stop(id).await;
+    }
+    let mut agent = Agent::greet(&cluster, left, hello("a", FIRST)).await;
+    agent.welcomed().await;
+    let ordered = tokio::time::timeout(std::time::Duration::from_secs(2), agent.ordered()).await;
+    assert!(ordered.is_err(), "{ordered:?}");
 }

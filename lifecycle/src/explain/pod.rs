@@ -3,7 +3,7 @@
 use crate::condition_taint::{self, NoExecuteAction};
 use crate::explain::wording::{between, length};
 use crate::explain::{Fact, Headline, Moment, PodExplanation, Prospect, in_order};
-use crate::garbage::{self, ORPHAN_QUARANTINE};
+use crate::garbage;
 use crate::node::{ConditionStatus, Node};
 use crate::oversight;
 use crate::pod::{DISRUPTION_TARGET, POD_SCHEDULED, Pod, PodKey};
@@ -151,7 +151,7 @@ impl View<'_> {
 
     /// Its node waits for the taint that will drive it away.
     fn departure_after_taint(&self) -> Option<Prospect> {
-        let node = self.node?;
+        let node = self.node.filter(|_| self.pod.is_active())?;
         let NoExecuteAction::Enqueue(absence) =
             condition_taint::no_execute_action(&node.status.conditions, &node.spec.taints)
         else {
@@ -186,9 +186,8 @@ impl View<'_> {
     fn end(&self) -> Prospect {
         match self.node {
             None => {
-                let deleted = self.pod.meta.deleted.unwrap_or(self.now).cluster;
-                let text = "its node is gone: it is taken away";
-                Prospect::at(ORPHAN_QUARANTINE.after(deleted), self.now, text, "GC-3")
+                let until = garbage::orphaned_until(self.pod, self.pod.meta.deleted.unwrap_or(self.now));
+                Prospect::at(until, self.now, "its node is gone: it is taken away", "GC-3")
             }
             Some(node) if garbage::is_out_of_service(node) => {
                 Prospect::at(self.now.cluster, self.now, "its node is out of service: it is taken away", "GC-2")

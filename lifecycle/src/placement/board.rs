@@ -12,7 +12,7 @@ use crate::load::Load;
 use crate::meta::Uid;
 use crate::node::{Incarnation, Node, Resources};
 use crate::placement::{Refusal, Unplaced, refusal, standing_refusal};
-use crate::pod::Pod;
+use crate::pod::{Pod, PodSpec};
 use crate::state::State;
 use crate::taint::Effect;
 use crate::text::Text;
@@ -26,7 +26,8 @@ pub struct Board<'a> {
     classes: BTreeMap<Class, Candidates>,
     siblings: BTreeMap<Uid, Vec<usize>>,
     /// What found no place finds none later in the round: nothing gets freer.
-    hopeless: BTreeMap<(Class, Vec<(Text, i128)>), Unplaced>,
+    hopeless: BTreeMap<(Class, Vec<(Text, i128)>), Text>,
+    hopeless_siblings: BTreeMap<Uid, (PodSpec, Text)>,
 }
 
 /// One node.
@@ -60,24 +61,40 @@ impl<'a> Board<'a> {
             spots.push(Spot { zone, load, unheard: is_unheard(node), node: Arc::clone(node) });
         }
         let zones = zones.len();
-        Self { state, spots, zones, classes: BTreeMap::new(), siblings: BTreeMap::new(), hopeless: BTreeMap::new() }
+        Self {
+            state,
+            spots,
+            zones,
+            classes: BTreeMap::new(),
+            siblings: BTreeMap::new(),
+            hopeless: BTreeMap::new(),
+            hopeless_siblings: BTreeMap::new(),
+        }
     }
 
     /// The node for the pod; it is counted there from now on.
-    pub fn place(&mut self, pod: &Pod) -> Result<(Text, Incarnation), Unplaced> {
-        let class = class(pod);
-        let wishes = (class, wishes(&pod.spec.requests));
-        if let Some(known) = self.hopeless.get(&wishes) {
-            return Err(known.clone());
+    pub fn place(&mut self, pod: &Pod) -> Result<(Text, Incarnation), Text> {
+        if let Some(known) = self.fate_of_siblings(pod) {
+            return Err(known);
         }
-        match self.find(pod, &wishes.0) {
-            Some(spot) => Ok(self.take(pod, spot)),
-            None => {
-                let unplaced = self.why_not(pod);
-                self.hopeless.insert(wishes, unplaced.clone());
-                Err(unplaced)
-            }
+        let wishes = (class(pod), wishes(&pod.spec.requests));
+        let known = self.hopeless.get(&wishes).cloned();
+        let spot = if known.is_none() { self.find(pod, &wishes.0) } else { None };
+        if let Some(spot) = spot {
+            return Ok(self.take(pod, spot));
         }
+        let why = known.unwrap_or_else(|| Text::from(self.why_not(pod).to_string()));
+        if let Some(owner) = pod.controller() {
+            self.hopeless_siblings.insert(owner.uid, (pod.spec.clone(), why.clone()));
+        }
+        self.hopeless.insert(wishes, why.clone());
+        Err(why)
+    }
+
+    /// A workload with a mistake in it may have a million pods that wait: each costs one comparison.
+    fn fate_of_siblings(&self, pod: &Pod) -> Option<Text> {
+        let (spec, why) = self.hopeless_siblings.get(&pod.controller()?.uid)?;
+        (*spec == pod.spec).then(|| why.clone())
     }
 
     fn find(&mut self, pod: &Pod, class: &Class) -> Option<usize> {

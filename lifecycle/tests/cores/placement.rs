@@ -296,3 +296,18 @@ fn selectors_are_kept_and_prefer_no_schedule_is_a_wish() {
         "the avoided node takes what fits nowhere else"
     );
 }
+
+/// One typo in a workload must not keep everybody behind it waiting.
+#[test]
+fn pods_that_fit_nowhere_keep_nobody_from_being_placed() {
+    let mut fleet = Fleet::default();
+    fleet.host("a", "z");
+    let names: Vec<&'static str> = (0..600).map(|number| &*format!("big-{number:03}").leak()).collect();
+    for name in &names {
+        fleet.pod(&Wish { requests: "cpu=1000", owner: Some(7), ..Wish::of(name) });
+    }
+    fleet.pod(&Wish::of("small"));
+    let found = muster_lifecycle::chores::placements(&fleet.state, at(1), 16, |_| false);
+    let bound = found.operations.iter().filter(|operation| matches!(operation, Operation::BindPod { .. })).count();
+    assert_eq!((bound, found.operations.len()), (1, 16), "and some of the others are told why they wait");
+}

@@ -8,6 +8,7 @@ use muster_lifecycle::time::ClusterTime;
 
 use crate::fixture::*;
 use crate::fleet::*;
+use crate::work::*;
 
 /// Two zones of two nodes each; in `a` one was lost and evicted.
 fn evicting() -> Cluster {
@@ -191,4 +192,21 @@ fn a_changed_rate_does_not_light_the_dark() {
     cluster.done(Operation::SetPolicy { changes: vec![(Text::from("node-eviction-rate"), Text::from("5"))] });
     assert_eq!(cluster.assess(), "unchanged");
     assert_eq!(cluster.zone_told("a"), "FullDisruption 0");
+}
+
+#[test]
+fn z_6_nobodys_pods_leave_a_lost_node_in_the_dark_nor_right_after_it() {
+    let mut cluster = evicting();
+    let patience = "node.kubernetes.io/unreachable:NoExecute@0 node.kubernetes.io/not-ready:NoExecute@0";
+    cluster.run_pod(tolerating(patience, pod_on("web", "a-00")));
+    cluster.run_pod(tolerating(patience, pod_on("db", "a-00")));
+    let evict = |cluster: &Cluster, name: &str| Operation::EvictPod { key: pod_key(name), uid: cluster.pod_uid(name) };
+    let eviction = evict(&cluster, "web");
+    assert_eq!(told(&cluster.lead(eviction).outcomes[0]), "changed", "zone b is there");
+    for name in ["a-01", "b-00", "b-01"] {
+        cluster.silence(name);
+    }
+    cluster.assess();
+    let eviction = evict(&cluster, "db");
+    assert_eq!(cluster.refuses_leader(eviction), Rejection::Spared);
 }

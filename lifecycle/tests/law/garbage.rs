@@ -56,7 +56,7 @@ fn crowded() -> Cluster {
 
 fn ended(cluster: &Cluster, name: &str, evicted: bool) -> PodReport {
     let (phase, reason) = if evicted { (Phase::Failed, "Evicted") } else { (Phase::Succeeded, "") };
-    PodReport { reason: Text::from(reason), ..cluster.pod_report(name, phase, false) }
+    PodReport { reason: Text::from(reason), stopped: true, ..cluster.pod_report(name, phase, false) }
 }
 
 #[test]
@@ -118,7 +118,7 @@ fn gc_3_the_agent_of_a_node_that_lives_gets_forty_seconds() {
     let refused = cluster.refuses_leader(collect(&cluster, "web"));
     assert_eq!(refused, Rejection::NotGarbage { name: Text::from("default/web") });
     let look = chores::pod_garbage(&cluster.state, cluster.now().cluster, 10);
-    let first = ORPHAN_QUARANTINE.after(early.unwrap().cluster);
+    let first = ORPHAN_QUARANTINE.after(stamp(deleted).cluster);
     assert_eq!((look.operations.len(), look.look_again_at), (0, Some(first)));
     cluster.wait(deleted + 40 - cluster.seconds_now());
     assert_eq!(cluster.collect(), ["going", "web"]);
@@ -209,4 +209,31 @@ fn oos_1_out_of_service_frees_names_at_once_and_stays_until_it_is_removed() {
         [format!("{OUT_OF_SERVICE}=nodeshutdown:NoExecute")],
         "an operator's to remove"
     );
+}
+
+/// A machine that says itself that it is not ready has an agent that lives.
+#[test]
+fn gc_3_the_names_of_a_node_that_lives_are_not_free_with_it_whatever_it_says_of_itself() {
+    let mut cluster = hosting(&["web"]);
+    cluster.starts("web");
+    cluster.report("a", "Ready=False");
+    cluster.done(delete("a"));
+    assert!(cluster.the_pod("web").is_terminating(), "its agent gets time to stop it");
+    let mut cluster = hosting(&["web"]);
+    cluster.silence("a");
+    cluster.done(delete("a"));
+    assert!(!cluster.has_pod("web"), "nobody would confirm it");
+}
+
+/// The agent hears of both only when the node is gone.
+#[test]
+fn gc_3_a_pod_that_was_stopping_already_keeps_its_name_as_long_as_the_others() {
+    let mut cluster = hosting(&["web"]);
+    cluster.starts("web");
+    cluster.done(delete_pod("web", Some(600)));
+    cluster.wait(60);
+    cluster.done(delete("a"));
+    assert!(matches!(cluster.refuses_leader(collect(&cluster, "web")), Rejection::NotGarbage { .. }));
+    cluster.wait(ORPHAN_QUARANTINE.0 / 1000);
+    assert_eq!(cluster.collect(), ["web"]);
 }

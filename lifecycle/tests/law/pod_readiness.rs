@@ -151,9 +151,20 @@ fn i_12_a_node_that_runs_what_is_not_its_own_is_not_ready() {
 fn i_12_what_was_deleted_while_the_node_was_there_does_not_hold_it_up() {
     let mut cluster = serving();
     cluster.done(delete_pod("web", None));
-    cluster.silence("a");
+    cluster.report("a", "Ready=False");
     assert_eq!(cluster.returns("a", None), "changed", "its agent was told");
     assert!(cluster.the_pod("web").is_terminating());
+}
+
+/// Nobody knows whether an agent that was cut off a moment before was told.
+#[test]
+fn i_12_what_was_deleted_before_the_silence_was_noticed_holds_the_node_up_too() {
+    let mut cluster = serving();
+    cluster.done(delete_pod("web", None));
+    cluster.silence("a");
+    assert!(cluster.returns("a", None).contains("cannot be ready yet: 1 pods"));
+    cluster.stops("web");
+    assert_eq!(cluster.returns("a", None), "changed");
 }
 
 #[test]

@@ -348,7 +348,9 @@ fn what_has_ended_does_not_begin_again() {
     let started = cluster.the_pod("web").status.started;
     let failed =
         PodReport { restarts: 7, reason: Text::from("Error"), ..cluster.pod_report("web", Phase::Failed, true) };
-    cluster.says("a", vec![failed]);
+    cluster.says("a", vec![failed.clone()]);
+    assert_eq!(cluster.the_pod("web").status.phase, Phase::Running, "some of it still runs");
+    cluster.says("a", vec![PodReport { stopped: true, ..failed }]);
     let again = cluster.pod_report("web", Phase::Running, true);
     cluster.says("a", vec![again]);
     let pod = cluster.the_pod("web").clone();

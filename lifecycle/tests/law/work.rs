@@ -111,7 +111,7 @@ impl Cluster {
     }
 
     pub(crate) fn ends(&mut self, name: &str, phase: Phase) {
-        let report = self.pod_report(name, phase, false);
+        let report = PodReport { stopped: true, ..self.pod_report(name, phase, false) };
         self.said_by_own_node(name, report);
     }
 

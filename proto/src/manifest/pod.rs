@@ -103,7 +103,11 @@ fn container(value: &Value, path: &Path<'_>) -> Read<Container> {
     }
     let stays = container.get("restartPolicy").and_then(Value::as_str) == Some(ALWAYS);
     let resources = path.field("resources");
-    let part = |name: &str| container.get("resources").and_then(|resources| resources.get(name));
+    let given = container.get("resources").filter(|given| !given.is_null());
+    if let Some(given) = given.filter(|given| !given.is_object()) {
+        return Err(mismatch(&resources, "an object", given));
+    }
+    let part = |name: &str| given.and_then(|given| given.get(name));
     let limits = quantities(part("limits"), &resources.field("limits"))?;
     let requests = quantities(part("requests"), &resources.field("requests"))?;
     // As upstream does, what is limited and not requested is requested up to the limit.

@@ -29,6 +29,7 @@ struct Template {
     labels: Pairs,
     annotations: Pairs,
     spec: PodTemplate,
+    rest: Map<String, Value>,
 }
 
 // === reading ===
@@ -62,7 +63,11 @@ fn spec(mut fields: Fields<'_>) -> Read<Spec> {
     let selector = fields.object("selector", selector)?.unwrap_or_default();
     let template = fields.object_apart("template", template)?;
     let template = template.ok_or_else(|| fields.error("template", "is required"))?;
-    Ok(Spec { replicas, selector, template, rest: fields.leftovers() })
+    let mut rest = fields.leftovers();
+    if !template.rest.is_empty() {
+        rest.insert("template".to_owned(), Value::Object(template.rest.clone()));
+    }
+    Ok(Spec { replicas, selector, template, rest })
 }
 
 fn selector(fields: &mut Fields<'_>) -> Read<Pairs> {
@@ -85,7 +90,12 @@ fn template(mut fields: Fields<'_>) -> Read<Template> {
     }
     let mut template = spec.template;
     template.unmodelled = pod::kept(Map::new(), spec.rest);
-    Ok(Template { labels: labels.unwrap_or_default(), annotations: annotations.unwrap_or_default(), spec: template })
+    Ok(Template {
+        labels: labels.unwrap_or_default(),
+        annotations: annotations.unwrap_or_default(),
+        spec: template,
+        rest: fields.leftovers(),
+    })
 }
 
 // === writing ===

@@ -1,0 +1,78 @@
+//! Makes sure that this replica is up to date before it tells an agent something that cannot be taken back.
+//!
+//! An agent whose process has just begun remembers nothing: what it was ordered before, and what it has stopped for good,
+//! only the log knows. So on the word of a replica that may merely lag behind it is neither told to register anew nor
+//! given orders. Many agents come at once, and one question to the leader serves all that came before it was asked.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use muster_raft::replica::Replica;
+use tokio::sync::{mpsc, oneshot};
+use tokio::time::{Instant, sleep};
+
+use crate::session::entry::Entry;
+
+/// How long to catch up with the leader.
+const CATCHING_UP_LIMIT: Duration = Duration::from_secs(5);
+/// Before a replica that could not catch up tries again for the sake of orders that it owes.
+const RETRY_PAUSE: Duration = Duration::from_millis(500);
+/// Questions that wait for the next one to the leader; whoever finds no room asks again.
+const WAITING_MAX: usize = 65_536;
+
+type Answer = oneshot::Sender<Result<(), Behind>>;
+
+/// Why this replica does not know whether it is up to date.
+#[derive(Debug, Clone, thiserror::Error)]
+#[error("{0}")]
+pub(super) struct Behind(pub(super) String);
+
+#[derive(Clone)]
+pub(super) struct Currency {
+    replica: Replica,
+    asks: mpsc::Sender<Answer>,
+    asked: Arc<Mutex<Option<mpsc::Receiver<Answer>>>>,
+}
+
+// === impl Currency ===
+
+impl Currency {
+    pub(super) fn new(replica: Replica) -> Self {
+        let (asks, asked) = mpsc::channel(WAITING_MAX);
+        Self { replica, asks, asked: Arc::new(Mutex::new(Some(asked))) }
+    }
+
+    /// Answers questions, for ever. To be run once.
+    pub(super) async fn run(&self) {
+        let asked = self.asked.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let Some(mut asked) = asked else { return };
+        let mut waiting = Vec::new();
+        while asked.recv_many(&mut waiting, WAITING_MAX).await > 0 {
+            let caught_up = self.replica.read_barrier(Instant::now() + CATCHING_UP_LIMIT).await;
+            let caught_up = caught_up.map_err(|error| Behind(error.to_string()));
+            // Whoever no longer waits need not know.
+            waiting.drain(..).for_each(|answer| drop(answer.send(caught_up.clone())));
+        }
+    }
+
+    /// Completes when this replica has applied everything that was committed when it was called.
+    pub(super) async fn catch_up(&self) -> Result<(), Behind> {
+        let stopped = || Behind("this replica is stopping".to_owned());
+        let (answer, answered) = oneshot::channel();
+        self.asks.send(answer).await.map_err(|_| stopped())?;
+        answered.await.map_err(|_| stopped())?
+    }
+
+    /// Lets the agent behind `entry` have orders once this replica has caught up.
+    pub(super) fn allow_orders(&self, entry: &Arc<Entry>) {
+        let (currency, entry) = (self.clone(), Arc::downgrade(entry));
+        tokio::spawn(async move {
+            while entry.strong_count() > 0 && currency.catch_up().await.is_err() {
+                sleep(RETRY_PAUSE).await;
+            }
+            if let Some(entry) = entry.upgrade() {
+                entry.allow_orders(currency.replica.current().state.revision());
+            }
+        });
+    }
+}
