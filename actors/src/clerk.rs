@@ -11,9 +11,9 @@ use muster_lifecycle::chores::Chores;
 use muster_lifecycle::command::Operation;
 use muster_lifecycle::time::ClusterTime;
 use ractor::{ActorProcessingErr, ActorRef};
-use tokio::task::AbortHandle;
 use tokio::time::Instant;
 
+use crate::alarm::Alarm;
 use crate::chore::{Chore, Memory};
 use crate::ground::Ground;
 use crate::letterbox::{Letterbox, Wake};
@@ -46,14 +46,8 @@ pub(crate) struct State {
     proposed: bool,
     /// Not to look again before, because the last look found nothing.
     rest_until: Instant,
-    alarm: Option<Alarm>,
+    alarm: Option<Alarm<Instant>>,
     _presence: Presence,
-}
-
-/// Rings once, unless it is dropped before.
-struct Alarm {
-    at: Instant,
-    task: AbortHandle,
 }
 
 /// A look at many nodes is not taken for every commit.
@@ -148,19 +142,10 @@ impl State {
             return;
         }
         let pause = at.saturating_duration_since(Instant::now());
-        let task = myself.send_after(pause, || Msg::Ring).abort_handle();
-        self.alarm = Some(Alarm { at, task });
+        self.alarm = Some(Alarm::set(at, pause, myself, || Msg::Ring));
     }
 }
 
 fn until(at: ClusterTime, moment: Moment) -> Duration {
     Duration::from_millis(at.0.saturating_sub(moment.stamp.cluster.0))
-}
-
-// === impl Alarm ===
-
-impl Drop for Alarm {
-    fn drop(&mut self) {
-        self.task.abort();
-    }
 }

@@ -15,8 +15,8 @@ use muster_lifecycle::state;
 use muster_lifecycle::time::ClusterTime;
 use muster_lifecycle::zone::ZoneKey;
 use ractor::{ActorProcessingErr, ActorRef};
-use tokio::task::AbortHandle;
 
+use crate::alarm::Alarm;
 use crate::cluster;
 use crate::ground::Ground;
 use crate::letterbox::{Letterbox, Wake};
@@ -50,15 +50,9 @@ pub(crate) struct State {
     letterbox: Arc<Letterbox<()>>,
     /// An eviction is on its way through the log.
     proposed: bool,
-    alarm: Option<Alarm>,
+    alarm: Option<Alarm<ClusterTime>>,
     spared: Spared,
     _presence: Presence,
-}
-
-/// Rings once, unless it is dropped before.
-struct Alarm {
-    at: ClusterTime,
-    task: AbortHandle,
 }
 
 /// What to do now.
@@ -176,16 +170,7 @@ impl State {
     fn set_alarm(&mut self, at: ClusterTime, moment: Moment, myself: &ActorRef<Msg>) {
         if self.alarm.is_none() {
             let pause = Duration::from_millis(at.0.saturating_sub(moment.stamp.cluster.0));
-            let task = myself.send_after(pause, || Msg::Ring).abort_handle();
-            self.alarm = Some(Alarm { at, task });
+            self.alarm = Some(Alarm::set(at, pause, myself, || Msg::Ring));
         }
-    }
-}
-
-// === impl Alarm ===
-
-impl Drop for Alarm {
-    fn drop(&mut self) {
-        self.task.abort();
     }
 }

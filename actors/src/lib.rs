@@ -20,6 +20,7 @@
 //! nodes and judges each of them anew. News travels down through letterboxes ([`letterbox`]), so that a mailbox holds
 //! at most one wake-up and the newest word counts.
 
+mod alarm;
 mod chore;
 mod clerk;
 mod cluster;
