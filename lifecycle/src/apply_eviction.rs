@@ -42,7 +42,7 @@ impl Application<'_> {
         let not_leaving = || Rejection::NotLeaving { name: Text::from(key.to_string()) };
         let node = self.state.node_of(&before).cloned().ok_or_else(not_leaving)?;
         let (taint, _) = taint_eviction::cause(&before, &node.spec.taints)
-            .filter(|(_, at)| *at <= self.now.cluster)
+            .filter(|(_, at)| before.is_active() && *at <= self.now.cluster)
             .ok_or_else(not_leaving)?;
         // Z-6: in the dark, and for a while after it, nobody leaves a node for being lost.
         if Absence::of(taint).is_some() && self.state.regime.spares_everybody(self.now.cluster) {

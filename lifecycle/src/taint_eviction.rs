@@ -17,12 +17,13 @@ pub enum Fate {
 }
 
 pub fn fate(pod: &Pod, taints: &[Taint]) -> Fate {
-    cause(pod, taints).map_or(Fate::Stays, |(_, at)| Fate::LeavesAt(at))
+    let leaving = cause(pod, taints).filter(|_| pod.is_active());
+    leaving.map_or(Fate::Stays, |(_, at)| Fate::LeavesAt(at))
 }
 
-/// The taint that drives it away, and when.
+/// The taint that drives it away, or drove it away if it is leaving already, and when.
 pub fn cause<'a>(pod: &Pod, taints: &'a [Taint]) -> Option<(&'a Taint, ClusterTime)> {
-    let binding = pod.spec.binding.as_ref().filter(|_| pod.is_active())?;
+    let binding = pod.spec.binding.as_ref()?;
     let leaving = no_execute(taints).filter_map(|taint| match fate_by(pod, taint, binding.at.cluster) {
         Fate::LeavesAt(at) => Some((taint, at)),
         Fate::Stays => None,

@@ -176,7 +176,7 @@ impl View<'_> {
     }
 
     fn departure(&self) -> Option<Prospect> {
-        let node = self.node?;
+        let node = self.node.filter(|_| self.pod.is_active())?;
         let (taint, at) = taint_eviction::cause(self.pod, &node.spec.taints)?;
         let overdue = (at <= self.now.cluster).then(|| format!(" (due {} ago)", between(at, self.now.cluster)));
         let text = format!("it is evicted because of {taint}{}", overdue.unwrap_or_default());
