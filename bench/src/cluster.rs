@@ -1,5 +1,6 @@
 //! Three replica processes started for one benchmark, ended with it.
 
+use std::io::{BufReader, Seek};
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -8,10 +9,16 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 use muster_controller::client::Client;
 use muster_controller::config::ClientConfig;
+use muster_controller::fleet::Fleet;
+use muster_lifecycle::state::State;
+use muster_raft::snapshot_store::read_snapshot;
 use serde_json::Value;
 
 const START_TIMEOUT: Duration = Duration::from_secs(60);
 const PORTS: u16 = 40;
+
+/// For nodes without agents: nobody is to miss their beats meanwhile.
+const DEAF: [&str; 2] = ["--node-monitor-grace-period=24h", "--node-startup-grace-period=24h"];
 
 pub struct Cluster {
     dir: tempfile::TempDir,
@@ -22,14 +29,20 @@ pub struct Cluster {
 // === impl Cluster ===
 
 impl Cluster {
+    /// A cluster for nodes without agents.
     pub fn start(binary: &Path) -> Result<Self> {
+        Self::start_with(binary, &DEAF)
+    }
+
+    /// A cluster with these flags of `muster dev`.
+    pub fn start_with(binary: &Path, flags: &[&str]) -> Result<Self> {
         let dir = tempfile::tempdir()?;
         let base = free_ports()?;
         let dev = Command::new(binary)
             .args(["dev", "--port-base", &base.to_string(), "--dir"])
             .arg(dir.path())
-            // What is measured here are nodes without agents: nobody is to miss their beats meanwhile.
-            .args(["--nodes", "0", "--node-monitor-grace-period=24h", "--node-startup-grace-period=24h"])
+            .args(["--nodes", "0"])
+            .args(flags)
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(std::fs::File::create(dir.path().join("dev.stderr"))?)
@@ -61,6 +74,20 @@ impl Cluster {
     pub fn client(&self) -> Result<Client> {
         let config = ClientConfig::load(&self.dir.path().join("operator/client.toml"))?;
         Ok(Client::new(config)?)
+    }
+
+    /// With the keys to sign for agents.
+    pub fn fleet(&self) -> Result<Fleet> {
+        Ok(Fleet::load(self.dir.path())?)
+    }
+
+    /// The replicated state, out of a backup: its stamps are in milliseconds, where manifests have whole seconds.
+    pub async fn state(&self, client: &Client) -> Result<State> {
+        let mut file = tempfile::tempfile_in(self.dir.path())?;
+        client.backup(&file).await?;
+        file.rewind()?;
+        let (_, state) = read_snapshot(BufReader::new(file))?;
+        Ok(state)
     }
 
     /// Replica ids and process ids.

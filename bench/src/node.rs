@@ -1,6 +1,19 @@
 //! A Node as a real agent would register it, for loads that must not flatter.
 
+use anyhow::{Context, Result};
+use muster_lifecycle::command::{Command, Operation};
+use muster_lifecycle::meta::Uid;
+use muster_proto::manifest::node_from_json;
 use serde_json::{Value, json};
+
+use crate::ledger;
+
+/// What the agent of the `number`th machine asks for when it comes up.
+pub fn registration(number: usize) -> Result<Command> {
+    let draft = node_from_json(manifest(number).to_string().as_bytes()).context("the manifest")?.draft;
+    let (draft, uid) = (Box::new(draft), Uid(number as u128));
+    Ok(ledger::by_agent(Operation::RegisterNode { draft, uid, running: None }))
+}
 
 /// The manifest of the `number`th machine.
 pub fn manifest(number: usize) -> Value {

@@ -27,6 +27,30 @@ pub enum Args {
         #[arg(long, default_value_t = 100_000)]
         nodes: usize,
     },
+    /// Pods per second that find a node, in a cluster and on the state alone
+    Placement {
+        #[arg(long, default_value_t = 5_000)]
+        nodes: usize,
+        #[arg(long, default_value_t = 10_000)]
+        pods: usize,
+    },
+    /// How late pods leave a zone that fell silent
+    Evictions {
+        /// In all three zones
+        #[arg(long, default_value_t = 1_000)]
+        nodes: usize,
+        /// In the zone that falls silent, a hundred to a node
+        #[arg(long, default_value_t = 30_000)]
+        pods: usize,
+        /// Nodes tainted per second
+        #[arg(long, default_value_t = 1_000, value_parser = clap::value_parser!(u32).range(1..=1_000))]
+        rate: u32,
+    },
+    /// What node CIDRs add to a registration
+    Cidrs {
+        #[arg(long, default_value_t = 100_000)]
+        nodes: usize,
+    },
 }
 
 pub async fn run(args: Args) -> Result<(), Failure> {
@@ -35,6 +59,9 @@ pub async fn run(args: Args) -> Result<(), Failure> {
         Args::Gap { kills } => Scenario::Gap { kills },
         Args::Memory { nodes } => Scenario::Memory { nodes },
         Args::State { nodes } => Scenario::State { nodes },
+        Args::Placement { nodes, pods } => Scenario::Placement { nodes, pods },
+        Args::Evictions { nodes, pods, rate } => Scenario::Evictions { nodes, pods, rate },
+        Args::Cidrs { nodes } => Scenario::Cidrs { nodes },
     };
     let binary = std::env::current_exe().map_err(|error| Failure::Other(error.into()))?;
     muster_bench::run(binary, scenario).await.map_err(Failure::Other)

@@ -75,7 +75,7 @@ impl Sessions {
     }
 
     pub(super) async fn catch_up(&self) -> Result<(), Refusal> {
-        self.0.currency.catch_up().await.map_err(|behind| Refusal::unavailable(&behind.to_string()))
+        self.0.currency.catch_up().await.map_err(|behind| Refusal::unavailable(behind.to_string()))
     }
 
     /// Claims the session of one node.
