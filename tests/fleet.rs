@@ -106,6 +106,7 @@ pub fn verdicts(cluster: &Cluster) -> Vec<Happening> {
     let by_controller = |event: &&Value| {
         let reason = event["reason"].as_str().unwrap_or_default();
         event["source"]["component"] == "node-controller"
+            && event["involvedObject"]["kind"] == "Node"
             && ["NodeNotReady", "NodeTaintedForEviction", "NodeQuarantined"].contains(&reason)
     };
     list["items"].as_array().unwrap().iter().filter(by_controller).map(happening).collect()
