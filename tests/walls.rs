@@ -74,7 +74,7 @@ fn dependencies_point_down_the_diamond() {
             "raft" => &["muster-lifecycle", "muster-proto"],
             "controller" => &["muster-lifecycle", "muster-proto", "muster-pulse", "muster-raft", "muster-actors"],
             "node-agent" => &["muster-lifecycle", "muster-proto"],
-            "bench" => &["muster-lifecycle", "muster-proto", "muster-raft", "muster-controller"],
+            "bench" => &["muster-lifecycle", "muster-proto", "muster-raft", "muster-controller", "muster-node-agent"],
             "cli" => &[
                 "muster-lifecycle",
                 "muster-proto",
