@@ -122,11 +122,11 @@ fn the_request_id_is_optional_and_exact() {
 #[test]
 fn errors_name_the_field_and_the_rule() {
     let no_status = r#"{"apiVersion":"v1","kind":"Node","metadata":{"name":"n1"}}"#;
-    let other_kind = r#"{"apiVersion":"v1","kind":"Pod"}"#;
+    let other_kind = r#"{"apiVersion":"v1","kind":"Service"}"#;
     let bad_uid = Some(v1::Precondition { revision: None, uid: "x".into() });
     let unnamed = v1::PairsEdit { name: String::new(), ..pairs(&[("a", "1")], &[]) };
     let table = [
-        (Wire::Create(manifest(other_kind)), "kind: \"Pod\" is not supported here, only Node"),
+        (Wire::Create(manifest(other_kind)), "kind: \"Service\" is not supported here, only Node, Pod, ReplicaSet, "),
         (Wire::Apply(manifest("nope")), "apply.object: the manifest is not valid JSON: "),
         (Wire::Create(manifest(NODE_SEEN)), "metadata.resourceVersion: must not be set on an object to be created"),
         (Wire::ReplaceStatus(manifest(no_status)), "status: is required"),
@@ -149,7 +149,10 @@ fn errors_name_the_field_and_the_rule() {
             Wire::Cordon(v1::Cordon { name: "n1".into(), unschedulable: true, precondition: bad_uid }),
             "cordon.precondition.uid: \"x\" is not a uid",
         ),
-        (Wire::Delete(delete_of("pods", "n1")), "delete.kind: \"pods\" is not known here; only nodes"),
+        (
+            Wire::Delete(delete_of("services", "n1")),
+            "delete.kind: \"services\" cannot be deleted here; only nodes, pods, ",
+        ),
         (Wire::Delete(delete_of("nodes", "")), "delete.name: is required"),
         (Wire::Policy(settings(&[])), "policy.settings: changes nothing; name a setting and its value"),
         (
