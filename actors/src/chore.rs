@@ -47,6 +47,11 @@ impl Chore {
         }
     }
 
+    /// It makes up for evictions, and waits for their end.
+    pub(crate) fn gives_way(self) -> bool {
+        matches!(self, Self::Placement | Self::Staffing)
+    }
+
     pub(crate) fn look(self, state: &State, moment: Moment, ground: &Ground, memory: &mut Memory) -> Chores {
         let now = moment.stamp.cluster;
         let fleet = ground.surroundings.ear.fleet();

@@ -2,7 +2,9 @@
 //!
 //! It looks when something was committed, at every round, and when the one timer it has runs out. One proposal is under
 //! way at a time; what came to nothing is not repeated before the next round. A look that found nothing to do is not
-//! repeated for every commit, but after a pause.
+//! repeated for every commit, but after a pause. What makes up for evictions waits for their end ([`precedence`]).
+//!
+//! [`precedence`]: crate::precedence
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -107,9 +109,15 @@ impl State {
     }
 
     fn look(&mut self, myself: &ActorRef<Msg>) {
+        if self.chore.gives_way() && self.ground.precedence.is_taken(Instant::now()) {
+            return self.set_alarm(Instant::now() + REST, myself);
+        }
         let ledger = &self.ground.surroundings.ledger;
         let (committed, moment) = (ledger.state(), ledger.moment());
         let Chores { operations, look_again_at } = self.chore.look(&committed, moment, &self.ground, &mut self.memory);
+        if self.chore == Chore::TaintEviction {
+            self.ground.precedence.set(!operations.is_empty(), Instant::now());
+        }
         if operations.is_empty() {
             self.rest_until = Instant::now() + REST;
         } else {

@@ -8,6 +8,7 @@ use muster_lifecycle::policy::{Period, Policy};
 use muster_pulse::tick::Tick;
 
 use crate::population::{Population, Presence};
+use crate::precedence::Precedence;
 use crate::proposal::Proposer;
 use crate::quarantine::Quarantine;
 use crate::surroundings::{ActorKind, Surroundings};
@@ -18,6 +19,7 @@ pub(crate) struct Ground {
     pub(crate) proposer: Proposer,
     pub(crate) quarantine: Arc<Quarantine>,
     pub(crate) population: Arc<Population>,
+    pub(crate) precedence: Precedence,
     grown_at: Tick,
 }
 
@@ -29,6 +31,7 @@ impl Ground {
             proposer: Proposer::new(term, surroundings.proposals.clone()),
             quarantine: Quarantine::new(Arc::clone(&surroundings.observer)),
             population: Population::new(Arc::clone(&surroundings.observer)),
+            precedence: Precedence::default(),
             grown_at: surroundings.ledger.moment().tick,
             surroundings,
         })

@@ -32,6 +32,7 @@ mod node;
 pub mod node_watch;
 mod nursery;
 mod population;
+mod precedence;
 pub mod proposal;
 pub mod quarantine;
 mod restart;

@@ -12,7 +12,7 @@ use ractor::{ActorRef, Message};
 use tokio::sync::{mpsc, oneshot};
 
 /// How many operations one proposal carries at most.
-pub const OPERATIONS_MAX: usize = 512;
+pub const OPERATIONS_MAX: usize = 2_048;
 
 /// After this long without an answer a proposal counts as failed. If it is decided later after all, what it
 /// says it changes *from* keeps a second one from doing harm.

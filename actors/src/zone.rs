@@ -16,11 +16,14 @@ use crate::letterbox::{Letterbox, Reader, Wake};
 use crate::news::{News, RollCall};
 use crate::nursery::Nursery;
 use crate::population::Presence;
-use crate::proposal::{OPERATIONS_MAX, Settlement};
+use crate::proposal::Settlement;
 use crate::roster::{self, ChunkNumber, ShardRoster, ZoneRoster};
 use crate::surroundings::ActorKind;
 use crate::transition::Transition;
 use crate::{cluster, eviction_queue, restart, shard};
+
+/// How many verdicts are confirmed and proposed at once: those that wait can still fall.
+const VERDICTS_MAX: usize = 512;
 
 pub(crate) struct Actor;
 
@@ -263,7 +266,7 @@ impl State {
         let (fleet, now) = (ear.fleet(), self.ground.surroundings.ledger.moment().tick);
         let (mut standing, mut fallen) = (Vec::new(), Vec::new());
         let blindness = ear.blindness();
-        while standing.len() < OPERATIONS_MAX
+        while standing.len() < VERDICTS_MAX
             && let Some((_, transition)) = self.waiting.pop_first()
         {
             let group = if transition.stands(&fleet, &blindness, now) { &mut standing } else { &mut fallen };

@@ -144,7 +144,7 @@ fn work_figures(state: &State) -> WorkFigures {
         ready: tally.ready as u64,
         waiting: state.waiting_pods().len() as u64,
         leaving: state.leaving_pods().len() as u64,
-        terminating: state.terminating_pods().len() as u64,
+        terminating: tally.terminating as u64,
         pools: pools.collect(),
         nodes_without_cidr: state.nodes_without_cidr().len() as u64,
         resting: state.resting().len() as u64,

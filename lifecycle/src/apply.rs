@@ -14,6 +14,7 @@ use crate::command::{
     Batch, Command, Entitled, Operation, Origin, Outcome, Position, Receipt, ReceiptEffect, RequestId,
 };
 use crate::event::{EVENTS_MAX, Event, EventType, Subject};
+use crate::garbage;
 use crate::meta::{ObjectMeta, Pairs, Revision, Uid};
 use crate::node::{Incarnation, Node, Slot};
 use crate::record::RecordKey;
@@ -242,9 +243,7 @@ impl Application<'_> {
             derived.addresses.enter(after, plan);
             debug_assert!(!derived.addresses.is_contested(after), "{} shares addresses", after.meta.name);
         }
-        let no_execute = |node: &Node| taint_eviction::no_execute(&node.spec.taints).cloned().collect::<Vec<_>>();
-        let is_new = before.is_none_or(|before| before.incarnation != after.incarnation);
-        if is_new || before.is_some_and(|before| no_execute(before) != no_execute(after)) {
+        if before.is_none_or(|before| concerns_pods(before, after)) {
             derived.pods.node_changed(&after.meta.name, Some(after), pods);
         }
     }
@@ -342,6 +341,14 @@ fn require_entitled(origin: &Origin, operation: &Operation) -> Result<(), Reject
 
 pub(crate) fn node_subject(node: &Node) -> Subject {
     Subject { kind: Text::from(NODE), name: node.meta.name.clone(), namespace: None, uid: node.meta.uid }
+}
+
+/// Whether what the pods of a node have to expect may have changed with it.
+fn concerns_pods(before: &Node, after: &Node) -> bool {
+    let (was, is) = (taint_eviction::no_execute(&before.spec.taints), taint_eviction::no_execute(&after.spec.taints));
+    before.incarnation != after.incarnation
+        || garbage::is_out_of_service(before) != garbage::is_out_of_service(after)
+        || was.ne(is)
 }
 
 /// Events are born inside `apply`, where nothing is random: their uid is a hash, in the shape of a version 8 UUID.

@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use crate::command::Operation;
-use crate::garbage::{self, TERMINATED_KEPT};
+use crate::garbage::TERMINATED_KEPT;
 use crate::node::Node;
 use crate::placement::Board;
 use crate::pod::{POD_SCHEDULED, Pod};
@@ -63,19 +63,10 @@ pub fn pod_evictions(state: &State, now: ClusterTime, most: usize, mut is_spared
 pub fn pod_garbage(state: &State, now: ClusterTime, most: usize) -> Chores {
     let excess = state.finished_pods().len().saturating_sub(TERMINATED_KEPT);
     let surplus = state.finished_pods().take(excess).filter_map(|key| state.pods().get(key));
-    let mut look_again_at = None;
-    let terminating = state.terminating_pods().filter_map(|key| state.pods().get(key)).filter(|pod| {
-        let node = state.node_of(pod);
-        let due = garbage::garbage(pod, node.map(Arc::as_ref), now).is_some();
-        if let (false, None, Some(deleted)) = (due, node, pod.meta.deleted) {
-            let at = garbage::orphaned_until(pod, deleted);
-            look_again_at = Some(look_again_at.map_or(at, |known: ClusterTime| known.min(at)));
-        }
-        due
-    });
-    let garbage = surplus.chain(terminating);
-    let operations =
-        garbage.take(most).map(|pod| Operation::CollectPod { key: pod.key(), uid: pod.meta.uid }).collect();
+    let due = state.forsaken_pods().take_while(|(from, _)| *from <= now).filter_map(|(_, key)| state.pods().get(key));
+    let collect = |pod: &Arc<Pod>| Operation::CollectPod { key: pod.key(), uid: pod.meta.uid };
+    let operations = surplus.chain(due).take(most).map(collect).collect();
+    let look_again_at = state.forsaken_pods().next().map(|(from, _)| from).filter(|from| *from > now);
     Chores { operations, look_again_at }
 }
 

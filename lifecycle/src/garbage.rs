@@ -30,11 +30,16 @@ pub const OUT_OF_SERVICE_TAINT: &str = "node.kubernetes.io/out-of-service";
 
 /// GC-2 to GC-4 for a pod whose node, in the life that the pod belongs to, is `node`. GC-1 depends on all the others.
 pub fn garbage(pod: &Pod, node: Option<&Node>, now: ClusterTime) -> Option<Garbage> {
+    garbage_from(pod, node).filter(|(_, from)| now >= *from).map(|(garbage, _)| garbage)
+}
+
+/// From when on, if node and pod stay as they are.
+pub(crate) fn garbage_from(pod: &Pod, node: Option<&Node>) -> Option<(Garbage, ClusterTime)> {
     let deleted = pod.meta.deleted.filter(|_| pod.is_terminating())?;
     match (&pod.spec.binding, node) {
-        (None, _) => Some(Garbage::Unscheduled),
-        (Some(_), None) => (now >= orphaned_until(pod, deleted)).then_some(Garbage::Orphaned),
-        (Some(_), Some(node)) => is_out_of_service(node).then_some(Garbage::OutOfService),
+        (None, _) => Some((Garbage::Unscheduled, deleted.cluster)),
+        (Some(_), None) => Some((Garbage::Orphaned, orphaned_until(pod, deleted))),
+        (Some(_), Some(node)) => is_out_of_service(node).then_some((Garbage::OutOfService, deleted.cluster)),
     }
 }
 

@@ -18,6 +18,7 @@
 
 mod address_index;
 pub mod addressing;
+mod agenda;
 pub mod aggregator;
 mod apply;
 mod apply_addressing;

@@ -1,18 +1,19 @@
-//! Pods by what is asked about them: who is on a node, whose they are, who waits, who has to leave when.
+//! Pods by what is asked about them: who is on a node, whose they are, who waits, who has to leave when, who is garbage.
 //!
-//! Rebuilt from the tables, never stored; cloning shares everything. When somebody has to leave follows from the pod
-//! *and* its node, so whoever changes either says so here.
+//! Rebuilt from the tables, never stored; cloning shares everything. When somebody has to leave or is garbage follows
+//! from the pod *and* its node, so whoever changes either says so here.
 
 use imbl::{OrdMap, OrdSet};
 use std::cmp::Reverse;
 
+use crate::agenda::Agenda;
 use crate::garbage;
 use crate::load::Load;
 use crate::meta::{OwnerReference, Uid};
 use crate::node::Node;
 use crate::pod::{Phase, Pod, PodKey};
 use crate::table::{Stored, Table};
-use crate::taint_eviction::{self, Fate};
+use crate::taint_eviction;
 use crate::text::Text;
 use crate::time::ClusterTime;
 use crate::workload::Workload;
@@ -25,9 +26,9 @@ pub(crate) struct PodIndex {
     pub(crate) tenants: OrdMap<Text, Tenants>,
     pub(crate) staff: OrdMap<Uid, Staff>,
     pub(crate) waiting: OrdSet<Turn>,
-    pub(crate) leaving: OrdSet<(ClusterTime, PodKey)>,
-    leaves_at: OrdMap<PodKey, ClusterTime>,
-    pub(crate) terminating: OrdSet<PodKey>,
+    pub(crate) leaving: Agenda,
+    /// GC-2 to GC-4: from when on they may be taken away.
+    pub(crate) garbage: Agenda,
     /// GC-1: in the order in which they go.
     pub(crate) finished: OrdSet<(bool, ClusterTime, PodKey)>,
     pub(crate) tally: Tally,
@@ -61,6 +62,8 @@ pub struct Tally {
     pub failed: usize,
     pub unknown: usize,
     pub ready: usize,
+    /// Deleted, and not confirmed stopped.
+    pub terminating: usize,
 }
 
 // === impl PodIndex ===
@@ -82,14 +85,11 @@ impl PodIndex {
         if let Some(turn) = turn(pod, &key) {
             self.waiting.insert(turn);
         }
-        if pod.is_terminating() {
-            self.terminating.insert(key.clone());
-        }
         if let Some((kept, created)) = garbage::rank(pod) {
             self.finished.insert((kept, created, key.clone()));
         }
         self.tally.count(pod, 1);
-        self.set_departure(key, pod, node);
+        self.set_moments(&key, pod, node);
     }
 
     pub(crate) fn leave(&mut self, pod: &Pod) {
@@ -103,21 +103,20 @@ impl PodIndex {
         if let Some(turn) = turn(pod, &key) {
             self.waiting.remove(&turn);
         }
-        self.terminating.remove(&key);
         if let Some((kept, created)) = garbage::rank(pod) {
             self.finished.remove(&(kept, created, key.clone()));
         }
         self.tally.count(pod, -1);
-        self.forget_departure(&key);
+        self.leaving.set(&key, None);
+        self.garbage.set(&key, None);
     }
 
-    /// The node is not what it was, or is gone: its pods may have to leave at another time, or need not.
+    /// The node is not what it was, or is gone: its pods may have to leave at another time, or need not, or are garbage.
     pub(crate) fn node_changed(&mut self, name: &str, node: Option<&Node>, pods: &Table<Pod>) {
         let Some(tenants) = self.tenants.get(name).cloned() else { return };
         for key in tenants.pods.iter() {
             if let Some(pod) = pods.get(key) {
-                self.forget_departure(key);
-                self.set_departure(key.clone(), pod, node);
+                self.set_moments(key, pod, node);
             }
         }
     }
@@ -139,23 +138,10 @@ impl PodIndex {
         }
     }
 
-    fn set_departure(&mut self, key: PodKey, pod: &Pod, node: Option<&Node>) {
+    fn set_moments(&mut self, key: &PodKey, pod: &Pod, node: Option<&Node>) {
         let node = node.filter(|node| pod.is_bound_to(&node.meta.name, node.incarnation));
-        let Some(node) = node else { return };
-        if let Fate::LeavesAt(at) = taint_eviction::fate(pod, &node.spec.taints) {
-            self.leaving.insert((at, key.clone()));
-            self.leaves_at.insert(key, at);
-        }
-    }
-
-    fn forget_departure(&mut self, key: &PodKey) {
-        if let Some(at) = self.leaves_at.remove(key) {
-            self.leaving.remove(&(at, key.clone()));
-        }
-    }
-
-    pub(crate) fn leaves_at(&self, key: &PodKey) -> Option<ClusterTime> {
-        self.leaves_at.get(key).copied()
+        self.leaving.set(key, node.and_then(|node| taint_eviction::leaves_at(pod, &node.spec.taints)));
+        self.garbage.set(key, garbage::garbage_from(pod, node).map(|(_, from)| from));
     }
 }
 
@@ -259,6 +245,9 @@ impl Tally {
         *place = place.saturating_add_signed(by);
         if pod.is_ready() {
             self.ready = self.ready.saturating_add_signed(by);
+        }
+        if pod.is_terminating() {
+            self.terminating = self.terminating.saturating_add_signed(by);
         }
     }
 }

@@ -190,16 +190,16 @@ impl State {
 
     /// Pods that have to leave their node, and when, the earliest first.
     pub fn leaving_pods(&self) -> impl ExactSizeIterator<Item = (ClusterTime, &PodKey)> {
-        self.derived.pods.leaving.iter().map(|(at, key)| (*at, key))
+        self.derived.pods.leaving.iter()
     }
 
     pub fn leaves_at(&self, pod: &PodKey) -> Option<ClusterTime> {
-        self.derived.pods.leaves_at(pod)
+        self.derived.pods.leaving.moment(pod)
     }
 
-    /// Pods that were deleted and are not confirmed stopped.
-    pub fn terminating_pods(&self) -> impl ExactSizeIterator<Item = &PodKey> {
-        self.derived.pods.terminating.iter()
+    /// GC-2 to GC-4: pods that nobody will confirm stopped, and from when on they may be taken away, the earliest first.
+    pub fn forsaken_pods(&self) -> impl ExactSizeIterator<Item = (ClusterTime, &PodKey)> {
+        self.derived.pods.garbage.iter()
     }
 
     /// GC-1: pods that have ended, in the order in which they go.

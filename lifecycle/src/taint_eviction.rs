@@ -8,26 +8,15 @@ use crate::taint::{Effect, Taint};
 use crate::time::ClusterTime;
 use crate::toleration::{self, Patience};
 
-/// What becomes of a pod on a node with taints.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Fate {
-    /// It has to go at this moment, or had to. The earliest of its taints counts.
-    LeavesAt(ClusterTime),
-    Stays,
-}
-
-pub fn fate(pod: &Pod, taints: &[Taint]) -> Fate {
-    let leaving = cause(pod, taints).filter(|_| pod.is_active());
-    leaving.map_or(Fate::Stays, |(_, at)| Fate::LeavesAt(at))
+/// When an active pod has to go, or had to. The earliest of its taints counts.
+pub fn leaves_at(pod: &Pod, taints: &[Taint]) -> Option<ClusterTime> {
+    cause(pod, taints).filter(|_| pod.is_active()).map(|(_, at)| at)
 }
 
 /// The taint that drives it away, or drove it away if it is leaving already, and when.
 pub fn cause<'a>(pod: &Pod, taints: &'a [Taint]) -> Option<(&'a Taint, ClusterTime)> {
     let binding = pod.spec.binding.as_ref()?;
-    let leaving = no_execute(taints).filter_map(|taint| match fate_by(pod, taint, binding.at.cluster) {
-        Fate::LeavesAt(at) => Some((taint, at)),
-        Fate::Stays => None,
-    });
+    let leaving = no_execute(taints).filter_map(|taint| Some((taint, leaves_by(pod, taint, binding.at.cluster)?)));
     leaving.min_by_key(|(_, at)| *at)
 }
 
@@ -35,11 +24,11 @@ pub fn no_execute(taints: &[Taint]) -> impl Iterator<Item = &Taint> {
     taints.iter().filter(|taint| taint.effect == Effect::NoExecute)
 }
 
-fn fate_by(pod: &Pod, taint: &Taint, bound: ClusterTime) -> Fate {
+fn leaves_by(pod: &Pod, taint: &Taint, bound: ClusterTime) -> Option<ClusterTime> {
     let origin = taint.added.map_or(bound, |added| added.cluster.max(bound));
     match toleration::patience(&pod.spec.tolerations, taint) {
-        Patience::Endless => Fate::Stays,
-        Patience::None => Fate::LeavesAt(origin),
-        Patience::For(period) => Fate::LeavesAt(period.after(origin)),
+        Patience::Endless => None,
+        Patience::None => Some(origin),
+        Patience::For(period) => Some(period.after(origin)),
     }
 }

@@ -35,6 +35,7 @@ struct Spot {
     node: Arc<Node>,
     zone: usize,
     load: Load,
+    score: Score,
     unheard: bool,
 }
 
@@ -58,7 +59,8 @@ impl<'a> Board<'a> {
             let next = zones.len();
             let zone = *zones.entry(ZoneKey::from_labels(&node.meta.labels)).or_insert(next);
             let load = state.tenants(&node.meta.name).map(|tenants| tenants.load().clone()).unwrap_or_default();
-            spots.push(Spot { zone, load, unheard: is_unheard(node), node: Arc::clone(node) });
+            let (score, unheard) = (score(&load, node), is_unheard(node));
+            spots.push(Spot { zone, load, score, unheard, node: Arc::clone(node) });
         }
         let zones = zones.len();
         Self {
@@ -110,7 +112,7 @@ impl<'a> Board<'a> {
         let mut zones: Vec<Vec<Reverse<Candidate>>> = vec![Vec::new(); self.zones];
         for (index, spot) in self.spots.iter().enumerate() {
             if !spot.unheard && standing_refusal(&pod.spec, &spot.node).is_none() {
-                zones[spot.zone].push(Reverse((is_to_be_avoided(pod, &spot.node), spot.score(), index)));
+                zones[spot.zone].push(Reverse((is_to_be_avoided(pod, &spot.node), spot.score, index)));
             }
         }
         zones.into_iter().map(BinaryHeap::from).collect()
@@ -132,8 +134,8 @@ impl<'a> Board<'a> {
         let mut found = None;
         while let Some(Reverse((avoid, score, index))) = heap.pop() {
             let spot = &self.spots[index];
-            if spot.score() != score {
-                heap.push(Reverse((avoid, spot.score(), index)));
+            if spot.score != score {
+                heap.push(Reverse((avoid, spot.score, index)));
             } else if spot.load.shortage(&pod.spec.requests, &spot.node.status.allocatable).is_some() {
                 too_small.push(Reverse((avoid, score, index)));
             } else {
@@ -154,6 +156,7 @@ impl<'a> Board<'a> {
         }
         let spot = &mut self.spots[index];
         spot.load.take(&pod.spec.requests);
+        spot.score = score(&spot.load, &spot.node);
         (spot.node.meta.name.clone(), spot.node.incarnation)
     }
 
@@ -192,12 +195,8 @@ impl<'a> Board<'a> {
     }
 }
 
-// === impl Spot ===
-
-impl Spot {
-    fn score(&self) -> Score {
-        (self.load.utilisation(&self.node.status.allocatable), self.load.pods())
-    }
+fn score(load: &Load, node: &Node) -> Score {
+    (load.utilisation(&node.status.allocatable), load.pods())
 }
 
 fn class(pod: &Pod) -> Class {

@@ -144,7 +144,7 @@ fn gc_4_what_never_had_a_node_is_gone_when_it_is_deleted() {
     cluster.run_pod(pod("web"));
     let applied = cluster.run(delete_pod("web", None));
     assert_eq!(events(&applied), ["Killing: pod default/web was deleted by alice and is gone"]);
-    assert_eq!((cluster.has_pod("web"), cluster.state.terminating_pods().len()), (false, 0));
+    assert_eq!((cluster.has_pod("web"), cluster.state.pod_tally().terminating), (false, 0));
 }
 
 fn seen_of(applied: &Applied, name: &str) -> Vec<String> {

@@ -314,7 +314,7 @@ fn a_deleted_workload_goes_when_its_pods_are_on_their_way_out() {
         assert_eq!(cluster.active_pods().len(), 2, "{kind}: its pods are there until the leader sees to it");
         cluster.tend();
         assert!(cluster.state.workloads().is_empty() && cluster.active_pods().is_empty(), "{kind}");
-        assert_eq!(cluster.state.terminating_pods().len(), 2, "{kind}: their nodes have not confirmed");
+        assert_eq!(cluster.state.pod_tally().terminating, 2, "{kind}: their nodes have not confirmed");
     }
 }
 
