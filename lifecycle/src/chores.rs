@@ -72,16 +72,26 @@ pub fn pod_garbage(state: &State, now: ClusterTime, most: usize) -> Chores {
 
 /// Workloads that lack pods or have too many.
 pub fn staffing(state: &State, most: usize) -> Chores {
-    let unsettled = state.unsettled_workloads().filter_map(|key| state.workloads().get(key));
-    let unsettled = unsettled.filter(|workload| !staffing::staffing(state, workload, &[]).is_settled());
-    let mut operations: Vec<Operation> = unsettled.take(most).map(|workload| staff(workload, Vec::new())).collect();
+    let (mut operations, mut steps) = (Vec::new(), 0);
+    for workload in state.unsettled_workloads().filter_map(|key| state.workloads().get(key)) {
+        // One entry that makes the pods of many large workloads would hold up everybody else's.
+        if steps >= most {
+            break;
+        }
+        let staffing = staffing::staffing(state, workload, &[]);
+        if !staffing.is_settled() {
+            steps += 1 + staffing.openings.len() + staffing.dismissals.len();
+            operations.push(staff(workload, Vec::new()));
+        }
+    }
     let daemons = state.workloads().iter().filter(|workload| workload.kind == WorkloadKind::DaemonSet);
     for workload in daemons.filter(|workload| workload.meta.deleted.is_none()) {
-        if operations.len() >= most {
+        if steps >= most {
             break;
         }
         let nodes = lacking(state, workload);
         if !nodes.is_empty() {
+            steps += 1 + nodes.len();
             operations.push(staff(workload, nodes));
         }
     }

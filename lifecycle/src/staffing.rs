@@ -17,7 +17,7 @@ use crate::toleration::{self, Toleration};
 use crate::workload::{Workload, WorkloadKind};
 
 /// How many pods one step makes or dismisses.
-pub const STEP_MAX: usize = 256;
+pub const STEP_MAX: usize = 1_024;
 
 /// What is to be done about one workload.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

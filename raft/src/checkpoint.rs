@@ -21,10 +21,10 @@ use muster_lifecycle::state::State;
 use self::tree::Tree;
 use crate::types::{LogId, StoredMembership};
 
-/// Writes are at least this far apart, unless much waits.
-const INTERVAL: Duration = Duration::from_secs(1);
+/// Writes are at least this far apart, unless much waits: what changes several times meanwhile is written once.
+const INTERVAL: Duration = Duration::from_secs(5);
 /// Touched keys that do not wait for the interval.
-const DIRTY_SOON: usize = 20_000;
+const DIRTY_SOON: usize = 50_000;
 /// Touched keys beyond which remembering them costs more than writing everything.
 const DIRTY_MAX: usize = 400_000;
 

@@ -15,7 +15,7 @@ use crate::processor::timed;
 use crate::workload::Shape;
 
 /// As many as a leader proposes at once.
-const LOOK: usize = 512;
+const LOOK: usize = 2_048;
 
 /// When the pods were all made.
 const MADE_BY: u64 = 1_000_000;

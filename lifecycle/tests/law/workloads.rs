@@ -60,13 +60,13 @@ fn a_workload_makes_its_pods_once_and_they_refer_to_it() {
 #[test]
 fn a_large_workload_is_staffed_step_by_step() {
     let mut cluster = Cluster::default();
-    cluster.run_workload(workload(ReplicaSet, "web", 600));
+    cluster.run_workload(workload(ReplicaSet, "web", 2_500));
     let counts: Vec<usize> = (0..3).map(|_| (cluster.staff().len(), cluster.active_pods().len()).1).collect();
-    assert_eq!(counts, [256, 512, 600]);
+    assert_eq!(counts, [1_024, 2_048, 2_500]);
     let mut uids: Vec<Uid> = cluster.state.pods().iter().map(|pod| pod.meta.uid).collect();
     uids.sort_unstable();
     uids.dedup();
-    assert_eq!(uids.len(), 600, "no two are the same");
+    assert_eq!(uids.len(), 2_500, "no two are the same");
 }
 
 #[test]
@@ -340,9 +340,9 @@ fn a_workload_that_was_made_anew_is_another() {
     cluster.run_workload(workload(ReplicaSet, "web", 1));
     let stale = Operation::StaffWorkload { key: workload_key(ReplicaSet, "web"), uid: old, nodes: Vec::new() };
     assert!(cluster.refuses_leader(stale).to_string().starts_with("conflict on replicaset \"default/web\""));
-    let flood = vec![Text::from("a"); 257];
+    let flood = vec![Text::from("a"); 1_025];
     let flood = Operation::StaffWorkload { key: workload_key(ReplicaSet, "web"), uid: old, nodes: flood };
-    assert_eq!(cluster.refuses_leader(flood).to_string(), "limit reached: nodes in one entry (at most 256)");
+    assert_eq!(cluster.refuses_leader(flood).to_string(), "limit reached: nodes in one entry (at most 1024)");
     let precondition = Precondition { revision: None, uid: Some(old) };
     let delete = Operation::DeleteWorkload { key: workload_key(ReplicaSet, "web"), precondition };
     assert!(cluster.rejected(delete).to_string().starts_with("conflict on replicaset \"default/web\""));
