@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use muster_lifecycle::node::ConditionStatus;
 use muster_node_agent::conditions::{
-    CHECKS_MAX, CustomChecks, Monitor, MonitorConfig, NETWORK_UNAVAILABLE, NetworkCheck, NetworkProbe,
+    CHECKS_MAX, CustomChecks, Monitor, MonitorConfig, NETWORK_UNAVAILABLE, NetworkCheck, NetworkProbe, Thresholds,
 };
 use tempfile::TempDir;
 
@@ -232,4 +232,18 @@ async fn readiness_is_that_of_the_runtime_and_of_the_first_look() {
     assert!(ready.message.contains("/no/such/directory"), "{}", ready.message);
     assert_eq!(conditions.status("DiskPressure"), Some(ConditionStatus::Unknown));
     assert_eq!(conditions.status("MemoryPressure"), Some(ConditionStatus::False));
+}
+
+#[tokio::test]
+async fn s_1_looks_renew_heartbeats_and_are_no_change() {
+    let thresholds = Thresholds::parse(Some("memory.available<1"), None, None, None).unwrap();
+    let monitor = start(MonitorConfig { thresholds, ..frequent(Path::new("/")) });
+    let first = monitor.first_look().await.get("Ready").unwrap().clone();
+    let mut conditions = monitor.conditions();
+    conditions.mark_unchanged();
+    let beats = conditions.clone();
+    let renewed = || beats.borrow().get("Ready").is_some_and(|ready| ready.last_heartbeat > first.last_heartbeat);
+    eventually("another heartbeat", renewed).await;
+    assert!(!conditions.has_changed().unwrap());
+    assert_eq!(conditions.borrow().get("Ready").unwrap().last_transition, first.last_transition);
 }

@@ -86,16 +86,11 @@ fn identities_are_those_the_machine_has_written_down() {
 
 #[test]
 fn the_internal_address_is_the_one_the_kernel_would_send_from() {
-    let Some(route) =
-        said("ip", &["-4", "route", "get", "192.0.2.254"]).or_else(|| said("ip", &["route", "get", "1.1.1.1"]))
-    else {
-        eprintln!("SKIPPED: this machine has no ip, or no route to anywhere");
+    let default = said("ip", &["-4", "route", "show", "default"]).filter(|default| !default.is_empty());
+    let Some(route) = default.and_then(|_| said("ip", &["-4", "route", "get", "198.51.100.1"])) else {
+        eprintln!("SKIPPED: this machine has no ip of iproute2, or no default route");
         return;
     };
-    if !said("ip", &["-4", "route", "show", "default"]).is_some_and(|default| !default.is_empty()) {
-        eprintln!("SKIPPED: this machine has no default route");
-        return;
-    }
     let source = route.split_whitespace().skip_while(|word| *word != "src").nth(1).unwrap();
     assert_eq!(facts().internal_ips, [source.parse::<std::net::IpAddr>().unwrap()]);
 }
