@@ -86,6 +86,18 @@ impl Quantity {
         Self::new(self.nanos() + other.nanos(), self.family().unwrap_or(Family::Decimal))
     }
 
+    /// What is left when `other` is taken away, written as this one is; never below zero.
+    #[must_use]
+    pub fn minus(self, other: Self) -> Self {
+        let left = self.nanos().saturating_sub(other.nanos()).max(0);
+        Self::new(left, self.family().unwrap_or(Family::Decimal))
+    }
+
+    /// A number of bytes, written with binary suffixes where that is shorter.
+    pub fn bytes(count: u64) -> Self {
+        Self::new(i128::from(count) * NANOS, Family::Binary)
+    }
+
     fn new(nanos: i128, family: Family) -> Self {
         let tag = match family {
             Family::Decimal => 0,
@@ -428,6 +440,24 @@ mod tests {
         assert!(quantity("2k").is_integral() && !quantity("1500m").is_integral());
         for (text, ceiling) in [("1500m", 2), ("2", 2), ("-1500m", -1), ("1n", 1), ("0", 0), ("8Ei", i64::MAX)] {
             assert_eq!(quantity(text).to_i64_ceil(), ceiling, "{text}");
+        }
+    }
+
+    #[test]
+    fn what_is_taken_away_leaves_the_suffixes_and_never_less_than_nothing() {
+        for (whole, part, left) in
+            [("4", "1500m", "2500m"), ("1Gi", "100Mi", "924Mi"), ("2Ki", "48", "2000"), ("1", "2", "0")]
+        {
+            assert_eq!(quantity(whole).minus(quantity(part)).to_string(), left, "{whole} - {part}");
+        }
+    }
+
+    #[test]
+    fn bytes_are_written_with_binary_suffixes() {
+        for (count, text) in
+            [(0, "0"), (2000, "2000"), (2048, "2Ki"), (25_276_518_400, "24684100Ki"), (u64::MAX, "9223372036854775807")]
+        {
+            assert_eq!(Quantity::bytes(count).to_string(), text);
         }
     }
 

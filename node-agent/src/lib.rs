@@ -15,8 +15,10 @@
 mod attachment;
 mod backoff;
 pub mod carrier;
+pub mod conditions;
 mod dial;
 mod door;
+pub mod facts;
 mod failure;
 mod link;
 pub mod machine;
