@@ -24,10 +24,10 @@ fn main() -> ExitCode {
     }
 }
 
-/// Servers and `dev` stop in an orderly way of their own; every other verb is simply dropped, which removes its
+/// Servers, agents and `dev` stop in an orderly way of their own; every other verb is simply dropped, which removes its
 /// temporary files.
 async fn run(cli: Cli) -> Result<(), Failure> {
-    if matches!(cli.command, Command::Server(_) | Command::Dev(_)) {
+    if matches!(cli.command, Command::Server(_) | Command::Dev(_) | Command::Agent(_)) {
         return verb::run(cli).await;
     }
     tokio::select! {

@@ -48,7 +48,7 @@ pub mod load;
 pub mod meta;
 pub mod name;
 pub mod node;
-mod node_restriction;
+pub mod node_restriction;
 pub mod node_rules;
 pub mod oversight;
 pub mod placement;

@@ -62,7 +62,7 @@ pub(crate) fn registration(draft: &NodeDraft, known: Option<&Node>) -> Permitted
     }
     let has = |key: &str, value: &Text| known.is_some_and(|known| known.meta.labels.get(key) == Some(value));
     let mut labels = draft.labels.iter().flat_map(Pairs::iter);
-    match labels.find(|(key, value)| !is_open(key) && !has(key, value)) {
+    match labels.find(|(key, value)| !is_open_label(key) && !has(key, value)) {
         Some((key, _)) => Err(immodest(&format!("metadata.labels[{}]", Text::clipped(key, 253)), "NR-4")),
         None => Ok(()),
     }
@@ -84,8 +84,9 @@ pub(crate) fn pods(node: &Node, reports: &[PodReport], state: &State) -> Permitt
     }
 }
 
-/// A node that could take itself out of its zone's arithmetic could switch off the brake for its neighbours.
-fn is_open(label: &str) -> bool {
+/// NR-4: whether an agent may set this label. A node that could take itself out of its zone's arithmetic could switch off
+/// the brake for its neighbours.
+pub fn is_open_label(label: &str) -> bool {
     let domain = label.split_once('/').map_or("", |(domain, _)| domain);
     let is_under = |parent: &str| domain == parent || domain.ends_with(&format!(".{parent}"));
     let ours = KUBERNETES_DOMAINS.into_iter().any(is_under);

@@ -12,6 +12,7 @@
 //! the roster of a carrier, the workload of a node: [`pods`]); one task per connection does the waiting. Nothing queues up behind a slow connection: what
 //! is owed is worked out anew each time there is room to say something.
 
+pub mod agent;
 mod attachment;
 mod backoff;
 pub mod carrier;

@@ -14,6 +14,7 @@ pub use news::{News, PodNews};
 pub use runtime::{PodSpec, Runtime};
 pub use status::{Phase, PodStatus};
 pub use uid::PodUid;
+pub use workload::PodInsight;
 pub(crate) use workload::{Fate, StaleOrders, Workload};
 
 mod ended;

@@ -21,6 +21,7 @@ use super::reporting::Reporting;
 use super::{Gathered, News, Phase, PodNews, PodStatus, PodUid, Runtime};
 use crate::terms::Terms;
 
+mod insight;
 mod orders;
 #[cfg(test)]
 mod tests;
@@ -88,6 +89,8 @@ pub(crate) enum Fate {
 /// Orders older than those of another stream; they were ignored.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct StaleOrders;
+
+pub use insight::PodInsight;
 
 // === impl Workload ===
 
