@@ -21,6 +21,7 @@ mod failure;
 mod link;
 pub mod machine;
 pub mod pods;
+pub mod process;
 mod pursuit;
 pub mod session;
 pub mod simulated;
