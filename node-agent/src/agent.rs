@@ -20,12 +20,15 @@ mod node;
 mod notify;
 mod observing;
 mod program;
+mod runtime;
 mod settings;
 mod socket;
 mod state_dir;
 mod view;
 
 use std::sync::Arc;
+
+use runtime::Chosen;
 
 pub use args::{AgentArgs, Cli, Layer, StatusArgs, Verb, Word};
 pub use exit::{Exit, Failed};
@@ -69,11 +72,10 @@ async fn work(settings: Settings) -> Result<(), Failed> {
     let state_dir = StateDir::open(&settings.state_dir)?;
     let Some(kubeconfig) = &settings.kubeconfig else { return Err(no_credentials(&settings)) };
     let tls = Arc::clone(&kubeconfig.tls);
-    let runtime = "none://";
-    let observer =
-        Observer::start(&settings.machine, settings.update_every, state_dir.path(), runtime, Arc::new(|| Ok(())))
-            .await?;
-    let wiring = Wiring { observed: observer.observed(), runtime: None, tls, expiry: Arc::new(|| None) };
+    let Chosen { runtime, readiness, version } = runtime::choose(settings.runtime, &state_dir)?;
+    let (every, nodefs) = (settings.update_every, state_dir.path());
+    let observer = Observer::start(&settings.machine, every, nodefs, &version, readiness).await?;
+    let wiring = Wiring { observed: observer.observed(), runtime: Some(runtime), tls, expiry: Arc::new(|| None) };
     serve(&settings, &state_dir, wiring, Notify::from_environment(), stop).await
 }
 

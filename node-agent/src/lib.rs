@@ -24,6 +24,7 @@ mod failure;
 mod link;
 pub mod machine;
 pub mod pods;
+pub mod process;
 mod pursuit;
 pub mod session;
 pub mod simulated;

@@ -263,6 +263,10 @@ impl Conversation {
             return Reaction::Leave(failure);
         }
         self.fleet.get_or_insert_with(|| welcome.fleet.as_str().into());
+        if !self.pods.belongs_to(&welcome.fleet) {
+            let reason = "this node last followed the orders of another fleet, which are void here".to_owned();
+            return Reaction::Leave(Failure::Lost { door: door.to_owned(), reason });
+        }
         if self.incarnation != 0 && self.incarnation != welcome.incarnation {
             self.forget_former_life(now);
         }
