@@ -131,7 +131,7 @@ pub struct Layer {
     /// What shows that the network works: tcp://HOST:PORT, or a program with its arguments [default: nothing is checked]
     #[arg(long, value_name = "CHECK")]
     pub network_check: Option<Word>,
-    /// Where metrics are served, or none; other addresses than loopback need TLS [default: 127.0.0.1:7410]
+    /// Where metrics are served, or none; other addresses than loopback need TLS [default: 127.0.0.1:7490]
     #[arg(long, value_name = "IP:PORT")]
     pub metrics_address: Option<Word>,
     /// A certificate (PEM) to serve metrics with

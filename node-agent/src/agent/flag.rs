@@ -103,8 +103,11 @@ fn label(item: &str) -> Result<(&str, &str), String> {
     }
 }
 
+/// As upstream has it, names are lower case however they are written.
 pub(super) fn node_name(text: &str) -> Checked<String> {
-    name::dns_subdomain(text).map_err(|rule| (text.to_owned(), rule.to_string())).map(|()| text.to_owned())
+    let lower = text.trim().to_lowercase();
+    name::dns_subdomain(&lower).map_err(|rule| (text.to_owned(), rule.to_string()))?;
+    Ok(lower)
 }
 
 pub(super) fn update_frequency(text: &str) -> Checked<Duration> {

@@ -181,3 +181,48 @@ async fn next(interval: &mut Option<Interval>) {
         None => pending().await,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::net::UnixDatagram;
+
+    use clap::Parser;
+    use rustls::RootCertStore;
+
+    use super::*;
+    use crate::agent::Cli;
+    use crate::session::Presence;
+
+    /// A certificate store that trusts nobody: there is nobody to be reached either.
+    fn tls() -> Arc<ClientConfig> {
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let builder = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions().unwrap();
+        Arc::new(builder.with_root_certificates(RootCertStore::empty()).with_no_client_auth())
+    }
+
+    #[tokio::test]
+    async fn the_watchdog_is_fed_only_while_the_session_answers() {
+        let dir = tempfile::tempdir().unwrap();
+        let state = dir.path().join("state");
+        let line = ["muster-agent", "--server=127.0.0.1:1", "--metrics-address=none", "--state-dir"];
+        let args = Cli::try_parse_from(line.into_iter().chain([state.to_str().unwrap()])).unwrap().agent;
+        let settings = Settings::new(args, "rack-1").unwrap();
+        let socket = dir.path().join("notify");
+        let systemd = UnixDatagram::bind(&socket).unwrap();
+        systemd.set_nonblocking(true).unwrap();
+        let notify = Notify::to(socket.as_os_str(), None).unwrap();
+        let (_observation, observed) = watch::channel(Observation::default());
+        let wiring = Wiring { observed, runtime: None, tls: tls(), expiry: Arc::new(|| None) };
+        let state_dir = StateDir::open(&settings.state_dir).unwrap();
+        let program = Program::start(&settings, &state_dir, wiring, notify).await.unwrap();
+        let fed = || std::iter::from_fn(|| systemd.recv(&mut [0; 64]).ok()).any(|length| length == "WATCHDOG=1".len());
+
+        program.feed(Duration::from_secs(20)).await;
+        assert!(fed());
+        program.session.pretend(Presence::Silent);
+        // It may still be on its way to notice.
+        while program.session.inspect(Duration::from_millis(10)).await.is_some() {}
+        program.feed(Duration::from_millis(20)).await;
+        assert!(!fed(), "a session that hangs must not look alive");
+    }
+}

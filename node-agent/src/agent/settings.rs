@@ -18,7 +18,7 @@ use crate::machine::REPORT_EVERY;
 
 /// S-1: how often the machine is looked at.
 const UPDATE_EVERY: Duration = Duration::from_secs(10);
-const METRICS_ADDRESS: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 7410);
+const METRICS_ADDRESS: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 7490);
 /// A file that is longer is not a configuration.
 const FILE_BYTES_MAX: u64 = 1 << 20;
 
@@ -188,8 +188,7 @@ impl Layers {
         if let Some(node) = self.parsed("hostname-override", |layer| &layer.hostname_override, flag::node_name)? {
             return Ok(node);
         }
-        let own = hostname.trim().to_lowercase();
-        flag::node_name(&own).map_err(|(own, rule)| {
+        flag::node_name(hostname).map_err(|(own, rule)| {
             Failed::usage(format!(
                 "this machine's host name {own:?} {rule}; give the node a name with --hostname-override"
             ))

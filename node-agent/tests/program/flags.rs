@@ -130,10 +130,10 @@ fn a_bad_value_is_named_with_its_flag() {
             r#"--server ",": no endpoints: give the agent address of at least one replica, as HOST:PORT"#,
         ),
         (&["--state-dir", ""], r#"--state-dir "": must not be empty"#),
-        (&["--metrics-address", "7410"], r#"--metrics-address "7410": write IP:PORT, or none to serve no metrics"#),
+        (&["--metrics-address", "7490"], r#"--metrics-address "7490": write IP:PORT, or none to serve no metrics"#),
         (
-            &["--metrics-address", "0.0.0.0:7410"],
-            r#"--metrics-address "0.0.0.0:7410": is not a loopback address and needs --metrics-tls-cert and --metrics-tls-key"#,
+            &["--metrics-address", "0.0.0.0:7490"],
+            r#"--metrics-address "0.0.0.0:7490": is not a loopback address and needs --metrics-tls-cert and --metrics-tls-key"#,
         ),
         (&["--metrics-tls-cert", "c.pem"], r#"--metrics-tls-cert "c.pem": needs --metrics-tls-key beside it"#),
         (&["--metrics-tls-key", "k.pem"], r#"--metrics-tls-key "k.pem": needs --metrics-tls-cert beside it"#),
@@ -192,6 +192,7 @@ fn names_are_names_of_nodes() {
         let message = refused(&[&format!("--hostname-override={name}")]);
         assert!(message.starts_with(&format!("--hostname-override {name:?}: ")), "{message}");
     }
+    assert_eq!(with_server(&["--hostname-override=Rack-1"]).unwrap().node, "rack-1");
     let args = Cli::try_parse_from(["muster-agent", "--server", SERVER]).unwrap().agent;
     let message = Settings::new(args, "my_laptop").unwrap_err().message;
     assert!(message.starts_with("this machine's host name \"my_laptop\""), "{message}");
@@ -221,6 +222,23 @@ fn a_file_has_the_names_of_the_flags_and_flags_win() {
     let settings = settings(&["--config", config, "--hostname-override", "from-flag", "--server", "c:3"]).unwrap();
     assert_eq!((settings.node.as_str(), settings.server), ("from-flag", vec!["c:3".to_owned()]));
     assert_eq!((settings.register_node, settings.machine.max_pods, settings.labels["team"].as_str()), (false, 50, "x"));
+}
+
+#[test]
+fn the_file_that_is_shipped_can_be_used_and_so_can_all_it_suggests() {
+    let shipped = concat!(env!("CARGO_MANIFEST_DIR"), "/../deploy/agent.toml");
+    assert_eq!(settings(&["--config", shipped]).unwrap().server.len(), 3);
+    let dir = tempfile::tempdir().unwrap();
+    let suggested: String = std::fs::read_to_string(shipped)
+        .unwrap()
+        .lines()
+        .map(|line| line.strip_prefix("# ").filter(|rest| rest.contains(" = ")).unwrap_or(line).to_owned() + "\n")
+        .map(|line| line.replace("/etc/muster/conditions", dir.path().to_str().unwrap()))
+        .collect();
+    let path = dir.path().join("agent.toml");
+    std::fs::write(&path, suggested).unwrap();
+    let settings = settings(&["--config", path.to_str().unwrap()]).unwrap();
+    assert_eq!((settings.node.as_str(), settings.labels.len(), settings.taints.len()), ("rack-1", 2, 1));
 }
 
 #[test]
