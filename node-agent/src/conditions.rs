@@ -16,6 +16,7 @@ mod custom;
 mod execution;
 mod monitor;
 mod network;
+mod pace;
 mod pressure;
 mod probe;
 mod sample;

@@ -118,7 +118,8 @@ impl Sources {
 // === impl Facts ===
 
 impl Facts {
-    /// Reads once. What is missing is in the result, and not yet said to anybody.
+    /// Reads once. What is missing is in the result, and not yet said to anybody. Whoever reads again and again uses a
+    /// [`FactsReader`], which does not ask a filesystem that owes it an answer.
     pub fn read(sources: &Sources) -> Result<Self, FactsError> {
         FactsReader::new(sources.clone()).gather()
     }

@@ -17,12 +17,12 @@ use muster_lifecycle::health::{DISK_PRESSURE, MEMORY_PRESSURE, PID_PRESSURE};
 use muster_lifecycle::name;
 use muster_lifecycle::node::{ConditionStatus, READY};
 use tokio::process::Child;
-use tokio::time::{MissedTickBehavior, interval};
 
 use super::board::{Board, Source};
 use super::condition::Finding;
 use super::execution::{self, Execution};
 use super::network::NETWORK_UNAVAILABLE;
+use super::pace::rounds;
 
 pub const CHECK_INTERVAL: Duration = Duration::from_secs(30);
 pub const CHECK_TIMEOUT: Duration = Duration::from_secs(5);
@@ -109,8 +109,7 @@ impl CustomChecks {
 
     /// Runs the checks again and again and puts what they find on the board.
     pub(super) async fn run(self, board: Arc<Board>) {
-        let mut rounds = interval(self.interval);
-        rounds.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut rounds = rounds(self.interval);
         let mut runner = Runner::default();
         loop {
             rounds.tick().await;

@@ -18,6 +18,9 @@ const LAST_WORDS: Duration = Duration::from_millis(100);
 /// For a killed program to be gone. One that is not is stuck in the kernel.
 const DEATH: Duration = Duration::from_secs(1);
 
+/// How the agent speaks with its service manager: nothing that others should do in its name.
+const SERVICE_MANAGER: [&str; 3] = ["NOTIFY_SOCKET", "WATCHDOG_PID", "WATCHDOG_USEC"];
+
 #[derive(Debug)]
 pub(super) enum Execution {
     Ended {
@@ -59,6 +62,9 @@ pub(super) async fn run(program: &OsStr, arguments: &[String], patience: Duratio
 
 fn spawn(program: &OsStr, arguments: &[String]) -> std::io::Result<Child> {
     let mut command = Command::new(program);
+    for variable in SERVICE_MANAGER {
+        command.env_remove(variable);
+    }
     command.args(arguments).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
     command.process_group(0).kill_on_drop(true).spawn()
 }

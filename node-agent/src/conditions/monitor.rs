@@ -7,13 +7,14 @@ use std::time::Duration;
 use jiff::Timestamp;
 use muster_lifecycle::node::{ConditionStatus, READY};
 use tokio::sync::watch;
-use tokio::time::{Instant, MissedTickBehavior, interval};
+use tokio::time::Instant;
 use tokio_util::task::AbortOnDropHandle;
 
 use super::board::Board;
 use super::condition::{Condition, Conditions, Finding};
 use super::custom::CustomChecks;
 use super::network::NetworkCheck;
+use super::pace::rounds;
 use super::pressure::{Pressures, Shortage, TRANSITION_PERIOD, Verdict};
 use super::probe::Probe;
 use super::sample::{Sample, Subjects};
@@ -162,8 +163,7 @@ impl Watchman {
 
     async fn run(mut self, every: Duration) {
         let board = Arc::clone(&self.board);
-        let mut looks = interval(every);
-        looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut looks = rounds(every);
         loop {
             tokio::select! {
                 biased;

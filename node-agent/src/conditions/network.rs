@@ -9,11 +9,12 @@ use std::time::Duration;
 
 use muster_lifecycle::node::ConditionStatus;
 use tokio::net::TcpStream;
-use tokio::time::{MissedTickBehavior, interval, timeout};
+use tokio::time::timeout;
 
 use super::board::{Board, Source};
 use super::condition::Finding;
 use super::execution::{self, Execution};
+use super::pace::rounds;
 
 pub const NETWORK_UNAVAILABLE: &str = "NetworkUnavailable";
 pub const NETWORK_INTERVAL: Duration = Duration::from_secs(10);
@@ -44,8 +45,7 @@ impl NetworkCheck {
     }
 
     pub(super) async fn run(self, board: Arc<Board>) {
-        let mut rounds = interval(self.interval);
-        rounds.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut rounds = rounds(self.interval);
         let mut undead = None;
         loop {
             rounds.tick().await;

@@ -67,10 +67,12 @@ impl Amount {
             None => (text, Self::Absolute),
         };
         let quantity: Quantity = number.parse().map_err(|error| format!("{error}"))?;
-        match amount(quantity) {
-            _ if quantity.is_negative() => Err("it must not be negative".into()),
-            Self::Share(percent) if percent > Quantity::from(100) => Err("it must be at most 100%".into()),
-            amount => Ok(amount),
+        let amount = amount(quantity);
+        let exceeds_all = matches!(amount, Self::Share(percent) if percent > Quantity::from(100));
+        match () {
+            () if quantity.is_negative() => Err("it must not be negative".into()),
+            () if exceeds_all => Err("it must be at most 100%".into()),
+            () => Ok(amount),
         }
     }
 

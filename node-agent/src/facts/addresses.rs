@@ -109,17 +109,19 @@ fn is_global_unicast(address: IpAddr) -> bool {
 
 // === impl Family ===
 
+type ParseRoute = fn(&str) -> Option<(u32, &str)>;
+
 impl Family {
     fn of(address: IpAddr) -> Self {
         if address.is_ipv4() { Self::V4 } else { Self::V6 }
     }
 
     fn default_routes(self, root: &Root) -> Vec<String> {
-        let (path, parse): (_, fn(&str) -> Option<(u32, &str)>) = match self {
-            Self::V4 => (ROUTES_V4, default_route_v4),
-            Self::V6 => (ROUTES_V6, default_route_v6),
+        let read = |path| root.text(path).unwrap_or_default();
+        let (text, parse) = match self {
+            Self::V4 => (read(ROUTES_V4), default_route_v4 as ParseRoute),
+            Self::V6 => (read(ROUTES_V6), default_route_v6 as ParseRoute),
         };
-        let text = root.text(path).unwrap_or_default();
         let mut routes: Vec<_> = text.lines().filter_map(parse).collect();
         routes.sort_by_key(|(metric, _)| *metric);
         routes.into_iter().map(|(_, interface)| interface.to_owned()).collect()
@@ -210,7 +212,8 @@ mod tests {
             ("eth1", "2001:db8::8"),
         ];
         let only_v6 = [("lo", "::1"), ("eth0", "fe80::1"), ("eth0", "2001:db8::7")];
-        let cases: [(&str, bool, &[(&str, &str)], &[&str]); 9] = [
+        type Addresses<'a> = &'a [(&'a str, &'a str)];
+        let cases: [(&str, bool, Addresses<'_>, &[&str]); 9] = [
             ("", true, &all, &["192.0.2.8"]),
             ("", false, &all, &["192.0.2.7"]),
             ("", true, &only_v6, &["2001:db8::7"]),

@@ -48,7 +48,8 @@ mod tests {
 
     #[test]
     fn available_memory_is_the_kernels_estimate_or_what_upstream_counts() {
-        let cases: [(&str, Result<(u64, u64, u64), &str>); 7] = [
+        type Expected = Result<(u64, u64, u64), &'static str>;
+        let cases: [(&str, Expected); 7] = [
             ("MemTotal: 100 kB\nMemFree: 1 kB\nMemAvailable:  40 kB\nSwapTotal: 7 kB\n", Ok((100, 40, 7))),
             ("MemTotal: 100 kB\nMemFree: 10 kB\nInactive: 50 kB\nInactive(file): 20 kB\n", Ok((100, 30, 0))),
             ("MemTotal: 100 kB\nMemAvailable: 400 kB\n", Ok((100, 100, 0))),

@@ -1,0 +1,15 @@
+//! How looks and checks follow one another.
+
+use std::time::Duration;
+
+use tokio::time::{Interval, MissedTickBehavior, interval};
+
+/// No setting makes the agent spin.
+const APART_MIN: Duration = Duration::from_millis(10);
+
+/// At once and then every so often. Rounds that were missed are not made up for.
+pub(super) fn rounds(every: Duration) -> Interval {
+    let mut rounds = interval(every.max(APART_MIN));
+    rounds.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    rounds
+}
