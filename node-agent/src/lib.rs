@@ -1,6 +1,8 @@
 //! The agent's side of the fleet: a node says who it is, registers when asked, and beats until it is told otherwise.
 //!
 //! ```text
+//!   muster-agent: agent (flags, state) --+--> facts, conditions: the machine; process: its pods
+//!                                        v
 //!   owner --report, acknowledged, stop--> Session (one node) ----+
 //!   owner --report, stop----------------> Carrier (many nodes) --+--> door of some replica, over TLS
 //!   operator --silence, kill, flap------> simulated::Fleet ------+        | Move, silence: next door first
