@@ -50,7 +50,6 @@ fn each_framework_lives_in_one_crate() {
         ("sled", "raft"),
         ("ractor", "actors"),
         ("axum", "controller"),
-        ("clap", "cli"),
     ];
     for member in members() {
         let dependencies = dependencies(&root().join(&member).join("Cargo.toml"));
@@ -60,6 +59,15 @@ fn each_framework_lives_in_one_crate() {
                 "{member} depends on {framework}, which belongs to {home}"
             );
         }
+    }
+}
+
+/// What has a command line: the two binaries.
+#[test]
+fn only_binaries_have_a_command_line() {
+    for member in members().into_iter().filter(|member| !["cli", "node-agent"].contains(&member.as_str())) {
+        let dependencies = dependencies(&root().join(&member).join("Cargo.toml"));
+        assert!(!dependencies.contains("clap"), "{member} depends on clap, but has no binary");
     }
 }
 

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Parser, Subcommand};
+use muster_node_agent::agent::AgentArgs;
 
 use crate::dev;
 use crate::verb;
@@ -60,6 +61,8 @@ pub enum Command {
     Init(verb::init::Args),
     /// Run one replica
     Server(Box<verb::server::Args>),
+    /// Run the agent of this machine, as muster-agent does
+    Agent(Box<AgentArgs>),
     /// Run a local cluster of real replica processes
     Dev(Box<dev::Args>),
     /// Play a scenario in virtual time and show what would happen

@@ -43,6 +43,8 @@ pub enum Failure {
     #[error("{0}")]
     NoLeader(String),
     #[error("{0}")]
+    Denied(String),
+    #[error("{0}")]
     Timeout(String),
     #[error(transparent)]
     Discovery(#[from] discover::Error),
@@ -80,6 +82,7 @@ impl Failure {
             Self::Conflict(_) => Exit::Conflict,
             Self::Unreachable(_) | Self::NoLeader(_) => Exit::Unreachable,
             Self::Timeout(_) => Exit::Timeout,
+            Self::Denied(_) => Exit::Denied,
             Self::Call(error) | Self::Watch(client::WatchError::Failed(error)) => of_call(error),
             Self::Discovery(discover::Error::Config(_))
             | Self::Watch(client::WatchError::Gone { .. })
@@ -103,6 +106,7 @@ impl Failure {
             Self::Conflict(_)
             | Self::Unreachable(_)
             | Self::Timeout(_)
+            | Self::Denied(_)
             | Self::Discovery(_)
             | Self::Watch(client::WatchError::Gone { .. })
             | Self::Several { .. }

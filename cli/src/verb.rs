@@ -1,5 +1,6 @@
 //! What each verb does. A verb parses its words, calls the cluster, prints data on stdout and narration on stderr.
 
+pub mod agent;
 pub mod apply;
 pub mod backup;
 pub mod bench;
@@ -70,6 +71,7 @@ pub async fn run(cli: Cli) -> Result<(), Failure> {
         Command::Restore(args) => restore::run(&context, &args),
         Command::Init(args) => init::run(&context, args),
         Command::Server(args) => server::run(*args).await,
+        Command::Agent(args) => agent::run(*args).await,
         Command::Dev(args) => dev::run(&context, *args).await,
         Command::Fleet(action) => fleet::run(&context, action).await,
         Command::Simulate(args) => simulate::run(args).await,

@@ -17,6 +17,7 @@ use crate::event::{EVENTS_MAX, Event, EventType, Subject};
 use crate::garbage;
 use crate::meta::{ObjectMeta, Pairs, Revision, Uid};
 use crate::node::{Incarnation, Node, Slot};
+use crate::node_restriction;
 use crate::record::RecordKey;
 use crate::rejection::Rejection;
 use crate::slot::FreeSlot;
@@ -334,6 +335,9 @@ fn require_entitled(origin: &Origin, operation: &Operation) -> Result<(), Reject
     };
     if entitled {
         return Ok(());
+    }
+    if let (Entitled::Agent, Origin::Node { name }) = (operation.entitled(), origin) {
+        return Err(node_restriction::of_another(operation.object_name().unwrap_or_default(), name));
     }
     let (what, origin) = (Text::from(operation.label()), Text::from(origin.to_string()));
     Err(Rejection::NotEntitled { what, origin })

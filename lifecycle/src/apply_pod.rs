@@ -8,6 +8,7 @@ use crate::command::{Origin, Precondition, Receipt, ReceiptEffect};
 use crate::event::{EventType, Subject};
 use crate::meta::{ObjectMeta, OwnerReference, Pairs, Uid};
 use crate::node::{ConditionStatus, Incarnation, Node, READY};
+use crate::node_restriction;
 use crate::pod::{
     Binding, Ending, POD_SCHEDULED, PODS_MAX, PODS_PER_NODE_MAX, Phase, Pod, PodDraft, PodKey, PodReport, PodStatus,
 };
@@ -162,6 +163,7 @@ impl Application<'_> {
             return Err(Rejection::LimitReached { what: Text::from("pods in one report"), limit: REPORTS_MAX as u64 });
         }
         let node = self.incarnate(node, incarnation)?;
+        node_restriction::pods(&node, reports, self.state)?;
         let changed = reports.iter().filter(|report| self.report_pod(&node, report)).count();
         Ok(self.receipt(if changed > 0 { ReceiptEffect::Changed } else { ReceiptEffect::Unchanged }))
     }

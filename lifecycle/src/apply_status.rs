@@ -11,34 +11,16 @@ use crate::event::EventType;
 use crate::health::{DISK_PRESSURE, MEMORY_PRESSURE, PID_PRESSURE};
 use crate::meta::{Pairs, Uid};
 use crate::node::{Condition, ConditionStatus, Incarnation, Node, NodeDraft, NodeStatus, READY};
+use crate::node_restriction::{self, MACHINE_LABELS};
 use crate::node_rules;
-use crate::rejection::{Invalid, Rejection};
+use crate::rejection::Rejection;
 use crate::text::Text;
 use crate::time::Stamp;
-use crate::zone::EXCLUDE_DISRUPTION_LABEL;
-
-/// The labels by which an agent describes its machine.
-const MACHINE_LABELS: [&str; 12] = [
-    "kubernetes.io/hostname",
-    "kubernetes.io/os",
-    "kubernetes.io/arch",
-    "beta.kubernetes.io/os",
-    "beta.kubernetes.io/arch",
-    "topology.kubernetes.io/region",
-    "topology.kubernetes.io/zone",
-    "failure-domain.beta.kubernetes.io/region",
-    "failure-domain.beta.kubernetes.io/zone",
-    "node.kubernetes.io/instance-type",
-    "beta.kubernetes.io/instance-type",
-    "node.kubernetes.io/windows-build",
-];
-
-/// NR-4: of the labels in Kubernetes' own domains an agent may set those of its machine, and those in these.
-const OPEN_DOMAINS: [&str; 2] = ["kubelet.kubernetes.io", "node.kubernetes.io"];
-const KUBERNETES_DOMAINS: [&str; 2] = ["kubernetes.io", "k8s.io"];
 
 /// Agents report in the kubelet's place, and dashboards look for its name.
 const AGENT_SOURCE: &str = "kubelet";
+
+const REBOOTED: &str = "Rebooted";
 
 /// Condition, status it turned to, and the event's reason.
 const TURNS: [(&str, ConditionStatus, &str); 8] = [
@@ -60,8 +42,8 @@ impl Application<'_> {
         uid: Uid,
         running: Option<&[Uid]>,
     ) -> Verdict {
-        require_modest(draft)?;
         let known = self.state.nodes.get(&draft.name).cloned();
+        node_restriction::registration(draft, known.as_deref())?;
         let Some(before) = known else { return self.register_new(origin, draft, uid, running) };
         let mut after = before.as_ref().clone();
         describe_machine(&mut after.meta.labels, draft.labels.as_ref());
@@ -111,7 +93,13 @@ impl Application<'_> {
         node_rules::addresses_once(&after.status.addresses)?;
         self.require_stopped(Some(before.as_ref()), &after, running)?;
         let turns = turns(&before.status, &after.status);
+        let rebooted = rebooted(&before.status, &after.status);
         let receipt = self.commit(origin, before, after)?;
+        if let Some(boot_id) = rebooted {
+            let message = format!("Node {} has been rebooted, boot id: {boot_id}", before.meta.name);
+            let note = Note { event_type: EventType::Warning, reason: REBOOTED, message, source: AGENT_SOURCE };
+            self.record_event(node_subject(before), note);
+        }
         for reason in turns {
             let message = format!("Node {} status is now: {reason}", before.meta.name);
             let note = Note { event_type: EventType::Normal, reason, message, source: AGENT_SOURCE };
@@ -119,34 +107,6 @@ impl Application<'_> {
         }
         Ok(receipt)
     }
-}
-
-/// What an agent may not claim even for a node that it brings itself.
-fn require_modest(draft: &NodeDraft) -> Result<(), Invalid> {
-    let immodest = |field: &str| Err(Invalid::new(field, "is not for a node's agent to set"));
-    if draft.owners.as_ref().is_some_and(|owners| !owners.is_empty()) {
-        return immodest("metadata.ownerReferences");
-    }
-    if draft.finalizers.as_ref().is_some_and(|finalizers| !finalizers.is_empty()) {
-        return immodest("metadata.finalizers");
-    }
-    if draft.pod_cidrs.as_ref().is_some_and(|cidrs| !cidrs.is_empty()) {
-        return immodest("spec.podCIDRs");
-    }
-    let labels = draft.labels.iter().flat_map(Pairs::iter);
-    match labels.map(|(key, _)| key).find(|key| !is_open(key)) {
-        Some(key) => immodest(&format!("metadata.labels[{}]", Text::clipped(key, 253))),
-        None => Ok(()),
-    }
-}
-
-/// A node that could take itself out of its zone's arithmetic could switch off the brake for its neighbours.
-fn is_open(label: &str) -> bool {
-    let domain = label.split_once('/').map_or("", |(domain, _)| domain);
-    let is_under = |parent: &str| domain == parent || domain.ends_with(&format!(".{parent}"));
-    let ours = KUBERNETES_DOMAINS.into_iter().any(is_under);
-    let open = MACHINE_LABELS.contains(&label) || OPEN_DOMAINS.into_iter().any(is_under);
-    label != EXCLUDE_DISRUPTION_LABEL && (!ours || open)
 }
 
 fn describe_machine(labels: &mut Pairs, described: Option<&Pairs>) {
@@ -192,4 +152,11 @@ fn turns(before: &NodeStatus, after: &NodeStatus) -> Vec<&'static str> {
         is_news && from != Some(*to) && status(after, kind) == Some(*to)
     };
     TURNS.iter().filter(|turn| turned(turn)).map(|(_, _, reason)| *reason).collect()
+}
+
+/// RG-7: the boot id of a machine that was started anew. The first word about a machine is none about a reboot.
+fn rebooted(before: &NodeStatus, after: &NodeStatus) -> Option<Text> {
+    let boot_id = |status: &NodeStatus| status.info.as_ref().map(|info| info.boot_id.clone()).unwrap_or_default();
+    let (former, present) = (boot_id(before), boot_id(after));
+    (!former.is_empty() && !present.is_empty() && former != present).then_some(present)
 }

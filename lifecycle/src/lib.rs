@@ -49,6 +49,7 @@ pub mod load;
 pub mod meta;
 pub mod name;
 pub mod node;
+pub mod node_restriction;
 pub mod node_rules;
 pub mod oversight;
 pub mod placement;

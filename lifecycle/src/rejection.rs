@@ -95,6 +95,9 @@ pub enum Rejection {
     StillRunning { name: Text, count: u64, shown: Text },
     #[error("node CIDRs are not allocated in this cluster")]
     NoAddressing,
+    /// What a node's agent asked for is not for it to touch.
+    #[error("{0}")]
+    Forbidden(Invalid),
 }
 
 fn shown(ready: &Option<ConditionStatus>) -> &'static str {

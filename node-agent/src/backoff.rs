@@ -1,9 +1,9 @@
-//! How long to wait after a failure: doubling from 100 ms up to a cap, with full jitter, so that agents which failed
+//! How long to wait after a failure: doubling from 200 ms up to a cap, with full jitter, so that agents which failed
 //! together do not come back together.
 
 use std::time::Duration;
 
-pub(crate) const FIRST: Duration = Duration::from_millis(100);
+pub(crate) const FIRST: Duration = Duration::from_millis(200);
 /// Beyond this the cap decides anyway.
 const DOUBLINGS_MAX: u32 = 16;
 
@@ -40,7 +40,7 @@ mod tests {
         let mut backoff = Backoff::default();
         let cap = Duration::from_secs(1);
         let pauses: Vec<_> = (0..6).map(|_| backoff.pause(cap, 1.0).as_millis()).collect();
-        assert_eq!(pauses, [100, 200, 400, 800, 1000, 1000]);
+        assert_eq!(pauses, [200, 400, 800, 1000, 1000, 1000]);
         backoff.reset();
         assert_eq!(backoff.pause(cap, 1.0), FIRST);
     }

@@ -38,6 +38,8 @@ pub enum Failure {
     StaleOrders { node: String },
     #[error("{node} may not be carried: {reason}; binding it again later")]
     NodeRefused { node: String, reason: String },
+    #[error("{node} does not exist and does not register itself: waiting for an operator to create it")]
+    NotCreated { node: String },
 }
 
 impl Failure {
@@ -53,7 +55,7 @@ impl Failure {
 
     /// Trying again soon cannot help.
     pub(crate) fn is_verdict(&self) -> bool {
-        matches!(self, Self::Refused { .. } | Self::ForeignFleet { .. })
+        matches!(self, Self::Refused { .. } | Self::ForeignFleet { .. } | Self::NotCreated { .. })
     }
 }
 

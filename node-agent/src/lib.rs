@@ -1,6 +1,8 @@
 //! The agent's side of the fleet: a node says who it is, registers when asked, and beats until it is told otherwise.
 //!
 //! ```text
+//!   muster-agent: agent (flags, state) --+--> facts, conditions: the machine; process: its pods
+//!                                        v
 //!   owner --report, acknowledged, stop--> Session (one node) ----+
 //!   owner --report, stop----------------> Carrier (many nodes) --+--> door of some replica, over TLS
 //!   operator --silence, kill, flap------> simulated::Fleet ------+        | Move, silence: next door first
@@ -12,6 +14,7 @@
 //! the roster of a carrier, the workload of a node: [`pods`]); one task per connection does the waiting. Nothing queues up behind a slow connection: what
 //! is owed is worked out anew each time there is room to say something.
 
+pub mod agent;
 mod attachment;
 mod backoff;
 pub mod carrier;
@@ -23,6 +26,7 @@ mod failure;
 mod link;
 pub mod machine;
 pub mod pods;
+pub mod process;
 mod pursuit;
 pub mod session;
 pub mod simulated;

@@ -1,6 +1,7 @@
 //! What an agent says of the machine under it, and when two such statements say the same.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use serde_json::Value;
@@ -8,12 +9,22 @@ use xxhash_rust::xxh3::xxh3_64;
 
 use crate::pods::Runtime;
 
+pub const REPORT_EVERY: Duration = Duration::from_secs(300);
+
 /// The machine a session speaks for. The methods are called on the session's own task and must not block.
 pub trait Machine: Send + Sync + 'static {
     /// The Node as Kubernetes JSON, with its status: what to register.
     fn node_json(&self) -> Bytes;
     /// The NodeStatus as Kubernetes JSON.
     fn status_json(&self) -> Bytes;
+    /// How often the status is posted although it has not changed (S-1).
+    fn report_every(&self) -> Duration {
+        REPORT_EVERY
+    }
+    /// Whether its Node may be created by registering. Otherwise an operator creates it, and this node waits.
+    fn registers(&self) -> bool {
+        true
+    }
     /// What runs its pods; asked for once, when the session begins. Pods on a machine without stay pending.
     fn runtime(&self) -> Option<Arc<dyn Runtime>> {
         None

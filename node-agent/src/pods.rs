@@ -9,11 +9,12 @@
 //! The workload is a plain value that is handed the time. Its runtime may be slow: nothing waits for it, and what it has
 //! to say gathers in the inbox until the session's task looks.
 
-pub(crate) use news::{Gathered, Inbox};
-pub use news::{News, PodNews};
-pub use runtime::{PodSpec, Runtime};
+pub(crate) use ended::REMEMBERED;
+pub use news::{Gathered, Inbox, News, PodNews};
+pub use runtime::{Note, PodSpec, Recollection, Runtime};
 pub use status::{Phase, PodStatus};
 pub use uid::PodUid;
+pub use workload::PodInsight;
 pub(crate) use workload::{Fate, StaleOrders, Workload};
 
 mod ended;

@@ -97,7 +97,7 @@ mod tests {
             tried.push(pursuit.door(None, now));
         }
         assert_eq!(tried, [1, 2, 0, 1, 2]);
-        assert_eq!(pursuit.not_before(), now + Duration::from_millis(800));
+        assert_eq!(pursuit.not_before(), now + Duration::from_millis(1600));
     }
 
     #[tokio::test]
@@ -147,10 +147,10 @@ mod tests {
         pursuit.failed(0, &lost(), CAP, 1.0, now);
         pursuit.lasted(Duration::from_millis(1), CAP);
         pursuit.failed(0, &lost(), CAP, 1.0, now);
-        assert_eq!(pursuit.not_before(), now + Duration::from_millis(200));
+        assert_eq!(pursuit.not_before(), now + Duration::from_millis(400));
         pursuit.lasted(CAP, CAP);
         pursuit.failed(0, &lost(), CAP, 1.0, now);
-        assert_eq!(pursuit.not_before(), now + Duration::from_millis(100));
+        assert_eq!(pursuit.not_before(), now + Duration::from_millis(200));
     }
 
     #[tokio::test]

@@ -28,6 +28,8 @@ use crate::pods::{Inbox, Workload};
 
 use conversation::Conversation;
 use driver::Driver;
+use insight::Inquiry;
+pub use insight::{Insight, Vitals};
 pub(crate) use presence::Presence;
 use presence::Wishes;
 pub use state::SessionState;
@@ -35,11 +37,14 @@ pub use state::SessionState;
 mod acknowledgement;
 mod conversation;
 mod driver;
+mod insight;
 mod presence;
 mod state;
 
 /// Acknowledgements that were asked for and not yet passed to the session.
 const ASKS_WAITING: usize = 16;
+/// Few look into a session at once.
+const INQUIRIES_WAITING: usize = 4;
 /// The number of the one node of a session, where nodes have numbers.
 const SOLE: u32 = 0;
 /// A session that was asked to stop and has not by then is cut off.
@@ -67,6 +72,7 @@ pub struct Session;
 pub struct SessionHandle {
     wishes: watch::Sender<Wishes>,
     asks: mpsc::Sender<oneshot::Sender<()>>,
+    inquiries: mpsc::Sender<Inquiry>,
     state: watch::Receiver<SessionState>,
     _task: AbortOnDropHandle<()>,
 }
@@ -103,9 +109,10 @@ impl Session {
         let conversation = Conversation::new(node, instance, version, machine, pods, rand::random, now);
         let (wishes, wished) = watch::channel(Wishes::default());
         let (asks, asked) = mpsc::channel(ASKS_WAITING);
+        let (inquiries, inquired) = mpsc::channel(INQUIRIES_WAITING);
         let (published, state) = watch::channel(SessionState::default());
-        let driver = Driver::new(conversation, attachment, wished, asked, inbox, published);
-        SessionHandle { wishes, asks, state, _task: AbortOnDropHandle::new(tokio::spawn(driver.run())) }
+        let driver = Driver::new(conversation, attachment, wished, (asked, inquired), inbox, published);
+        SessionHandle { wishes, asks, inquiries, state, _task: AbortOnDropHandle::new(tokio::spawn(driver.run())) }
     }
 }
 
@@ -126,6 +133,13 @@ impl SessionHandle {
             Ok(Err(_)) => Err(NotAcknowledged::Busy),
             Err(_) => Err(NotAcknowledged::InTime(within)),
         }
+    }
+
+    /// Looks into the session; nothing if it does not answer within `patience`.
+    pub async fn inspect(&self, patience: Duration) -> Option<Insight> {
+        let (inquiry, answer) = oneshot::channel();
+        self.inquiries.try_send(inquiry).ok()?;
+        timeout(patience, answer).await.ok()?.ok()
     }
 
     /// What the session knows, newest wins.

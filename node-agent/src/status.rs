@@ -1,4 +1,4 @@
-//! When a node's status is posted: on change, on demand, and at least every five minutes (S-1, S-2).
+//! When a node's status is posted: on change, on demand, and every five minutes or so (S-1, S-2).
 //!
 //! One post is under way at a time, so that a machine whose status changes quickly is heard as often as the fleet can
 //! take it and no more; what changed meanwhile is posted next, and only the newest.
@@ -11,10 +11,10 @@ use tokio::time::Instant;
 use crate::machine::Fingerprint;
 use crate::terms::Terms;
 
-pub(crate) const POST_AT_LEAST_EVERY: Duration = Duration::from_secs(300);
-
 #[derive(Debug)]
 pub(crate) struct Posting {
+    /// How often an unchanged status is posted.
+    every: Duration,
     /// The last status that was taken.
     known: Option<Fingerprint>,
     sent: Option<Sent>,
@@ -41,8 +41,9 @@ struct Sent {
 
 impl Posting {
     /// The first status is always posted: nobody knows what the machine was before.
-    pub(crate) fn new(now: Instant) -> Self {
+    pub(crate) fn new(every: Duration, now: Instant) -> Self {
         Self {
+            every,
             known: None,
             sent: None,
             wanted: false,
@@ -64,7 +65,8 @@ impl Posting {
 
     /// The fleet learnt this status with the registration.
     pub(crate) fn registered(&mut self, status: Fingerprint, now: Instant, dice: f64) {
-        *self = Self { known: Some(status), periodic: now + spread(dice), ..Self::new(now) };
+        let periodic = now + self.spread(dice);
+        *self = Self { known: Some(status), periodic, ..Self::new(self.every, now) };
     }
 
     /// The stream ended: an answer will not come any more.
@@ -101,7 +103,7 @@ impl Posting {
     pub(crate) fn taken(&mut self, sequence: u64, now: Instant, dice: f64) {
         if let Some(sent) = self.answered(sequence) {
             self.known = Some(sent.fingerprint);
-            self.periodic = now + if sent.periodic { POST_AT_LEAST_EVERY } else { spread(dice) };
+            self.periodic = now + if sent.periodic { self.every } else { self.spread(dice) };
         }
     }
 
@@ -125,25 +127,26 @@ impl Posting {
     fn answered(&mut self, sequence: u64) -> Option<Sent> {
         self.sent.take_if(|sent| sent.sequence == sequence)
     }
-}
 
-/// Nodes that changed together do not post together ever after (S-2). Only ever earlier: five minutes are a promise.
-fn spread(dice: f64) -> Duration {
-    POST_AT_LEAST_EVERY.mul_f64(0.5 + 0.5 * dice)
+    /// S-2: nodes that changed together do not post together ever after. Half of the period earlier or later.
+    fn spread(&self, dice: f64) -> Duration {
+        self.every.mul_f64(0.5 + dice.clamp(0.0, 1.0))
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    const EVERY: Duration = Duration::from_secs(300);
     const ONE: Bytes = Bytes::from_static(b"{\"a\":1}");
     const TWO: Bytes = Bytes::from_static(b"{\"a\":2}");
 
     fn posted_and_taken(now: Instant) -> Posting {
-        let mut posting = Posting::new(now);
+        let mut posting = Posting::new(EVERY, now);
         assert_eq!(posting.due(), now);
         assert_eq!(posting.post(ONE, 1, now, &Terms::default()), Some(ONE));
-        posting.taken(1, now, 1.0);
+        posting.taken(1, now, 0.5);
         posting
     }
 
@@ -154,11 +157,11 @@ mod tests {
         posting.doubt();
         assert_eq!(posting.due(), now);
         assert_eq!(posting.post(ONE, 2, now, &Terms::default()), None);
-        assert_eq!(posting.due(), now + POST_AT_LEAST_EVERY);
-        let later = now + POST_AT_LEAST_EVERY;
+        assert_eq!(posting.due(), now + EVERY);
+        let later = now + EVERY;
         assert_eq!(posting.post(ONE, 3, later, &Terms::default()), Some(ONE));
         posting.taken(3, later, 0.0);
-        assert_eq!(posting.due(), later + POST_AT_LEAST_EVERY);
+        assert_eq!(posting.due(), later + EVERY);
     }
 
     #[tokio::test]
@@ -168,7 +171,13 @@ mod tests {
         posting.doubt();
         assert_eq!(posting.post(TWO, 2, now, &Terms::default()), Some(TWO));
         posting.taken(2, now, 0.0);
-        assert_eq!(posting.due(), now + POST_AT_LEAST_EVERY / 2);
+        assert_eq!(posting.due(), now + EVERY / 2);
+        for (dice, share) in [(0.5, 1.0), (0.75, 1.25), (1.0, 1.5)] {
+            posting.demand();
+            posting.post(ONE, 3, now, &Terms::default());
+            posting.taken(3, now, dice);
+            assert_eq!(posting.due(), now + EVERY.mul_f64(share), "half of it either way");
+        }
     }
 
     #[tokio::test]
@@ -182,7 +191,7 @@ mod tests {
     #[tokio::test]
     async fn one_post_is_under_way_at_a_time_and_the_newest_follows() {
         let now = Instant::now();
-        let mut posting = Posting::new(now);
+        let mut posting = Posting::new(EVERY, now);
         posting.post(ONE, 1, now, &Terms::default());
         posting.doubt();
         assert!(posting.due() > now);
@@ -193,7 +202,7 @@ mod tests {
     #[tokio::test]
     async fn s_3_a_refused_status_is_posted_again_but_not_at_once() {
         let (now, terms) = (Instant::now(), frequent());
-        let mut posting = Posting::new(now);
+        let mut posting = Posting::new(EVERY, now);
         posting.post(ONE, 1, now, &terms);
         posting.refused(1, now, &terms);
         assert_eq!(posting.due(), now + terms.beat_interval);
@@ -203,7 +212,7 @@ mod tests {
     #[tokio::test]
     async fn a_refused_status_is_posted_at_once_when_the_reason_has_passed() {
         let (now, terms) = (Instant::now(), frequent());
-        let mut posting = Posting::new(now);
+        let mut posting = Posting::new(EVERY, now);
         posting.post(ONE, 1, now, &terms);
         posting.refused(1, now, &terms);
         posting.retry_now(now);
@@ -228,7 +237,7 @@ mod tests {
     #[tokio::test]
     async fn s_3_an_unanswered_post_is_repeated_here_or_on_the_next_stream() {
         let (now, terms) = (Instant::now(), frequent());
-        let mut posting = Posting::new(now);
+        let mut posting = Posting::new(EVERY, now);
         posting.post(ONE, 1, now, &terms);
         let later = now + terms.beat_interval;
         assert_eq!((posting.due(), posting.post(ONE, 2, later, &terms)), (later, Some(ONE)));

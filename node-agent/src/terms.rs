@@ -9,7 +9,8 @@ use muster_proto::v1;
 const BEAT_INTERVAL_MIN: Duration = Duration::from_millis(10);
 const BEAT_INTERVAL_MAX: Duration = Duration::from_secs(600);
 const BACKOFF_CAP_MIN: Duration = Duration::from_millis(100);
-const BACKOFF_CAP_MAX: Duration = Duration::from_secs(300);
+/// L-4: whatever a server says, nobody stays away for longer than upstream's agents would.
+const BACKOFF_CAP_MAX: Duration = Duration::from_secs(7);
 /// For each step of connecting: short where beats are frequent, since another replica has to be found in time.
 const STEP_PATIENCE_MIN: Duration = Duration::from_secs(1);
 const STEP_PATIENCE_MAX: Duration = Duration::from_secs(5);
@@ -47,7 +48,7 @@ impl Default for Terms {
             revision: 0,
             beat_interval: Duration::from_secs(10),
             grace: Duration::from_secs(40),
-            backoff_cap: Duration::from_secs(2),
+            backoff_cap: BACKOFF_CAP_MAX,
         }
     }
 }
@@ -116,6 +117,8 @@ mod tests {
         terms.adopt(v1::Terms { revision: 1, beat_interval_ms: 1, grace_ms: 0, backoff_cap_ms: 1 });
         assert_eq!((terms.beat_interval, terms.backoff_cap), (BEAT_INTERVAL_MIN, BACKOFF_CAP_MIN));
         assert_eq!(terms.grace, Terms::default().grace);
+        terms.adopt(v1::Terms { revision: 2, beat_interval_ms: 0, grace_ms: 0, backoff_cap_ms: 60_000 });
+        assert_eq!(terms.backoff_cap, Duration::from_secs(7), "L-4");
     }
 
     #[test]

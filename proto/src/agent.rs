@@ -1,8 +1,7 @@
 //! What agents say about their nodes, as domain values.
 //!
-//! An agent speaks Kubernetes JSON: its whole Node when it registers, the status alone afterwards. What it may say of
-//! its node is decided when the command is applied; here is decided whether it can be understood, and that it speaks of
-//! the node it is the agent of.
+//! An agent speaks Kubernetes JSON: its whole Node when it registers, the status alone afterwards. What it may say, and
+//! of which node, is decided when the command is applied; here is decided whether it can be understood.
 
 use bytes::Bytes;
 use muster_lifecycle::command::Running;
@@ -10,7 +9,7 @@ use muster_lifecycle::meta::Uid;
 use muster_lifecycle::node::{NodeDraft, NodeStatus};
 use muster_lifecycle::pod::{PODS_PER_NODE_MAX, PhaseError, Pod, PodKey, PodReport};
 
-use crate::field::{FieldError, Shown};
+use crate::field::FieldError;
 use crate::manifest::{ManifestError, NodeManifest, node_from_json, pod_to_json, status_from_json};
 use crate::v1;
 use crate::v1::pod_order::Action;
@@ -18,14 +17,10 @@ use crate::v1::pod_order::Action;
 /// How many pods can run on one node, with those of former lives that it may be stopping.
 const RUNNING_MAX: usize = 2 * PODS_PER_NODE_MAX;
 
-/// The Node that the agent of `node` brings. Its resource version and uid mean nothing here.
-pub fn registration(register: &v1::Register, node: &str) -> Result<NodeDraft, FieldError> {
+/// The Node that an agent brings. Its resource version and uid mean nothing here.
+pub fn registration(register: &v1::Register) -> Result<NodeDraft, FieldError> {
     let NodeManifest { draft, precondition: _ } =
         node_from_json(&register.node).map_err(|error| named(error, "node"))?;
-    if draft.name != *node {
-        let rule = format!("{} is not {}, the node that registers", Shown(&draft.name), Shown(node));
-        return Err(FieldError::new("metadata.name", rule));
-    }
     Ok(draft)
 }
 
@@ -109,16 +104,9 @@ mod tests {
     fn a_registration_is_the_node_itself() {
         let json = r#"{"apiVersion":"v1","kind":"Node","metadata":{"name":"n1","labels":{"a":"b"}},
                        "status":{"conditions":[{"type":"Ready","status":"True"}]}}"#;
-        let draft = registration(&register(json), "n1").unwrap();
+        let draft = registration(&register(json)).unwrap();
         assert_eq!(draft.name, "n1");
         assert_eq!(draft.status.unwrap().ready().unwrap().status, ConditionStatus::True);
-    }
-
-    #[test]
-    fn i_13_nobody_registers_another_node() {
-        let json = r#"{"apiVersion":"v1","kind":"Node","metadata":{"name":"n2"}}"#;
-        let error = registration(&register(json), "n1").unwrap_err();
-        assert_eq!(error.to_string(), "metadata.name: \"n2\" is not \"n1\", the node that registers");
     }
 
     #[test]
@@ -141,7 +129,7 @@ mod tests {
             let error = status(&report(json)).unwrap_err().to_string();
             assert!(error.starts_with(wanted), "wanted {wanted:?}, got {error:?}");
         }
-        let error = registration(&register("{"), "n1").unwrap_err().to_string();
+        let error = registration(&register("{")).unwrap_err().to_string();
         assert!(error.starts_with("node: the manifest is not valid JSON: "), "{error}");
     }
 

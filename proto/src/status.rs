@@ -66,7 +66,7 @@ fn code(rejection: &Rejection) -> Code {
         | Rejection::NoAddressing
         | Rejection::NotDark => Code::FailedPrecondition,
         Rejection::LimitReached { .. } => Code::ResourceExhausted,
-        Rejection::NotEntitled { .. } => Code::PermissionDenied,
+        Rejection::NotEntitled { .. } | Rejection::Forbidden(_) => Code::PermissionDenied,
     }
 }
 
@@ -93,6 +93,7 @@ mod tests {
         let (expected, actual) = (None, Some(ConditionStatus::True));
         let ready_moved = Rejection::ReadyMoved { name: "n1".into(), expected, actual };
         vec![
+            (Rejection::Forbidden(invalid.clone()), Code::PermissionDenied),
             (Rejection::Invalid(invalid), Code::InvalidArgument),
             (Rejection::NotFound { kind: Kind::Node, name: "n1".into() }, Code::NotFound),
             (Rejection::AlreadyExists { kind: Kind::Node, name: "n1".into() }, Code::AlreadyExists),

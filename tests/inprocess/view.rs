@@ -88,7 +88,7 @@ pub async fn evicted_at(client: &Client, node: &str) -> Result<u64, String> {
     at.ok_or_else(|| format!("no NoExecute taint on {node}: {explanation:?}"))
 }
 
-async fn list(client: &Client, kind: &str) -> Result<Vec<Value>, String> {
+pub async fn list(client: &Client, kind: &str) -> Result<Vec<Value>, String> {
     let read = client.list(&Query::of(kind)).await.map_err(|error| error.to_string())?;
     Ok(read.value.iter().map(|object| serde_json::from_slice(object).unwrap()).collect())
 }

@@ -12,6 +12,7 @@ use futures::future::BoxFuture;
 use muster_lifecycle::command::{Command, Operation, Origin, Outcome};
 use muster_lifecycle::meta::Uid;
 use muster_lifecycle::node::{Incarnation, Node};
+use muster_lifecycle::rejection::Rejection;
 use muster_lifecycle::state::State;
 use muster_lifecycle::text::Text;
 use muster_proto::v1;
@@ -94,11 +95,11 @@ impl Sessions {
     ) -> BoxFuture<'static, Result<Admitted, Refusal>> {
         let sessions = self.clone();
         async move {
-            let draft = Box::new(muster_proto::agent::registration(&register, &node)?);
+            let draft = Box::new(muster_proto::agent::registration(&register)?);
             let deadline = Instant::now() + REGISTRATION_LIMIT;
             let running = muster_proto::agent::running(register.running.as_ref())?;
             let operation = Operation::RegisterNode { draft, uid: Uid(rand::random()), running };
-            let settled = sessions.write_surely(operation, deadline).await?;
+            let settled = sessions.write_surely(&node, operation, deadline).await?;
             if let Outcome::Rejected(rejection) = &settled.outcome {
                 return Err(Refusal::from(rejection));
             }
@@ -113,9 +114,17 @@ impl Sessions {
 
     /// Registering or reporting twice does what doing it once does, so it is simply tried again: a request id for each
     /// would crowd out those that operators' retries depend on.
-    pub(super) async fn write_surely(&self, operation: Operation, deadline: Instant) -> Result<Settled, RequestError> {
+    ///
+    /// `node` is whom the certificate or the scope names, whatever the operation says: which of the two may speak of
+    /// which is for the law to decide.
+    pub(super) async fn write_surely(
+        &self,
+        node: &Text,
+        operation: Operation,
+        deadline: Instant,
+    ) -> Result<Settled, RequestError> {
         loop {
-            match self.write_as_agent(operation.clone(), deadline).await {
+            match self.write_as_agent(node, operation.clone(), deadline).await {
                 Err(RequestError::Forwarding(_) | RequestError::Refused(ProposeError::Unknown))
                     if Instant::now() + RETRY_PAUSE < deadline =>
                 {
@@ -126,10 +135,19 @@ impl Sessions {
         }
     }
 
-    async fn write_as_agent(&self, operation: Operation, deadline: Instant) -> Result<Settled, RequestError> {
-        let name = operation.object_name().unwrap_or_default().into();
-        let command = Command { origin: Origin::Node { name }, request: None, operation };
-        self.replica().write(command, deadline).await
+    async fn write_as_agent(
+        &self,
+        node: &Text,
+        operation: Operation,
+        deadline: Instant,
+    ) -> Result<Settled, RequestError> {
+        let what = operation.label();
+        let command = Command { origin: Origin::Node { name: node.clone() }, request: None, operation };
+        let settled = self.replica().write(command, deadline).await?;
+        if let Outcome::Rejected(why @ (Rejection::Forbidden(_) | Rejection::NotEntitled { .. })) = &settled.outcome {
+            tracing::warn!(%node, what, %why, "denied");
+        }
+        Ok(settled)
     }
 }
 

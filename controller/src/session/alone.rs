@@ -158,6 +158,7 @@ impl Alone {
         };
         if self.node != *hello.node {
             let (own, said) = (&self.node, Text::clipped(&hello.node, QUOTED_MAX));
+            tracing::warn!(node = %own, remote = %self.caller.remote, %said, "denied: hello in another node's name");
             let text = format!("the certificate is that of node {own:?}, it cannot speak for node {said:?}");
             return Err(Refusal::new(Refused::Identity, Status::permission_denied(text)));
         }

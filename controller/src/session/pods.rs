@@ -42,8 +42,8 @@ impl Sessions {
             Err(error) => return taken(error.to_string()),
         };
         let deadline = Instant::now() + REPORT_LIMIT;
-        let operation = Operation::ReportPods { node, incarnation, reports };
-        let settled = match self.write_surely(operation, deadline).await {
+        let operation = Operation::ReportPods { node: node.clone(), incarnation, reports };
+        let settled = match self.write_surely(&node, operation, deadline).await {
             Ok(settled) => settled,
             Err(error) => return taken(error.to_string()),
         };

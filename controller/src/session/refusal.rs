@@ -4,7 +4,7 @@ use muster_lifecycle::rejection::Rejection;
 use muster_proto::operation::FieldError;
 use muster_proto::status::from_rejection;
 use muster_raft::replica::RequestError;
-use tonic::Status;
+use tonic::{Code, Status};
 
 use crate::session::entry::Ending;
 use crate::session::figures::Refused;
@@ -54,6 +54,8 @@ impl From<FieldError> for Refusal {
 
 impl From<&Rejection> for Refusal {
     fn from(rejection: &Rejection) -> Self {
-        Self::new(Refused::Rejected, from_rejection(rejection))
+        let status = from_rejection(rejection);
+        let denied = status.code() == Code::PermissionDenied;
+        Self::new(if denied { Refused::Identity } else { Refused::Rejected }, status)
     }
 }

@@ -52,8 +52,8 @@ impl Sessions {
             return taken(sequence, false);
         }
         let deadline = Instant::now() + REPORT_LIMIT;
-        let operation = Operation::ReportStatus { name, incarnation, status, running };
-        let settled = match self.write_surely(operation, deadline).await {
+        let operation = Operation::ReportStatus { name: name.clone(), incarnation, status, running };
+        let settled = match self.write_surely(&name, operation, deadline).await {
             Ok(settled) => settled,
             Err(error) => return refused(sequence, error.to_string()),
         };

@@ -5,6 +5,7 @@
 
 mod agent;
 mod cluster;
+mod node_restriction;
 mod pods;
 mod trouble;
 
@@ -33,7 +34,7 @@ const SECOND: u64 = 0xcd34_0000_0000_0002;
 #[tokio::test]
 async fn i_13_a_node_speaks_for_itself_only() {
     let cluster = Cluster::start(&[1]).await;
-    let before = cluster.position(1);
+    let (before, _) = cluster.position(1);
     let mut agent = Agent::open(&cluster, 1, "a").await;
     agent.say(Up::Hello(hello("b", FIRST)));
     let status = agent.refusal().await;
@@ -43,9 +44,9 @@ async fn i_13_a_node_speaks_for_itself_only() {
     let mut agent = Agent::greet(&cluster, 1, hello("a", FIRST)).await;
     assert!(matches!(agent.hear().await, Down::RegistrationWanted(_)));
     agent.say(Up::Register(v1::Register { node: node_json("b").into(), running: None }));
-    assert_eq!(agent.refusal().await.code(), Code::InvalidArgument);
-    assert_eq!(cluster.position(1), before);
-    assert_eq!(cluster.running[&1].sessions.figures().refused(Refused::Identity), 1);
+    assert_eq!(agent.refusal().await.code(), Code::PermissionDenied);
+    assert_eq!(cluster.position(1).0, before);
+    assert_eq!(cluster.running[&1].sessions.figures().refused(Refused::Identity), 2);
 }
 
 #[tokio::test]

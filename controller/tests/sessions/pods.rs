@@ -19,7 +19,7 @@ use crate::cluster::{Cluster, eventually};
 const UID: Uid = Uid(0xb0d);
 
 impl Cluster {
-    async fn bind(&self, name: &str, node: &str) {
+    pub async fn bind(&self, name: &str, node: &str) {
         let template = PodTemplate { has_containers: true, ..PodTemplate::default() };
         let key = PodKey::new("default", name);
         let draft = PodDraft { key, node: Some(node.into()), template, ..PodDraft::default() };
@@ -31,7 +31,7 @@ impl Cluster {
         self.operate(Operation::DeletePod { key, grace: Some(7), precondition }).await;
     }
 
-    fn pod(&self, id: ReplicaId, name: &str) -> Option<Pod> {
+    pub fn pod(&self, id: ReplicaId, name: &str) -> Option<Pod> {
         self.replica(id).current().state.pods().get(&PodKey::new("default", name)).map(|pod| pod.as_ref().clone())
     }
 
@@ -49,7 +49,7 @@ impl Cluster {
     }
 }
 
-fn report(sequence: u64, phase: &str, stopped: bool) -> v1::PodsReport {
+pub fn report(sequence: u64, phase: &str, stopped: bool) -> v1::PodsReport {
     let pod = v1::PodState {
         namespace: "default".into(),
         name: "p".into(),
@@ -62,7 +62,7 @@ fn report(sequence: u64, phase: &str, stopped: bool) -> v1::PodsReport {
     v1::PodsReport { sequence, pods: vec![pod] }
 }
 
-async fn pods_taken(agent: &mut Agent) -> v1::PodsTaken {
+pub async fn pods_taken(agent: &mut Agent) -> v1::PodsTaken {
     loop {
         if let Down::PodsTaken(taken) = agent.hear().await {
             return taken;

@@ -16,6 +16,7 @@ mod fleet;
 mod garbage;
 mod limits;
 mod node_cidrs;
+mod node_restriction;
 mod node_rules;
 mod pod_readiness;
 mod pods;

@@ -195,7 +195,7 @@ fn ip_11_better_than_upstream_nobody_is_given_what_somebody_else_has() {
 fn ip_11_an_agent_does_not_choose_its_addresses() {
     let mut cluster = Cluster::addressed(FOUR_BLOCKS);
     let refused = cluster.refused(by_agent(register(with_cidrs("a", "10.0.1.0/24"))));
-    assert_eq!(refused.to_string(), "spec.podCIDRs: is not for a node's agent to set");
+    assert_eq!(refused.to_string(), "spec.podCIDRs: is not for a node's agent to set (NR-3)");
 }
 
 #[test]

@@ -1,6 +1,5 @@
 //! RG-4 and LB-1: an agent brings its node, and of one that exists it changes only what describes the machine.
 
-use muster_lifecycle::meta::{OwnerReference, Uid};
 use muster_lifecycle::node::{ConditionStatus, NodeDraft, NodeStatus};
 use muster_lifecycle::node_rules::NODE_BYTES_MAX;
 use muster_lifecycle::rejection::Rejection;
@@ -67,44 +66,6 @@ fn rg_4_a_registration_brings_the_status_of_a_restarted_machine() {
     assert_eq!(events(&applied), ["NodeReady: Node a status is now: NodeReady"]);
     assert_eq!(cluster.agent_told(register(draft("a"))), "unchanged", "without a status it says nothing");
     assert_eq!(ready_of(&cluster, "a"), Some(ConditionStatus::True));
-}
-
-#[test]
-fn what_is_not_for_an_agent_to_set() {
-    let owner = OwnerReference {
-        api_version: Text::from("v1"),
-        kind: Text::from("K"),
-        name: Text::from("o"),
-        uid: Uid(1),
-        controller: false,
-        block_owner_deletion: false,
-    };
-    let restricted = "node-restriction.kubernetes.io/pci=yes";
-    let cases = [
-        (NodeDraft { owners: Some(Box::new([owner])), ..draft("a") }, "metadata.ownerReferences"),
-        (NodeDraft { finalizers: Some(Box::new([Text::from("f")])), ..draft("a") }, "metadata.finalizers"),
-        (NodeDraft { pod_cidrs: Some(Box::new(["10.0.0.0/24".parse().unwrap()])), ..draft("a") }, "spec.podCIDRs"),
-        (machine(restricted, ""), "metadata.labels[node-restriction.kubernetes.io/pci]"),
-        (machine("a.node-restriction.kubernetes.io/x=y", ""), "metadata.labels[a.node-restriction.kubernetes.io/x]"),
-        (machine("node-role.kubernetes.io/master=y", ""), "metadata.labels[node-role.kubernetes.io/master]"),
-        (machine("k8s.io/x=y", ""), "metadata.labels[k8s.io/x]"),
-        (
-            machine("node.kubernetes.io/exclude-disruption=y", ""),
-            "metadata.labels[node.kubernetes.io/exclude-disruption]",
-        ),
-    ];
-    for (immodest, field) in cases {
-        let message = format!("{field}: is not for a node's agent to set");
-        let mut cluster = Cluster::default();
-        assert_eq!(cluster.refused(by_agent(register(immodest.clone()))).to_string(), message);
-        cluster.create(draft("a"));
-        assert_eq!(cluster.refused(by_agent(register(immodest))).to_string(), message, "of a known node neither");
-    }
-    for open in ["example.org/x=y", "x=y", "node.kubernetes.io/speed=y", "kubelet.kubernetes.io/x=y"] {
-        assert_eq!(Cluster::default().agent_told(register(machine(open, ""))), "created", "NR-4: {open}");
-    }
-    let empty = NodeDraft { owners: Some(Box::new([])), finalizers: Some(Box::new([])), ..draft("a") };
-    assert_eq!(Cluster::default().agent_told(register(empty)), "created", "none is nothing claimed");
 }
 
 #[test]

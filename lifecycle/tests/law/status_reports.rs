@@ -1,8 +1,9 @@
 //! What an agent's word about its node changes, and what it does not.
 
-use muster_lifecycle::change::Kind;
+use muster_lifecycle::change::{Kind, Object};
 use muster_lifecycle::command::Operation;
-use muster_lifecycle::node::{ConditionStatus, Incarnation, NodeDraft, NodeStatus};
+use muster_lifecycle::event::EventType;
+use muster_lifecycle::node::{ConditionStatus, Incarnation, NodeDraft, NodeInfo, NodeStatus};
 use muster_lifecycle::rejection::Rejection;
 use muster_lifecycle::text::Text;
 
@@ -168,4 +169,29 @@ fn an_operators_status_gets_the_clusters_times_too() {
     cluster.done(replace_status("a", ready(ConditionStatus::True)));
     let transition = cluster.node("a").status.ready().and_then(|ready| ready.last_transition);
     assert_eq!(transition, Some(stamp(14)), "a change without a time happened now");
+}
+
+#[test]
+fn rg_7_a_changed_boot_id_is_told_once() {
+    let booted = |boot_id: &str| {
+        let info = NodeInfo { boot_id: Text::from(boot_id), ..NodeInfo::default() };
+        NodeStatus { info: Some(Box::new(info)), ..status("Ready=True") }
+    };
+    let mut cluster = reporting("Ready=True");
+    let rebooted = ["Rebooted: Node a has been rebooted, boot id: two"];
+    let table: [(&str, &[&str]); 6] =
+        [("one", &[]), ("one", &[]), ("two", &rebooted), ("two", &[]), ("", &[]), ("two", &[])];
+    for (boot_id, expected) in table {
+        let operation = cluster.report_of("a", booted(boot_id));
+        let applied = cluster.agent(operation);
+        assert_eq!(events(&applied), expected, "{boot_id:?}");
+    }
+    let again = NodeDraft { status: Some(booted("three")), ..draft("a") };
+    let applied = cluster.agent(register(again));
+    assert_eq!(events(&applied), ["Rebooted: Node a has been rebooted, boot id: three"], "told by registering, too");
+    let warning = applied.changes.iter().filter_map(|change| match &change.after {
+        Some(Object::Event(event)) => Some((event.event_type, event.source.to_string())),
+        Some(_) | None => None,
+    });
+    assert_eq!(warning.collect::<Vec<_>>(), [(EventType::Warning, "kubelet".to_owned())]);
 }

@@ -218,7 +218,7 @@ impl Roster {
         self.removals += 1;
         let node = self.node_mut(handle);
         node.incarnation = 0;
-        node.status = Posting::new(now);
+        node.status = Posting::new(node.machine.report_every(), now);
         self.end_life(handle, now);
     }
 
@@ -263,10 +263,10 @@ impl Node {
     fn new(pods: Workload, node: CarriedNode, now: Instant) -> Self {
         Self {
             name: node.name,
+            status: Posting::new(node.machine.report_every(), now),
             machine: node.machine,
             incarnation: 0,
             standing: Standing::Unbound { since: now },
-            status: Posting::new(now),
             status_revision: 0,
             pods,
             alarm: None,

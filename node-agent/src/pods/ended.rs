@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, VecDeque};
 use super::{PodStatus, PodUid};
 
 /// By the time so many more have ended, no replica lags behind that far.
-const REMEMBERED: usize = 4096;
+pub(crate) const REMEMBERED: usize = 4096;
 
 #[derive(Debug, Default)]
 pub(super) struct Ended {

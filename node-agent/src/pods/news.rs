@@ -25,17 +25,17 @@ pub struct News {
 
 /// The session's end, for one node or many.
 #[derive(Debug, Default)]
-pub(crate) struct Inbox {
+pub struct Inbox {
     nodes: Mutex<BTreeMap<u32, Gathered>>,
     notify: Notify,
 }
 
 /// What happened on one node since its news were last read.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(crate) struct Gathered {
+pub struct Gathered {
     /// First of all, everything vanished.
-    pub(crate) lost: bool,
-    pub(crate) pods: BTreeMap<PodUid, PodNews>,
+    pub lost: bool,
+    pub pods: BTreeMap<PodUid, PodNews>,
 }
 
 // === impl News ===
@@ -66,16 +66,16 @@ impl News {
 
 impl Inbox {
     /// For the runtime of the node of this number.
-    pub(crate) fn news(self: &Arc<Self>, node: u32) -> News {
+    pub fn news(self: &Arc<Self>, node: u32) -> News {
         News { inbox: Arc::clone(self), node }
     }
 
     /// Returns when there may be something to take.
-    pub(crate) async fn arrived(&self) {
+    pub async fn arrived(&self) {
         self.notify.notified().await;
     }
 
-    pub(crate) fn take(&self) -> BTreeMap<u32, Gathered> {
+    pub fn take(&self) -> BTreeMap<u32, Gathered> {
         std::mem::take(&mut *self.lock())
     }
 

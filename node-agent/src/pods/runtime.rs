@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
-use super::{News, PodUid};
+use super::{News, PodStatus, PodUid};
 
 /// Runs the pods of one machine. Calls come from the session's own task and must not block: whatever takes time happens
 /// elsewhere, and what comes of it is told as news.
@@ -19,6 +19,31 @@ pub trait Runtime: Send + Sync + 'static {
     /// Asks it to end. Who does not within the grace is killed: the caller sees to that. A second call shortens it.
     fn stop(&self, uid: PodUid, grace: Duration);
     fn kill(&self, uid: PodUid);
+    /// What earlier processes of the agent noted. Called once, after [`Runtime::report_to`].
+    fn recall(&self) -> Recollection {
+        Recollection::default()
+    }
+    /// To be kept for the next process of the agent.
+    fn note(&self, _note: Note) {}
+}
+
+/// What must outlive a process of the agent, so that a replica that lags behind cannot make the next one start again
+/// what has ended, or follow orders that were overtaken.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Note {
+    /// Nothing of it will ever be started again.
+    Ended { uid: PodUid, status: PodStatus },
+    /// The fleet that gave the orders, and the highest revision of those that were followed.
+    Orders { fleet: String, revision: u64 },
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Recollection {
+    /// Empty: none.
+    pub fleet: String,
+    pub revision: u64,
+    /// The oldest first.
+    pub ended: Vec<(PodUid, PodStatus)>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]

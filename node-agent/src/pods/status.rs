@@ -65,4 +65,9 @@ impl Phase {
             Self::Unknown => "Unknown",
         }
     }
+
+    pub(crate) fn parse(text: &str) -> Option<Self> {
+        let phases = [Self::Pending, Self::Running, Self::Succeeded, Self::Failed, Self::Unknown];
+        phases.into_iter().find(|phase| phase.as_str() == text)
+    }
 }

@@ -16,6 +16,12 @@ impl PodUid {
     pub(crate) fn to_wire(self) -> Bytes {
         Bytes::copy_from_slice(&self.0.to_be_bytes())
     }
+
+    /// Only as it is shown: two texts never mean one pod.
+    pub(crate) fn parse(text: &str) -> Option<Self> {
+        let uid = u128::from_str_radix(&text.replace('-', ""), 16).ok().map(Self)?;
+        (uid.to_string() == text).then_some(uid)
+    }
 }
 
 impl fmt::Display for PodUid {
@@ -35,5 +41,14 @@ mod tests {
         assert_eq!(PodUid::from_wire(&uid.to_wire()), Some(uid));
         assert_eq!(uid.to_string(), "00112233-4455-6677-8899-aabbccddeeff");
         assert_eq!(PodUid::from_wire(b"short"), None);
+    }
+
+    #[test]
+    fn a_uid_is_read_only_as_it_is_shown() {
+        let uid = PodUid(0x0011_2233_4455_6677_8899_aabb_ccdd_eeff);
+        assert_eq!(PodUid::parse(&uid.to_string()), Some(uid));
+        for other in ["", "..", "00112233445566778899aabbccddeeff", "00112233-4455-6677-8899-AABBCCDDEEFF", "+1"] {
+            assert_eq!(PodUid::parse(other), None, "{other}");
+        }
     }
 }

@@ -18,9 +18,10 @@ use tokio::time::Instant;
 
 use super::ended::Ended;
 use super::reporting::Reporting;
-use super::{Gathered, News, Phase, PodNews, PodStatus, PodUid, Runtime};
+use super::{Gathered, News, Note, Phase, PodNews, PodStatus, PodUid, Runtime};
 use crate::terms::Terms;
 
+mod insight;
 mod orders;
 #[cfg(test)]
 mod tests;
@@ -40,6 +41,8 @@ pub(crate) struct Workload {
     pods: BTreeMap<PodUid, Pod>,
     ended: Ended,
     reporting: Reporting,
+    /// The fleet that gave the orders; empty until one did.
+    fleet: String,
     /// The highest revision of the orders that were followed.
     revision: u64,
     /// What it was when this stream began: a replica that gives older orders has yet to learn what others know.
@@ -89,6 +92,8 @@ pub(crate) enum Fate {
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct StaleOrders;
 
+pub use insight::PodInsight;
+
 // === impl Workload ===
 
 impl Workload {
@@ -96,15 +101,29 @@ impl Workload {
         if let Some(runtime) = &runtime {
             runtime.report_to(news);
         }
+        let recalled = runtime.as_ref().map(|runtime| runtime.recall()).unwrap_or_default();
+        let mut ended = Ended::default();
+        recalled.ended.into_iter().for_each(|(uid, status)| ended.remember(uid, status));
         Self {
             runtime,
             pods: BTreeMap::new(),
-            ended: Ended::default(),
+            ended,
             reporting: Reporting::new(now),
-            revision: 0,
-            floor: 0,
+            fleet: recalled.fleet,
+            revision: recalled.revision,
+            floor: recalled.revision,
             complete: false,
         }
+    }
+
+    /// A fleet took the node in. False: the last orders came from another one, whose revisions mean nothing to it. They
+    /// are forgotten, but this fleet was told of them and has to be greeted anew.
+    pub(crate) fn belongs_to(&mut self, fleet: &str) -> bool {
+        let stranger = !self.fleet.is_empty() && self.fleet != fleet && self.revision != 0;
+        if self.fleet != fleet {
+            (self.fleet, self.revision, self.floor) = (fleet.to_owned(), 0, 0);
+        }
+        !stranger
     }
 
     pub(crate) fn orders_revision(&self) -> u64 {
@@ -264,7 +283,18 @@ impl Workload {
                 self.pods.remove(&uid);
             }
         }
-        self.ended.remember(uid, status);
+        self.remember(uid, status);
+    }
+
+    fn remember(&mut self, uid: PodUid, status: PodStatus) {
+        self.ended.remember(uid, status.clone());
+        self.note(Note::Ended { uid, status });
+    }
+
+    fn note(&self, note: Note) {
+        if let Some(runtime) = &self.runtime {
+            runtime.note(note);
+        }
     }
 
     fn owe(&mut self, uid: PodUid) {

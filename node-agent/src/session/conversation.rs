@@ -12,7 +12,7 @@ use tokio::time::Instant;
 use crate::attachment::Dice;
 use crate::failure::{Failure, quoted};
 use crate::machine::{Fingerprint, Machine};
-use crate::pods::Workload;
+use crate::pods::{PodInsight, Workload};
 use crate::status::Posting;
 use crate::terms::Terms;
 use crate::vigil::Vigil;
@@ -90,6 +90,7 @@ impl Conversation {
         dice: Dice,
         now: Instant,
     ) -> Self {
+        let status = Posting::new(machine.report_every(), now);
         Self {
             node,
             instance,
@@ -101,7 +102,7 @@ impl Conversation {
             removals: 0,
             standing: Standing::Detached,
             terms: Terms::default(),
-            status: Posting::new(now),
+            status,
             status_revision: 0,
             pods,
             sequence: 0,
@@ -125,6 +126,10 @@ impl Conversation {
 
     pub(super) fn incarnation(&self) -> u64 {
         self.incarnation
+    }
+
+    pub(super) fn pods(&self) -> Vec<PodInsight> {
+        self.pods.insight()
     }
 
     pub(super) fn removals(&self) -> u64 {
@@ -190,13 +195,13 @@ impl Conversation {
         let Some(message) = message.message else { return Reaction::Stay };
         match message {
             Down::Welcome(welcome) => return self.welcomed(welcome, door, now),
-            Down::RegistrationWanted(_) => self.registration_wanted(now),
+            Down::RegistrationWanted(_) => return self.registration_wanted(now),
             Down::Terms(terms) => self.adopt(terms, now),
             Down::StatusWanted(wanted) => self.status_wanted(wanted.revision),
             Down::Acknowledged(acknowledged) => self.waiters.acknowledged(acknowledged.sequence),
             Down::StatusTaken(taken) => return self.status_taken(taken, now),
             Down::Move(_) => return Reaction::Move,
-            Down::Removed(removed) => self.removed(removed.incarnation, now),
+            Down::Removed(removed) => return self.removed(removed.incarnation, now),
             Down::Pods(orders) => return self.pods_ordered(orders, now),
             Down::PodsTaken(taken) => return self.pods_taken(taken, now),
         }
@@ -258,6 +263,10 @@ impl Conversation {
             return Reaction::Leave(failure);
         }
         self.fleet.get_or_insert_with(|| welcome.fleet.as_str().into());
+        if !self.pods.belongs_to(&welcome.fleet) {
+            let reason = "this node last followed the orders of another fleet, which are void here".to_owned();
+            return Reaction::Leave(Failure::Lost { door: door.to_owned(), reason });
+        }
         if self.incarnation != 0 && self.incarnation != welcome.incarnation {
             self.forget_former_life(now);
         }
@@ -291,30 +300,36 @@ impl Conversation {
 
     /// Asked a second time, the node registers again after a pause: the first registration may still be under way.
     /// Whatever runs belongs to a life that the fleet does not know, or not any more: it ends before the next begins.
-    fn registration_wanted(&mut self, now: Instant) {
+    fn registration_wanted(&mut self, now: Instant) -> Reaction {
         if self.incarnation != 0 {
             self.forget_former_life(now);
         }
         self.pods.end_life(now);
+        // Whether an operator has created it meanwhile, the next hello will show.
+        if !self.machine.registers() {
+            return Reaction::Leave(Failure::NotCreated { node: self.node.clone() });
+        }
         if let Standing::Unregistered(registration) = &mut self.standing {
             let pause = registration.backoff.pause(self.terms.backoff_cap, (self.dice)());
             registration.wanted_again(now + pause);
         } else {
             self.standing = Standing::Unregistered(Registration::wanted(now));
         }
+        Reaction::Stay
     }
 
     /// A removal of a former life is old news.
-    fn removed(&mut self, incarnation: u64, now: Instant) {
-        if incarnation == self.incarnation && incarnation != 0 {
-            self.registration_wanted(now);
+    fn removed(&mut self, incarnation: u64, now: Instant) -> Reaction {
+        match incarnation == self.incarnation && incarnation != 0 {
+            true => self.registration_wanted(now),
+            false => Reaction::Stay,
         }
     }
 
     fn forget_former_life(&mut self, now: Instant) {
         self.removals += 1;
         self.incarnation = 0;
-        self.status = Posting::new(now);
+        self.status = Posting::new(self.machine.report_every(), now);
         self.pods.end_life(now);
     }
 

@@ -13,6 +13,7 @@ use crate::link::{Alone, Link};
 use crate::pods::{Fate, Inbox};
 
 use super::conversation::{Conversation, Reaction, Turn};
+use super::insight::{Inquiry, Insight, Vitals};
 use super::presence::{Presence, Wishes};
 use super::state::SessionState;
 
@@ -21,9 +22,11 @@ pub(super) struct Driver {
     attachment: Attachment<Alone>,
     wished: watch::Receiver<Wishes>,
     asked: mpsc::Receiver<oneshot::Sender<()>>,
+    inquired: mpsc::Receiver<Inquiry>,
     /// News of the node's pods.
     inbox: Arc<Inbox>,
     published: watch::Sender<SessionState>,
+    vitals: Vitals,
     obeyed: Wishes,
     last_error: Option<Failure>,
 }
@@ -33,11 +36,22 @@ impl Driver {
         conversation: Conversation,
         attachment: Attachment<Alone>,
         wished: watch::Receiver<Wishes>,
-        asked: mpsc::Receiver<oneshot::Sender<()>>,
+        (asked, inquired): (mpsc::Receiver<oneshot::Sender<()>>, mpsc::Receiver<Inquiry>),
         inbox: Arc<Inbox>,
         published: watch::Sender<SessionState>,
     ) -> Self {
-        Self { conversation, attachment, wished, asked, inbox, published, obeyed: Wishes::default(), last_error: None }
+        Self {
+            conversation,
+            attachment,
+            wished,
+            asked,
+            inquired,
+            inbox,
+            published,
+            vitals: Vitals::default(),
+            obeyed: Wishes::default(),
+            last_error: None,
+        }
     }
 
     pub(super) async fn run(mut self) {
@@ -62,6 +76,7 @@ impl Driver {
         tokio::select! {
             occurrence = self.attachment.next(turn_at, doubt_at) => self.happened(occurrence),
             Some(answer) = self.asked.recv() => self.conversation.acknowledge(answer, Instant::now()),
+            Some(inquiry) = self.inquired.recv() => self.answer(inquiry),
             _ = self.wished.changed() => {}
             () = self.inbox.arrived() => {}
             () = sleep_until(pods_at.unwrap_or(turn_at)), if pods_at.is_some() => {
@@ -69,6 +84,12 @@ impl Driver {
             }
         }
         self.attachment.doubt(self.conversation.is_doubtful(), self.backoff_cap());
+    }
+
+    fn answer(&self, inquiry: Inquiry) {
+        let door = Some(self.attachment.door_name()).filter(|door| !door.is_empty()).map(str::to_owned);
+        // Whoever gave up in this moment needs no answer.
+        let _ = inquiry.send(Insight { door, vitals: self.vitals, pods: self.conversation.pods() });
     }
 
     /// Before anything else is said or heard, so that nothing is said of pods that is not so any more.
@@ -97,6 +118,7 @@ impl Driver {
     }
 
     fn heard(&mut self, message: v1::ServerMessage) {
+        self.vitals.heard(&message, Instant::now());
         let before = self.conversation.replica();
         match self.conversation.heard(message, self.attachment.door_name(), Instant::now()) {
             Reaction::Stay => {}
@@ -120,7 +142,10 @@ impl Driver {
 
     fn turn(&mut self) {
         match self.conversation.turn(self.attachment.door_name(), Instant::now()) {
-            Turn::Say(message) => self.attachment.say(message),
+            Turn::Say(message) => {
+                self.vitals.said(&message, Instant::now());
+                self.attachment.say(message);
+            }
             Turn::Leave(failure) => self.leave(failure),
             Turn::Nothing => {}
         }
@@ -133,11 +158,13 @@ impl Driver {
     }
 
     fn rebuffed(&mut self, failure: Failure) {
+        self.vitals.failures += 1;
         self.attachment.rebuffed(&failure, self.backoff_cap());
         self.note(failure);
     }
 
     fn leave(&mut self, failure: Failure) {
+        self.vitals.failures += 1;
         self.attachment.lose(&failure, self.backoff_cap());
         self.conversation.detached();
         self.note(failure);

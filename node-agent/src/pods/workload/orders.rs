@@ -9,14 +9,17 @@ use serde_json::Value;
 use tokio::time::Instant;
 
 use super::{Key, LAST_GRACE_MAX, Life, PODS_MAX, Pod, StaleOrders, Workload};
-use crate::pods::{Phase, PodSpec, PodStatus, PodUid};
+use crate::pods::{Note, Phase, PodSpec, PodStatus, PodUid};
 
 impl Workload {
     pub(crate) fn obey(&mut self, orders: v1::PodOrders, now: Instant) -> Result<(), StaleOrders> {
         if orders.revision < self.floor {
             return Err(StaleOrders);
         }
-        self.revision = self.revision.max(orders.revision);
+        if orders.revision > self.revision {
+            self.revision = orders.revision;
+            self.note(Note::Orders { fleet: self.fleet.clone(), revision: self.revision });
+        }
         for order in orders.orders {
             self.obey_one(order, now);
         }
@@ -92,7 +95,7 @@ impl Workload {
     fn say_ended(&mut self, uid: PodUid, key: Key, status: PodStatus) {
         let pod = Pod { status: status.clone(), ..Pod::new(Some(key), Life::Ended) };
         if self.enter(uid, pod) {
-            self.ended.remember(uid, status);
+            self.remember(uid, status);
         }
     }
 

@@ -1,0 +1,92 @@
+//! The agent as a program: what `muster-agent` and `muster agent` run.
+//!
+//! ```text
+//!   flags, file --> Settings --+
+//!   state directory, token ----+--> Wiring --> Program: one Session, its watchdog, its doors
+//!   machine --> Observer ------+                  |  /metrics, the socket behind `status`
+//!   what runs pods ------------+                  +--> goodbye on SIGTERM; pods go on running
+//! ```
+//!
+//! Everything that can be wrong with a flag is found before anything is contacted.
+
+mod args;
+mod exit;
+mod flag;
+mod kubeconfig;
+mod log;
+mod machine_settings;
+mod metrics;
+mod node;
+mod notify;
+mod observing;
+mod program;
+mod runtime;
+mod settings;
+mod socket;
+mod state_dir;
+mod view;
+
+use std::sync::Arc;
+
+use runtime::Chosen;
+
+pub use args::{AgentArgs, Cli, Layer, StatusArgs, Verb, Word};
+pub use exit::{Exit, Failed};
+pub use flag::BadFlag;
+pub use kubeconfig::Kubeconfig;
+pub use log::Format;
+pub use machine_settings::MachineSettings;
+pub use node::{NodeMachine, Observation};
+pub use notify::Notify;
+pub use observing::Observer;
+pub use program::{Wiring, asked_to_stop, serve};
+pub use settings::{MetricsDoor, RuntimeKind, Settings};
+pub use socket::ask;
+pub use state_dir::StateDir;
+pub use view::{Desk, Expiry, PodView, SessionView, Standing, View};
+
+/// Does what the command line says. Must be called on a tokio runtime.
+pub async fn run(args: AgentArgs) -> Result<(), Failed> {
+    match &args.verb {
+        Some(Verb::Status(status)) => show(status).await,
+        None => work(Settings::new(args, &hostname())?).await,
+    }
+}
+
+async fn show(args: &StatusArgs) -> Result<(), Failed> {
+    let view = ask(&args.state_dir).await?;
+    let text = match args.output.as_str() {
+        "json" => serde_json::to_string_pretty(&view).map_err(Failed::error)? + "\n",
+        _ => view.to_string(),
+    };
+    match std::io::Write::write_all(&mut std::io::stdout(), text.as_bytes()) {
+        // Whoever read it has seen enough.
+        Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(()),
+        written => written.map_err(Failed::error),
+    }
+}
+
+async fn work(settings: Settings) -> Result<(), Failed> {
+    log::init(settings.log_format)?;
+    let stop = asked_to_stop()?;
+    let state_dir = StateDir::open(&settings.state_dir)?;
+    let Some(kubeconfig) = &settings.kubeconfig else { return Err(no_credentials(&settings)) };
+    let tls = Arc::clone(&kubeconfig.tls);
+    let Chosen { runtime, readiness, version } = runtime::choose(settings.runtime, &state_dir)?;
+    let (every, nodefs) = (settings.update_every, state_dir.path());
+    let observer = Observer::start(&settings.machine, every, nodefs, &version, readiness).await?;
+    let wiring = Wiring { observed: observer.observed(), runtime: Some(runtime), tls, expiry: Arc::new(|| None) };
+    serve(&settings, &state_dir, wiring, Notify::from_environment(), stop).await
+}
+
+fn no_credentials(settings: &Settings) -> Failed {
+    let state_dir = settings.state_dir.display();
+    Failed::usage(format!(
+        "this machine has no credentials in {state_dir}: give it a token once (--join TOKEN, as `muster token create` \
+         prints it), or credentials that somebody else made (--kubeconfig FILE)"
+    ))
+}
+
+fn hostname() -> String {
+    rustix::system::uname().nodename().to_string_lossy().into_owned()
+}

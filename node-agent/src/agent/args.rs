@@ -1,0 +1,196 @@
+//! The command line of an agent. What the values mean is decided in [`settings`](super::settings), where those of the
+//! configuration file join them.
+
+use std::fmt;
+use std::path::PathBuf;
+use std::str::FromStr;
+
+use clap::{Args, Parser, Subcommand};
+use serde::Deserialize;
+use serde::de::{self, Deserializer, SeqAccess, Visitor};
+
+pub(super) const STATE_DIR: &str = "/var/lib/muster-agent";
+
+const AFTER_HELP: &str = "\
+Exit codes:
+  0  stopped as asked (SIGTERM, SIGINT): goodbye was said, pods go on running
+  1  something on this machine failed: the message says what
+  2  a flag, a key of the configuration file or a credential cannot be used; nothing was contacted
+  3  `status`: no agent runs here, or it does not answer
+  6  the control plane refused to let this machine join
+
+The log's filter is RUST_LOG, as in RUST_LOG=info,muster_node_agent=debug.";
+
+/// The node agent of Muster: registers this machine, says how it is, and runs its pods.
+#[derive(Debug, Parser)]
+#[command(name = "muster-agent", version)]
+pub struct Cli {
+    #[command(flatten)]
+    pub agent: AgentArgs,
+}
+
+/// What `muster-agent` and `muster agent` take.
+#[derive(Debug, Args)]
+#[command(args_conflicts_with_subcommands = true, after_help = AFTER_HELP)]
+pub struct AgentArgs {
+    #[command(subcommand)]
+    pub verb: Option<Verb>,
+    #[command(flatten)]
+    pub layer: Box<Layer>,
+    /// A TOML file with the names of these flags as keys; flags win
+    #[arg(long, value_name = "FILE")]
+    pub config: Option<PathBuf>,
+    /// A one-time token, as `muster token create` prints it; needed once per machine
+    #[arg(long, value_name = "TOKEN")]
+    pub join: Option<String>,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum Verb {
+    /// Show what the agent of this machine is doing
+    Status(StatusArgs),
+}
+
+#[derive(Debug, Args)]
+pub struct StatusArgs {
+    /// The state directory of the agent
+    #[arg(long, value_name = "DIR", default_value = STATE_DIR)]
+    pub state_dir: PathBuf,
+    /// How to show it
+    #[arg(short, long, value_name = "FORMAT", default_value = "text", value_parser = ["text", "json"])]
+    pub output: String,
+}
+
+/// One source of settings, each as it was written. Flags and files have the same names.
+#[derive(Debug, Clone, Default, Args, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields, default)]
+pub struct Layer {
+    /// The agents' addresses of the replicas
+    #[arg(long, value_name = "HOST:PORT,...")]
+    pub server: Option<Word>,
+    /// Where the agent keeps its key, its certificate and what it knows of its pods [default: /var/lib/muster-agent]
+    #[arg(long, value_name = "DIR")]
+    pub state_dir: Option<Word>,
+    /// Credentials that somebody else made, instead of those of --join: a kubeconfig with a client certificate
+    #[arg(long, value_name = "FILE")]
+    pub kubeconfig: Option<Word>,
+    /// The node's name [default: the host name, in lower case]
+    #[arg(long, value_name = "NAME")]
+    pub hostname_override: Option<Word>,
+    /// Create the Node if it does not exist; =false waits for an operator to create it [default: true]
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    pub register_node: Option<Word>,
+    /// Taints that the Node is created with, as key=value:Effect
+    #[arg(long, value_name = "TAINT,...")]
+    pub register_with_taints: Option<Word>,
+    /// The node's addresses, one per family [default: of the interface of the default route]
+    #[arg(long, value_name = "IP,...")]
+    pub node_ip: Option<Word>,
+    /// Labels that the Node is created with, as key=value
+    #[arg(long, value_name = "LABEL,...")]
+    pub node_labels: Option<Word>,
+    /// How often to look at the machine; given, also how often to post an unchanged status [default: 10s, and 5m]
+    #[arg(long, value_name = "TIME")]
+    pub node_status_update_frequency: Option<Word>,
+    /// What a cloud calls this machine, as PROVIDER://ID
+    #[arg(long, value_name = "ID")]
+    pub provider_id: Option<Word>,
+    /// Comes with cloud sync; until then every value is an error
+    #[arg(long, value_name = "NAME")]
+    pub cloud_provider: Option<Word>,
+    /// What runs the pods: process, or none to keep records only [default: process]
+    #[arg(long, value_name = "RUNTIME")]
+    pub runtime: Option<Word>,
+    /// How many pods this machine may be given [default: 110]
+    #[arg(long, value_name = "COUNT")]
+    pub max_pods: Option<Word>,
+    /// Kept from pods for the system, as in cpu=100m,memory=200Mi,ephemeral-storage=1Gi
+    #[arg(long, value_name = "RESOURCE=AMOUNT,...")]
+    pub system_reserved: Option<Word>,
+    /// Kept from pods for the agent
+    #[arg(long, value_name = "RESOURCE=AMOUNT,...")]
+    pub kube_reserved: Option<Word>,
+    /// When the machine is under pressure [default: memory.available<100Mi,nodefs.available<10%,...]
+    #[arg(long, value_name = "SIGNAL<AMOUNT,...")]
+    pub eviction_hard: Option<Word>,
+    /// When it is after a while
+    #[arg(long, value_name = "SIGNAL<AMOUNT,...")]
+    pub eviction_soft: Option<Word>,
+    /// After which while
+    #[arg(long, value_name = "SIGNAL=TIME,...")]
+    pub eviction_soft_grace_period: Option<Word>,
+    /// How much more must be free before a pressure is over
+    #[arg(long, value_name = "SIGNAL=AMOUNT,...")]
+    pub eviction_minimum_reclaim: Option<Word>,
+    /// For how long a pressure must not have been seen before it is over [default: 5m]
+    #[arg(long, value_name = "TIME")]
+    pub eviction_pressure_transition_period: Option<Word>,
+    /// A directory of executables, each of which says whether something is wrong with this machine
+    #[arg(long, value_name = "DIR")]
+    pub condition_dir: Option<Word>,
+    /// What shows that the network works: tcp://HOST:PORT, or a program with its arguments [default: nothing is checked]
+    #[arg(long, value_name = "CHECK")]
+    pub network_check: Option<Word>,
+    /// Where metrics are served, or none; other addresses than loopback need TLS [default: 127.0.0.1:7490]
+    #[arg(long, value_name = "IP:PORT")]
+    pub metrics_address: Option<Word>,
+    /// A certificate (PEM) to serve metrics with
+    #[arg(long, value_name = "FILE")]
+    pub metrics_tls_cert: Option<Word>,
+    /// Its key (PEM)
+    #[arg(long, value_name = "FILE")]
+    pub metrics_tls_key: Option<Word>,
+    /// How logs are written: text or json [default: text]
+    #[arg(long, value_name = "FORMAT")]
+    pub log_format: Option<Word>,
+}
+
+/// A value as it was written. In a file, numbers and truth values need no quotes, and lists may be lists.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Word(pub String);
+
+// === impl Word ===
+
+impl FromStr for Word {
+    type Err = std::convert::Infallible;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        Ok(Self(text.to_owned()))
+    }
+}
+
+impl<'de> Deserialize<'de> for Word {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(WordVisitor)
+    }
+}
+
+struct WordVisitor;
+
+impl<'de> Visitor<'de> for WordVisitor {
+    type Value = Word;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a text, a number, true, false, or a list of texts")
+    }
+
+    fn visit_str<E: de::Error>(self, text: &str) -> Result<Word, E> {
+        Ok(Word(text.to_owned()))
+    }
+
+    fn visit_bool<E: de::Error>(self, truth: bool) -> Result<Word, E> {
+        Ok(Word(truth.to_string()))
+    }
+
+    fn visit_i64<E: de::Error>(self, number: i64) -> Result<Word, E> {
+        Ok(Word(number.to_string()))
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Word, A::Error> {
+        let mut words: Vec<String> = Vec::new();
+        while let Some(item) = items.next_element()? {
+            words.push(item);
+        }
+        Ok(Word(words.join(",")))
+    }
+}

@@ -1,0 +1,57 @@
+//! How the program ends: exit codes that mean the same as those of `muster`, and words that say what to do next.
+
+use std::fmt;
+use std::process::ExitCode;
+
+use super::flag::BadFlag;
+
+/// The part of the exit codes of `muster` that an agent can end with.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Exit {
+    Error = 1,
+    Usage = 2,
+    Unreachable = 3,
+    Denied = 6,
+}
+
+/// Why the program ends, if not because it was asked to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Failed {
+    pub exit: Exit,
+    pub message: String,
+}
+
+impl Failed {
+    pub fn usage(message: impl fmt::Display) -> Self {
+        Self { exit: Exit::Usage, message: message.to_string() }
+    }
+
+    pub fn error(message: impl fmt::Display) -> Self {
+        Self { exit: Exit::Error, message: message.to_string() }
+    }
+
+    pub fn unreachable(message: impl fmt::Display) -> Self {
+        Self { exit: Exit::Unreachable, message: message.to_string() }
+    }
+}
+
+impl From<BadFlag> for Failed {
+    fn from(bad: BadFlag) -> Self {
+        Self::usage(bad)
+    }
+}
+
+impl From<Exit> for ExitCode {
+    fn from(exit: Exit) -> Self {
+        Self::from(exit as u8)
+    }
+}
+
+impl fmt::Display for Failed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.message)
+    }
+}
+
+impl std::error::Error for Failed {}

@@ -1,0 +1,125 @@
+//! What systemd is told (sd_notify): that the node is welcome, that it stops, and that it still lives.
+
+use std::ffi::OsStr;
+use std::io;
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::net::{SocketAddr, UnixDatagram};
+use std::time::Duration;
+
+const SOCKET: &str = "NOTIFY_SOCKET";
+const WATCHDOG_INTERVAL: &str = "WATCHDOG_USEC";
+const WATCHDOG_PID: &str = "WATCHDOG_PID";
+
+/// Says nothing where nobody asked for it.
+#[derive(Debug, Default)]
+pub struct Notify {
+    socket: Option<(UnixDatagram, SocketAddr)>,
+    watchdog: Option<Duration>,
+}
+
+// === impl Notify ===
+
+impl Notify {
+    /// As the environment asks for it.
+    pub fn from_environment() -> Self {
+        let socket = std::env::var_os(SOCKET).and_then(|name| match open(&name) {
+            Ok(socket) => Some(socket),
+            Err(error) => {
+                tracing::warn!(socket = ?name, %error, "systemd cannot be told anything");
+                None
+            }
+        });
+        let interval = std::env::var(WATCHDOG_INTERVAL).ok();
+        let pid = std::env::var(WATCHDOG_PID).ok();
+        Self { socket, watchdog: watchdog(interval.as_deref(), pid.as_deref(), std::process::id()) }
+    }
+
+    pub fn to(name: &OsStr, watchdog: Option<Duration>) -> io::Result<Self> {
+        Ok(Self { socket: Some(open(name)?), watchdog })
+    }
+
+    /// How often the watchdog has to hear of this process: twice as often as it demands.
+    pub fn watchdog(&self) -> Option<Duration> {
+        self.watchdog
+    }
+
+    pub fn ready(&self, status: &str) {
+        self.say(&format!("READY=1\nSTATUS={status}"));
+    }
+
+    pub fn status(&self, status: &str) {
+        self.say(&format!("STATUS={status}"));
+    }
+
+    pub fn stopping(&self) {
+        self.say("STOPPING=1\nSTATUS=saying goodbye");
+    }
+
+    pub fn alive(&self) {
+        self.say("WATCHDOG=1");
+    }
+
+    fn say(&self, words: &str) {
+        let Some((socket, address)) = &self.socket else { return };
+        if let Err(error) = socket.send_to_addr(words.as_bytes(), address) {
+            tracing::debug!(%error, "systemd does not listen");
+        }
+    }
+}
+
+/// A name that begins with `@` is not in the file system.
+fn open(name: &OsStr) -> io::Result<(UnixDatagram, SocketAddr)> {
+    let address = match name.as_bytes().strip_prefix(b"@") {
+        Some(name) => SocketAddr::from_abstract_name(name)?,
+        None => SocketAddr::from_pathname(name)?,
+    };
+    let socket = UnixDatagram::unbound()?;
+    socket.set_nonblocking(true)?;
+    Ok((socket, address))
+}
+
+/// Half of what is demanded, if it is demanded of this process.
+fn watchdog(interval: Option<&str>, pid: Option<&str>, own: u32) -> Option<Duration> {
+    let is_meant = pid.is_none_or(|pid| pid.parse() == Ok(own));
+    let interval: u64 = interval?.parse().ok()?;
+    (is_meant && interval > 0).then(|| Duration::from_micros(interval) / 2)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_watchdog_is_fed_twice_as_often_as_it_demands() {
+        let table = [
+            (Some("30000000"), None, Some(Duration::from_secs(15))),
+            (Some("30000000"), Some("7"), Some(Duration::from_secs(15))),
+            (Some("30000000"), Some("8"), None),
+            (Some("0"), None, None),
+            (Some("soon"), None, None),
+            (None, Some("7"), None),
+        ];
+        for (interval, pid, expected) in table {
+            assert_eq!(watchdog(interval, pid, 7), expected, "{interval:?} {pid:?}");
+        }
+    }
+
+    #[test]
+    fn words_reach_whoever_listens() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("notify");
+        let listener = UnixDatagram::bind(&path).unwrap();
+        let notify = Notify::to(path.as_os_str(), None).unwrap();
+        notify.ready("attached");
+        notify.alive();
+        let mut heard = [0; 64];
+        let length = listener.recv(&mut heard).unwrap();
+        assert_eq!(&heard[..length], b"READY=1\nSTATUS=attached");
+        let length = listener.recv(&mut heard).unwrap();
+        assert_eq!(&heard[..length], b"WATCHDOG=1");
+        drop(listener);
+        notify.stopping();
+        Notify::default().alive();
+    }
+}

@@ -1,0 +1,134 @@
+//! The directory in which an agent keeps what must outlive its process: private to it, and to one process at a time.
+
+use std::fs::{self, DirBuilder, File, OpenOptions, Permissions};
+use std::io::{self, Write};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{FlockOperation, flock};
+use rustix::process::geteuid;
+
+use super::exit::Failed;
+
+const LOCK: &str = "lock";
+const INSTANCE: &str = "instance";
+const SOCKET: &str = "agent.sock";
+const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
+const OTHERS: u32 = 0o077;
+
+/// Held for as long as the agent runs.
+#[derive(Debug)]
+pub struct StateDir {
+    path: PathBuf,
+    _lock: File,
+}
+
+// === impl StateDir ===
+
+impl StateDir {
+    /// Makes the directory if need be, and takes it: a second agent on it would fight with the first over every pod.
+    pub fn open(path: &Path) -> Result<Self, Failed> {
+        let shown = path.display();
+        let failed =
+            |what: &str, error: io::Error| Failed::error(format!("--state-dir {shown}: cannot {what}: {error}"));
+        DirBuilder::new().recursive(true).mode(0o700).create(path).map_err(|error| failed("make it", error))?;
+        let metadata = fs::metadata(path).map_err(|error| failed("look at it", error))?;
+        if metadata.uid() == geteuid().as_raw() && metadata.mode() & OTHERS != 0 {
+            let private = Permissions::from_mode(0o700);
+            fs::set_permissions(path, private).map_err(|error| failed("make it private", error))?;
+        }
+        let lock = private_file(&path.join(LOCK)).map_err(|error| failed("lock it", error))?;
+        flock(&lock, FlockOperation::NonBlockingLockExclusive).map_err(|_| {
+            Failed::error(format!(
+                "--state-dir {shown}: another agent uses it; stop that one, or give this one its own"
+            ))
+        })?;
+        Ok(Self { path: path.to_owned(), _lock: lock })
+    }
+
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    pub fn socket(&self) -> PathBuf {
+        socket_of(&self.path)
+    }
+
+    /// Who this agent is to the fleet: the same for every process of it until the machine is started anew, so that one
+    /// that was restarted takes over its own session at once. Another machine cannot have it.
+    pub fn instance(&self) -> Result<u64, Failed> {
+        let boot_id = fs::read_to_string(BOOT_ID).unwrap_or_default();
+        let path = self.path.join(INSTANCE);
+        let failed = |error: io::Error| Failed::error(format!("cannot write {}: {error}", path.display()));
+        let known = fs::read_to_string(&path).ok().and_then(|text| recalled(&text, boot_id.trim()));
+        if let Some(instance) = known {
+            return Ok(instance);
+        }
+        let instance = rand::random();
+        self.write(INSTANCE, noted(instance, boot_id.trim()).as_bytes()).map_err(failed)?;
+        Ok(instance)
+    }
+
+    /// Replaces a file at once or not at all.
+    fn write(&self, name: &str, bytes: &[u8]) -> io::Result<()> {
+        let (path, draft) = (self.path.join(name), self.path.join(format!("{name}.new")));
+        let mut file = private_file(&draft)?;
+        file.set_len(0)?;
+        file.write_all(bytes)?;
+        file.sync_all()?;
+        fs::rename(draft, path)?;
+        File::open(&self.path)?.sync_all()
+    }
+}
+
+pub(super) fn socket_of(state_dir: &Path) -> PathBuf {
+    state_dir.join(SOCKET)
+}
+
+fn private_file(path: &Path) -> io::Result<File> {
+    OpenOptions::new().create(true).truncate(false).write(true).mode(0o600).open(path)
+}
+
+fn noted(instance: u64, boot_id: &str) -> String {
+    format!("{instance:016x} {boot_id}\n")
+}
+
+/// Without a boot id nobody can tell whether this is still the same life of the machine.
+fn recalled(text: &str, boot_id: &str) -> Option<u64> {
+    let (instance, noted_at) = text.trim_end().split_once(' ')?;
+    let instance = u64::from_str_radix(instance, 16).ok()?;
+    (!boot_id.is_empty() && noted_at == boot_id).then_some(instance)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_instance_is_kept_for_as_long_as_the_machine_runs() {
+        let note = noted(0xab, "boot-1");
+        assert_eq!(recalled(&note, "boot-1"), Some(0xab));
+        assert_eq!(recalled(&note, "boot-2"), None, "started anew, or another machine with a copy of the disk");
+        for damaged in ["", "\n", "xyz boot-1", "00000000000000ab", "ab boot-1 more"] {
+            assert_eq!(recalled(damaged, "boot-1"), None, "{damaged:?}");
+        }
+        assert_eq!(recalled(&noted(0xab, ""), ""), None, "a machine that does not say");
+    }
+
+    #[test]
+    fn a_directory_is_private_and_one_agents() {
+        let parent = tempfile::tempdir().unwrap();
+        let path = parent.path().join("a/b");
+        let first = StateDir::open(&path).unwrap();
+        assert_eq!(fs::metadata(&path).unwrap().mode() & 0o777, 0o700);
+        let second = StateDir::open(&path).unwrap_err();
+        assert!(second.message.ends_with("another agent uses it; stop that one, or give this one its own"), "{second}");
+        let instance = first.instance().unwrap();
+        assert_eq!(fs::metadata(path.join(INSTANCE)).unwrap().mode() & 0o777, 0o600);
+        drop(first);
+        assert_eq!(StateDir::open(&path).unwrap().instance().unwrap(), instance, "the same after a restart");
+        fs::set_permissions(&path, Permissions::from_mode(0o755)).unwrap();
+        StateDir::open(&path).unwrap();
+        assert_eq!(fs::metadata(&path).unwrap().mode() & 0o777, 0o700);
+    }
+}

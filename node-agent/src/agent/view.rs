@@ -1,0 +1,259 @@
+//! What an agent is doing, for people and programs: gathered on demand, shown as text or JSON.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+use tokio::time::Instant;
+
+use crate::pods::{Phase, PodInsight};
+use crate::session::{SessionHandle, SessionState};
+
+/// A session that takes longer to answer hangs.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// When the node's certificate ends, if that is known.
+pub type Expiry = Arc<dyn Fn() -> Option<Timestamp> + Send + Sync>;
+
+/// Where to look.
+#[derive(Clone)]
+pub struct Desk {
+    pub(super) node: String,
+    pub(super) session: Arc<SessionHandle>,
+    pub(super) expiry: Expiry,
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct View {
+    pub node: String,
+    pub version: String,
+    pub pid: u32,
+    pub session: SessionView,
+    pub certificate_expires: Option<String>,
+    pub pods: Vec<PodView>,
+}
+
+/// Ages are in seconds.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct SessionView {
+    pub state: Standing,
+    pub replica: Option<u64>,
+    pub endpoint: Option<String>,
+    pub fleet: Option<String>,
+    pub incarnation: u64,
+    pub removals: u64,
+    pub last_beat_sent_age: Option<f64>,
+    pub last_heard_age: Option<f64>,
+    pub last_acknowledged_age: Option<f64>,
+    pub beats: u64,
+    pub statuses: u64,
+    pub failures: u64,
+    pub last_error: Option<String>,
+}
+
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum Standing {
+    Attached,
+    #[default]
+    Detached,
+    /// The session's task does not answer.
+    Hung,
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct PodView {
+    pub name: String,
+    pub uid: String,
+    pub phase: String,
+    pub ready: bool,
+    pub restarts: u32,
+    pub stopping: bool,
+    pub reason: String,
+}
+
+// === impl Desk ===
+
+impl Desk {
+    pub async fn view(&self) -> View {
+        let (state, insight) = (self.session.state(), self.session.inspect(PATIENCE).await);
+        let age = |at: Option<Instant>| at.map(|at| (at.elapsed().as_secs_f64() * 1000.0).round() / 1000.0);
+        let vitals = insight.as_ref().map(|insight| insight.vitals).unwrap_or_default();
+        let standing = match (&insight, state.attached_to) {
+            (None, _) => Standing::Hung,
+            (Some(_), Some(_)) => Standing::Attached,
+            (Some(_), None) => Standing::Detached,
+        };
+        let SessionState { attached_to, fleet, incarnation, removals, last_error, terms: _ } = state;
+        let (endpoint, pods) = insight.map(|insight| (insight.door, insight.pods)).unwrap_or_default();
+        View {
+            node: self.node.clone(),
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            pid: std::process::id(),
+            session: SessionView {
+                state: standing,
+                replica: attached_to,
+                endpoint,
+                fleet: fleet.map(|fleet| fleet.to_string()),
+                incarnation,
+                removals,
+                last_beat_sent_age: age(vitals.beat_at),
+                last_heard_age: age(vitals.heard_at),
+                last_acknowledged_age: age(vitals.acknowledged_at),
+                beats: vitals.beats,
+                statuses: vitals.statuses,
+                failures: vitals.failures,
+                last_error: last_error.map(|error| error.to_string()),
+            },
+            certificate_expires: (self.expiry)().map(|expires| expires.to_string()),
+            pods: pods.into_iter().map(PodView::from).collect(),
+        }
+    }
+}
+
+impl From<PodInsight> for PodView {
+    fn from(pod: PodInsight) -> Self {
+        let PodInsight { uid, name, phase, ready, restarts, reason, stopping } = pod;
+        Self { name, uid: uid.to_string(), phase: phase_name(phase).to_owned(), ready, restarts, stopping, reason }
+    }
+}
+
+pub(super) const PHASES: [Phase; 5] = [Phase::Pending, Phase::Running, Phase::Succeeded, Phase::Failed, Phase::Unknown];
+
+pub(super) fn phase_name(phase: Phase) -> &'static str {
+    match phase {
+        Phase::Pending => "Pending",
+        Phase::Running => "Running",
+        Phase::Succeeded => "Succeeded",
+        Phase::Failed => "Failed",
+        Phase::Unknown => "Unknown",
+    }
+}
+
+// === impl View ===
+
+impl fmt::Display for View {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let session = &self.session;
+        writeln!(f, "node          {}", self.node)?;
+        writeln!(f, "agent         version {}, process {}", self.version, self.pid)?;
+        writeln!(f, "session       {session}")?;
+        if let Some(fleet) = &session.fleet {
+            writeln!(f, "fleet         {fleet}, incarnation {}", session.incarnation)?;
+        }
+        let age = |age: Option<f64>| age.map_or_else(|| "never".to_owned(), |age| format!("{age:.1} s ago"));
+        let (sent, heard) = (age(session.last_beat_sent_age), age(session.last_heard_age));
+        writeln!(f, "last beat     sent {sent}, acknowledged {}", age(session.last_acknowledged_age))?;
+        writeln!(f, "last heard    {heard}")?;
+        writeln!(
+            f,
+            "certificate   {}",
+            self.certificate_expires.as_deref().map_or("end unknown".to_owned(), |at| format!("until {at}"))
+        )?;
+        if let Some(error) = &session.last_error {
+            writeln!(f, "last trouble  {error}")?;
+        }
+        writeln!(f, "pods          {}", self.pods.len())?;
+        self.pods.iter().try_for_each(|pod| writeln!(f, "  {pod}"))
+    }
+}
+
+impl fmt::Display for SessionView {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match (self.state, self.replica) {
+            (Standing::Attached, Some(replica)) => {
+                write!(f, "attached to replica {replica} at {}", self.endpoint.as_deref().unwrap_or("?"))
+            }
+            (Standing::Attached | Standing::Detached, _) => f.write_str("not attached"),
+            (Standing::Hung, _) => f.write_str("does not answer"),
+        }
+    }
+}
+
+impl fmt::Display for PodView {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let name = if self.name.is_empty() { &self.uid } else { &self.name };
+        write!(f, "{name}  {}", self.phase)?;
+        if self.ready {
+            f.write_str(", ready")?;
+        }
+        if self.stopping {
+            f.write_str(", stopping")?;
+        }
+        if self.restarts > 0 {
+            write!(f, ", {} restarts", self.restarts)?;
+        }
+        if !self.reason.is_empty() {
+            write!(f, " ({})", self.reason)?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+pub(super) fn sample() -> View {
+    View {
+        node: "rack-1".into(),
+        version: "0.1.0".into(),
+        pid: 42,
+        session: SessionView {
+            state: Standing::Attached,
+            replica: Some(2),
+            endpoint: Some("10.0.0.2:7401".into()),
+            fleet: Some("f".into()),
+            incarnation: 7,
+            removals: 1,
+            last_beat_sent_age: Some(1.25),
+            last_heard_age: Some(0.5),
+            last_acknowledged_age: None,
+            beats: 10,
+            statuses: 2,
+            failures: 3,
+            last_error: Some("what went wrong".into()),
+        },
+        certificate_expires: Some("2026-12-01T00:00:00Z".into()),
+        pods: vec![PodView {
+            name: "default/web".into(),
+            uid: "u".into(),
+            phase: "Running".into(),
+            ready: true,
+            restarts: 2,
+            stopping: true,
+            reason: "Why".into(),
+        }],
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn people_see_session_beats_certificate_and_pods() {
+        let expected = "\
+node          rack-1
+agent         version 0.1.0, process 42
+session       attached to replica 2 at 10.0.0.2:7401
+fleet         f, incarnation 7
+last beat     sent 1.2 s ago, acknowledged never
+last heard    0.5 s ago
+certificate   until 2026-12-01T00:00:00Z
+last trouble  what went wrong
+pods          1
+  default/web  Running, ready, stopping, 2 restarts (Why)
+";
+        assert_eq!(sample().to_string(), expected);
+    }
+
+    #[test]
+    fn programs_read_what_was_written() {
+        let json = serde_json::to_string(&sample()).unwrap();
+        assert_eq!(serde_json::from_str::<View>(&json).unwrap(), sample());
+        assert!(json.contains(r#""state":"attached""#) && json.contains(r#""lastBeatSentAge":1.25"#), "{json}");
+    }
+}

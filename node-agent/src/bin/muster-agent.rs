@@ -1,0 +1,25 @@
+//! The `muster-agent` binary: one thread, the agent or the shim of a pod, and an exit code that means something.
+
+use std::process::ExitCode;
+
+use clap::Parser;
+use muster_node_agent::agent::{self, Cli, Failed};
+use muster_node_agent::process::shim_main;
+
+fn main() -> ExitCode {
+    if let Some(ended) = shim_main() {
+        return ended;
+    }
+    let cli = Cli::parse();
+    let outcome = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
+        Ok(runtime) => runtime.block_on(agent::run(cli.agent)),
+        Err(error) => Err(Failed::error(error)),
+    };
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failed) => {
+            eprintln!("error: {failed}");
+            failed.exit.into()
+        }
+    }
+}

@@ -1,0 +1,245 @@
+//! Control groups (v2), where the machine lets us have some: a pod's processes are kept together in one, whatever they
+//! do, end together with it, and are limited by it.
+//!
+//! ```text
+//!   base ---- agent        this process and the shims: the base itself must be empty of processes
+//!        \--- muster-pods ---- POD-UID ---- CONTAINER    limits are the container's
+//! ```
+//!
+//! The base is the group the agent was started in (systemd: `Delegate=yes` and `DelegateSubgroup=agent`, then it is the
+//! one above), or the root of the hierarchy.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use super::manifest::Limits;
+use super::record::CgroupSettings;
+
+const AGENT: &str = "agent";
+const PODS: &str = "muster-pods";
+const WANTED: [&str; 3] = ["cpu", "memory", "pids"];
+/// Kubernetes' period, in microseconds.
+const CPU_PERIOD: u64 = 100_000;
+/// The shortest quota the kernel takes.
+const CPU_QUOTA_MIN: u64 = 1_000;
+
+/// Where pods' groups are made.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Nest {
+    home: PathBuf,
+    pods: PathBuf,
+    controllers: Vec<String>,
+}
+
+/// The groups of one pod.
+#[derive(Debug, Clone)]
+pub(super) struct PodGroup(CgroupSettings);
+
+// === impl Nest ===
+
+impl Nest {
+    /// Makes what is missing. The error says what the machine does not allow.
+    pub(super) fn prepare() -> Result<Self, String> {
+        let own = own_group().ok_or("the machine has no cgroup v2 hierarchy")?;
+        let base = match own.file_name() {
+            Some(name) if name == AGENT => own.parent().unwrap_or(&own).to_owned(),
+            Some(_) | None => own.clone(),
+        };
+        let pods = base.join(PODS);
+        make(&pods).map_err(|error| format!("cannot make {}: {error}", pods.display()))?;
+        let mut home = own;
+        if !enable(&base, &available(&base)) && base == home {
+            home = move_aside(&base).unwrap_or(home);
+            enable(&base, &available(&base));
+        }
+        enable(&pods, &available(&pods));
+        let controllers = enabled(&pods);
+        Ok(Self { home, pods, controllers })
+    }
+
+    /// What of the wanted cannot be limited here.
+    pub(super) fn missing(&self) -> Vec<&'static str> {
+        WANTED.into_iter().filter(|wanted| !self.controllers.iter().any(|known| known == wanted)).collect()
+    }
+
+    pub(super) fn settings(&self, uid: &str, pids_max: Option<u64>) -> CgroupSettings {
+        let (home, controllers) = (self.home.clone(), self.controllers.clone());
+        CgroupSettings { pod: self.pods.join(uid), home, controllers, pids_max }
+    }
+}
+
+/// A group that has processes cannot share out; ours may move, others' may not.
+fn move_aside(base: &Path) -> Option<PathBuf> {
+    let home = base.join(AGENT);
+    make(&home).ok()?;
+    enter(&home).ok()?;
+    Some(home)
+}
+
+fn own_group() -> Option<PathBuf> {
+    let mounts = fs::read_to_string("/proc/self/mountinfo").ok()?;
+    let groups = fs::read_to_string("/proc/self/cgroup").ok()?;
+    group_in(&mounts, &groups)
+}
+
+/// The directory of the one unified group of a process, if it is mounted.
+fn group_in(mounts: &str, groups: &str) -> Option<PathBuf> {
+    let own = groups.lines().find_map(|line| line.strip_prefix("0::"))?;
+    mounts.lines().find_map(|line| {
+        let (fields, kind) = line.split_once(" - ")?;
+        let fields: Vec<&str> = fields.split(' ').collect();
+        let (root, mount) = (fields.get(3)?, fields.get(4)?);
+        let below = Path::new(own).strip_prefix(root).ok()?;
+        kind.starts_with("cgroup2 ").then(|| Path::new(mount).join(below))
+    })
+}
+
+fn available(group: &Path) -> Vec<String> {
+    let known = words(&group.join("cgroup.controllers"));
+    known.into_iter().filter(|name| WANTED.contains(&name.as_str())).collect()
+}
+
+fn enabled(group: &Path) -> Vec<String> {
+    words(&group.join("cgroup.subtree_control"))
+}
+
+/// For the groups below. True if all are.
+fn enable(group: &Path, controllers: &[String]) -> bool {
+    let path = group.join("cgroup.subtree_control");
+    controllers.iter().fold(true, |all, controller| fs::write(&path, format!("+{controller}")).is_ok() && all)
+}
+
+fn words(path: &Path) -> Vec<String> {
+    let text = fs::read_to_string(path).unwrap_or_default();
+    text.split_whitespace().map(str::to_owned).collect()
+}
+
+fn make(group: &Path) -> io::Result<()> {
+    match fs::create_dir(group) {
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
+        made => made,
+    }
+}
+
+/// Moves this process.
+fn enter(group: &Path) -> io::Result<()> {
+    fs::write(group.join("cgroup.procs"), "0")
+}
+
+// === impl PodGroup ===
+
+impl PodGroup {
+    pub(super) fn new(settings: CgroupSettings) -> Self {
+        Self(settings)
+    }
+
+    pub(super) fn make(&self) -> io::Result<()> {
+        make(&self.0.pod)?;
+        enable(&self.0.pod, &self.0.controllers);
+        if let Some(pids) = self.0.pids_max.filter(|_| self.limits_by("pids")) {
+            fs::write(self.0.pod.join("pids.max"), pids.to_string())?;
+        }
+        Ok(())
+    }
+
+    /// Whatever `spawn` starts is born in the container's group: this process, which must have no other threads, goes
+    /// there for the moment. The limits follow when it is back, lest they hit the wrong one. What went wrong beside the
+    /// spawning itself is returned as well: then this group is no longer to be relied on.
+    pub(super) fn spawn_in<T>(
+        &self,
+        container: &str,
+        limits: &Limits,
+        spawn: impl FnOnce() -> io::Result<T>,
+    ) -> (io::Result<T>, io::Result<()>) {
+        let group = self.0.pod.join(container);
+        if let Err(error) = make(&group).and_then(|()| enter(&group)) {
+            return (spawn(), Err(error));
+        }
+        let spawned = spawn();
+        let limited = enter(&self.0.home).and_then(|()| self.limit(&group, limits));
+        (spawned, limited)
+    }
+
+    /// Kills everything in the container's group, or in all of the pod's. False: the kernel cannot.
+    pub(super) fn kill(&self, container: Option<&str>) -> bool {
+        let group = container.map_or_else(|| self.0.pod.clone(), |name| self.0.pod.join(name));
+        fs::write(group.join("cgroup.kill"), "1").is_ok()
+    }
+
+    /// Whether the kernel killed something there for want of memory since the group was made.
+    pub(super) fn out_of_memory(&self, container: &str) -> bool {
+        let events = fs::read_to_string(self.0.pod.join(container).join("memory.events")).unwrap_or_default();
+        events.lines().any(|line| line.strip_prefix("oom_kill ").is_some_and(|count| count != "0"))
+    }
+
+    /// False: something is still in it.
+    pub(super) fn remove_container(&self, container: &str) -> bool {
+        gone(fs::remove_dir(self.0.pod.join(container)))
+    }
+
+    pub(super) fn remove(&self) -> bool {
+        let below = fs::read_dir(&self.0.pod).into_iter().flatten().flatten();
+        below.filter(|entry| entry.path().is_dir()).for_each(|entry| {
+            let _ = fs::remove_dir(entry.path());
+        });
+        gone(fs::remove_dir(&self.0.pod))
+    }
+
+    fn limit(&self, group: &Path, limits: &Limits) -> io::Result<()> {
+        if let Some(cpu) = limits.cpu_millis.filter(|_| self.limits_by("cpu")) {
+            fs::write(group.join("cpu.max"), cpu_max(cpu))?;
+        }
+        if let Some(memory) = limits.memory_bytes.filter(|_| self.limits_by("memory")) {
+            fs::write(group.join("memory.max"), memory.to_string())?;
+        }
+        Ok(())
+    }
+
+    fn limits_by(&self, controller: &str) -> bool {
+        self.0.controllers.iter().any(|known| known == controller)
+    }
+}
+
+fn cpu_max(millis: u64) -> String {
+    let quota = millis.saturating_mul(CPU_PERIOD / 1000).max(CPU_QUOTA_MIN);
+    format!("{quota} {CPU_PERIOD}")
+}
+
+fn gone(removed: io::Result<()>) -> bool {
+    removed.is_ok() || removed.is_err_and(|error| error.kind() == io::ErrorKind::NotFound)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const UNIFIED: &str = "30 23 0:26 / /sys/fs/cgroup rw,nosuid shared:4 - cgroup2 cgroup2 rw";
+    const HYBRID: &str = "31 23 0:27 / /sys/fs/cgroup/cpu rw - cgroup cgroup rw,cpu\n\
+                          32 23 0:28 / /sys/fs/cgroup/unified rw - cgroup2 cgroup2 rw";
+    const NESTED: &str = "30 23 0:26 /box /sys/fs/cgroup rw - cgroup2 cgroup2 rw";
+
+    #[test]
+    fn the_group_of_a_process_is_found_where_it_is_mounted() {
+        let table = [
+            (UNIFIED, "0::/system.slice/a.service\n", Some("/sys/fs/cgroup/system.slice/a.service")),
+            (UNIFIED, "0::/\n", Some("/sys/fs/cgroup/")),
+            (HYBRID, "1:cpu:/x\n0::/y\n", Some("/sys/fs/cgroup/unified/y")),
+            (NESTED, "0::/box/y\n", Some("/sys/fs/cgroup/y")),
+            (NESTED, "0::/elsewhere\n", None),
+            (HYBRID, "1:cpu:/x\n", None),
+            ("", "0::/\n", None),
+            ("garbage - cgroup2 x", "0::/\n", None),
+        ];
+        for (mounts, groups, found) in table {
+            assert_eq!(group_in(mounts, groups), found.map(PathBuf::from), "{groups} in {mounts}");
+        }
+    }
+
+    #[test]
+    fn a_share_of_the_processors_is_a_quota_of_the_period() {
+        for (millis, written) in [(1500, "150000 100000"), (250, "25000 100000"), (1, "1000 100000")] {
+            assert_eq!(cpu_max(millis), written);
+        }
+    }
+}

@@ -1,0 +1,99 @@
+//! Files that are whole or not there, and that nobody else may read.
+
+use std::fs::{DirBuilder, File, OpenOptions};
+use std::io::{self, Read, Write};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{FlockOperation, flock};
+
+/// Whether a loss of power may undo a write.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Durability {
+    Synced,
+    Lazy,
+}
+
+/// Replaces the file. One writer per path.
+pub(super) fn write(path: &Path, bytes: &[u8], durability: Durability) -> io::Result<()> {
+    let fresh = with_suffix(path, ".new");
+    let mut file = create_private(&fresh)?;
+    file.write_all(bytes)?;
+    if durability == Durability::Synced {
+        file.sync_all()?;
+    }
+    std::fs::rename(&fresh, path)?;
+    match path.parent() {
+        Some(dir) if durability == Durability::Synced => File::open(dir)?.sync_all(),
+        Some(_) | None => Ok(()),
+    }
+}
+
+/// None: there is no such file. One that is larger than it can be is an error.
+pub(super) fn read(path: &Path, bytes_max: u64) -> io::Result<Option<Vec<u8>>> {
+    let file = match File::open(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        opened => opened?,
+    };
+    let mut bytes = Vec::new();
+    file.take(bytes_max + 1).read_to_end(&mut bytes)?;
+    match bytes.len() as u64 > bytes_max {
+        true => Err(io::Error::new(io::ErrorKind::InvalidData, format!("it has more than {bytes_max} bytes"))),
+        false => Ok(Some(bytes)),
+    }
+}
+
+pub(super) fn create_private(path: &Path) -> io::Result<File> {
+    OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(path)
+}
+
+pub(super) fn private_dir(path: &Path) -> io::Result<()> {
+    DirBuilder::new().recursive(true).mode(0o700).create(path)
+}
+
+/// Held until the file is dropped, or its process is gone. None: somebody else holds it.
+pub(super) fn lock(path: &Path) -> io::Result<Option<File>> {
+    let file = OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(path)?;
+    match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+        Ok(()) => Ok(Some(file)),
+        Err(rustix::io::Errno::WOULDBLOCK) => Ok(None),
+        Err(error) => Err(error.into()),
+    }
+}
+
+pub(super) fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
+    let mut path = path.as_os_str().to_owned();
+    path.push(suffix);
+    path.into()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::*;
+
+    #[test]
+    fn files_are_replaced_whole_private_and_bounded() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("file");
+        assert_eq!(read(&path, 9).unwrap(), None);
+        for text in ["first", "second"] {
+            write(&path, text.as_bytes(), Durability::Synced).unwrap();
+            assert_eq!(read(&path, 9).unwrap().unwrap(), text.as_bytes());
+        }
+        assert!(read(&path, 5).is_err());
+        assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+        assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 1, "nothing is left behind");
+    }
+
+    #[test]
+    fn a_lock_has_one_holder() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("lock");
+        let held = lock(&path).unwrap();
+        assert!(held.is_some() && lock(&path).unwrap().is_none());
+        drop(held);
+        assert!(lock(&path).unwrap().is_some());
+    }
+}

@@ -1,0 +1,230 @@
+//! The agent's task for one pod: starts its shim or finds it, listens to it, and passes on what is wanted. When the shim
+//! is gone without having said that the pod ended, it makes sure that the pod has.
+
+use std::io;
+use std::os::unix::net::UnixStream as StdStream;
+use std::process::Stdio;
+use std::sync::Arc;
+use std::time::Duration;
+
+use rustix::process::Signal;
+use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
+use tokio::net::UnixStream;
+use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
+use tokio::process::{Child, Command as Program};
+use tokio::sync::watch;
+use tokio::task::spawn_blocking;
+use tokio::time::{Instant, sleep};
+
+use super::cgroup::PodGroup;
+use super::durable;
+use super::kin;
+use super::manifest::POD_MARK;
+use super::record::{ContainerState, Record, STATE_BYTES_MAX, State};
+use super::shim::{Command, SHIM_ARGUMENT};
+use super::{Ground, dir::PodDir};
+use crate::pods::{Phase, PodStatus, PodUid};
+
+/// Between two attempts to reach a shim that lives and does not answer, or to kill what does not want to die.
+const PAUSE: Duration = Duration::from_millis(200);
+/// How much of a shim's last words is passed on.
+const LAST_WORDS_MAX: usize = 256;
+
+/// Where a pod comes from.
+pub(super) enum Origin {
+    Ordered(Box<Record>),
+    /// An earlier agent started it.
+    Found,
+}
+
+/// When a pod is to end, if at all.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct Wish(Option<Instant>);
+
+pub(super) struct Keeper {
+    ground: Arc<Ground>,
+    uid: PodUid,
+    dir: PodDir,
+    wished: watch::Receiver<Wish>,
+}
+
+// === impl Wish ===
+
+impl Wish {
+    pub(super) fn sooner(self, grace: Duration) -> Self {
+        let end = Instant::now() + grace;
+        Self(Some(self.0.map_or(end, |known| known.min(end))))
+    }
+
+    fn command(self) -> Option<Command> {
+        self.0.map(|end| Command::Stop(end.saturating_duration_since(Instant::now())))
+    }
+}
+
+// === impl Keeper ===
+
+impl Keeper {
+    pub(super) fn new(ground: Arc<Ground>, uid: PodUid, wished: watch::Receiver<Wish>) -> Self {
+        let dir = ground.dir(uid);
+        Self { ground, uid, dir, wished }
+    }
+
+    pub(super) async fn run(mut self, origin: Origin) {
+        if let Origin::Ordered(record) = origin
+            && let Err(status) = self.begin(*record).await
+        {
+            return self.tell_end(status, Vec::new());
+        }
+        while !self.ended().await {
+            if let Ok(stream) = self.connect().await {
+                self.attend(stream).await;
+            }
+            sleep(PAUSE).await;
+        }
+    }
+
+    /// Starts the shim and stays with it until one of them has nothing more to say. The error is the status of a pod of
+    /// which nothing was started.
+    async fn begin(&mut self, record: Record) -> Result<(), PodStatus> {
+        if self.wished.borrow().0.is_some() {
+            return Err(PodStatus::new(Phase::Failed, "Terminated", "it was told to stop before it began"));
+        }
+        let (mut shim, stream) = self.launch(record).await.map_err(|error| {
+            tracing::error!(uid = %self.uid, %error, "a pod could not be started");
+            PodStatus::new(Phase::Failed, "StartError", &format!("the node could not start it: {error}"))
+        })?;
+        self.attend(stream).await;
+        // Reaped, whatever it says: how the pod ended is on disk. One that still lives is adopted like any other.
+        tokio::select! {
+            _ = shim.wait() => {}
+            () = sleep(PAUSE) => drop(tokio::spawn(async move { shim.wait().await })),
+        }
+        Ok(())
+    }
+
+    async fn launch(&self, record: Record) -> io::Result<(Child, UnixStream)> {
+        let dir = self.dir.clone();
+        spawn_blocking(move || prepare(&dir, &record)).await.map_err(io::Error::other)??;
+        let (ours, theirs) = StdStream::pair()?;
+        ours.set_nonblocking(true)?;
+        let stream = UnixStream::from_std(ours)?;
+        Ok((self.spawn(theirs)?, stream))
+    }
+
+    fn spawn(&self, agent: StdStream) -> io::Result<Child> {
+        let log = durable::create_private(&self.dir.shim_log())?;
+        let mut program = Program::new(&self.ground.config.shim);
+        program.arg(SHIM_ARGUMENT).arg(self.dir.path()).env_clear();
+        program.stdin(Stdio::from(std::os::fd::OwnedFd::from(agent))).stdout(Stdio::null()).stderr(log);
+        program.spawn()
+    }
+
+    async fn connect(&self) -> io::Result<UnixStream> {
+        let stream = self.dir.with_socket(|path| StdStream::connect(path))?;
+        stream.set_nonblocking(true)?;
+        UnixStream::from_std(stream)
+    }
+
+    async fn attend(&mut self, stream: UnixStream) {
+        let (heard, said) = stream.into_split();
+        tokio::select! {
+            () = listen(&self.ground, self.uid, heard) => {}
+            () = pass_on(&mut self.wished, said) => {}
+        }
+    }
+
+    /// Whether nothing of it runs any more. If so, it has been told.
+    async fn ended(&self) -> bool {
+        let dir = self.dir.clone();
+        let state = spawn_blocking(move || State::read(&dir.state()).ok().flatten()).await.ok().flatten();
+        if let Some(state) = state.filter(|state| state.over) {
+            self.tell_end(state.status(), state.containers);
+            return true;
+        }
+        let (dir, uid) = (self.dir.clone(), self.uid);
+        let Ok(Some(last_words)) = spawn_blocking(move || bury(&dir, uid)).await else { return false };
+        let message =
+            format!("the process that looked after the pod is gone, and so is the pod; it said: {last_words}");
+        let mut status = PodStatus::new(Phase::Failed, "ShimLost", &message);
+        status.restarts = self.ground.lock().pods.get(&uid).map_or(0, |pod| pod.view.status.restarts);
+        // For the next agent. If it cannot be written, that one will come to the same conclusion.
+        let _ = State::new(&status, true, Vec::new()).write(&self.dir.state());
+        self.tell_end(status, Vec::new());
+        true
+    }
+
+    fn tell_end(&self, status: PodStatus, containers: Vec<ContainerState>) {
+        let PodStatus { phase, reason, message, .. } = &status;
+        tracing::info!(uid = %self.uid, phase = phase.as_str(), reason, message, "a pod has ended");
+        self.ground.lock().tell(self.uid, status, containers, true);
+        let ground = Arc::clone(&self.ground);
+        drop(spawn_blocking(move || ground.prune()));
+    }
+}
+
+/// The record is on disk before anything runs, and nothing there tells of an earlier life.
+fn prepare(dir: &PodDir, record: &Record) -> io::Result<()> {
+    durable::private_dir(dir.path())?;
+    match std::fs::remove_file(dir.state()) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+        Ok(()) | Err(_) => {}
+    }
+    record.write(&dir.record())
+}
+
+/// Until the shim hangs up.
+async fn listen(ground: &Ground, uid: PodUid, heard: OwnedReadHalf) {
+    let (mut heard, mut line) = (BufReader::new(heard), Vec::new());
+    loop {
+        line.clear();
+        match (&mut heard).take(STATE_BYTES_MAX).read_until(b'\n', &mut line).await {
+            Ok(0) | Err(_) => return,
+            Ok(_) => {}
+        }
+        match serde_json::from_slice::<State>(&line) {
+            // Its end is told when it is certain that the shim has gone as well.
+            Ok(state) if !state.over => ground.lock().tell(uid, state.status(), state.containers, false),
+            Ok(_) => return,
+            Err(_) if line == b"\n" => {}
+            Err(error) => return tracing::warn!(%uid, %error, "a shim says what this agent does not understand"),
+        }
+    }
+}
+
+async fn pass_on(wished: &mut watch::Receiver<Wish>, mut said: OwnedWriteHalf) {
+    loop {
+        let wish = *wished.borrow_and_update();
+        if let Some(command) = wish.command()
+            && said.write_all(command.to_line().as_bytes()).await.is_err()
+        {
+            return std::future::pending().await;
+        }
+        if wished.changed().await.is_err() {
+            return;
+        }
+    }
+}
+
+/// If the pod has no shim: kills what it may have left, and returns its last words when nothing is. The lock is held
+/// meanwhile, so that no shim can come to life.
+fn bury(dir: &PodDir, uid: PodUid) -> Option<String> {
+    if dir.path().exists() {
+        let _held = durable::lock(&dir.lock()).ok().flatten()?;
+        let group = Record::read(&dir.record()).ok().flatten().and_then(|record| record.settings.cgroup);
+        let group = group.map(PodGroup::new);
+        if let Some(group) = &group {
+            group.kill(None);
+        }
+        let mark = format!("{POD_MARK}={uid}");
+        let strays: Vec<_> = kin::all().into_iter().filter(|process| process.carries(&mark)).collect();
+        for stray in &strays {
+            stray.signal(Signal::KILL);
+        }
+        if !strays.is_empty() || !group.as_ref().is_none_or(PodGroup::remove) {
+            return None;
+        }
+    }
+    let words = std::fs::read_to_string(dir.shim_log()).unwrap_or_default();
+    let words = words.lines().last().unwrap_or("nothing");
+    Some(words.chars().take(LAST_WORDS_MAX).collect())
+}

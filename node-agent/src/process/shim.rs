@@ -1,0 +1,105 @@
+//! The shim of a pod: the parent of its processes, for as long as any of them lives.
+//!
+//! It is this same executable, started by the agent with [`SHIM_ARGUMENT`], a session of its own that survives the
+//! agent: it restarts containers, keeps their output, and writes down how they end, whether an agent listens or not.
+//! Whatever its processes leave behind becomes its child and ends with the pod. It has one thread and little memory.
+//!
+//! ```text
+//!   agent --stop, kill--> shim.sock --> Pod (drives a PodCore) --spawn, signal--> Family (processes)
+//!     ^------- State, newest wins <-------|                                          | output
+//!              state.json <---------------+                           logs/NAME.log <+
+//! ```
+
+use std::ffi::OsString;
+use std::io;
+use std::os::fd::AsFd;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use rustix::fs::Mode;
+use rustix::process::{geteuid, getpid, set_child_subreaper, setsid, umask};
+
+use super::dir::PodDir;
+use super::durable;
+use super::manifest::PodPlan;
+use super::record::Record;
+
+pub(super) use link::Command;
+use pod::Pod;
+
+mod family;
+mod link;
+mod logs;
+mod pod;
+
+/// The first argument of a process that is to be a shim. The second is the directory of its pod.
+pub const SHIM_ARGUMENT: &str = "--muster-pod-shim";
+const USAGE: u8 = 2;
+
+/// The mask of files that are made by people's programs, not the agent's.
+const USUAL_MASK: Mode = Mode::from_raw_mode(0o022);
+
+/// To be called before anything else in `main` of whatever may be a shim, before threads are started. None: this process
+/// is not meant to be one.
+pub fn shim_main() -> Option<ExitCode> {
+    let mut args = std::env::args_os().skip(1);
+    (args.next()? == SHIM_ARGUMENT).then(|| serve(args.next()))
+}
+
+fn serve(dir: Option<OsString>) -> ExitCode {
+    let Some(dir) = dir.map(PathBuf::from) else {
+        eprintln!("{SHIM_ARGUMENT} is for the agent's own use: it needs the directory of a pod");
+        return ExitCode::from(USAGE);
+    };
+    match run(&dir) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("the shim of {} gives up: {error}", dir.display());
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(dir: &Path) -> io::Result<()> {
+    // Refused to the leader of a process group, which is as far from the agent's as needed.
+    let _ = setsid();
+    umask(USUAL_MASK);
+    set_child_subreaper(Some(getpid()))?;
+    let dir = PodDir::at(dir);
+    std::env::set_current_dir("/")?;
+    let Some(_held) = durable::lock(&dir.lock())? else {
+        return Err(io::Error::new(io::ErrorKind::AddrInUse, "the pod has another shim"));
+    };
+    let record = Record::read(&dir.record())?.ok_or_else(|| io::Error::new(io::ErrorKind::NotFound, "no record"))?;
+    let plan = PodPlan::read(record.manifest.as_bytes(), geteuid().is_root())
+        .map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))?;
+    let listener = listen(&dir)?;
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    runtime.block_on(async {
+        let pod = Pod::new(dir, record, plan, listener)?;
+        pod.greet(starter());
+        pod.run().await
+    })
+}
+
+fn listen(dir: &PodDir) -> io::Result<UnixListener> {
+    let listener = dir.with_socket(|path| {
+        match std::fs::remove_file(path) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            Ok(()) | Err(_) => {}
+        }
+        UnixListener::bind(path)
+    })?;
+    listener.set_nonblocking(true)?;
+    Ok(listener)
+}
+
+/// The agent that started this process listens at the other end of its input.
+fn starter() -> Option<UnixStream> {
+    let input = io::stdin().as_fd().try_clone_to_owned().ok()?;
+    let stream = UnixStream::from(input);
+    stream.set_nonblocking(true).ok()?;
+    stream.peer_addr().ok()?;
+    Some(stream)
+}

@@ -1,0 +1,148 @@
+//! What an agent finds when it starts: which pods run, which ended while nobody looked, which were lost.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::SystemTime;
+
+use super::PodView;
+use super::dir::PodDir;
+use super::durable;
+use super::record::{Record, State};
+use crate::pods::{Phase, PodStatus, PodUid};
+
+/// A pod of an earlier agent.
+#[derive(Debug)]
+pub(super) enum Found {
+    /// Of which something may run.
+    Running {
+        view: PodView,
+    },
+    Ended {
+        view: PodView,
+    },
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Survey {
+    pub(super) found: Vec<Found>,
+    pub(super) rebooted: bool,
+}
+
+/// What a directory says of its pod.
+#[derive(Debug, PartialEq, Eq)]
+enum Verdict {
+    Runs,
+    Ended,
+    /// It ran when the machine went down, and must not run again.
+    Lost,
+    /// It ran when the machine went down, and may be started again, as after any other end of its processes.
+    Interrupted,
+    NeverStarted,
+}
+
+/// Pods are found by their directories. Those that say nothing sensible are named in the log and left alone.
+pub(super) fn survey(pods_dir: &Path, boot_id: &str) -> io::Result<Survey> {
+    let mut survey = Survey::default();
+    for entry in std::fs::read_dir(pods_dir)? {
+        let path = entry?.path();
+        let Some(uid) = uid_of(&path) else { continue };
+        match look(uid, &PodDir::at(&path), boot_id) {
+            Ok(Some((verdict, view))) => survey.add(verdict, view),
+            Ok(None) => discard(&path),
+            Err(error) => {
+                tracing::error!(dir = %path.display(), %error, "a pod cannot be recognized and is left alone");
+            }
+        }
+    }
+    Ok(survey)
+}
+
+// === impl Survey ===
+
+impl Survey {
+    fn add(&mut self, verdict: Verdict, view: PodView) {
+        match verdict {
+            Verdict::Runs => self.found.push(Found::Running { view }),
+            Verdict::Ended => self.found.push(Found::Ended { view }),
+            Verdict::Lost => {
+                self.rebooted = true;
+                self.found.push(Found::Ended { view });
+            }
+            Verdict::Interrupted => self.rebooted = true,
+            Verdict::NeverStarted => {}
+        }
+    }
+}
+
+/// None: nothing of it was ever started, and nothing will be.
+fn look(uid: PodUid, dir: &PodDir, boot_id: &str) -> io::Result<Option<(Verdict, PodView)>> {
+    let held = durable::lock(&dir.lock())?;
+    let Some(record) = Record::read(&dir.record())? else { return Ok(None) };
+    // A state that cannot be read is no end: what may run is to be looked for.
+    let state = State::read(&dir.state()).unwrap_or_else(|error| {
+        tracing::warn!(%uid, %error, "the state of a pod cannot be read");
+        Some(State::new(&PodStatus::new(Phase::Unknown, "", ""), false, Vec::new()))
+    });
+    let verdict = judge(&record, state.as_ref(), held.is_some(), boot_id);
+    let mut status = state.as_ref().map_or_else(|| PodStatus::new(Phase::Pending, "", ""), State::status);
+    match verdict {
+        Verdict::Runs | Verdict::Ended => {}
+        Verdict::Lost => {
+            let lost = PodStatus::new(Phase::Failed, "Rebooted", "the machine went down while it ran");
+            status = PodStatus { restarts: status.restarts, ..lost };
+            State::new(&status, true, Vec::new()).write(&dir.state())?;
+        }
+        // It is not to be found again; its logs are kept until it is started once more, or the agent is.
+        Verdict::Interrupted => std::fs::remove_file(dir.state()).and_then(|()| std::fs::remove_file(dir.record()))?,
+        Verdict::NeverStarted => {
+            // Under its lock, so that a shim that was about to begin finds nothing to do.
+            std::fs::remove_file(dir.record())?;
+            return Ok(None);
+        }
+    }
+    let containers = state.filter(|_| verdict != Verdict::Lost).map(|state| state.containers).unwrap_or_default();
+    let view = PodView { containers, ..PodView::new(uid, &record.namespace, &record.name, status) };
+    Ok(Some((verdict, view)))
+}
+
+/// `free`: no shim holds the pod's lock.
+fn judge(record: &Record, state: Option<&State>, free: bool, boot_id: &str) -> Verdict {
+    let runs_once = || {
+        let manifest: serde_json::Value = serde_json::from_str(&record.manifest).unwrap_or_default();
+        manifest["spec"]["restartPolicy"] == "Never"
+    };
+    match state {
+        Some(state) if state.over => Verdict::Ended,
+        None if free => Verdict::NeverStarted,
+        Some(_) if record.boot_id != boot_id && runs_once() => Verdict::Lost,
+        Some(_) if record.boot_id != boot_id => Verdict::Interrupted,
+        Some(_) | None => Verdict::Runs,
+    }
+}
+
+fn discard(dir: &Path) {
+    tracing::info!(dir = %dir.display(), "nothing of a pod was started by the agent that was to; it is forgotten");
+    if let Err(error) = std::fs::remove_dir_all(dir) {
+        tracing::warn!(dir = %dir.display(), %error, "what is left of a pod cannot be removed");
+    }
+}
+
+pub(super) fn uid_of(dir: &Path) -> Option<PodUid> {
+    dir.file_name().and_then(|name| name.to_str()).and_then(PodUid::parse)
+}
+
+/// The directories of pods that ended, without the newest `kept`.
+pub(super) fn ended_oldest_first(pods_dir: &Path, kept: usize) -> Vec<PathBuf> {
+    let entries = std::fs::read_dir(pods_dir).into_iter().flatten().flatten();
+    let mut ended: Vec<(SystemTime, PathBuf)> = entries.filter_map(|entry| ended_at(&entry.path())).collect();
+    ended.sort();
+    ended.truncate(ended.len().saturating_sub(kept));
+    ended.into_iter().map(|(_, dir)| dir).collect()
+}
+
+fn ended_at(dir: &Path) -> Option<(SystemTime, PathBuf)> {
+    let state = PodDir::at(dir).state();
+    let over = State::read(&state).ok().flatten().is_some_and(|state| state.over);
+    let written = std::fs::metadata(&state).and_then(|metadata| metadata.modified()).ok()?;
+    over.then(|| (written, dir.to_owned()))
+}

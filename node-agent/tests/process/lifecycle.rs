@@ -1,0 +1,196 @@
+//! How pods start, restart and end.
+
+use std::os::unix::fs::PermissionsExt;
+use std::time::Duration;
+
+use muster_node_agent::pods::{Note, Phase, Runtime};
+use muster_node_agent::process::{OpenError, ProcessRuntime, Unhealthy};
+use serde_json::json;
+
+use crate::bench::{Bench, is_alive, processes_of, shell};
+
+const LONG: Duration = Duration::from_secs(600);
+/// Ignores every polite request, and so does what it leaves behind in a session of its own.
+const STUBBORN: &str = r#"trap "" TERM; setsid sh -c 'trap "" TERM; sleep 600 & wait' & (sh -c 'sleep 600 & sleep 600' &) ; echo up; while :; do sleep 600; done"#;
+
+#[tokio::test]
+async fn a_pod_runs_until_it_is_stopped() {
+    let mut bench = Bench::new();
+    let uid = bench.start(&shell("Always", "exec sleep 600"));
+    let news = bench.until_ready(uid).await;
+    assert_eq!((news.status.phase, news.status.restarts, news.stopped), (Phase::Running, 0, false));
+    let pid = bench.pid(uid).unwrap();
+    assert!(is_alive(pid));
+    bench.runtime().stop(uid, LONG);
+    let news = bench.until_stopped(uid).await;
+    assert_eq!((news.status.phase, &*news.status.message), (Phase::Failed, "container c was ended by signal 15"));
+    assert!(!is_alive(pid) && processes_of(uid).is_empty());
+}
+
+#[tokio::test]
+async fn what_does_not_want_to_end_is_killed_with_all_its_descendants() {
+    for cgroups in [false, true] {
+        let mut bench = Bench::vacant();
+        bench.config.cgroups = cgroups;
+        bench.open();
+        let uid = bench.start(&shell("Always", STUBBORN));
+        bench.until_ready(uid).await;
+        crate::bench::eventually("all of it runs", || processes_of(uid).len() >= 7).await;
+        bench.runtime().stop(uid, LONG);
+        bench.runtime().stop(uid, Duration::from_millis(100));
+        let news = bench.until_stopped(uid).await;
+        assert_eq!((news.status.phase, &*news.status.reason), (Phase::Failed, "Killed"), "{cgroups}");
+        assert_eq!(processes_of(uid), [0; 0], "cgroups: {cgroups}");
+    }
+}
+
+#[tokio::test]
+async fn kill_does_not_wait() {
+    let mut bench = Bench::new();
+    let uid = bench.start(&shell("Always", STUBBORN));
+    bench.until_ready(uid).await;
+    bench.runtime().kill(uid);
+    bench.until_stopped(uid).await;
+    assert_eq!(processes_of(uid), [0; 0]);
+}
+
+#[tokio::test]
+async fn what_was_killed_before_it_began_never_runs() {
+    let mut bench = Bench::new();
+    let uid = bench.start(&shell("Always", "exec sleep 600"));
+    bench.runtime().kill(uid);
+    let news = bench.until_stopped(uid).await;
+    assert_eq!(news.status.phase, Phase::Failed);
+    assert_eq!(processes_of(uid), [0; 0]);
+}
+
+#[tokio::test]
+async fn a_container_that_ends_leaves_nothing_behind() {
+    for cgroups in [false, true] {
+        let mut bench = Bench::vacant();
+        bench.config.cgroups = cgroups;
+        bench.open();
+        let uid = bench.start(&shell("Never", "setsid sleep 600 & exit 0"));
+        let news = bench.until_stopped(uid).await;
+        assert_eq!((news.status.phase, &*news.status.reason), (Phase::Succeeded, "Completed"));
+        assert_eq!(processes_of(uid), [0; 0], "cgroups: {cgroups}");
+    }
+}
+
+#[tokio::test]
+async fn exit_codes_decide_and_failures_are_retried_if_they_may_be() {
+    let mut bench = Bench::new();
+    let failed = bench.start(&shell("Never", "exit 3"));
+    let missing = {
+        let mut pod = shell("Never", "");
+        pod["spec"]["containers"][0]["command"] = json!(["/does/not/exist"]);
+        bench.start(&pod)
+    };
+    let flag = bench.dir.path().join("second-time");
+    let script = format!("test -e {0} && exit 0; touch {0}; exit 1", flag.display());
+    let retried = bench.start(&shell("OnFailure", &script));
+    let news = bench.until_stopped(failed).await.status;
+    assert_eq!((news.phase, &*news.message), (Phase::Failed, "container c ended with exit code 3"));
+    let news = bench.until_stopped(missing).await.status;
+    assert_eq!((news.phase, &*news.reason), (Phase::Failed, "StartError"));
+    assert!(news.message.contains("/does/not/exist"), "{}", news.message);
+    let news = bench.until_stopped(retried).await.status;
+    assert_eq!((news.phase, news.restarts), (Phase::Succeeded, 1));
+}
+
+#[tokio::test]
+async fn init_containers_come_first_and_output_is_kept_in_private_files() {
+    let mut bench = Bench::new();
+    let uid = bench.start(&json!({
+        "metadata": { "name": "web" },
+        "spec": {
+            "restartPolicy": "Never",
+            "initContainers": [{ "name": "one", "command": ["sh", "-c", "date +%s%N"] }],
+            "containers": [{
+                "name": "main",
+                "command": ["sh", "-c", "date +%s%N; pwd; echo $GREETING $(GREETING); env >&2; printf unfinished"],
+                "env": [{ "name": "WHO", "value": "world" }, { "name": "GREETING", "value": "hello-$(WHO)" }],
+                "workingDir": "/tmp",
+            }],
+        },
+    }));
+    assert_eq!(bench.until_stopped(uid).await.status.phase, Phase::Succeeded);
+    let text = |line: &str| line.splitn(4, ' ').last().unwrap().to_owned();
+    let (one, main) = (bench.log(uid, "one"), bench.log(uid, "main"));
+    let out: Vec<_> = main.lines().filter(|line| line.contains(" stdout F ")).map(text).collect();
+    assert!(text(one.trim_end()).parse::<u64>().unwrap() < out[0].parse().unwrap(), "{one} {main}");
+    assert_eq!(out[1..], ["/tmp", "hello-world hello-world", "unfinished"]);
+    let mut env: Vec<_> = main.lines().filter(|line| line.contains(" stderr F ")).map(text).collect();
+    env.retain(|line| !line.starts_with("PWD=") && !line.starts_with("_=") && !line.starts_with("SHLVL="));
+    env.sort();
+    let names: Vec<_> = env.iter().filter_map(|line| line.split('=').next()).collect();
+    let known = ["GREETING", "HOSTNAME", "MUSTER_CONTAINER", "MUSTER_POD_NAME", "MUSTER_POD_NAMESPACE"];
+    assert_eq!(
+        names,
+        [&known[..], &["MUSTER_POD_UID", "OLDPWD", "PATH", "WHO"]]
+            .concat()
+            .into_iter()
+            .filter(|name| *name != "OLDPWD" || names.contains(name))
+            .collect::<Vec<_>>()
+    );
+    let mode = |path: &std::path::Path| std::fs::metadata(path).unwrap().permissions().mode() & 0o777;
+    let dir = bench.pod_dir(uid);
+    assert_eq!((mode(&dir), mode(&dir.join("logs"))), (0o700, 0o700));
+    for file in ["record.json", "state.json", "shim.log", "logs/main.log"] {
+        assert_eq!(mode(&dir.join(file)), 0o600, "{file}");
+    }
+}
+
+#[tokio::test]
+async fn logs_are_bounded() {
+    let mut bench = Bench::new();
+    let uid = bench.start(&shell("Never", "seq 1 20000"));
+    bench.until_stopped(uid).await;
+    let files: Vec<_> = std::fs::read_dir(bench.pod_dir(uid).join("logs")).unwrap().flatten().collect();
+    assert_eq!(files.len(), 3);
+    assert!(files.iter().all(|file| file.metadata().unwrap().len() <= bench.config.log_bytes));
+    assert!(bench.log(uid, "c").ends_with(" stdout F 20000\n"));
+}
+
+#[tokio::test]
+async fn what_cannot_be_run_fails_at_once_and_by_name() {
+    let mut bench = Bench::new();
+    let mut pod = shell("Always", "true");
+    pod["spec"]["volumes"] = json!([{ "name": "data", "emptyDir": {} }]);
+    let uid = bench.start(&pod);
+    let news = bench.until_stopped(uid).await;
+    assert_eq!((news.status.phase, &*news.status.reason), (Phase::Failed, "Unsupported"));
+    assert!(news.status.message.starts_with("spec.volumes: "), "{}", news.status.message);
+    assert!(!bench.pod_dir(uid).exists());
+}
+
+#[tokio::test]
+async fn the_directories_of_ended_pods_are_bounded() {
+    let mut bench = Bench::vacant();
+    bench.config.keep_ended = 2;
+    bench.open();
+    for _ in 0..6 {
+        let uid = bench.start(&shell("Never", "true"));
+        let status = bench.until_stopped(uid).await.status;
+        bench.runtime().note(Note::Ended { uid, status });
+    }
+    // The last prunings may be under way, and know what was noted before them.
+    let dirs = || std::fs::read_dir(bench.dir.path().join("pods")).unwrap().count();
+    crate::bench::eventually("directories are removed", || dirs() <= 3).await;
+    assert!(bench.runtime().pods().len() <= 6);
+}
+
+#[tokio::test]
+async fn one_agent_per_directory_and_its_health() {
+    let mut bench = Bench::new();
+    let second = ProcessRuntime::open(bench.dir.path(), bench.config.clone());
+    assert!(matches!(second, Err(OpenError::InUse { .. })));
+    bench.runtime().health().unwrap();
+    bench.close();
+    bench.config.shim = bench.dir.path().join("nowhere");
+    bench.open();
+    assert!(matches!(bench.runtime().health(), Err(Unhealthy::NoShim { .. })));
+    let uid = bench.start(&shell("Always", "true"));
+    let news = bench.until_stopped(uid).await;
+    assert_eq!((news.status.phase, &*news.status.reason), (Phase::Failed, "StartError"));
+}

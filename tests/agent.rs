@@ -1,0 +1,176 @@
+//! A real agent process and a whole cluster: the machine is reported as it is, and the agent comes, goes and comes again.
+#![allow(clippy::unwrap_used)]
+
+mod inprocess;
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::time::Duration;
+
+use inprocess::view::{Seen, list};
+use inprocess::{Cluster, eventually};
+use muster_proto::v1::Delete;
+use muster_proto::v1::write_request::Operation;
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+use tempfile::TempDir;
+use tokio::time::{sleep, timeout};
+
+const NODE: &str = "machine-1";
+const MUSTER: &str = env!("CARGO_BIN_EXE_muster");
+
+struct Machine {
+    dir: TempDir,
+    server: String,
+}
+
+/// Killed when it is dropped.
+struct Agent(Child);
+
+// === impl Machine ===
+
+impl Machine {
+    /// With credentials that somebody else made.
+    fn new(cluster: &Cluster) -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let issued = cluster.fleet.issue_node(NODE).unwrap();
+        for (name, text) in [
+            ("ca.pem", cluster.fleet.client_authority().certificate_pem()),
+            ("node.pem", &issued.certificate),
+            ("node.key", &issued.key),
+            ("kubeconfig", KUBECONFIG),
+        ] {
+            let path = dir.path().join(name);
+            fs::write(&path, text).unwrap();
+            fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).unwrap();
+        }
+        Self { dir, server: cluster.agent_doors().join(",") }
+    }
+
+    fn state_dir(&self) -> PathBuf {
+        self.dir.path().join("state")
+    }
+
+    fn start(&self, flags: &[&str]) -> Agent {
+        let mut command = Command::new(MUSTER);
+        command.args(["agent", "--server", &self.server, "--hostname-override", NODE, "--metrics-address", "none"]);
+        command.arg("--state-dir").arg(self.state_dir()).arg("--kubeconfig").arg(self.dir.path().join("kubeconfig"));
+        Agent(command.args(flags).stdout(Stdio::null()).spawn().unwrap())
+    }
+
+    fn status(&self) -> Output {
+        let mut command = Command::new(MUSTER);
+        command.args(["agent", "status", "-o", "json", "--state-dir"]).arg(self.state_dir()).output().unwrap()
+    }
+
+    async fn attached(&self) -> Value {
+        eventually("an agent that is attached", async || {
+            let output = self.status();
+            let view: Value = serde_json::from_slice(&output.stdout).map_err(|error| format!("{error}: {output:?}"))?;
+            (view["session"]["state"] == "attached").then(|| view.clone()).ok_or_else(|| view.to_string())
+        })
+        .await
+    }
+}
+
+const KUBECONFIG: &str = "\
+apiVersion: v1
+kind: Config
+current-context: c
+contexts: [{ name: c, context: { cluster: k, user: u } }]
+clusters: [{ name: k, cluster: { certificate-authority: ca.pem } }]
+users: [{ name: u, user: { client-certificate: node.pem, client-key: node.key } }]
+";
+
+// === impl Agent ===
+
+impl Agent {
+    /// Asks it to end, and waits until it has.
+    async fn end(mut self) -> Option<i32> {
+        let pid = Pid::from_child(&self.0);
+        kill_process(pid, Signal::TERM).unwrap();
+        let ended = async {
+            loop {
+                match self.0.try_wait().unwrap() {
+                    Some(status) => return status.code(),
+                    None => sleep(Duration::from_millis(20)).await,
+                }
+            }
+        };
+        timeout(inprocess::PATIENCE, ended).await.expect("it ends when asked to")
+    }
+}
+
+impl Drop for Agent {
+    fn drop(&mut self) {
+        // One that has ended already cannot be killed.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+async fn node(cluster: &Cluster) -> Value {
+    let nodes = list(&cluster.client, "nodes").await.unwrap();
+    nodes.into_iter().find(|node| node["metadata"]["name"] == NODE).expect("the node is there")
+}
+
+fn proc(path: &str) -> String {
+    fs::read_to_string(Path::new("/proc/sys/kernel").join(path)).unwrap().trim().to_owned()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn a_machine_registers_is_reported_as_it_is_and_comes_again() {
+    let cluster = Cluster::start().await;
+    let machine = Machine::new(&cluster);
+    let flags = ["--node-labels=team=x", "--register-with-taints=dedicated=db:NoSchedule", "--provider-id=cloud://1"];
+    let agent = machine.start(&flags);
+    let ready = |seen: &Seen| seen.ready == "True";
+    let first = cluster.seen_when("ready", NODE, ready).await;
+    assert!(first.taints.contains("dedicated:NoSchedule"), "{first:?}");
+    let seen = node(&cluster).await;
+    assert_eq!((&seen["metadata"]["labels"]["team"], &seen["spec"]["providerID"]), (&"x".into(), &"cloud://1".into()));
+    let info = &seen["status"]["nodeInfo"];
+    assert_eq!(
+        (info["bootID"].as_str(), info["kernelVersion"].as_str()),
+        (Some(proc("random/boot_id").as_str()), Some(proc("osrelease").as_str()))
+    );
+    let view = machine.attached().await;
+    assert_eq!((view["node"].as_str(), view["session"]["incarnation"].as_u64().is_some()), (Some(NODE), true));
+
+    // A second agent of the machine would need a directory of its own.
+    let second = Command::new(MUSTER)
+        .args([
+            "agent",
+            "--server",
+            &machine.server,
+            "--metrics-address=none",
+            "--hostname-override",
+            NODE,
+            "--state-dir",
+        ])
+        .arg(machine.state_dir())
+        .arg("--kubeconfig")
+        .arg(machine.dir.path().join("kubeconfig"))
+        .output()
+        .unwrap();
+    assert_eq!(second.status.code(), Some(1), "{second:?}");
+
+    assert_eq!(agent.end().await, Some(0), "goodbye is no failure");
+    assert_eq!(machine.status().status.code(), Some(3), "nobody is there to be asked");
+
+    // Restarted, it is the same node: what it was created with is not asked for again (RG-4).
+    let agent = machine.start(&["--node-labels=team=y"]);
+    machine.attached().await;
+    assert_eq!(node(&cluster).await["metadata"]["labels"]["team"], "x");
+    assert_eq!(cluster.nodes().await[NODE].uid, first.uid);
+
+    // Deleted under its agent, it is another one soon after.
+    let delete = Delete { kind: "nodes".into(), name: NODE.into(), ..Delete::default() };
+    cluster.write(Operation::Delete(delete)).await;
+    let anew = cluster.seen_when("ready again", NODE, |seen| ready(seen) && seen.uid != first.uid).await;
+    assert!(!anew.taints.contains("dedicated:NoSchedule"), "with the flags it has now: {anew:?}");
+    assert_eq!(agent.end().await, Some(0));
+    cluster.stop().await;
+}
