@@ -71,6 +71,9 @@ impl Nest {
 
 /// A group that has processes cannot share out; ours may move, others' may not.
 fn move_aside(base: &Path) -> Option<PathBuf> {
+    if words(&base.join("cgroup.procs")) != [std::process::id().to_string()] {
+        return None;
+    }
     let home = base.join(AGENT);
     make(&home).ok()?;
     enter(&home).ok()?;
@@ -107,7 +110,8 @@ fn enabled(group: &Path) -> Vec<String> {
 /// For the groups below. True if all are.
 fn enable(group: &Path, controllers: &[String]) -> bool {
     let path = group.join("cgroup.subtree_control");
-    controllers.iter().fold(true, |all, controller| fs::write(&path, format!("+{controller}")).is_ok() && all)
+    let refused = controllers.iter().filter(|controller| fs::write(&path, format!("+{controller}")).is_err());
+    refused.count() == 0
 }
 
 fn words(path: &Path) -> Vec<String> {
