@@ -246,4 +246,36 @@ mod tests {
             assert_eq!(cpu_max(millis), written);
         }
     }
+
+    #[test]
+    fn a_container_is_born_in_its_group_and_limited_when_its_parent_has_left() {
+        let dir = tempfile::tempdir().unwrap();
+        let (home, pod) = (dir.path().join("agent"), dir.path().join("pod"));
+        make(&home).unwrap();
+        let controllers = ["cpu", "memory", "pids"].map(str::to_owned).to_vec();
+        let settings = CgroupSettings { pod: pod.clone(), home: home.clone(), controllers, pids_max: Some(64) };
+        let group = PodGroup::new(settings);
+        group.make().unwrap();
+        let limits = Limits { cpu_millis: Some(500), memory_bytes: Some(1 << 20) };
+        let read = |path: PathBuf| fs::read_to_string(path).unwrap_or_default();
+        let spawned = group.spawn_in("c", &limits, || {
+            assert_eq!((read(pod.join("c/cgroup.procs")), pod.join("c/memory.max").exists()), ("0".to_owned(), false));
+            assert_eq!(read(home.join("cgroup.procs")), "");
+            Ok(7)
+        });
+        assert!(matches!(spawned, (Ok(7), Ok(()))));
+        assert_eq!(read(home.join("cgroup.procs")), "0");
+        assert_eq!((read(pod.join("pids.max")).as_str(), read(pod.join("c/cpu.max")).as_str()), ("64", "50000 100000"));
+        assert_eq!(read(pod.join("c/memory.max")), "1048576");
+        fs::write(pod.join("c/memory.events"), "oom 1\noom_kill 1\n").unwrap();
+        assert!(group.out_of_memory("c") && !group.out_of_memory("other"));
+    }
+
+    #[test]
+    fn a_group_that_cannot_be_entered_is_said_and_the_container_runs() {
+        let nowhere = PathBuf::from("/proc/nowhere");
+        let settings = CgroupSettings { pod: nowhere.clone(), home: nowhere, controllers: Vec::new(), pids_max: None };
+        let spawned = PodGroup::new(settings).spawn_in("c", &Limits::default(), || Ok(7));
+        assert!(matches!(spawned, (Ok(7), Err(_))));
+    }
 }

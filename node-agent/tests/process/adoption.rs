@@ -29,6 +29,16 @@ fn fell(mut agent: Child) {
     agent.wait().unwrap();
 }
 
+/// As a loss of power would.
+async fn end_all(bench: &Bench, uid: PodUid) {
+    kill(shim_of(&bench.pod_dir(uid)).unwrap());
+    let gone = || {
+        processes_of(uid).into_iter().for_each(kill);
+        processes_of(uid).is_empty()
+    };
+    eventually("all of it is gone", gone).await;
+}
+
 #[tokio::test]
 async fn a_pod_outlives_its_agent_and_is_adopted() {
     let mut bench = Bench::vacant();
@@ -135,18 +145,57 @@ async fn after_a_reboot_nothing_is_killed_by_its_number() {
 }
 
 #[tokio::test]
+async fn after_a_reboot_a_pod_that_may_be_restarted_is() {
+    let mut bench = Bench::vacant();
+    let uid = bench.uid();
+    let pod = shell("Always", "exec sleep 600");
+    let first = agent(&bench, uid, &pod);
+    eventually("it runs", || bench.pid(uid).is_some()).await;
+    fell(first);
+    end_all(&bench, uid).await;
+    bench.config.boot_id = "another".to_owned();
+    bench.open().await;
+    assert!(bench.lost && bench.newest(uid).is_none());
+    bench.runtime().start(spec(uid, &pod));
+    bench.until_ready(uid).await;
+    bench.runtime().kill(uid);
+    bench.until_stopped(uid).await;
+}
+
+#[tokio::test]
+async fn a_pod_whose_record_is_damaged_is_found_nevertheless() {
+    let mut bench = Bench::vacant();
+    let uid = bench.uid();
+    let first = agent(&bench, uid, &shell("Always", "exec sleep 600"));
+    eventually("it runs", || bench.pid(uid).is_some()).await;
+    fell(first);
+    std::fs::write(bench.pod_dir(uid).join("record.json"), "{").unwrap();
+    bench.open().await;
+    bench.until_ready(uid).await;
+    bench.runtime().kill(uid);
+    bench.until_stopped(uid).await;
+    assert_eq!(processes_of(uid), [0; 0]);
+}
+
+#[tokio::test]
+async fn a_shim_that_is_told_to_end_ends_its_pod() {
+    let mut bench = Bench::new().await;
+    let uid = bench.start(&shell("Always", "exec sleep 600"));
+    bench.until_ready(uid).await;
+    let shim = rustix::process::Pid::from_raw(shim_of(&bench.pod_dir(uid)).unwrap()).unwrap();
+    rustix::process::kill_process(shim, rustix::process::Signal::TERM).unwrap();
+    let news = bench.until_stopped(uid).await;
+    assert_eq!((&*news.status.message, processes_of(uid)), ("container c was ended by signal 15", vec![]));
+}
+
+#[tokio::test]
 async fn what_was_never_started_is_forgotten() {
     let mut bench = Bench::vacant();
     let uid = bench.uid();
     let first = agent(&bench, uid, &shell("Never", "sleep 600"));
     eventually("it runs", || bench.pid(uid).is_some()).await;
     fell(first);
-    kill(shim_of(&bench.pod_dir(uid)).unwrap());
-    let gone = || {
-        processes_of(uid).into_iter().for_each(kill);
-        processes_of(uid).is_empty()
-    };
-    eventually("all of it is gone", gone).await;
+    end_all(&bench, uid).await;
     std::fs::remove_file(bench.pod_dir(uid).join("state.json")).unwrap();
     bench.open().await;
     assert!(bench.newest(uid).is_none() && !bench.pod_dir(uid).exists());
