@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 use crate::change::Kind;
+use crate::credential::Distrust;
 use crate::meta::{Revision, Uid};
 use crate::node::{ConditionStatus, Incarnation};
 use crate::policy::Period;
@@ -28,6 +29,12 @@ impl Invalid {
 impl From<Invalid> for Rejection {
     fn from(invalid: Invalid) -> Self {
         Self::Invalid(invalid)
+    }
+}
+
+impl From<Distrust> for Rejection {
+    fn from(distrust: Distrust) -> Self {
+        Self::Distrusted(distrust)
     }
 }
 
@@ -95,6 +102,8 @@ pub enum Rejection {
     StillRunning { name: Text, count: u64, shown: Text },
     #[error("node CIDRs are not allocated in this cluster")]
     NoAddressing,
+    #[error("{0}")]
+    Distrusted(Distrust),
 }
 
 fn shown(ready: &Option<ConditionStatus>) -> &'static str {
