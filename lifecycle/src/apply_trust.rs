@@ -6,7 +6,9 @@ use std::time::Duration;
 use crate::apply::{Application, EVENT_SOURCE, Note, Verdict, node_subject};
 use crate::apply_lifecycle::subject;
 use crate::command::{Origin, ReceiptEffect};
-use crate::credential::{CREDENTIALS_MAX, Credential, Distrust, Join, Joining, Revocation, SignedKey};
+use crate::credential::{
+    CREDENTIALS_MAX, Credential, Distrust, Join, Joining, NODE_ENROLLED, NODE_REVOKED, Revocation, SignedKey,
+};
 use crate::event::{EventType, Subject};
 use crate::fingerprint::Fingerprint;
 use crate::join_token::{self, JoinToken, Standing, TOKENS_MAX, TokenUse};
@@ -15,9 +17,7 @@ use crate::rejection::{Invalid, Rejection};
 use crate::text::Text;
 use crate::time::{ClusterTime, Stamp, WallTime};
 
-const NODE_ENROLLED: &str = "NodeEnrolled";
 const RENEWED_LATE: &str = "ExpiredCertificateRenewed";
-const NODE_REVOKED: &str = "NodeRevoked";
 const ENROLMENT_REFUSED: &str = "EnrolmentRefused";
 
 /// How much of a reason an event keeps.

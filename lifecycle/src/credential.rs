@@ -7,6 +7,7 @@
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
+use crate::event::Event;
 use crate::fingerprint::Fingerprint;
 use crate::join_token::{JoinToken, Standing};
 use crate::node::{ConditionStatus, Node};
@@ -15,6 +16,9 @@ use crate::state::State;
 use crate::table::Stored;
 use crate::text::Text;
 use crate::time::{ClusterTime, Stamp, WallTime};
+
+pub(crate) const NODE_ENROLLED: &str = "NodeEnrolled";
+pub(crate) const NODE_REVOKED: &str = "NodeRevoked";
 
 /// How many nodes a cluster can have signed for.
 pub const CREDENTIALS_MAX: usize = 1_000_000;
@@ -72,6 +76,11 @@ pub enum Distrust {
          create`"
     )]
     UnknownToken { id: Text },
+    #[error(
+        "token {id} is another cluster's: it pins another CA; correct the servers, or make a token here with `muster \
+         token create`"
+    )]
+    ForeignToken { id: Text },
     #[error("the secret of token {id} is wrong: was the token copied whole?")]
     WrongSecret { id: Text },
     #[error(
@@ -206,6 +215,12 @@ impl State {
     }
 }
 
+/// The node of which an event says that another key speaks for it, or none any more.
+pub fn concerned_by(event: &Event) -> Option<&Text> {
+    let is_told = event.subject.kind == "Node" && [NODE_ENROLLED, NODE_REVOKED].contains(&&*event.reason);
+    is_told.then_some(&event.subject.name)
+}
+
 /// Its Ready condition is its own word and not the controller's.
 fn is_heard(node: &Node) -> bool {
     node.status.ready().is_some_and(|ready| ready.status != ConditionStatus::Unknown)
@@ -218,6 +233,7 @@ impl Distrust {
     pub fn reason(&self) -> &'static str {
         match self {
             Self::UnknownToken { .. } => "UnknownToken",
+            Self::ForeignToken { .. } => "ForeignToken",
             Self::WrongSecret { .. } => "WrongSecret",
             Self::ReplayedToken { .. } => "ReplayedToken",
             Self::ExpiredToken { .. } => "ExpiredToken",
