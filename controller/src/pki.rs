@@ -28,7 +28,7 @@ pub const REPLICA_LIFETIME: Duration = DAY.saturating_mul(365);
 pub const OPERATOR_LIFETIME: Duration = DAY.saturating_mul(365);
 pub const AGENT_LIFETIME: Duration = DAY.saturating_mul(365);
 /// A machine whose clock runs behind must still accept a certificate made a moment ago.
-const CLOCK_SKEW: Duration = Duration::from_secs(60 * 60);
+pub(crate) const CLOCK_SKEW: Duration = Duration::from_secs(60 * 60);
 /// RFC 5280's upper bound for a common name; also keeps log lines and audit records short.
 pub(crate) const USER_LIMIT: usize = 64;
 const HOSTS_LIMIT: usize = 64;

@@ -15,8 +15,10 @@
 mod attachment;
 mod backoff;
 pub mod carrier;
+pub mod credentials;
 mod dial;
 mod door;
+pub mod enrolment;
 mod failure;
 mod link;
 pub mod machine;

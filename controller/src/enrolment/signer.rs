@@ -12,7 +12,7 @@ use muster_proto::v1;
 use rcgen::{CertificateSigningRequestParams, PKCS_ECDSA_P256_SHA256, PublicKey, PublicKeyData};
 
 use crate::identity::{self, Role};
-use crate::pki::{self, Authority, FleetId, Subject, USER_LIMIT, Usage, Validity};
+use crate::pki::{self, Authority, CLOCK_SKEW, FleetId, Subject, USER_LIMIT, Usage, Validity};
 
 /// A request with a P-256 key is a few hundred bytes.
 const CSR_BYTES_MAX: usize = 8 * 1024;
@@ -95,7 +95,9 @@ impl Signer {
 
     pub fn certify(&self, node: &str, key: &CsrKey, signed: &SignedKey) -> Result<v1::Certified, pki::Error> {
         let (from, until) = (moment(signed.issued), moment(signed.expires));
-        let validity = Validity::starting(from, until.duration_since(from).unwrap_or_default());
+        // A node renews by the life of its certificate: of one that is short, little may lie before its beginning.
+        let skew = CLOCK_SKEW.min(until.duration_since(from).unwrap_or_default() / 10);
+        let validity = Validity { from: from - skew, until };
         let user = identity::node_user(node);
         let (usage, group) = (Usage::Client, Some(identity::NODES));
         let subject = Subject { user: &user, group, fleet: &self.fleet, usage, hosts: &[], validity };
