@@ -21,6 +21,7 @@ use std::time::Duration;
 use rustix::process::geteuid;
 use thiserror::Error;
 use tokio::sync::watch;
+use tokio_util::sync::{CancellationToken, DropGuard};
 
 use crate::pods::{News, Note, Phase, PodNews, PodSpec, PodStatus, PodUid, Recollection, Runtime};
 
@@ -108,6 +109,8 @@ pub struct ProcessRuntime {
     found: Mutex<Vec<Found>>,
     /// Everything that ran was lost when the machine was booted.
     rebooted: bool,
+    /// The tasks of all pods end with this.
+    tasks: DropGuard,
 }
 
 /// What the tasks of all pods share.
@@ -171,7 +174,12 @@ impl ProcessRuntime {
         let nest = config.cgroups.then(prepare_cgroups).flatten();
         let yard = Mutex::new(Yard::default());
         let ground = Arc::new(Ground { pods_dir, config, nest, memory, yard, _held: held });
-        Ok(Arc::new(Self { ground, found: Mutex::new(survey.found), rebooted: survey.rebooted }))
+        Ok(Arc::new(Self {
+            ground,
+            found: Mutex::new(survey.found),
+            rebooted: survey.rebooted,
+            tasks: CancellationToken::new().drop_guard(),
+        }))
     }
 
     /// Whether pods could be started: what Ready depends on.
@@ -198,7 +206,8 @@ impl ProcessRuntime {
         let uid = view.uid;
         let keeper = Keeper::new(Arc::clone(&self.ground), uid, wished);
         self.ground.lock().enter(view, Some(wish));
-        tokio::spawn(keeper.run(origin));
+        let closed = self.tasks.token().clone();
+        tokio::spawn(async move { closed.run_until_cancelled(keeper.run(origin)).await });
     }
 
     fn adopt(&self, found: Found) {
@@ -239,8 +248,9 @@ impl Runtime for ProcessRuntime {
         }
         let status = PodStatus::new(Phase::Pending, "ContainerCreating", "");
         let view = PodView::new(pod.uid, &pod.namespace, &pod.name, status);
+        let (uid, status) = (view.uid, view.status.clone());
         self.keep(view, Origin::Ordered(Box::new(self.ground.record(pod))));
-        self.ground.lock().tell_all();
+        self.ground.lock().tell(uid, status, Vec::new(), false);
     }
 
     fn stop(&self, uid: PodUid, grace: Duration) {

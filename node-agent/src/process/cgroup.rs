@@ -71,6 +71,9 @@ impl Nest {
 
 /// A group that has processes cannot share out; ours may move, others' may not.
 fn move_aside(base: &Path) -> Option<PathBuf> {
+    if words(&base.join("cgroup.procs")) != [std::process::id().to_string()] {
+        return None;
+    }
     let home = base.join(AGENT);
     make(&home).ok()?;
     enter(&home).ok()?;
@@ -107,7 +110,8 @@ fn enabled(group: &Path) -> Vec<String> {
 /// For the groups below. True if all are.
 fn enable(group: &Path, controllers: &[String]) -> bool {
     let path = group.join("cgroup.subtree_control");
-    controllers.iter().fold(true, |all, controller| fs::write(&path, format!("+{controller}")).is_ok() && all)
+    let refused = controllers.iter().filter(|controller| fs::write(&path, format!("+{controller}")).is_err());
+    refused.count() == 0
 }
 
 fn words(path: &Path) -> Vec<String> {
@@ -241,5 +245,37 @@ mod tests {
         for (millis, written) in [(1500, "150000 100000"), (250, "25000 100000"), (1, "1000 100000")] {
             assert_eq!(cpu_max(millis), written);
         }
+    }
+
+    #[test]
+    fn a_container_is_born_in_its_group_and_limited_when_its_parent_has_left() {
+        let dir = tempfile::tempdir().unwrap();
+        let (home, pod) = (dir.path().join("agent"), dir.path().join("pod"));
+        make(&home).unwrap();
+        let controllers = ["cpu", "memory", "pids"].map(str::to_owned).to_vec();
+        let settings = CgroupSettings { pod: pod.clone(), home: home.clone(), controllers, pids_max: Some(64) };
+        let group = PodGroup::new(settings);
+        group.make().unwrap();
+        let limits = Limits { cpu_millis: Some(500), memory_bytes: Some(1 << 20) };
+        let read = |path: PathBuf| fs::read_to_string(path).unwrap_or_default();
+        let spawned = group.spawn_in("c", &limits, || {
+            assert_eq!((read(pod.join("c/cgroup.procs")), pod.join("c/memory.max").exists()), ("0".to_owned(), false));
+            assert_eq!(read(home.join("cgroup.procs")), "");
+            Ok(7)
+        });
+        assert!(matches!(spawned, (Ok(7), Ok(()))));
+        assert_eq!(read(home.join("cgroup.procs")), "0");
+        assert_eq!((read(pod.join("pids.max")).as_str(), read(pod.join("c/cpu.max")).as_str()), ("64", "50000 100000"));
+        assert_eq!(read(pod.join("c/memory.max")), "1048576");
+        fs::write(pod.join("c/memory.events"), "oom 1\noom_kill 1\n").unwrap();
+        assert!(group.out_of_memory("c") && !group.out_of_memory("other"));
+    }
+
+    #[test]
+    fn a_group_that_cannot_be_entered_is_said_and_the_container_runs() {
+        let nowhere = PathBuf::from("/proc/nowhere");
+        let settings = CgroupSettings { pod: nowhere.clone(), home: nowhere, controllers: Vec::new(), pids_max: None };
+        let spawned = PodGroup::new(settings).spawn_in("c", &Limits::default(), || Ok(7));
+        assert!(matches!(spawned, (Ok(7), Err(_))));
     }
 }

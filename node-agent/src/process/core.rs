@@ -115,7 +115,8 @@ impl PodCore {
         }
         let runs = self.runs();
         match &mut self.ending {
-            Some(ending) => ending.next(now).filter(|_| runs),
+            Some(ending) if runs => ending.next(now),
+            Some(_) => None,
             None => self.startable(now).map(|index| self.start(index, now)),
         }
     }

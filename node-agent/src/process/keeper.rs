@@ -114,7 +114,8 @@ impl Keeper {
     fn spawn(&self, agent: StdStream) -> io::Result<Child> {
         let log = durable::create_private(&self.dir.shim_log())?;
         let mut program = Program::new(&self.ground.config.shim);
-        program.arg(SHIM_ARGUMENT).arg(self.dir.path()).env_clear();
+        // Marked as its children are: what it is about to start when it dies is found, too.
+        program.arg(SHIM_ARGUMENT).arg(self.dir.path()).env_clear().env(POD_MARK, self.uid.to_string());
         program.stdin(Stdio::from(std::os::fd::OwnedFd::from(agent))).stdout(Stdio::null()).stderr(log);
         program.spawn()
     }

@@ -64,6 +64,9 @@ struct EndedPod {
     restarts: u32,
     reason: String,
     message: String,
+    /// The change that brought it; of an earlier process, none.
+    #[serde(skip)]
+    change: u64,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -97,8 +100,8 @@ impl Memory {
     }
 
     pub(super) fn note(&self, note: Note) {
-        self.change(|contents| match note {
-            Note::Ended { uid, status } => contents.end(uid, &status),
+        self.change(|contents, change| match note {
+            Note::Ended { uid, status } => contents.end(uid, &status, change),
             Note::Orders { fleet, revision } => (contents.fleet, contents.revision) = (fleet, revision),
         });
     }
@@ -107,7 +110,7 @@ impl Memory {
     pub(super) fn has_on_disk(&self, uid: PodUid) -> bool {
         let desk = self.shared.lock();
         let uid = uid.to_string();
-        desk.saved == desk.changes && desk.contents.ended.iter().any(|pod| pod.uid == uid)
+        desk.contents.ended.iter().any(|pod| pod.uid == uid && pod.change <= desk.saved)
     }
 
     pub(super) fn kept(&self) -> Vec<KeptPod> {
@@ -115,7 +118,7 @@ impl Memory {
     }
 
     pub(super) fn keep(&self, pod: KeptPod) {
-        self.change(|contents| {
+        self.change(|contents, _| {
             contents.kept.retain(|kept| kept.uid != pod.uid);
             contents.kept.push(pod);
         });
@@ -123,13 +126,15 @@ impl Memory {
 
     pub(super) fn let_go(&self, uid: PodUid) {
         let uid = uid.to_string();
-        self.change(|contents| contents.kept.retain(|kept| kept.uid != uid));
+        self.change(|contents, _| contents.kept.retain(|kept| kept.uid != uid));
     }
 
-    fn change(&self, change: impl FnOnce(&mut Contents)) {
+    /// The change is told its number.
+    fn change(&self, change: impl FnOnce(&mut Contents, u64)) {
         let mut desk = self.shared.lock();
-        change(&mut desk.contents);
         desk.changes += 1;
+        let number = desk.changes;
+        change(&mut desk.contents, number);
         self.shared.changed.notify_all();
     }
 }
@@ -187,12 +192,12 @@ impl Shared {
 // === impl Contents ===
 
 impl Contents {
-    fn end(&mut self, uid: PodUid, status: &PodStatus) {
+    fn end(&mut self, uid: PodUid, status: &PodStatus, change: u64) {
         let uid = uid.to_string();
         self.ended.retain(|pod| pod.uid != uid);
         let message = status.message.chars().take(MESSAGE_MAX).collect();
         let (phase, reason) = (status.phase.as_str().to_owned(), status.reason.clone());
-        self.ended.push_back(EndedPod { uid, phase, restarts: status.restarts, reason, message });
+        self.ended.push_back(EndedPod { uid, phase, restarts: status.restarts, reason, message, change });
         if self.ended.len() > REMEMBERED {
             self.ended.pop_front();
         }
@@ -288,7 +293,7 @@ mod tests {
     fn the_memory_is_bounded() {
         let mut contents = Contents::default();
         for uid in 0..=REMEMBERED as u128 {
-            contents.end(PodUid(uid), &PodStatus::new(Phase::Failed, "Error", &"m".repeat(9999)));
+            contents.end(PodUid(uid), &PodStatus::new(Phase::Failed, "Error", &"m".repeat(9999)), 1);
         }
         assert_eq!(contents.ended.len(), REMEMBERED);
         assert!(serde_json::to_string(&contents).unwrap().len() as u64 <= FILE_BYTES_MAX);

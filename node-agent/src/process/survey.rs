@@ -40,7 +40,7 @@ enum Verdict {
     NeverStarted,
 }
 
-/// Pods are found by their directories. Those that say nothing sensible are named in the log and left alone.
+/// Pods are found by their directories. Of one that says nothing sensible something may run nevertheless.
 pub(super) fn survey(pods_dir: &Path, boot_id: &str) -> io::Result<Survey> {
     let mut survey = Survey::default();
     for entry in std::fs::read_dir(pods_dir)? {
@@ -50,7 +50,8 @@ pub(super) fn survey(pods_dir: &Path, boot_id: &str) -> io::Result<Survey> {
             Ok(Some((verdict, view))) => survey.add(verdict, view),
             Ok(None) => discard(&path),
             Err(error) => {
-                tracing::error!(dir = %path.display(), %error, "a pod cannot be recognized and is left alone");
+                tracing::error!(dir = %path.display(), %error, "what is written of a pod cannot be read");
+                survey.add(Verdict::Runs, PodView::new(uid, "", "", PodStatus::new(Phase::Unknown, "", "")));
             }
         }
     }
@@ -145,4 +146,47 @@ fn ended_at(dir: &Path) -> Option<(SystemTime, PathBuf)> {
     let over = State::read(&state).ok().flatten().is_some_and(|state| state.over);
     let written = std::fs::metadata(&state).and_then(|metadata| metadata.modified()).ok()?;
     over.then(|| (written, dir.to_owned()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::record::Settings;
+    use super::*;
+
+    fn record(policy: &str, boot_id: &str) -> Record {
+        Record {
+            uid: PodUid(7).to_string(),
+            namespace: "default".to_owned(),
+            name: "web".to_owned(),
+            boot_id: boot_id.to_owned(),
+            manifest: format!(r#"{{"spec":{{"restartPolicy":"{policy}"}}}}"#),
+            settings: Settings { log_bytes: 1, log_files: 1, cgroup: None },
+        }
+    }
+
+    fn state(over: bool) -> State {
+        State::new(&PodStatus::ready(), over, Vec::new())
+    }
+
+    #[test]
+    fn a_pod_is_judged_by_its_record_its_state_and_its_shims_lock() {
+        let (held, free) = (false, true);
+        let table = [
+            ("Always", "now", None, held, Verdict::Runs),
+            ("Always", "now", None, free, Verdict::NeverStarted),
+            ("Always", "now", Some(false), held, Verdict::Runs),
+            ("Always", "now", Some(false), free, Verdict::Runs),
+            ("Always", "now", Some(true), free, Verdict::Ended),
+            ("Always", "before", Some(true), free, Verdict::Ended),
+            ("Always", "before", Some(false), free, Verdict::Interrupted),
+            ("OnFailure", "before", Some(false), free, Verdict::Interrupted),
+            ("Never", "before", Some(false), free, Verdict::Lost),
+            ("Never", "before", None, free, Verdict::NeverStarted),
+        ];
+        for (policy, boot_id, over, lock, verdict) in table {
+            let state = over.map(state);
+            let judged = judge(&record(policy, boot_id), state.as_ref(), lock, "now");
+            assert_eq!(judged, verdict, "{policy} {boot_id} {over:?} {lock}");
+        }
+    }
 }

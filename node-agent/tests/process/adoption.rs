@@ -7,7 +7,7 @@ use std::time::Duration;
 use muster_node_agent::pods::{Note, Phase, PodUid, Runtime};
 use serde_json::Value;
 
-use crate::bench::{Bench, HELPER, eventually, is_alive, kill, processes_of, shell, spec};
+use crate::bench::{Bench, HELPER, eventually, is_alive, kill, processes_of, shell, shim_of, spec};
 
 const LONG: Duration = Duration::from_secs(600);
 
@@ -29,10 +29,14 @@ fn fell(mut agent: Child) {
     agent.wait().unwrap();
 }
 
-/// The parent of the pod's process.
-fn shim_of(pid: i32) -> i32 {
-    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
-    stat.rsplit_once(") ").unwrap().1.split(' ').nth(1).unwrap().parse().unwrap()
+/// As a loss of power would.
+async fn end_all(bench: &Bench, uid: PodUid) {
+    kill(shim_of(&bench.pod_dir(uid)).unwrap());
+    let gone = || {
+        processes_of(uid).into_iter().for_each(kill);
+        processes_of(uid).is_empty()
+    };
+    eventually("all of it is gone", gone).await;
 }
 
 #[tokio::test]
@@ -43,7 +47,7 @@ async fn a_pod_outlives_its_agent_and_is_adopted() {
     eventually("it runs", || bench.pid(uid).is_some()).await;
     let pid = bench.pid(uid).unwrap();
     fell(first);
-    bench.open();
+    bench.open().await;
     let told = bench.newest(uid).expect("told before the runtime goes on").clone();
     assert_eq!((told.status.phase, told.status.ready, told.stopped), (Phase::Running, true, false));
     assert!(is_alive(pid) && bench.pid(uid) == Some(pid), "the same process");
@@ -62,11 +66,11 @@ async fn what_ended_while_no_agent_ran_is_told_with_its_exit_code() {
     let script = format!("until test -e {}; do sleep 0.05; done; echo late; exit 7", gate.display());
     let first = agent(&bench, uid, &shell("Never", &script));
     eventually("it runs", || bench.pid(uid).is_some()).await;
-    let shim = shim_of(bench.pid(uid).unwrap());
+    let shim = shim_of(&bench.pod_dir(uid)).unwrap();
     fell(first);
     std::fs::write(&gate, "").unwrap();
     eventually("its shim is done", || !is_alive(shim)).await;
-    bench.open();
+    bench.open().await;
     let news = bench.until_stopped(uid).await;
     assert_eq!((news.status.phase, &*news.status.message), (Phase::Failed, "container c ended with exit code 7"));
     assert!(bench.log(uid, "c").ends_with("late\n"), "output goes on without an agent");
@@ -77,14 +81,16 @@ async fn containers_are_restarted_while_no_agent_runs() {
     let mut bench = Bench::vacant();
     let uid = bench.uid();
     let gate = bench.dir.path().join("gate");
-    let script = format!("test -e {0} && exec sleep 600; until test -e {0}; do sleep 0.05; done", gate.display());
+    let again = bench.dir.path().join("again");
+    let (once, gated) = (again.display(), gate.display());
+    let script = format!("test -e {once} && exec sleep 600; touch {once}; until test -e {gated}; do sleep 0.05; done");
     let first = agent(&bench, uid, &shell("Always", &script));
     eventually("it runs", || bench.pid(uid).is_some()).await;
     let pid = bench.pid(uid);
     fell(first);
     std::fs::write(&gate, "").unwrap();
     eventually("it was restarted", || bench.pid(uid).is_some_and(|now| Some(now) != pid)).await;
-    bench.open();
+    bench.open().await;
     let news = bench.until_ready(uid).await;
     assert_eq!(news.status.restarts, 1);
     bench.runtime().kill(uid);
@@ -96,10 +102,10 @@ async fn a_pod_does_not_survive_its_shim() {
     for cgroups in [false, true] {
         let mut bench = Bench::vacant();
         bench.config.cgroups = cgroups;
-        bench.open();
+        bench.open().await;
         let uid = bench.start(&shell("Always", "setsid sleep 600 & sleep 600"));
         bench.until_ready(uid).await;
-        kill(shim_of(bench.pid(uid).unwrap()));
+        kill(shim_of(&bench.pod_dir(uid)).unwrap());
         let news = bench.until_stopped(uid).await;
         assert_eq!((news.status.phase, &*news.status.reason), (Phase::Failed, "ShimLost"));
         assert_eq!(processes_of(uid), [0; 0], "cgroups: {cgroups}");
@@ -112,10 +118,10 @@ async fn a_shim_that_died_while_no_agent_ran_is_noticed() {
     let uid = bench.uid();
     let first = agent(&bench, uid, &shell("Always", "sleep 600"));
     eventually("it runs", || bench.pid(uid).is_some()).await;
-    let shim = shim_of(bench.pid(uid).unwrap());
+    let shim = shim_of(&bench.pod_dir(uid)).unwrap();
     fell(first);
     kill(shim);
-    bench.open();
+    bench.open().await;
     let news = bench.until_stopped(uid).await;
     assert_eq!((&*news.status.reason, processes_of(uid)), ("ShimLost", vec![]));
 }
@@ -130,12 +136,56 @@ async fn after_a_reboot_nothing_is_killed_by_its_number() {
         let pid = bench.pid(uid).unwrap();
         fell(first);
         bench.config.boot_id = "another".to_owned();
-        bench.open();
+        bench.open().await;
         assert!(bench.lost, "{policy}");
         let reason = bench.newest(uid).map(|news| (&*news.status.reason, news.stopped));
         assert_eq!(reason, told.map(|reason| (reason, true)), "{policy}");
         assert!(is_alive(pid), "whoever has the number now is a stranger");
     }
+}
+
+#[tokio::test]
+async fn after_a_reboot_a_pod_that_may_be_restarted_is() {
+    let mut bench = Bench::vacant();
+    let uid = bench.uid();
+    let pod = shell("Always", "exec sleep 600");
+    let first = agent(&bench, uid, &pod);
+    eventually("it runs", || bench.pid(uid).is_some()).await;
+    fell(first);
+    end_all(&bench, uid).await;
+    bench.config.boot_id = "another".to_owned();
+    bench.open().await;
+    assert!(bench.lost && bench.newest(uid).is_none());
+    bench.runtime().start(spec(uid, &pod));
+    bench.until_ready(uid).await;
+    bench.runtime().kill(uid);
+    bench.until_stopped(uid).await;
+}
+
+#[tokio::test]
+async fn a_pod_whose_record_is_damaged_is_found_nevertheless() {
+    let mut bench = Bench::vacant();
+    let uid = bench.uid();
+    let first = agent(&bench, uid, &shell("Always", "exec sleep 600"));
+    eventually("it runs", || bench.pid(uid).is_some()).await;
+    fell(first);
+    std::fs::write(bench.pod_dir(uid).join("record.json"), "{").unwrap();
+    bench.open().await;
+    bench.until_ready(uid).await;
+    bench.runtime().kill(uid);
+    bench.until_stopped(uid).await;
+    assert_eq!(processes_of(uid), [0; 0]);
+}
+
+#[tokio::test]
+async fn a_shim_that_is_told_to_end_ends_its_pod() {
+    let mut bench = Bench::new().await;
+    let uid = bench.start(&shell("Always", "exec sleep 600"));
+    bench.until_ready(uid).await;
+    let shim = rustix::process::Pid::from_raw(shim_of(&bench.pod_dir(uid)).unwrap()).unwrap();
+    rustix::process::kill_process(shim, rustix::process::Signal::TERM).unwrap();
+    let news = bench.until_stopped(uid).await;
+    assert_eq!((&*news.status.message, processes_of(uid)), ("container c was ended by signal 15", vec![]));
 }
 
 #[tokio::test]
@@ -145,29 +195,20 @@ async fn what_was_never_started_is_forgotten() {
     let first = agent(&bench, uid, &shell("Never", "sleep 600"));
     eventually("it runs", || bench.pid(uid).is_some()).await;
     fell(first);
-    let pid = bench.pid(uid).unwrap();
-    kill(shim_of(pid));
-    kill(pid);
+    end_all(&bench, uid).await;
     std::fs::remove_file(bench.pod_dir(uid).join("state.json")).unwrap();
-    eventually("its shim is gone", || processes_of(uid).is_empty()).await;
-    bench.open();
+    bench.open().await;
     assert!(bench.newest(uid).is_none() && !bench.pod_dir(uid).exists());
 }
 
 #[tokio::test]
 async fn ended_pods_and_the_revision_of_orders_are_recalled() {
-    let mut bench = Bench::new();
+    let mut bench = Bench::new().await;
     let uid = bench.start(&shell("Never", "exit 3"));
     let status = bench.until_stopped(uid).await.status;
     bench.runtime().note(Note::Ended { uid, status: status.clone() });
     bench.runtime().note(Note::Orders { fleet: "f".to_owned(), revision: 42 });
-    eventually("the pod's task lets go", || std::sync::Arc::strong_count(bench.runtime.as_ref().unwrap()) == 1).await;
-    bench.close();
-    eventually("the directory is free", || {
-        muster_node_agent::process::ProcessRuntime::open(bench.dir.path(), bench.config.clone()).is_ok()
-    })
-    .await;
-    bench.open();
+    bench.open().await;
     let recalled = bench.runtime().recall();
     assert_eq!((recalled.revision, recalled.ended), (42, vec![(uid, status)]));
     assert!(bench.newest(uid).is_some_and(|news| news.stopped), "what an agent did not hear of is told again");

@@ -1,27 +1,27 @@
 //! A runtime in a directory of its own, and somebody who listens to it.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use muster_node_agent::pods::{Inbox, PodNews, PodSpec, PodUid, Runtime};
-use muster_node_agent::process::{ProcessConfig, ProcessRuntime};
+use muster_node_agent::process::{ProcessConfig, ProcessRuntime, SHIM_ARGUMENT};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::time::timeout;
 
 /// On a machine that is busy with other things.
-pub const PATIENCE: Duration = Duration::from_secs(30);
-pub const HELPER: &str = env!("CARGO_BIN_EXE_muster-process-helper");
+pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
+pub(crate) const HELPER: &str = env!("CARGO_BIN_EXE_muster-process-helper");
 
-pub struct Bench {
-    pub dir: TempDir,
-    pub config: ProcessConfig,
-    pub runtime: Option<Arc<ProcessRuntime>>,
-    pub inbox: Arc<Inbox>,
-    pub lost: bool,
+pub(crate) struct Bench {
+    pub(crate) dir: TempDir,
+    pub(crate) config: ProcessConfig,
+    pub(crate) runtime: Option<Arc<ProcessRuntime>>,
+    pub(crate) inbox: Arc<Inbox>,
+    pub(crate) lost: bool,
     newest: BTreeMap<PodUid, PodNews>,
     uids: Vec<PodUid>,
 }
@@ -29,15 +29,19 @@ pub struct Bench {
 /// Whatever a test left behind ends with it.
 impl Drop for Bench {
     fn drop(&mut self) {
-        for pid in self.uids.iter().flat_map(|uid| processes_of(*uid)) {
-            kill(pid);
+        for uid in &self.uids {
+            // The shim first, which would start again what ended.
+            if let Some(shim) = shim_of(&self.pod_dir(*uid)) {
+                kill(shim);
+            }
+            processes_of(*uid).into_iter().for_each(kill);
         }
     }
 }
 
 impl Bench {
     /// With a directory, but without a runtime.
-    pub fn vacant() -> Self {
+    pub(crate) fn vacant() -> Self {
         let config =
             ProcessConfig { shim: HELPER.into(), log_bytes: 4096, ..ProcessConfig::of_this_machine().unwrap() };
         Self {
@@ -51,50 +55,56 @@ impl Bench {
         }
     }
 
-    pub fn new() -> Self {
+    pub(crate) async fn new() -> Self {
         let mut bench = Self::vacant();
-        bench.open();
+        bench.open().await;
         bench
     }
 
-    /// As an agent that starts would.
-    pub fn open(&mut self) {
+    /// As an agent that starts would. The tasks of an earlier one may hold the directory for a moment.
+    pub(crate) async fn open(&mut self) {
         self.close();
-        let runtime = ProcessRuntime::open(self.dir.path(), self.config.clone()).unwrap();
+        let mut opened = None;
+        eventually("the directory is free", || {
+            opened = ProcessRuntime::open(self.dir.path(), self.config.clone()).ok();
+            opened.is_some()
+        })
+        .await;
+        let runtime = opened.unwrap();
         runtime.report_to(self.inbox.news(0));
         self.runtime = Some(runtime);
         self.hear();
     }
 
-    /// The agent is gone; what it ran is not. Its tasks hold the directory until they end.
-    pub fn close(&mut self) {
+    /// The agent is gone; what it ran is not.
+    pub(crate) fn close(&mut self) {
         self.runtime = None;
         self.newest.clear();
         self.inbox.take();
     }
 
-    pub fn runtime(&self) -> &ProcessRuntime {
+    pub(crate) fn runtime(&self) -> &ProcessRuntime {
         self.runtime.as_ref().unwrap()
     }
 
     /// A pod that nobody else has.
-    pub fn uid(&mut self) -> PodUid {
+    pub(crate) fn uid(&mut self) -> PodUid {
         let uid = PodUid(rand::random());
         self.uids.push(uid);
         uid
     }
 
-    pub fn start(&mut self, manifest: &Value) -> PodUid {
+    pub(crate) fn start(&mut self, manifest: &Value) -> PodUid {
         let uid = self.uid();
         self.runtime().start(spec(uid, manifest));
         uid
     }
 
-    pub fn pod_dir(&self, uid: PodUid) -> PathBuf {
+    pub(crate) fn pod_dir(&self, uid: PodUid) -> PathBuf {
         self.dir.path().join("pods").join(uid.to_string())
     }
 
-    pub fn log(&self, uid: PodUid, container: &str) -> String {
+    pub(crate) fn log(&self, uid: PodUid, container: &str) -> String {
         std::fs::read_to_string(self.pod_dir(uid).join(format!("logs/{container}.log"))).unwrap_or_default()
     }
 
@@ -108,11 +118,11 @@ impl Bench {
         }
     }
 
-    pub fn newest(&self, uid: PodUid) -> Option<&PodNews> {
+    pub(crate) fn newest(&self, uid: PodUid) -> Option<&PodNews> {
         self.newest.get(&uid)
     }
 
-    pub async fn until(&mut self, uid: PodUid, wanted: impl Fn(&PodNews) -> bool) -> PodNews {
+    pub(crate) async fn until(&mut self, uid: PodUid, wanted: impl Fn(&PodNews) -> bool) -> PodNews {
         let end = Instant::now() + PATIENCE;
         loop {
             self.hear();
@@ -125,56 +135,68 @@ impl Bench {
         }
     }
 
-    pub async fn until_ready(&mut self, uid: PodUid) -> PodNews {
+    pub(crate) async fn until_ready(&mut self, uid: PodUid) -> PodNews {
         self.until(uid, |news| news.status.ready).await
     }
 
-    pub async fn until_stopped(&mut self, uid: PodUid) -> PodNews {
+    pub(crate) async fn until_stopped(&mut self, uid: PodUid) -> PodNews {
         self.until(uid, |news| news.stopped).await
     }
 
     /// The process of the pod's first container.
-    pub fn pid(&self, uid: PodUid) -> Option<i32> {
+    pub(crate) fn pid(&self, uid: PodUid) -> Option<i32> {
         let state = std::fs::read(self.pod_dir(uid).join("state.json")).ok()?;
         let state: Value = serde_json::from_slice(&state).ok()?;
         state["containers"][0]["pid"].as_i64().and_then(|pid| i32::try_from(pid).ok())
     }
 }
 
-pub fn spec(uid: PodUid, manifest: &Value) -> PodSpec {
+pub(crate) fn spec(uid: PodUid, manifest: &Value) -> PodSpec {
     let (namespace, name) = ("default".to_owned(), "web".to_owned());
     PodSpec { namespace, name, uid, manifest: Bytes::from(manifest.to_string()) }
 }
 
 /// A pod of one container `c`.
-pub fn shell(policy: &str, script: &str) -> Value {
+pub(crate) fn shell(policy: &str, script: &str) -> Value {
     let container = json!({ "name": "c", "command": ["sh", "-c", script] });
     json!({ "metadata": { "name": "web" }, "spec": { "restartPolicy": policy, "containers": [container] } })
 }
 
-/// Processes, dead or alive, whose environment names the pod.
-pub fn processes_of(uid: PodUid) -> Vec<i32> {
+/// Processes whose environment names the pod, its shim apart.
+pub(crate) fn processes_of(uid: PodUid) -> Vec<i32> {
     let mark = format!("MUSTER_POD_UID={uid}");
     let pids = std::fs::read_dir("/proc").unwrap().flatten();
     let pids = pids.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
     let marked = |pid: &i32| {
         let environment = std::fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
-        environment.split(|byte| *byte == 0).any(|variable| variable == mark.as_bytes())
+        let arguments = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+        let is_shim = arguments.split(|byte| *byte == 0).nth(1) == Some(SHIM_ARGUMENT.as_bytes());
+        !is_shim && environment.split(|byte| *byte == 0).any(|variable| variable == mark.as_bytes())
     };
     pids.filter(marked).collect()
 }
 
-pub fn is_alive(pid: i32) -> bool {
+/// The process that was started to look after the pod of this directory.
+pub(crate) fn shim_of(pod_dir: &Path) -> Option<i32> {
+    let pids = std::fs::read_dir("/proc").unwrap().flatten();
+    let mut pids = pids.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+    pids.find(|pid| {
+        let arguments = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+        arguments.split(|byte| *byte == 0).nth(2) == Some(pod_dir.as_os_str().as_encoded_bytes())
+    })
+}
+
+pub(crate) fn is_alive(pid: i32) -> bool {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     stat.rsplit_once(") ").is_some_and(|(_, rest)| !rest.starts_with('Z'))
 }
 
-pub fn kill(pid: i32) {
+pub(crate) fn kill(pid: i32) {
     let pid = rustix::process::Pid::from_raw(pid).unwrap();
     let _ = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
 }
 
-pub async fn eventually(what: &str, mut so: impl FnMut() -> bool) {
+pub(crate) async fn eventually(what: &str, mut so: impl FnMut() -> bool) {
     let end = Instant::now() + PATIENCE;
     while !so() {
         assert!(Instant::now() < end, "not in time: {what}");

@@ -5,7 +5,7 @@ use std::sync::Mutex;
 use bytes::Bytes;
 use muster_proto::v1::pod_order::Action;
 
-use super::super::{Inbox, PodSpec};
+use super::super::{Inbox, PodSpec, Recollection};
 use super::*;
 
 const A: PodUid = PodUid(0xa);
@@ -20,7 +20,7 @@ enum Told {
 }
 
 #[derive(Default)]
-struct Notes(Mutex<Vec<Told>>);
+struct Notes(Mutex<Vec<Told>>, Mutex<Vec<Note>>, Recollection);
 
 impl Notes {
     fn add(&self, told: Told) {
@@ -45,6 +45,14 @@ impl Runtime for Notes {
 
     fn kill(&self, uid: PodUid) {
         self.add(Told::Kill(uid));
+    }
+
+    fn recall(&self) -> Recollection {
+        self.2.clone()
+    }
+
+    fn note(&self, note: Note) {
+        self.1.lock().unwrap().push(note);
     }
 }
 
@@ -349,4 +357,49 @@ async fn pods_are_bounded_and_so_are_reports() {
     }
     let said = bench.report().len();
     assert!(said > 100 && said < 256, "{said} long ones fit");
+}
+
+/// As the next process of an agent that noted this.
+fn recalling(recollection: Recollection) -> (Workload, Arc<Notes>, Instant) {
+    let (runtime, now) = (Arc::new(Notes(Mutex::default(), Mutex::default(), recollection)), Instant::now());
+    let news = Arc::new(Inbox::default()).news(0);
+    (Workload::new(Some(Arc::clone(&runtime) as _), news, now), runtime, now)
+}
+
+#[tokio::test]
+async fn what_must_outlive_the_process_is_noted_when_it_happens() {
+    let mut bench = Bench::running(A);
+    assert!(bench.pods.belongs_to("f"));
+    bench.order(7, vec![], false);
+    bench.order(7, vec![run(A)], false);
+    bench.ends(A, Phase::Succeeded);
+    let notes = bench.runtime.1.lock().unwrap().clone();
+    let ended = Note::Ended { uid: A, status: PodStatus::new(Phase::Succeeded, "Completed", "") };
+    assert_eq!(notes[1..], [Note::Orders { fleet: "f".to_owned(), revision: 7 }, ended]);
+}
+
+#[tokio::test]
+async fn a_restart_neither_runs_again_what_ended_nor_follows_older_orders() {
+    let ended = vec![(A, PodStatus::new(Phase::Succeeded, "Completed", ""))];
+    let (mut pods, runtime, now) = recalling(Recollection { fleet: "f".to_owned(), revision: 7, ended });
+    assert_eq!(pods.orders_revision(), 7);
+    assert!(pods.belongs_to("f"));
+    pods.begin_stream();
+    let orders = |revision| v1::PodOrders { revision, orders: vec![run(A), run(B)], complete: true };
+    assert_eq!(pods.obey(orders(6), now), Err(StaleOrders));
+    assert_eq!(pods.obey(orders(7), now), Ok(()));
+    assert_eq!(runtime.take(), [Told::Start(B)]);
+    let report = pods.report(1, now, &Terms::default()).unwrap();
+    let said: Vec<_> = report.pods.iter().map(|pod| (pod.phase.as_str(), pod.stopped)).collect();
+    assert_eq!(said, [("Succeeded", true), ("Pending", false)]);
+}
+
+#[tokio::test]
+async fn the_revisions_of_another_fleet_are_void() {
+    let (mut pods, _, now) = recalling(Recollection { fleet: "old".to_owned(), revision: 7, ended: vec![] });
+    assert!(!pods.belongs_to("new"), "it was greeted with a number that means nothing to it");
+    assert_eq!(pods.orders_revision(), 0);
+    assert!(pods.belongs_to("new"));
+    pods.begin_stream();
+    assert_eq!(pods.obey(v1::PodOrders { revision: 1, orders: vec![], complete: true }, now), Ok(()));
 }

@@ -95,9 +95,9 @@ impl<'a> Place<'a> {
     }
 
     fn optional<T>(&self, read: impl FnOnce(&'a Value) -> Option<T>, what: &str) -> Result<Option<T>, Unsupported> {
-        match self.value {
-            Value::Null => Ok(None),
-            value => read(value).map(Some).ok_or_else(|| self.must_be(what)),
+        match self.value.is_null() {
+            true => Ok(None),
+            false => read(self.value).map(Some).ok_or_else(|| self.must_be(what)),
         }
     }
 
