@@ -53,6 +53,12 @@ pub enum Command {
     /// Change which replicas belong to the cluster
     #[command(subcommand)]
     Member(verb::member::Action),
+    /// Make, list and revoke the tokens with which machines join
+    #[command(subcommand)]
+    Token(verb::token::Action),
+    /// Revoke the credentials of a node
+    #[command(subcommand)]
+    Node(verb::node::Action),
     /// Write a backup of the cluster's state to a file
     Backup(verb::backup::Args),
     /// Make stopped, empty replicas start from a backup, as a new cluster of the same fleet

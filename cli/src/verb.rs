@@ -14,11 +14,13 @@ pub mod fleet;
 pub mod get;
 pub mod init;
 pub mod member;
+pub mod node;
 pub mod restore;
 pub mod server;
 pub mod set;
 pub mod simulate;
 pub mod status;
+pub mod token;
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -67,6 +69,8 @@ pub async fn run(cli: Cli) -> Result<(), Failure> {
         Command::Delete(args) => delete::run(&context, args).await,
         Command::Status(args) => status::run(&context, args).await,
         Command::Member(action) => member::run(&context, action).await,
+        Command::Token(action) => token::run(&context, action).await,
+        Command::Node(action) => node::run(&context, action).await,
         Command::Backup(args) => backup::run(&context, args).await,
         Command::Restore(args) => restore::run(&context, &args),
         Command::Init(args) => init::run(&context, args),

@@ -33,6 +33,16 @@ impl AgentService {
         tracing::warn!(%identity, what, "denied");
         Status::permission_denied(format!("{identity} may not {what}"))
     }
+
+    /// Whoever has no certificate, or none that is good any more, is let in for other calls than those of this service.
+    fn unauthenticated(&self, identity: &Identity) -> Status {
+        self.sessions.refuse_identity();
+        tracing::warn!(%identity, "denied: not authenticated");
+        Status::unauthenticated(match identity.kind {
+            Role::Lapsed(_) => "the certificate has expired: renew it first",
+            _ => "no client certificate: join with a token first",
+        })
+    }
 }
 
 #[tonic::async_trait]
@@ -46,6 +56,7 @@ impl Agent for AgentService {
                 has_leader: self.sessions.replica().leader().is_some(),
             })),
             Role::Replica(_) | Role::Operator | Role::Viewer => Err(self.denied(identity, "ask here: it is no agent")),
+            Role::Lapsed(_) | Role::Stranger => Err(self.unauthenticated(identity)),
         }
     }
 
@@ -64,6 +75,7 @@ impl Agent for AgentService {
             Role::Aggregator(_) | Role::Canary(_) | Role::Replica(_) | Role::Operator | Role::Viewer => {
                 Err(self.denied(&peer.identity, "hold a node's session: it is no node"))
             }
+            Role::Lapsed(_) | Role::Stranger => Err(self.unauthenticated(&peer.identity)),
         }
     }
 
@@ -82,6 +94,7 @@ impl Agent for AgentService {
             Role::Node(_) | Role::Canary(_) | Role::Replica(_) | Role::Operator | Role::Viewer => {
                 Err(self.denied(&peer.identity, "carry nodes: it is no aggregator"))
             }
+            Role::Lapsed(_) | Role::Stranger => Err(self.unauthenticated(&peer.identity)),
         }
     }
 }
@@ -91,7 +104,7 @@ fn caller<T>(request: &Request<T>) -> Result<Peer, Status> {
 }
 
 fn opened(peer: &Peer) -> Opened {
-    Opened { fleet: peer.identity.fleet.as_str().into(), remote: peer.remote }
+    Opened { fleet: peer.identity.fleet.as_str().into(), remote: peer.remote, key: peer.identity.key }
 }
 
 fn in_order<T>(mut told: mpsc::Receiver<Result<Box<T>, Status>>) -> impl Stream<Item = Result<T, Status>> {

@@ -127,7 +127,7 @@ impl Fields {
             other => {
                 let message = format!(
                     "kind: {other:?} is not known here; known kinds are nodes, pods, replicasets, statefulsets, \
-                     daemonsets, events, zones, config and aggregators"
+                     daemonsets, events, zones, config, aggregators and tokens"
                 );
                 return Err(Status::invalid_argument(message));
             }

@@ -5,6 +5,7 @@
 //! reported with file, line and key.
 
 mod addressing;
+mod enrolment;
 mod policy;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -19,6 +20,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 pub use self::addressing::{ALLOCATE_NODE_CIDRS, AddressLayer};
+pub use self::enrolment::{Enrolment, EnrolmentLayer};
 pub use self::policy::PolicyLayer;
 use crate::address::HostPort;
 use crate::logging::Format;
@@ -52,6 +54,8 @@ pub struct Layer {
     pub policy: PolicyLayer,
     #[serde(skip_serializing_if = "AddressLayer::is_empty")]
     pub addressing: AddressLayer,
+    #[serde(skip_serializing_if = "EnrolmentLayer::is_empty")]
+    pub enrolment: EnrolmentLayer,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub initial_members: Vec<Member>,
 }
@@ -126,6 +130,8 @@ pub struct ServerConfig {
     pub explicit_policy: BTreeMap<String, String>,
     /// Founds the ranges of node CIDRs in a cluster that has none yet.
     pub addressing: Option<Addressing>,
+    /// How long the certificates last that this replica signs for nodes.
+    pub enrolment: Enrolment,
 }
 
 /// An operator's or viewer's settings: `client.toml`.
@@ -193,6 +199,7 @@ impl Layer {
             advertise: self.advertise.over(below.advertise),
             policy: self.policy.over(below.policy),
             addressing: self.addressing.over(below.addressing),
+            enrolment: self.enrolment.over(below.enrolment),
             initial_members,
         }
     }
@@ -270,6 +277,7 @@ impl ServerConfig {
             policy,
             explicit_policy,
             addressing,
+            enrolment: layer.enrolment.resolve()?,
         };
         config.validate()?;
         Ok(config)

@@ -53,7 +53,9 @@ impl DoorKind {
     pub fn admits(self, role: &Role) -> bool {
         match role {
             Role::Replica(_) => self == Self::Peer,
-            Role::Node(_) | Role::Aggregator(_) | Role::Canary(_) => self == Self::Agent,
+            Role::Node(_) | Role::Aggregator(_) | Role::Canary(_) | Role::Lapsed(_) | Role::Stranger => {
+                self == Self::Agent
+            }
             Role::Operator | Role::Viewer => matches!(self, Self::Client | Self::Http),
         }
     }
@@ -178,6 +180,8 @@ mod tests {
             (Role::Node("a".into()), &[DoorKind::Agent]),
             (Role::Aggregator("a".into()), &[DoorKind::Agent]),
             (Role::Canary(1), &[DoorKind::Agent]),
+            (Role::Lapsed("a".into()), &[DoorKind::Agent]),
+            (Role::Stranger, &[DoorKind::Agent]),
             (Role::Operator, &[DoorKind::Client, DoorKind::Http]),
             (Role::Viewer, &[DoorKind::Client, DoorKind::Http]),
         ];

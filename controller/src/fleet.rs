@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! DIR/pki/         fleet.toml, peer-ca.{crt,key}, client-ca.{crt,key}     stays with whoever may sign
-//! DIR/replica-N/   config.toml, tls/                                      goes to the machine of replica N
+//! DIR/replica-N/   config.toml, tls/ (with client-ca.key, to sign nodes)  goes to the machine of replica N
 //! DIR/operator/    client.toml, tls/                                      goes to the first operator
 //! ```
 //! A fleet comes into being by one rename, that of `pki/`: everything is first written to `DIR/.init`, and whatever an
@@ -295,6 +295,7 @@ impl Fleet {
         secret::make_dir(&tls)?;
         secret::write_new(&tls.join(files::PEER_CA), self.peer_ca.certificate_pem(), Access::Everybody)?;
         secret::write_new(&tls.join(files::CLIENT_CA), self.client_ca.certificate_pem(), Access::Everybody)?;
+        secret::write_new(&tls.join(files::CLIENT_CA_KEY), &self.client_ca.key_pem(), Access::Owner)?;
         let hosts = plan.certified_hosts(self.id());
         let user = identity::replica_user(plan.id);
         let validity = Validity::starting(SystemTime::now(), REPLICA_LIFETIME);
@@ -442,7 +443,7 @@ mod tests {
                 assert_eq!(mode, 0o600, "{}", path.display());
             }
         }
-        assert_eq!(keys, 2 + 3 * 4 + 1);
+        assert_eq!(keys, 2 + 3 * 5 + 1);
         assert!(!dir.path().join(STAGING).exists());
     }
 

@@ -5,7 +5,10 @@
 //! refused rather than guessed at.
 
 use std::fmt;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use muster_lifecycle::fingerprint::Fingerprint;
+use muster_proto::token::sha256;
 use rustls::pki_types::CertificateDer;
 use x509_parser::certificate::X509Certificate;
 use x509_parser::extensions::GeneralName;
@@ -21,10 +24,13 @@ pub const AGGREGATORS: &str = "muster:aggregators";
 pub const CANARIES: &str = "muster:canaries";
 pub const NODES: &str = "system:nodes";
 
+/// What whoever has no certificate is called.
+const STRANGER: &str = "system:anonymous";
+
 const REPLICA_PREFIX: &str = "system:muster:replica:";
 const CANARY_PREFIX: &str = "system:muster:canary:";
 const AGGREGATOR_PREFIX: &str = "system:muster:aggregator:";
-const NODE_PREFIX: &str = "system:node:";
+pub(crate) const NODE_PREFIX: &str = "system:node:";
 /// Names of this form belong to machines; no human may carry one.
 pub const RESERVED_PREFIX: &str = "system:";
 
@@ -34,6 +40,8 @@ pub struct Identity {
     pub groups: Vec<String>,
     pub fleet: FleetId,
     pub kind: Role,
+    /// The hash of its public key.
+    pub key: Fingerprint,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -46,6 +54,10 @@ pub enum Role {
     Aggregator(String),
     /// A replica that calls at its own agent door, to notice when agents cannot be heard there.
     Canary(u64),
+    /// A node whose certificate has expired: all it may do is renew it.
+    Lapsed(String),
+    /// Nobody yet: it has no certificate, and all it may do is ask for one.
+    Stranger,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -95,7 +107,23 @@ impl Identity {
         let fleet = sole(fleets(&certificate)?).ok_or(Error::Fleet)?;
         let groups = organizations(&certificate)?;
         let kind = Role::decide(&user, &groups)?;
-        Ok(Self { user, groups, fleet, kind })
+        let key = sha256(certificate.public_key().raw);
+        Ok(Self { user, groups, fleet, kind, key })
+    }
+
+    /// Whoever comes without a certificate.
+    pub fn stranger(fleet: FleetId) -> Self {
+        let (user, groups) = (STRANGER.to_owned(), Vec::new());
+        Self { user, groups, fleet, kind: Role::Stranger, key: sha256(&[]) }
+    }
+
+    /// The same with a certificate that has expired. Only a node's is then worth anything.
+    pub fn lapsed(self) -> Option<Self> {
+        match self.kind {
+            Role::Node(node) => Some(Self { kind: Role::Lapsed(node), ..self }),
+            Role::Replica(_) | Role::Operator | Role::Viewer => None,
+            Role::Aggregator(_) | Role::Canary(_) | Role::Lapsed(_) | Role::Stranger => None,
+        }
     }
 }
 
@@ -129,6 +157,8 @@ impl Role {
             Self::Node(_) => "node",
             Self::Aggregator(_) => "aggregator",
             Self::Canary(_) => "canary",
+            Self::Lapsed(_) => "node with an expired certificate",
+            Self::Stranger => "stranger",
         }
     }
 
@@ -143,6 +173,13 @@ impl Role {
             _ => None,
         }
     }
+}
+
+/// How long ago a certificate has expired, if it has.
+pub fn expired_for(der: &CertificateDer<'_>, now: SystemTime) -> Result<Option<Duration>, Error> {
+    let (_, certificate) = X509Certificate::from_der(der).map_err(|_| Error::Unreadable)?;
+    let seconds = u64::try_from(certificate.validity().not_after.timestamp()).unwrap_or_default();
+    Ok(now.duration_since(UNIX_EPOCH + Duration::from_secs(seconds)).ok().filter(|ago| !ago.is_zero()))
 }
 
 /// True for a user name that an operator or viewer may carry.

@@ -18,6 +18,7 @@ pub mod config;
 pub mod connector;
 pub mod door;
 mod duties;
+pub mod enrolment;
 pub mod explaining;
 pub mod fleet;
 pub mod handshakes;

@@ -10,17 +10,18 @@ use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use futures::future::BoxFuture;
 use futures::{FutureExt, Stream};
 use muster_raft::connector::Io;
+use rustls::pki_types::CertificateDer;
 use rustls::{CertificateError, ServerConfig};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpListener, TcpSocket};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 use tokio::task::{AbortHandle, JoinSet};
-use tokio::time::{sleep, timeout};
+use tokio::time::{Sleep, sleep, timeout};
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 use tonic::transport::server::Connected;
@@ -28,7 +29,7 @@ use tonic::transport::server::Connected;
 use crate::connector;
 use crate::door::{DoorKind, Limits};
 use crate::handshakes::Handshakes;
-use crate::identity::{self, Identity};
+use crate::identity::{self, Identity, Role};
 use crate::logging::Gate;
 use crate::pki::FleetId;
 
@@ -38,6 +39,9 @@ const EXHAUSTED_PAUSE: Duration = Duration::from_millis(100);
 const BACKLOG: u32 = 4096;
 /// Handshaken connections that wait for the server to take them; it does so at once.
 const READY_QUEUE: usize = 64;
+/// Callers without a certificate: those who join, and those who should not be here.
+const STRANGERS_MAX: usize = 256;
+const STRANGER_STAY: Duration = Duration::from_secs(30);
 const LOGGED_PER_WINDOW: u32 = 10;
 const LOG_WINDOW: Duration = Duration::from_secs(10);
 
@@ -75,6 +79,10 @@ pub enum Refusal {
     WrongAuthority,
     #[error("the certificate has expired or is not valid yet")]
     Expired,
+    #[error("the certificate of {user} expired {ago} s ago: too long to renew it; join again with a new token")]
+    Lapsed { user: String, ago: u64 },
+    #[error("too many callers without a certificate")]
+    Crowded,
     #[error("wrong kind of certificate: it is not for clients")]
     WrongUsage,
     #[error("the handshake failed: {0}")]
@@ -100,6 +108,10 @@ pub struct Door {
     acceptor: TlsAcceptor,
     fleet: FleetId,
     handshakes: Handshakes,
+    /// For how long after its end the certificate of a node is good for renewing it.
+    renewal_grace: Duration,
+    /// Places for those without a certificate.
+    strangers: Arc<Semaphore>,
 }
 
 /// Who is connected; every request of the connection carries it as an extension.
@@ -114,6 +126,13 @@ pub struct Connection {
     stream: TlsStream<Box<dyn Io>>,
     peer: Peer,
     _place: Option<OwnedSemaphorePermit>,
+    stay: Option<Stay>,
+}
+
+/// How long somebody without a certificate may stay, and its place among those.
+struct Stay {
+    until: Pin<Box<Sleep>>,
+    _place: OwnedSemaphorePermit,
 }
 
 /// The admitted connections of a door. Dropping it closes the door; connections already handed out live on.
@@ -171,7 +190,15 @@ impl Door {
         if tls.alpn_protocols != kind.protocols() {
             Arc::make_mut(&mut tls).alpn_protocols = kind.protocols().iter().map(|name| name.to_vec()).collect();
         }
-        Self { kind, acceptor: TlsAcceptor::from(tls), fleet, handshakes: Handshakes::default() }
+        let (acceptor, handshakes) = (TlsAcceptor::from(tls), Handshakes::default());
+        let strangers = Arc::new(Semaphore::new(STRANGERS_MAX));
+        Self { kind, acceptor, fleet, handshakes, renewal_grace: Duration::ZERO, strangers }
+    }
+
+    /// For so long an expired certificate of a node lets it in to renew that.
+    #[must_use]
+    pub fn renewing_within(self, renewal_grace: Duration) -> Self {
+        Self { renewal_grace, ..self }
     }
 
     /// The door's handshakes, to be read while it is open.
@@ -197,9 +224,33 @@ impl Door {
         let handshake = timeout(HANDSHAKE_TIMEOUT, self.acceptor.accept(io));
         let stream = handshake.await.map_err(|_| Refusal::Stalled)?.map_err(Refusal::from_handshake)?;
         let certificates = stream.get_ref().1.peer_certificates().unwrap_or_default();
-        let identity = Identity::from_certificate(certificates.first().ok_or(Refusal::NoCertificate)?)?;
+        let identity = match certificates.first() {
+            Some(certificate) => self.recognise(certificate, SystemTime::now())?,
+            None if self.kind == DoorKind::Agent => Identity::stranger(self.fleet.clone()),
+            None => return Err(Refusal::NoCertificate),
+        };
         self.require_welcome(&identity)?;
-        Ok(Connection { stream, peer: Peer { identity: Arc::new(identity), remote }, _place: None })
+        let stay = match identity.kind {
+            Role::Stranger => Some(self.short_stay()?),
+            _ => None,
+        };
+        Ok(Connection { stream, peer: Peer { identity: Arc::new(identity), remote }, _place: None, stay })
+    }
+
+    /// An expired certificate gets this far at the agents' door only.
+    fn recognise(&self, certificate: &CertificateDer<'_>, now: SystemTime) -> Result<Identity, Refusal> {
+        let identity = Identity::from_certificate(certificate)?;
+        let Some(ago) = identity::expired_for(certificate, now)? else { return Ok(identity) };
+        if ago > self.renewal_grace {
+            return Err(Refusal::Lapsed { user: identity.user, ago: ago.as_secs() });
+        }
+        identity.lapsed().ok_or(Refusal::Expired)
+    }
+
+    /// Anybody can come without a certificate, so few may at a time, and not for long.
+    fn short_stay(&self) -> Result<Stay, Refusal> {
+        let place = Arc::clone(&self.strangers).try_acquire_owned().map_err(|_| Refusal::Crowded)?;
+        Ok(Stay { until: Box::pin(sleep(STRANGER_STAY)), _place: place })
     }
 
     fn require_welcome(&self, identity: &Identity) -> Result<(), Refusal> {
@@ -344,6 +395,14 @@ impl Connected for Connection {
 
 impl AsyncRead for Connection {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        if let Some(stay) = &mut self.stay
+            && stay.until.as_mut().poll(cx).is_ready()
+        {
+            return Poll::Ready(Err(io::Error::new(
+                io::ErrorKind::TimedOut,
+                "it stayed too long without a certificate",
+            )));
+        }
         Pin::new(&mut self.stream).poll_read(cx, buf)
     }
 }

@@ -282,6 +282,7 @@ fn reader<T>(request: &Request<T>) -> Result<Arc<Identity>, Status> {
     match identity.kind {
         Role::Operator | Role::Viewer => Ok(identity),
         Role::Replica(_) | Role::Node(_) | Role::Aggregator(_) | Role::Canary(_) => Err(denied(&identity, "read here")),
+        Role::Lapsed(_) | Role::Stranger => Err(denied(&identity, "read here")),
     }
 }
 
@@ -293,6 +294,7 @@ fn writer<T>(request: &Request<T>) -> Result<Arc<Identity>, Status> {
         Role::Viewer | Role::Replica(_) | Role::Node(_) | Role::Aggregator(_) | Role::Canary(_) => {
             Err(denied(&identity, "change anything"))
         }
+        Role::Lapsed(_) | Role::Stranger => Err(denied(&identity, "change anything")),
     }
 }
 
@@ -320,6 +322,8 @@ fn subject_name(operation: &Operation) -> String {
         CONFIG_NAME.to_owned()
     } else if let Operation::SetAggregator { name, .. } = operation {
         name.to_string()
+    } else if let Operation::CreateToken { id, .. } | Operation::RevokeToken { id } = operation {
+        id.to_string()
     } else if let Operation::CreatePod { draft, .. } | Operation::ApplyPod { draft, .. } = operation {
         draft.key.to_string()
     } else if let Operation::DeletePod { key, .. } = operation {

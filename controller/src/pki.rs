@@ -9,10 +9,12 @@ use std::net::IpAddr;
 use std::str::FromStr;
 use std::time::{Duration, SystemTime};
 
+use muster_lifecycle::fingerprint::Fingerprint;
+use muster_proto::token::sha256;
 use rcgen::string::Ia5String;
 use rcgen::{
     BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
-    KeyUsagePurpose, PKCS_ECDSA_P256_SHA256, SanType,
+    KeyUsagePurpose, PKCS_ECDSA_P256_SHA256, PublicKeyData, SanType,
 };
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
@@ -26,9 +28,9 @@ pub const REPLICA_LIFETIME: Duration = DAY.saturating_mul(365);
 pub const OPERATOR_LIFETIME: Duration = DAY.saturating_mul(365);
 pub const AGENT_LIFETIME: Duration = DAY.saturating_mul(365);
 /// A machine whose clock runs behind must still accept a certificate made a moment ago.
-const CLOCK_SKEW: Duration = Duration::from_secs(60 * 60);
+pub(crate) const CLOCK_SKEW: Duration = Duration::from_secs(60 * 60);
 /// RFC 5280's upper bound for a common name; also keeps log lines and audit records short.
-const USER_LIMIT: usize = 64;
+pub(crate) const USER_LIMIT: usize = 64;
 const HOSTS_LIMIT: usize = 64;
 
 const FLEET_URI: &str = "muster://fleet/";
@@ -199,6 +201,17 @@ impl Authority {
         self.issuer.key().serialize_pem()
     }
 
+    /// Certifies a key that somebody else made and keeps.
+    pub fn certify(&self, subject: &Subject<'_>, key: &impl PublicKeyData) -> Result<String, Error> {
+        let signing = |source| Error::Sign { user: subject.user.to_owned(), source };
+        Ok(subject.params()?.signed_by(key, &self.issuer).map_err(signing)?.pem())
+    }
+
+    /// Names the CA for good: the hash of its public key, as join tokens carry it.
+    pub fn public_key_print(&self) -> Result<Fingerprint, Error> {
+        authority_print(&self.certificate)
+    }
+
     /// Makes a key and certifies it.
     pub fn issue(&self, subject: &Subject<'_>) -> Result<Issued, Error> {
         let params = subject.params()?;
@@ -213,6 +226,14 @@ impl fmt::Debug for Authority {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Authority").finish_non_exhaustive()
     }
+}
+
+/// The hash of the public key in a CA's certificate.
+pub fn authority_print(certificate: &str) -> Result<Fingerprint, Error> {
+    let unusable = || Error::Authority(rcgen::Error::CouldNotParseCertificate);
+    let (_, pem) = x509_parser::pem::parse_x509_pem(certificate.as_bytes()).map_err(|_| unusable())?;
+    let parsed = pem.parse_x509().map_err(|_| unusable())?;
+    Ok(sha256(parsed.public_key().raw))
 }
 
 /// A CA whose key belongs to another certificate signs what nobody accepts; better to hear of it now.

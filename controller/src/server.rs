@@ -32,6 +32,8 @@ use crate::config::{Doors, Member, ServerConfig};
 use crate::connector::TlsConnector;
 use crate::door::{DoorKind, door_limits};
 use crate::duties::{Duties, Performed};
+use crate::enrolment::enrolment_service;
+use crate::enrolment::signer::{self, Signer};
 use crate::http;
 use crate::identity::Role;
 use crate::listener::{BindError, Door, Incoming, Listener, Peer, Tcp};
@@ -110,7 +112,8 @@ pub async fn serve_in(
     let Environment { clock, disk, connector, listeners, http, timing, probe } = environment;
     let replica = start_replica(&config, Arc::clone(&clock), disk, connector, timing).await?;
     let closing = CancellationToken::new();
-    let agent_door = Door::new(DoorKind::Agent, Arc::clone(&tls.server), config.fleet.clone());
+    let agent_door = Door::new(DoorKind::Agent, Arc::clone(&tls.agent_server), config.fleet.clone())
+        .renewing_within(config.enrolment.grace);
     let duties = Duties::new(&config, &replica, clock, probe, agent_door.handshakes());
     let mut performed = open_doors(&config, &tls, listeners, http, agent_door, &duties, &closing);
     duties.perform(&config, &tls, &closing, &mut performed);
@@ -217,7 +220,9 @@ fn open_doors(
     let pulse = InterceptedService::new(duties.pulse_service(), prove_replica);
     let router = |kind| door_limits(Server::builder(), kind);
     let peer_router = router(DoorKind::Peer).add_service(raft).add_service(pulse);
-    let agent_router = router(DoorKind::Agent).add_service(agent_service(duties.sessions.clone()));
+    let agent_router = router(DoorKind::Agent)
+        .add_service(agent_service(duties.sessions.clone()))
+        .add_service(enrolment_service(duties.sessions.clone(), signer(config, tls)));
     let client_router = router(DoorKind::Client).add_service(duties.operator_service());
     let mut doors = Performed::default();
     doors.begin("the peers' door", run_door(DoorKind::Peer, peer_router, peers, closing.clone()));
@@ -225,6 +230,15 @@ fn open_doors(
     doors.begin("the clients' door", run_door(DoorKind::Client, client_router, clients, closing.clone()));
     doors.begin("the HTTP door", http::serve(browsers, duties.sources(), closing.clone()));
     doors
+}
+
+/// A replica without the CA's key serves all else, and says what it lacks to whoever asks it to sign.
+fn signer(config: &ServerConfig, tls: &ReplicaTls) -> Result<Arc<Signer>, signer::Missing> {
+    let signer = Signer::of(tls.authority.as_ref(), &config.tls_dir, &config.fleet, config.enrolment.lifetime);
+    if let Err(missing) = &signer {
+        tracing::warn!(%missing, "nodes cannot join or renew through this replica");
+    }
+    signer
 }
 
 async fn run_door(

@@ -33,6 +33,7 @@ mod refusal;
 mod registry;
 mod report;
 mod terms;
+mod trust;
 
 use std::error::Error;
 use std::net::SocketAddr;
@@ -40,6 +41,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use muster_lifecycle::fingerprint::Fingerprint;
 use muster_lifecycle::node::Slot;
 use muster_lifecycle::text::Text;
 use muster_proto::v1;
@@ -99,6 +101,8 @@ struct Shared {
 pub(crate) struct Opened {
     pub(crate) fleet: Arc<str>,
     pub(crate) remote: SocketAddr,
+    /// The hash of its public key.
+    pub(crate) key: Fingerprint,
 }
 
 // === impl Sessions ===

@@ -3,6 +3,8 @@
 //! Sessions are never resumed: a resumed session would carry an old certificate past its expiry. The provider is named
 //! in each configuration, so that no process-wide default can weaken it.
 
+mod agents;
+
 use std::path::Path;
 use std::sync::Arc;
 
@@ -10,11 +12,15 @@ use rustls::client::Resumption;
 use rustls::crypto::CryptoProvider;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::server::danger::ClientCertVerifier;
 use rustls::server::{NoServerSessionStorage, WebPkiClientVerifier};
 use rustls::{ClientConfig, RootCertStore, ServerConfig, version};
 
 use crate::config;
+use crate::pki::{self, Authority};
 use crate::secret;
+
+use self::agents::AgentVerifier;
 
 const ALPN: &[u8] = b"h2";
 /// Our chains have one certificate; a folder of them is a mistake.
@@ -24,6 +30,8 @@ const CHAIN_LIMIT: usize = 8;
 pub mod files {
     pub const PEER_CA: &str = "peer-ca.crt";
     pub const CLIENT_CA: &str = "client-ca.crt";
+    /// For signing the certificates of nodes.
+    pub const CLIENT_CA_KEY: &str = "client-ca.key";
     pub const PEER_SERVER: (&str, &str) = ("peer-server.crt", "peer-server.key");
     pub const PEER_CLIENT: (&str, &str) = ("peer-client.crt", "peer-client.key");
     pub const SERVER: (&str, &str) = ("server.crt", "server.key");
@@ -42,6 +50,8 @@ pub enum Error {
     Pair { place: String, source: rustls::Error },
     #[error("the CA {place} cannot be used to verify certificates")]
     Authority { place: String, source: rustls::server::VerifierBuilderError },
+    #[error("{place} cannot be used to sign for nodes: is it the key of the CA beside it?")]
+    Signing { place: String, source: pki::Error },
 }
 
 /// Everything a replica needs to open its doors and to call its peers.
@@ -49,12 +59,16 @@ pub enum Error {
 pub struct ReplicaTls {
     /// For the peer door: callers need a certificate of the peer CA.
     pub peer_server: Arc<ServerConfig>,
-    /// For the agent and client doors: callers need a certificate of the client CA.
+    /// For the doors of people: callers need a certificate of the client CA.
     pub server: Arc<ServerConfig>,
+    /// For the agent door: callers need one too, except to ask for one.
+    pub agent_server: Arc<ServerConfig>,
     /// For calls to other replicas.
     pub peer_client: Arc<ClientConfig>,
     /// For calls to the own agent door.
     pub canary: Arc<ClientConfig>,
+    /// The client CA with its key, if this replica may sign for nodes.
+    pub authority: Option<Arc<Authority>>,
 }
 
 impl ReplicaTls {
@@ -66,10 +80,24 @@ impl ReplicaTls {
         Ok(Self {
             peer_server: pair(files::PEER_CA, files::PEER_SERVER)?.server()?,
             server: pair(files::CLIENT_CA, files::SERVER)?.server()?,
+            agent_server: pair(files::CLIENT_CA, files::SERVER)?.agent_server()?,
             peer_client: pair(files::PEER_CA, files::PEER_CLIENT)?.client()?,
             canary: pair(files::CLIENT_CA, files::CANARY)?.client()?,
+            authority: authority(dir)?,
         })
     }
+}
+
+/// A replica that was not given the CA's key signs nothing; one that was must be able to use it.
+fn authority(dir: &Path) -> Result<Option<Arc<Authority>>, Error> {
+    let (certificate, key) = (dir.join(files::CLIENT_CA), dir.join(files::CLIENT_CA_KEY));
+    if !key.exists() {
+        return Ok(None);
+    }
+    let (certificate, text) = (secret::read(&certificate)?, secret::read_private(&key)?);
+    let authority = Authority::from_pem(&certificate, &text);
+    let place = || key.display().to_string();
+    authority.map(|authority| Some(Arc::new(authority))).map_err(|source| Error::Signing { place: place(), source })
 }
 
 /// The configuration with which operators and viewers call replicas.
@@ -90,6 +118,7 @@ pub struct Credentials {
     ca: String,
     certificate: String,
     roots: RootCertStore,
+    authorities: Vec<CertificateDer<'static>>,
     chain: Vec<CertificateDer<'static>>,
     key: PrivateKeyDer<'static>,
 }
@@ -108,19 +137,35 @@ impl Credentials {
 
     fn parse(ca: &Pem<'_>, certificate: &Pem<'_>, key: &Pem<'_>) -> Result<Self, Error> {
         let mut roots = RootCertStore::empty();
-        for root in ca.certificates()? {
-            roots.add(root).map_err(|_| Error::Certificates { place: ca.place.clone() })?;
+        let authorities = ca.certificates()?;
+        for root in &authorities {
+            roots.add(root.clone()).map_err(|_| Error::Certificates { place: ca.place.clone() })?;
         }
         let (chain, key) = (certificate.certificates()?, key.private_key()?);
-        Ok(Self { ca: ca.place.clone(), certificate: certificate.place.clone(), roots, chain, key })
+        Ok(Self { ca: ca.place.clone(), certificate: certificate.place.clone(), roots, authorities, chain, key })
     }
 
     /// A server that admits only clients with a certificate of the CA.
     pub fn server(self) -> Result<Arc<ServerConfig>, Error> {
-        let ca = self.ca;
-        let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(self.roots), provider())
-            .build()
-            .map_err(|source| Error::Authority { place: ca, source })?;
+        let verifier = self.verifier()?;
+        self.serving(verifier)
+    }
+
+    /// One that also admits those who have no certificate yet, or one that has expired; what they may do is for the
+    /// door to say. It shows its CA, so that whoever has never been here can check it against what it was told.
+    pub fn agent_server(mut self) -> Result<Arc<ServerConfig>, Error> {
+        let verifier = Arc::new(AgentVerifier::new(self.verifier()?));
+        self.chain.append(&mut self.authorities);
+        self.serving(verifier)
+    }
+
+    fn verifier(&self) -> Result<Arc<dyn ClientCertVerifier>, Error> {
+        let roots = Arc::new(self.roots.clone());
+        let built = WebPkiClientVerifier::builder_with_provider(roots, provider()).build();
+        built.map_err(|source| Error::Authority { place: self.ca.clone(), source })
+    }
+
+    fn serving(self, verifier: Arc<dyn ClientCertVerifier>) -> Result<Arc<ServerConfig>, Error> {
         let mut config = ServerConfig::builder_with_provider(provider())
             .with_protocol_versions(&[&version::TLS13])
             .map(|builder| builder.with_client_cert_verifier(verifier))

@@ -1,4 +1,4 @@
-//! What operators can read that is no object with a revision: zones, the settings in force, aggregators.
+//! What operators can read that is no object with a revision: zones, the settings in force, aggregators, join tokens.
 //!
 //! Zones are worked out from the state at the moment of asking, so nothing tells when one of them changed: they can be
 //! read again, but not watched.
@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 use muster_lifecycle::state::State;
 use muster_lifecycle::time::Stamp;
 use muster_lifecycle::zone::ZoneKey;
-use muster_proto::manifest::{CONFIG_NAME, aggregator_to_json, config_to_json, zone_to_json};
+use muster_proto::manifest::{CONFIG_NAME, aggregator_to_json, config_to_json, join_token_to_json, zone_to_json};
 use serde_json::Value;
 use tonic::Status;
 
@@ -20,6 +20,7 @@ pub enum View {
     Zones,
     Config,
     Aggregators,
+    Tokens,
 }
 
 // === impl View ===
@@ -30,6 +31,7 @@ impl View {
             "zones" => Some(Self::Zones),
             "config" => Some(Self::Config),
             "aggregators" => Some(Self::Aggregators),
+            "tokens" => Some(Self::Tokens),
             _ => None,
         }
     }
@@ -40,6 +42,7 @@ impl View {
             Self::Zones => zones(state).iter().map(|zone| zone_to_json(state, zone, now)).collect(),
             Self::Config => vec![config_to_json(state.regime(), state.addressing())],
             Self::Aggregators => state.aggregators().iter().map(|each| aggregator_to_json(each)).collect(),
+            Self::Tokens => state.join_tokens().iter().map(|each| join_token_to_json(each, now)).collect(),
         }
     }
 
@@ -54,6 +57,10 @@ impl View {
             Self::Aggregators => {
                 let found = state.aggregators().get(name).map(|found| aggregator_to_json(found));
                 found.ok_or_else(|| not_found("aggregator", name))
+            }
+            Self::Tokens => {
+                let found = state.join_tokens().get(name).map(|found| join_token_to_json(found, now));
+                found.ok_or_else(|| not_found("token", name))
             }
         }
     }
@@ -73,6 +80,7 @@ impl View {
             Self::Zones => "zones are worked out when they are read",
             Self::Config => "the configuration has no revision",
             Self::Aggregators => "aggregators have no revision",
+            Self::Tokens => "tokens have no revision",
         };
         let rule = "read it again, or watch events, which tell of changed zones and settings";
         Status::invalid_argument(format!("kind: cannot be watched: {what}; {rule}"))

@@ -34,6 +34,8 @@ use tonic::transport::{Endpoint, Server};
 
 const ANY: &str = "127.0.0.1:0";
 const HOUR: Duration = Duration::from_secs(3600);
+/// For which an expired certificate of a node may be renewed.
+const GRACE: Duration = Duration::from_secs(2 * 3600);
 
 #[tokio::test]
 async fn the_right_certificate_is_admitted_with_its_identity() {
@@ -74,19 +76,59 @@ async fn a_certificate_of_the_other_ca_is_refused() {
 #[tokio::test]
 async fn nobody_comes_in_without_a_certificate() {
     let rig = Rig::new();
-    for door in [DoorKind::Peer, DoorKind::Agent, DoorKind::Client, DoorKind::Http] {
-        let mut roots = rustls::RootCertStore::empty();
-        let ca = rig.authority(door).certificate_pem();
-        roots.add(CertificateDer::from_pem_slice(ca.as_bytes()).unwrap()).unwrap();
-        let provider = Arc::new(rustls::crypto::ring::default_provider());
-        let client = ClientConfig::builder_with_provider(provider)
-            .with_protocol_versions(&[&rustls::version::TLS13])
-            .unwrap()
-            .with_root_certificates(roots)
-            .with_no_client_auth();
-        let refusal = rig.knock(door, Arc::new(client)).await.unwrap_err();
+    for door in [DoorKind::Peer, DoorKind::Client, DoorKind::Http] {
+        let refusal = rig.knock(door, rig.stranger(door)).await.unwrap_err();
         assert!(matches!(refusal, Refusal::NoCertificate), "{door}: {refusal}");
     }
+}
+
+#[tokio::test]
+async fn whoever_has_no_certificate_is_a_stranger_to_agents_and_does_not_stay() {
+    let rig = Rig::new();
+    let (mut incoming, address) = rig.open(DoorKind::Agent);
+    let address: HostPort = address.parse().unwrap();
+    let _stream = connected(connect_client(rig.stranger(DoorKind::Agent), &address)).await.unwrap();
+    let mut connection = incoming.next().await.unwrap().unwrap();
+    assert_eq!(connection.peer().identity.kind, Role::Stranger);
+    tokio::time::pause();
+    let error = connection.read(&mut [0; 1]).await.unwrap_err();
+    assert_eq!(error.kind(), io::ErrorKind::TimedOut, "{error}");
+}
+
+#[tokio::test]
+async fn an_expired_certificate_lets_only_a_node_in_and_only_for_a_while() {
+    let rig = Rig::new();
+    let now = SystemTime::now();
+    let expired = |user: &'static str, group: &'static str, ago: Duration| {
+        let validity = Validity { from: now - 10 * HOUR, until: now - ago };
+        rig.client(DoorKind::Agent, &Subject { validity, ..rig.subject(user, group) })
+    };
+    let minute = Duration::from_secs(60);
+    let client = expired("system:node:a", identity::NODES, GRACE - minute);
+    let connection = rig.knock(DoorKind::Agent, client).await.unwrap();
+    assert_eq!(connection.peer().identity.kind, Role::Lapsed("a".into()));
+
+    let client = expired("system:node:a", identity::NODES, GRACE + minute);
+    let refusal = rig.knock(DoorKind::Agent, client).await.unwrap_err();
+    assert!(matches!(refusal, Refusal::Lapsed { .. }), "{refusal}");
+    assert!(refusal.to_string().contains("join again with a new token"), "{refusal}");
+
+    for (user, group) in
+        [("system:muster:aggregator:a", identity::AGGREGATORS), ("system:muster:canary:1", identity::CANARIES)]
+    {
+        let refusal = rig.knock(DoorKind::Agent, expired(user, group, minute)).await.unwrap_err();
+        assert!(matches!(refusal, Refusal::Expired), "{user}: {refusal}");
+    }
+    // That it was good once does not make up for a wrong CA, nor for a wrong time to begin.
+    let validity = Validity { from: now - 10 * HOUR, until: now - minute };
+    let subject = Subject { validity, ..rig.subject("system:node:a", identity::NODES) };
+    let foreign = rig.client_of(rig.authority(DoorKind::Peer), rig.authority(DoorKind::Agent), &subject);
+    let refusal = rig.knock(DoorKind::Agent, foreign).await.unwrap_err();
+    assert!(matches!(refusal, Refusal::WrongAuthority), "{refusal}");
+    let validity = Validity { from: now + HOUR, until: now + 2 * HOUR };
+    let early = rig.client(DoorKind::Agent, &Subject { validity, ..subject });
+    let refusal = rig.knock(DoorKind::Agent, early).await.unwrap_err();
+    assert!(matches!(refusal, Refusal::Expired), "{refusal}");
 }
 
 #[tokio::test]
@@ -363,9 +405,10 @@ impl Rig {
         let tls = self.replica_tls();
         let config = match kind {
             DoorKind::Peer => tls.peer_server,
-            DoorKind::Agent | DoorKind::Client | DoorKind::Http => tls.server,
+            DoorKind::Agent => tls.agent_server,
+            DoorKind::Client | DoorKind::Http => tls.server,
         };
-        Door::new(kind, config, self.fleet.id().clone())
+        Door::new(kind, config, self.fleet.id().clone()).renewing_within(GRACE)
     }
 
     fn open(&self, kind: DoorKind) -> (muster_controller::listener::Incoming, String) {
@@ -393,6 +436,20 @@ impl Rig {
     /// A client whose certificate comes from the CA of the door.
     fn client(&self, door: DoorKind, subject: &Subject<'_>) -> Arc<ClientConfig> {
         self.client_of(self.authority(door), self.authority(door), subject)
+    }
+
+    /// A client without a certificate.
+    fn stranger(&self, door: DoorKind) -> Arc<ClientConfig> {
+        let mut roots = rustls::RootCertStore::empty();
+        let ca = self.authority(door).certificate_pem();
+        roots.add(CertificateDer::from_pem_slice(ca.as_bytes()).unwrap()).unwrap();
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let client = ClientConfig::builder_with_provider(provider)
+            .with_protocol_versions(&[&rustls::version::TLS13])
+            .unwrap()
+            .with_root_certificates(roots)
+            .with_no_client_auth();
+        Arc::new(client)
     }
 
     fn client_of(&self, signer: &Authority, trusted: &Authority, subject: &Subject<'_>) -> Arc<ClientConfig> {

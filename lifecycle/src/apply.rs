@@ -152,6 +152,17 @@ impl Application<'_> {
             Operation::StaffWorkload { key, uid, nodes } => self.staff_workload(origin, key, *uid, nodes),
             Operation::FoundAddressing { plan } => self.found_addressing(plan),
             Operation::AssignCidrs { names } => self.assign_cidrs(origin, names),
+            Operation::CreateToken { id, hash, node, ttl_ms } => {
+                self.create_token(origin, id, *hash, node.as_ref(), *ttl_ms)
+            }
+            Operation::RevokeToken { id } => self.revoke_token(id),
+            Operation::EnrolNode { node, token, secret, signed } => self.enrol_node(node, token, *secret, signed),
+            Operation::RenewCredential { node, from, signed, late } => {
+                self.renew_credential(node, *from, signed, *late)
+            }
+            Operation::ConfirmCredential { node, key } => self.confirm_credential(node, *key),
+            Operation::RevokeNode { name } => self.revoke_node(origin, name),
+            Operation::NoteRefusal { node, why } => self.note_refusal(node, why),
         }
     }
 

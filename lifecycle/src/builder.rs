@@ -39,6 +39,8 @@ impl StateBuilder {
             RecordKey::Workload { .. } => place(&mut self.state.workloads, key, decode(key, value)?)?,
             RecordKey::Addressing => self.push_addressing(key, value)?,
             RecordKey::Resting { .. } => place(&mut self.state.resting, key, decode(key, value)?)?,
+            RecordKey::JoinToken { .. } => place(&mut self.state.join_tokens, key, decode(key, value)?)?,
+            RecordKey::Credential { .. } => place(&mut self.state.credentials, key, decode(key, value)?)?,
         }
         self.others += 1;
         Ok(())

@@ -8,6 +8,8 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 use crate::addressing::Addressing;
+use crate::credential::SignedKey;
+use crate::fingerprint::Fingerprint;
 use crate::meta::{Revision, Uid};
 use crate::node::{ConditionStatus, Incarnation, NodeDraft, NodeStatus};
 use crate::pod::{PodDraft, PodKey, PodReport};
@@ -267,6 +269,44 @@ pub enum Operation {
     AssignCidrs {
         names: Vec<Text>,
     },
+    /// The secret was drawn by whoever asks; only its hash is known here.
+    CreateToken {
+        id: Text,
+        hash: Fingerprint,
+        node: Option<Text>,
+        ttl_ms: u64,
+    },
+    RevokeToken {
+        id: Text,
+    },
+    /// A machine joins: its token is used up, and its key is the node's from now on.
+    EnrolNode {
+        node: Text,
+        token: Text,
+        secret: Fingerprint,
+        signed: SignedKey,
+    },
+    /// A node has a new key signed by the one it has.
+    RenewCredential {
+        node: Text,
+        from: Fingerprint,
+        signed: SignedKey,
+        late: bool,
+    },
+    /// A node came with its newest key.
+    ConfirmCredential {
+        node: Text,
+        key: Fingerprint,
+    },
+    /// No certificate of this node is believed any more.
+    RevokeNode {
+        name: Text,
+    },
+    /// Somebody was not let in under this node's name.
+    NoteRefusal {
+        node: Text,
+        why: Text,
+    },
 }
 
 /// What an agent says runs on its node, by uid; `None` if it says nothing about that.
@@ -290,6 +330,11 @@ impl Operation {
             | Self::MarkSilent { name, .. }
             | Self::EvictNode { name, .. }
             | Self::NoteQuarantine { name, .. }
+            | Self::RevokeNode { name }
+            | Self::EnrolNode { node: name, .. }
+            | Self::RenewCredential { node: name, .. }
+            | Self::ConfirmCredential { node: name, .. }
+            | Self::NoteRefusal { node: name, .. }
             | Self::ReportPods { node: name, .. } => Some(name),
             Self::AnnounceReplica { .. }
             | Self::RetireReplica { .. }
@@ -310,7 +355,9 @@ impl Operation {
             | Self::NoteUnplaced { .. }
             | Self::StaffWorkload { .. }
             | Self::FoundAddressing { .. }
-            | Self::AssignCidrs { .. } => None,
+            | Self::AssignCidrs { .. }
+            | Self::CreateToken { .. }
+            | Self::RevokeToken { .. } => None,
         }
     }
 }
@@ -341,7 +388,13 @@ impl Operation {
             | Self::StaffWorkload { .. }
             | Self::FoundAddressing { .. }
             | Self::AssignCidrs { .. } => Entitled::Controller,
-            Self::RegisterNode { .. } | Self::ReportStatus { .. } | Self::ReportPods { .. } => Entitled::Agent,
+            Self::RegisterNode { .. }
+            | Self::ReportStatus { .. }
+            | Self::ReportPods { .. }
+            | Self::EnrolNode { .. }
+            | Self::RenewCredential { .. }
+            | Self::ConfirmCredential { .. }
+            | Self::NoteRefusal { .. } => Entitled::Agent,
             Self::CreateNode { .. }
             | Self::ApplyNode { .. }
             | Self::ReplaceNode { .. }
@@ -360,7 +413,10 @@ impl Operation {
             | Self::DeletePod { .. }
             | Self::CreateWorkload { .. }
             | Self::ApplyWorkload { .. }
-            | Self::DeleteWorkload { .. } => Entitled::Anyone,
+            | Self::DeleteWorkload { .. }
+            | Self::CreateToken { .. }
+            | Self::RevokeToken { .. }
+            | Self::RevokeNode { .. } => Entitled::Anyone,
         }
     }
 
@@ -402,6 +458,13 @@ impl Operation {
             Self::StaffWorkload { .. } => "staff-workload",
             Self::FoundAddressing { .. } => "found-addressing",
             Self::AssignCidrs { .. } => "assign-cidrs",
+            Self::CreateToken { .. } => "create-token",
+            Self::RevokeToken { .. } => "revoke-token",
+            Self::EnrolNode { .. } => "enrol-node",
+            Self::RenewCredential { .. } => "renew-credential",
+            Self::ConfirmCredential { .. } => "confirm-credential",
+            Self::RevokeNode { .. } => "revoke-node",
+            Self::NoteRefusal { .. } => "note-refusal",
         }
     }
 }

@@ -4,6 +4,7 @@
 //! which law broke before it says how.
 
 mod lifecycle;
+mod trust;
 mod work;
 
 use std::collections::BTreeSet;
@@ -34,7 +35,7 @@ type Held = Result<(), String>;
 pub type Invariant = (&'static str, fn(&State) -> Held);
 
 /// Every invariant there is.
-pub const INVARIANTS: [Invariant; 21] = [
+pub const INVARIANTS: [Invariant; 22] = [
     ("slots are unique", slots_are_unique),
     ("names match keys", names_match_keys),
     ("every node is valid", every_node_is_valid),
@@ -52,6 +53,7 @@ pub const INVARIANTS: [Invariant; 21] = [
     ("buckets run at their zone's rate", lifecycle::buckets_follow_zones),
     ("Z-6 nothing is evicted in the dark", lifecycle::nothing_moves_in_the_dark),
     ("aggregators are valid and bounded", lifecycle::aggregators_are_valid),
+    ("tokens and credentials are valid and bounded", trust::tokens_and_credentials_are_valid),
     ("pods and workloads equal recomputation", work::pods_equal_recomputation),
     ("addresses equal recomputation", work::addresses_equal_recomputation),
     ("I-07 no address is held twice", work::no_address_is_held_twice),
@@ -93,6 +95,8 @@ fn names_match_keys(state: &State) -> Held {
     keys_match(state.aggregators())?;
     keys_match(state.pods())?;
     keys_match(state.workloads())?;
+    keys_match(state.join_tokens())?;
+    keys_match(state.credentials())?;
     keys_match(state.resting())
 }
 
@@ -165,6 +169,8 @@ fn digest_equals_recomputation(state: &State) -> Held {
     matches(state.aggregators())?;
     matches(state.pods())?;
     matches(state.workloads())?;
+    matches(state.join_tokens())?;
+    matches(state.credentials())?;
     matches(state.resting())
 }
 

@@ -31,6 +31,8 @@ pub enum RecordKey {
     Workload { kind: WorkloadKind, namespace: Text, name: Text },
     Addressing,
     Resting { cidr: IpNet },
+    JoinToken { id: Text },
+    Credential { node: Text },
 }
 
 const COUNTERS: u8 = 0x01;
@@ -46,6 +48,8 @@ const POD: u8 = 0x90;
 const WORKLOAD: u8 = 0xa0;
 const ADDRESSING: u8 = 0xb0;
 const RESTING: u8 = 0xc0;
+const JOIN_TOKEN: u8 = 0xd0;
+const CREDENTIAL: u8 = 0xe0;
 
 /// Between the two halves of a zone's key, or of a namespaced one. Sorts before everything that either can hold.
 const SEPARATOR: char = '\0';
@@ -94,6 +98,8 @@ impl RecordKey {
             }
             Self::Addressing => vec![ADDRESSING],
             Self::Resting { cidr } => prefixed(RESTING, &cidr_bytes(cidr)),
+            Self::JoinToken { id } => prefixed(JOIN_TOKEN, id.as_bytes()),
+            Self::Credential { node } => prefixed(CREDENTIAL, node.as_bytes()),
         }
     }
 
@@ -121,6 +127,8 @@ impl RecordKey {
             }
             ADDRESSING => rest.is_empty().then_some(Self::Addressing),
             RESTING => parse_cidr(rest).map(|cidr| Self::Resting { cidr }),
+            JOIN_TOKEN => Some(Self::JoinToken { id: Text::from(std::str::from_utf8(rest).ok()?) }),
+            CREDENTIAL => Some(Self::Credential { node: Text::from(std::str::from_utf8(rest).ok()?) }),
             _ => None,
         }
     }
@@ -144,6 +152,8 @@ impl fmt::Display for RecordKey {
             }
             Self::Addressing => f.write_str("addressing"),
             Self::Resting { cidr } => write!(f, "resting/{cidr}"),
+            Self::JoinToken { id } => write!(f, "join-token/{id}"),
+            Self::Credential { node } => write!(f, "credential/{node}"),
         }
     }
 }
@@ -215,8 +225,11 @@ mod tests {
     use crate::cidr::Grid;
     use crate::client::ClientRecord;
     use crate::command::{Outcome, Receipt, ReceiptEffect};
+    use crate::credential::{Credential, Revocation};
     use crate::event::{Event, EventType, Subject};
     use crate::eviction::TokenBucket;
+    use crate::fingerprint::Fingerprint;
+    use crate::join_token::{JoinToken, TokenUse};
     use crate::meta::{ObjectMeta, OwnerReference, Pairs, Revision, Uid};
     use crate::node::{
         Address, Condition, ConditionStatus, Incarnation, Node, NodeInfo, NodeSpec, NodeStatus, Resources, Slot,
@@ -411,6 +424,47 @@ mod tests {
         Resting { cidr: "10.1.2.0/24".parse().unwrap(), until: ClusterTime(300), node: Text::from("a") }
     }
 
+    fn join_token() -> JoinToken {
+        JoinToken {
+            id: Text::from("0123456789"),
+            hash: Fingerprint([1; 32]),
+            node: Some(Text::from("a")),
+            created: stamp(1, 1000),
+            created_by: Text::from("alice"),
+            expires: stamp(300, 3000),
+            used: Some(TokenUse { node: Text::from("a"), key: Fingerprint([2; 32]), at: stamp(3, 3) }),
+            revoked: Some(stamp(4, 4)),
+        }
+    }
+
+    fn credential() -> Credential {
+        Credential {
+            node: Text::from("a"),
+            key: Some(Fingerprint([2; 32])),
+            previous: Some(Fingerprint([1; 32])),
+            issued: WallTime(5),
+            expires: WallTime(300),
+            revoked: Some(Revocation { at: stamp(6, 6), by: Text::from("alice") }),
+        }
+    }
+
+    fn pinned_trust() -> [Pinned; 2] {
+        [
+            (
+                RecordKey::JoinToken { id: join_token().id },
+                encode(&join_token()),
+                "d030313233343536373839",
+                "010a30313233343536373839010101010101010101010101010101010101010101010101010101010101010101016101d00f05616c696365ac02f02e01016102020202020202020202020202020202020202020202020202020202020202020306010408",
+            ),
+            (
+                RecordKey::Credential { node: Text::from("a") },
+                encode(&credential()),
+                "e061",
+                "0101610102020202020202020202020202020202020202020202020202020202020202020101010101010101010101010101010101010101010101010101010101010101010ad80401060c05616c696365",
+            ),
+        ]
+    }
+
     fn pod_key() -> RecordKey {
         RecordKey::Pod { namespace: Text::from("ns"), name: Text::from("p") }
     }
@@ -509,7 +563,7 @@ mod tests {
             ),
             (RecordKey::Aggregator { name: Text::from("g") }, encode(&aggregator()), "8067", "01016701036e2d2a"),
         ];
-        for (key, value, key_hex, value_hex) in pinned.into_iter().chain(pinned_work()) {
+        for (key, value, key_hex, value_hex) in pinned.into_iter().chain(pinned_work()).chain(pinned_trust()) {
             assert_eq!(all_hex(&key.to_bytes()), key_hex, "key of {key}");
             assert_eq!(all_hex(&value), value_hex, "value of {key}");
         }
@@ -531,6 +585,10 @@ mod tests {
         assert_eq!(decode::<Addressing>(&RecordKey::Addressing, &encode(&addressing())), Ok(addressing()));
         let key = RecordKey::Resting { cidr: resting().cidr };
         assert_eq!(decode::<Resting>(&key, &encode(&resting())), Ok(resting()));
+        let key = RecordKey::JoinToken { id: join_token().id };
+        assert_eq!(decode::<JoinToken>(&key, &encode(&join_token())), Ok(join_token()));
+        let key = RecordKey::Credential { node: Text::from("a") };
+        assert_eq!(decode::<Credential>(&key, &encode(&credential())), Ok(credential()));
     }
 
     #[test]
@@ -575,6 +633,8 @@ mod tests {
                     name: Text::from(name)
                 }
             ),
+            "[a-c0-9]{0,4}".prop_map(|id| RecordKey::JoinToken { id: Text::from(id) }),
+            "[a-c.]{0,4}".prop_map(|node| RecordKey::Credential { node: Text::from(node) }),
             Just(RecordKey::Addressing),
             (any::<IpAddr>(), any::<u8>()).prop_map(|(address, length)| {
                 let longest = if address.is_ipv4() { 32 } else { 128 };

@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 use crate::change::Kind;
+use crate::credential::Distrust;
 use crate::meta::{Revision, Uid};
 use crate::node::{ConditionStatus, Incarnation};
 use crate::policy::Period;
@@ -28,6 +29,12 @@ impl Invalid {
 impl From<Invalid> for Rejection {
     fn from(invalid: Invalid) -> Self {
         Self::Invalid(invalid)
+    }
+}
+
+impl From<Distrust> for Rejection {
+    fn from(distrust: Distrust) -> Self {
+        Self::Distrusted(distrust)
     }
 }
 
@@ -98,6 +105,8 @@ pub enum Rejection {
     /// What a node's agent asked for is not for it to touch.
     #[error("{0}")]
     Forbidden(Invalid),
+    #[error("{0}")]
+    Distrusted(Distrust),
 }
 
 fn shown(ready: &Option<ConditionStatus>) -> &'static str {

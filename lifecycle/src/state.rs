@@ -16,9 +16,11 @@ use crate::aggregator::AggregatorRecord;
 use crate::change::Change;
 use crate::client::ClientRecord;
 use crate::command::Outcome;
+use crate::credential::Credential;
 use crate::derived::Derived;
 use crate::event::Event;
 use crate::eviction::Queue;
+use crate::join_token::JoinToken;
 use crate::meta::{Revision, Uid};
 use crate::node::{Node, Slot};
 use crate::pod::{Pod, PodKey};
@@ -55,6 +57,8 @@ pub struct State {
     pub(crate) workloads: Table<Workload>,
     pub(crate) addressing: Option<Arc<Addressing>>,
     pub(crate) resting: Table<Resting>,
+    pub(crate) join_tokens: Table<JoinToken>,
+    pub(crate) credentials: Table<Credential>,
     pub(crate) derived: Derived,
 }
 
@@ -171,6 +175,15 @@ impl State {
     /// Blocks that rest until somebody else may have them.
     pub fn resting(&self) -> &Table<Resting> {
         &self.resting
+    }
+
+    pub fn join_tokens(&self) -> &Table<JoinToken> {
+        &self.join_tokens
+    }
+
+    /// Which keys speak for nodes, as far as this cluster signed or revoked them.
+    pub fn credentials(&self) -> &Table<Credential> {
+        &self.credentials
     }
 
     /// The pods that are bound to the nodes of this name.
@@ -297,6 +310,7 @@ impl State {
         [self.objects_digest(), self.replicas.digest(), self.clients.digest(), self.free_slots.digest()]
             .into_iter()
             .chain([self.zones.digest(), self.aggregators.digest(), self.resting.digest()])
+            .chain([self.join_tokens.digest(), self.credentials.digest()])
             .chain(regime)
             .chain(self.record(&RecordKey::Addressing).map(|value| Digest::of_record(&RecordKey::Addressing, &value)))
             .fold(counters, Digest::plus)
@@ -334,6 +348,8 @@ impl State {
             }
             RecordKey::Addressing => self.addressing.as_ref().map(|plan| encode(plan.as_ref())),
             RecordKey::Resting { cidr } => encoded(self.resting.get(cidr)),
+            RecordKey::JoinToken { id } => encoded(self.join_tokens.get(id)),
+            RecordKey::Credential { node } => encoded(self.credentials.get(node)),
         }
     }
 
@@ -352,6 +368,8 @@ impl State {
             .chain(self.workloads.records())
             .chain(self.record(&RecordKey::Addressing).map(|value| (RecordKey::Addressing, value)))
             .chain(self.resting.records())
+            .chain(self.join_tokens.records())
+            .chain(self.credentials.records())
     }
 
     /// Makes this the state of a new raft cluster, as a restore does.

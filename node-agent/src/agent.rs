@@ -12,6 +12,7 @@
 mod args;
 mod exit;
 mod flag;
+mod identity;
 mod kubeconfig;
 mod log;
 mod machine_settings;
@@ -26,9 +27,10 @@ mod socket;
 mod state_dir;
 mod view;
 
-use std::sync::Arc;
-
 use runtime::Chosen;
+use tokio_util::task::AbortOnDropHandle;
+
+use crate::enrolment::keep_renewed;
 
 pub use args::{AgentArgs, Cli, Layer, StatusArgs, Verb, Word};
 pub use exit::{Exit, Failed};
@@ -68,23 +70,21 @@ async fn show(args: &StatusArgs) -> Result<(), Failed> {
 
 async fn work(settings: Settings) -> Result<(), Failed> {
     log::init(settings.log_format)?;
-    let stop = asked_to_stop()?;
+    let mut stop = std::pin::pin!(asked_to_stop()?);
     let state_dir = StateDir::open(&settings.state_dir)?;
-    let Some(kubeconfig) = &settings.kubeconfig else { return Err(no_credentials(&settings)) };
-    let tls = Arc::clone(&kubeconfig.tls);
+    let credentials = tokio::select! {
+        () = &mut stop => return Ok(()),
+        obtained = identity::obtain(&settings, &state_dir) => obtained?,
+    };
+    let _renewing = credentials
+        .is_renewable()
+        .then(|| AbortOnDropHandle::new(tokio::spawn(keep_renewed(credentials.clone(), settings.server.clone()))));
     let Chosen { runtime, readiness, version } = runtime::choose(settings.runtime, &state_dir)?;
     let (every, nodefs) = (settings.update_every, state_dir.path());
     let observer = Observer::start(&settings.machine, every, nodefs, &version, readiness).await?;
-    let wiring = Wiring { observed: observer.observed(), runtime: Some(runtime), tls, expiry: Arc::new(|| None) };
+    let (tls, expiry) = (credentials.tls(), identity::expiry(&credentials));
+    let wiring = Wiring { observed: observer.observed(), runtime: Some(runtime), tls, expiry };
     serve(&settings, &state_dir, wiring, Notify::from_environment(), stop).await
-}
-
-fn no_credentials(settings: &Settings) -> Failed {
-    let state_dir = settings.state_dir.display();
-    Failed::usage(format!(
-        "this machine has no credentials in {state_dir}: give it a token once (--join TOKEN, as `muster token create` \
-         prints it), or credentials that somebody else made (--kubeconfig FILE)"
-    ))
 }
 
 fn hostname() -> String {

@@ -38,13 +38,25 @@ pub(crate) const MESSAGE_MAX: usize = 256 << 10;
 
 type Wire = TokioIo<Tethered<TlsStream<TcpStream>>>;
 
-/// Connects to one door, with `patience` for each of the two steps, the TCP connection and the TLS handshake. Dropping
-/// the guard closes the connection at once.
+/// As [`channel`], for the streams of the agents' door.
 pub(crate) async fn connect(
     door: &Door,
     tls: &TlsConnector,
     patience: Duration,
 ) -> Result<(AgentClient<Channel>, DropGuard), Failure> {
+    let (channel, guard) = channel(door, tls, patience).await?;
+    let client =
+        AgentClient::new(channel).max_decoding_message_size(MESSAGE_MAX).max_encoding_message_size(MESSAGE_MAX);
+    Ok((client, guard))
+}
+
+/// Connects to one door, with `patience` for each of the two steps, the TCP connection and the TLS handshake. Dropping
+/// the guard closes the connection at once.
+pub(crate) async fn channel(
+    door: &Door,
+    tls: &TlsConnector,
+    patience: Duration,
+) -> Result<(Channel, DropGuard), Failure> {
     let token = CancellationToken::new();
     let dialler = Dialler { door: Arc::new(door.clone()), tls: tls.clone(), patience, token: token.clone() };
     let guard = token.drop_guard();
@@ -59,9 +71,7 @@ pub(crate) async fn connect(
         .buffer_size(CALLS_WAITING);
     let unreachable = |error| Failure::Unreachable { door: door.to_string(), reason: root_cause(&error) };
     let channel = endpoint.connect_with_connector(dialler).await.map_err(unreachable)?;
-    let client =
-        AgentClient::new(channel).max_decoding_message_size(MESSAGE_MAX).max_encoding_message_size(MESSAGE_MAX);
-    Ok((client, guard))
+    Ok((channel, guard))
 }
 
 #[derive(Clone)]

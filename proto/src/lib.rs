@@ -2,14 +2,15 @@
 //!
 //! Generated types live in [`v1`] and stop at this crate's conversions; the rest of Muster sees only
 //! valid domain types. [`manifest`] turns Kubernetes JSON into domain objects and back, [`operation`] turns write
-//! requests into commands, [`agent`] reads what agents say of their nodes, and [`status`] turns rejections into
-//! gRPC statuses and back.
+//! requests into commands, [`agent`] reads what agents say of their nodes, [`status`] turns rejections into
+//! gRPC statuses and back, and [`token`] is what a machine joins with.
 
 pub mod agent;
 mod field;
 pub mod manifest;
 pub mod operation;
 pub mod status;
+pub mod token;
 
 pub mod v1 {
     //! Generated from `muster/v1/*.proto`.

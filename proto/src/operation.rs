@@ -5,9 +5,12 @@
 
 use std::collections::BTreeMap;
 use std::str::FromStr;
+use std::time::Duration;
 
 use muster_lifecycle::aggregator::PATTERNS_MAX;
 use muster_lifecycle::command::{Operation, Precondition, RequestId};
+use muster_lifecycle::fingerprint::Fingerprint;
+use muster_lifecycle::join_token;
 use muster_lifecycle::meta::{Revision, Uid};
 use muster_lifecycle::name;
 use muster_lifecycle::pod::PodKey;
@@ -35,7 +38,7 @@ pub fn operation(request: v1::WriteRequest, uid: Uid) -> Result<(Option<RequestI
     let id = request.request.map(request_id).transpose()?;
     let Some(wire) = request.operation else {
         let rule = "is missing; one of create, apply, replace, replace_status, label, annotate, taint, cordon, delete, \
-                    policy, aggregator";
+                    policy, aggregator, create_token, revoke_token, revoke_node";
         return Err(FieldError::new("operation", rule));
     };
     let operation = match wire {
@@ -63,6 +66,9 @@ pub fn operation(request: v1::WriteRequest, uid: Uid) -> Result<(Option<RequestI
         Wire::Delete(request) => delete(request)?,
         Wire::Policy(change) => policy(change)?,
         Wire::Aggregator(scope) => aggregator(scope)?,
+        Wire::CreateToken(token) => create_token(token)?,
+        Wire::RevokeToken(token) => Operation::RevokeToken { id: token_id(token.id, "revoke_token")? },
+        Wire::RevokeNode(node) => Operation::RevokeNode { name: object_name(node.name, "revoke_node")? },
     };
     Ok((id, operation))
 }
@@ -253,6 +259,25 @@ fn aggregator(scope: v1::AggregatorScope) -> Result<Operation, FieldError> {
         return Err(path.index(index).error("is empty; write a node name, or a prefix that ends in *"));
     }
     Ok(Operation::SetAggregator { name, nodes: scope.nodes.into_iter().map(Text::from).collect() })
+}
+
+fn create_token(token: v1::TokenCreation) -> Result<Operation, FieldError> {
+    let root = Path::Root("create_token");
+    let hash = <[u8; 32]>::try_from(&*token.hash)
+        .map_err(|_| root.field("hash").error(format_args!("must be 32 bytes, is {}", token.hash.len())))?;
+    let ttl = Duration::from_millis(token.ttl_ms);
+    join_token::check_ttl(ttl).map_err(|invalid| root.field("ttl_ms").error(invalid.rule))?;
+    let node = (!token.node.is_empty()).then(|| Text::from(token.node));
+    if let Some(node) = &node {
+        name::dns_subdomain(node).map_err(|rule| root.field("node").error(rule))?;
+    }
+    let id = token_id(token.id, "create_token")?;
+    Ok(Operation::CreateToken { id, hash: Fingerprint(hash), node, ttl_ms: token.ttl_ms })
+}
+
+fn token_id(id: String, operation: &str) -> Result<Text, FieldError> {
+    join_token::check_id(&id).map_err(|invalid| Path::Root(operation).field("id").error(invalid.rule))?;
+    Ok(id.into())
 }
 
 fn object_name(name: String, operation: &str) -> Result<Text, FieldError> {

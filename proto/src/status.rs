@@ -4,6 +4,7 @@
 //! metadata, for a program that wants the very value `apply` returned. Both are cut to what fits in response headers: a
 //! rejection that cannot be delivered helps nobody.
 
+use muster_lifecycle::credential::Distrust;
 use muster_lifecycle::rejection::{Invalid, Rejection};
 use tonic::metadata::{MetadataMap, MetadataValue};
 use tonic::{Code, Status};
@@ -43,7 +44,7 @@ impl From<FieldError> for Status {
 fn code(rejection: &Rejection) -> Code {
     match rejection {
         Rejection::Invalid(_) => Code::InvalidArgument,
-        Rejection::NotFound { .. } => Code::NotFound,
+        Rejection::NotFound { .. } | Rejection::Distrusted(Distrust::UnknownToken { .. }) => Code::NotFound,
         Rejection::AlreadyExists { .. } => Code::AlreadyExists,
         Rejection::Conflict { .. }
         | Rejection::OtherUid { .. }
@@ -64,6 +65,7 @@ fn code(rejection: &Rejection) -> Code {
         | Rejection::NotGarbage { .. }
         | Rejection::StillRunning { .. }
         | Rejection::NoAddressing
+        | Rejection::Distrusted(_)
         | Rejection::NotDark => Code::FailedPrecondition,
         Rejection::LimitReached { .. } => Code::ResourceExhausted,
         Rejection::NotEntitled { .. } | Rejection::Forbidden(_) => Code::PermissionDenied,
@@ -119,6 +121,8 @@ mod tests {
             (Rejection::Spared, Code::FailedPrecondition),
             (Rejection::Stale { age: muster_lifecycle::policy::Period(6_000) }, Code::Aborted),
             (Rejection::NotDark, Code::FailedPrecondition),
+            (Rejection::Distrusted(Distrust::UnknownToken { id: "t".into() }), Code::NotFound),
+            (Rejection::Distrusted(Distrust::ExpiredToken { id: "t".into() }), Code::FailedPrecondition),
         ]
     }
 

@@ -199,6 +199,7 @@ fn require_own(command: &Command, from: ReplicaId) -> Result<(), Status> {
     let own = match (&command.origin, &command.operation) {
         (Origin::Replica { id }, Operation::AnnounceReplica { replica }) => *id == from && replica.id == from,
         (Origin::Operator { .. }, Operation::SetPolicy { .. } | Operation::SetAggregator { .. }) => true,
+        (Origin::Operator { .. }, Operation::CreateToken { .. } | Operation::RevokeToken { .. }) => true,
         (Origin::Operator { .. }, operation) => operation.object_name().is_some(),
         (Origin::Node { .. }, operation) => operation.entitled() == Entitled::Agent,
         (Origin::Replica { .. } | Origin::Controller { .. }, _) => false,

@@ -107,6 +107,9 @@ fn found(dir: &Path, places: &[Place]) -> Result<(), Failure> {
     }
     say(format_args!("  {}: an operator's credentials, for ~/.config/muster", fleet.operator_dir().display()));
     say(format_args!("  {}: the CA keys; whoever holds them can sign. Keep them offline", dir.join("pki").display()));
+    say(
+        "each replica has client-ca.key in its tls folder, to sign for nodes that join; without it that replica cannot",
+    );
     Ok(())
 }
 

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use anyhow::Context as _;
 use muster_controller::address::HostPort;
-use muster_controller::config::{self, AdvertiseLayer, Layer, ListenLayer, Member, ServerConfig};
+use muster_controller::config::{self, AdvertiseLayer, EnrolmentLayer, Layer, ListenLayer, Member, ServerConfig};
 use muster_controller::logging::{self, Format};
 use muster_controller::pki::FleetId;
 use muster_controller::server::serve;
@@ -67,6 +67,12 @@ pub struct Args {
     /// Stop in an orderly way when stdin closes, that is, when whoever started this has ended
     #[arg(long)]
     pub exit_with_parent: bool,
+    /// How long the certificates of nodes last that this replica signs [default: 720h]
+    #[arg(long, value_name = "TIME")]
+    pub node_certificate_lifetime: Option<String>,
+    /// For how long a node may renew a certificate that has expired; 0s: not at all [default: 168h]
+    #[arg(long, value_name = "TIME")]
+    pub expired_certificate_renewal: Option<String>,
     #[command(flatten)]
     pub policy: PolicyArgs,
     #[command(flatten)]
@@ -116,6 +122,10 @@ impl Args {
             },
             policy: self.policy.layer().map_err(config::Error::Policy)?,
             addressing: self.addressing.layer(),
+            enrolment: EnrolmentLayer {
+                node_certificate_lifetime: self.node_certificate_lifetime,
+                expired_certificate_renewal: self.expired_certificate_renewal,
+            },
             initial_members: self.initial_members,
         })
     }

@@ -12,6 +12,7 @@ use std::ops::ControlFlow;
 use std::time::Duration;
 
 use futures::future::BoxFuture;
+use muster_lifecycle::fingerprint::Fingerprint;
 use muster_lifecycle::text::Text;
 use muster_proto::v1;
 use muster_proto::v1::agent_message::Message as Up;
@@ -46,6 +47,7 @@ pub(super) struct Alone {
     sessions: Sessions,
     stream: Stream,
     node: Text,
+    key: Fingerprint,
     caller: Caller,
     up: Streaming<v1::AgentMessage>,
     down: Mouth,
@@ -108,6 +110,7 @@ impl Alone {
             stream: sessions.open(),
             sessions,
             node: node.into(),
+            key: opened.key,
             caller: opened.caller(),
             up,
             down,
@@ -167,6 +170,7 @@ impl Alone {
 
     async fn greet(&mut self, incarnation: u64) -> Result<(), Refusal> {
         self.sessions.require_contact_to_move(&self.caller)?;
+        self.sessions.require_trusted(&self.node, &self.key).await?.map_err(|distrust| Refusal::from(&distrust))?;
         match self.sessions.look_for(&self.node, incarnation).await? {
             Look::Known(node) => {
                 let admitted = self.sessions.admit(node, &self.caller).await;
@@ -244,7 +248,7 @@ impl Alone {
         match message {
             Up::Beat(beat) => self.acknowledge(beat),
             Up::Status(report) => self.report(report),
-            Up::Register(register) => self.register(register),
+            Up::Register(register) => self.register(register)?,
             Up::Pods(report) => self.report_pods(report),
             Up::Goodbye(_) => return Ok(ControlFlow::Break(())),
             Up::Hello(_) => {
@@ -281,13 +285,21 @@ impl Alone {
     }
 
     /// One that comes while another is under way, or after it, is answered by the same welcome.
-    fn register(&mut self, register: v1::Register) {
+    fn register(&mut self, register: v1::Register) -> Result<(), Refusal> {
+        self.require_trust()?;
         if self.binding.is_some() {
             self.welcome();
         } else if self.work.is_none() {
             self.waiting = Some(Wish::Registration(register));
             self.begin_work();
         }
+        Ok(())
+    }
+
+    /// It was trusted when it came; that may have changed.
+    fn require_trust(&self) -> Result<(), Refusal> {
+        let current = self.sessions.replica().current();
+        current.state.admits_key(&self.node, &self.key).map_err(|distrust| Refusal::from(&distrust))
     }
 
     /// Begins what waits if the node may write now; else that is due later.
@@ -354,6 +366,7 @@ impl Alone {
     }
 
     fn examine(&mut self) -> Result<(), Refusal> {
+        self.require_trust()?;
         let Some(binding) = &mut self.binding else { return Ok(()) };
         if let Some(ending) = binding.ending() {
             return Err(Refusal::ended(ending, &self.node));
@@ -373,6 +386,7 @@ impl Alone {
         self.binding = Some(Binding::new(&self.sessions, admitted, &self.caller, place)?);
         // From now on its session is here.
         self.caller.moving = false;
+        self.sessions.confirm_key(&self.node, &self.key);
         self.welcome();
         Ok(())
     }

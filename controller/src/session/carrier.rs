@@ -334,6 +334,12 @@ impl Carrier {
             self.bound(vec![refused_node(handle, &refused)]);
             return;
         }
+        if let Err(distrust) = state.admits_carried(binding.node()) {
+            self.sessions.figures().refuse(Refused::Identity);
+            self.holds.remove(handle);
+            self.bound(vec![refused_node(handle, &distrust.to_string())]);
+            return;
+        }
         match binding.examine(state) {
             Finding::Bound(news) => {
                 let orders = binding.orders(state);

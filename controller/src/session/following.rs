@@ -6,6 +6,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use muster_lifecycle::change::{Change, Object};
+use muster_lifecycle::credential;
+use muster_lifecycle::event::Event;
 use muster_lifecycle::node::Node;
 use muster_lifecycle::pod::Pod;
 use muster_lifecycle::table::Digest;
@@ -102,6 +104,9 @@ fn pod(object: &Object) -> Option<&Pod> {
 }
 
 fn take(sessions: &Sessions, change: &Change) {
+    if let Some(Object::Event(event)) = &change.after {
+        return take_event(sessions, event);
+    }
     if let Some(Object::Pod(_)) = change.object() {
         return take_pod(sessions, change.before.as_ref().and_then(pod), change.after.as_ref().and_then(pod));
     }
@@ -113,6 +118,15 @@ fn take(sessions: &Sessions, change: &Change) {
         (Some(_), Some(_)) | (None, _) => None,
     };
     if let Some(entry) = news.and_then(|node| sessions.registry().get(node.slot)) {
+        entry.touch();
+    }
+}
+
+/// Credentials are no objects; that they were taken away or replaced is told by an event.
+fn take_event(sessions: &Sessions, event: &Event) {
+    let Some(name) = credential::concerned_by(event) else { return };
+    let slot = sessions.replica().current().state.node(name).map(|node| node.slot);
+    if let Some(entry) = slot.and_then(|slot| sessions.registry().get(slot)) {
         entry.touch();
     }
 }

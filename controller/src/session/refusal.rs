@@ -1,5 +1,6 @@
 //! Why a stream ends against the will of whoever opened it: what it is told, and what it is counted as.
 
+use muster_lifecycle::credential::Distrust;
 use muster_lifecycle::rejection::Rejection;
 use muster_proto::operation::FieldError;
 use muster_proto::status::from_rejection;
@@ -49,6 +50,12 @@ impl From<RequestError> for Refusal {
 impl From<FieldError> for Refusal {
     fn from(error: FieldError) -> Self {
         Self::new(Refused::Message, error.into())
+    }
+}
+
+impl From<&Distrust> for Refusal {
+    fn from(distrust: &Distrust) -> Self {
+        Self::new(Refused::Identity, Status::permission_denied(distrust.to_string()))
     }
 }
 

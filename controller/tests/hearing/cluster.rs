@@ -249,7 +249,7 @@ impl Cluster {
         let (plan, tls) = (self.plan(id), self.tls(id));
         let (address, tls) = match kind {
             DoorKind::Peer => (plan.peer.listen(), tls.peer_server),
-            DoorKind::Agent | DoorKind::Client | DoorKind::Http => (plan.agent.listen(), tls.server),
+            DoorKind::Agent | DoorKind::Client | DoorKind::Http => (plan.agent.listen(), tls.agent_server),
         };
         let incoming = Door::new(kind, tls, self.fleet.id().clone()).open(Tcp::bind(kind, address).unwrap());
         let closed = stop.clone().cancelled_owned();

@@ -12,6 +12,7 @@ use muster_lifecycle::workload::WorkloadKind;
 
 use crate::fixture::*;
 use crate::fleet::*;
+use crate::trust::{confirm, create_token, enrol, renew, revoke, revoke_token};
 use crate::work::*;
 
 /// One of each, all about node `a` where they are about one.
@@ -41,6 +42,9 @@ fn every_operation() -> Vec<(Operation, Entitled)> {
         create_workload(workload(WorkloadKind::ReplicaSet, "w", 1)),
         apply_workload(workload(WorkloadKind::ReplicaSet, "w", 1)),
         delete_workload(WorkloadKind::ReplicaSet, "w"),
+        create_token("tokentoken", None),
+        revoke_token("tokentoken"),
+        revoke("a"),
     ];
     let uid = Uid(1);
     let leader = [
@@ -62,6 +66,10 @@ fn every_operation() -> Vec<(Operation, Entitled)> {
         register(draft("a")),
         Operation::ReportStatus { name: name(), incarnation, status: Box::new(status("Ready=True")), running: None },
         Operation::ReportPods { node: name(), incarnation, reports: Vec::new() },
+        enrol("a", "tokentoken", 1),
+        renew("a", 1, 2),
+        confirm("a", 1),
+        Operation::NoteRefusal { node: name(), why: Text::from("why") },
     ];
     let of = |entitled: Entitled| move |operation| (operation, entitled);
     let anyone = anyone.into_iter().map(of(Entitled::Anyone));
@@ -126,5 +134,5 @@ fn labels_are_different_for_every_operation() {
     let count = labels.len();
     labels.sort_unstable();
     labels.dedup();
-    assert_eq!((labels.len(), count), (35, 35));
+    assert_eq!((labels.len(), count), (42, 42));
 }

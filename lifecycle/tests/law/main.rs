@@ -32,6 +32,7 @@ mod status_reports;
 mod taint_eviction;
 #[path = "../words/tolerations.rs"]
 mod tolerations;
+mod trust;
 mod work;
 mod work_properties;
 mod workloads;

@@ -284,7 +284,14 @@ fn about(operation: &mut Operation) -> Option<(Text, &mut Precondition)> {
         | Operation::NoteUnplaced { .. }
         | Operation::StaffWorkload { .. }
         | Operation::FoundAddressing { .. }
-        | Operation::AssignCidrs { .. } => None,
+        | Operation::AssignCidrs { .. }
+        | Operation::CreateToken { .. }
+        | Operation::RevokeToken { .. }
+        | Operation::EnrolNode { .. }
+        | Operation::RenewCredential { .. }
+        | Operation::ConfirmCredential { .. }
+        | Operation::RevokeNode { .. }
+        | Operation::NoteRefusal { .. } => None,
     }
 }
 

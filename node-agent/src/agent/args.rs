@@ -16,7 +16,7 @@ Exit codes:
   0  stopped as asked (SIGTERM, SIGINT): goodbye was said, pods go on running
   1  something on this machine failed: the message says what
   2  a flag, a key of the configuration file or a credential cannot be used; nothing was contacted
-  3  `status`: no agent runs here, or it does not answer
+  3  nobody answered: no replica when joining, no agent to `status`
   6  the control plane refused to let this machine join
 
 The log's filter is RUST_LOG, as in RUST_LOG=info,muster_node_agent=debug.";

@@ -6,16 +6,13 @@
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer};
-use rustls::{ClientConfig, RootCertStore};
 use serde::Deserialize;
 
 use super::settings::read_bounded;
+use crate::credentials::{Credentials, CredentialsError, Texts};
 use crate::door::Door;
 
 const OTHERS: u32 = 0o077;
@@ -24,7 +21,7 @@ const OTHERS: u32 = 0o077;
 pub struct Kubeconfig {
     /// The replica's agents' address, as HOST:PORT.
     pub server: Option<String>,
-    pub tls: Arc<ClientConfig>,
+    pub credentials: Credentials,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -84,10 +81,11 @@ impl Kubeconfig {
         }
         let ca =
             pem(near, "certificate-authority", &cluster.certificate_authority, &cluster.certificate_authority_data)?;
-        let chain = pem(near, "client-certificate", &user.client_certificate, &user.client_certificate_data)?;
+        let certificate = pem(near, "client-certificate", &user.client_certificate, &user.client_certificate_data)?;
         let key = pem(near, "client-key", &user.client_key, &user.client_key_data)?;
         let server = cluster.server.as_deref().map(endpoint).transpose()?;
-        Ok(Self { server, tls: client(&ca, &chain, &key)? })
+        let credentials = Credentials::new(&Texts { ca, certificate, key }, None).map_err(unusable)?;
+        Ok(Self { server, credentials })
     }
 }
 
@@ -130,6 +128,18 @@ fn pem(near: &Path, what: &str, file: &Option<PathBuf>, data: &Option<String>) -
     }
 }
 
+/// Said of a kubeconfig, for which the advice on state directories does not hold.
+fn unusable(error: CredentialsError) -> String {
+    match &error {
+        CredentialsError::Certificates(what) => format!("has no certificates in {what}"),
+        CredentialsError::OtherKey => "has no client-key that belongs to its client-certificate".to_owned(),
+        CredentialsError::Store(_)
+        | CredentialsError::NotANode(_)
+        | CredentialsError::OtherNode { .. }
+        | CredentialsError::Tls(_) => format!("cannot be used: {error}"),
+    }
+}
+
 pub(super) fn require_secret(path: &Path) -> Result<(), String> {
     let shown = path.display();
     let metadata = fs::metadata(path).map_err(|error| format!("the key in {shown} cannot be read: {error}"))?;
@@ -139,27 +149,4 @@ pub(super) fn require_secret(path: &Path) -> Result<(), String> {
             Err(format!("the key in {shown} is open to others (mode {mode:03o} too much): run `chmod 600 {shown}`"))
         }
     }
-}
-
-fn client(ca: &str, chain: &str, key: &str) -> Result<Arc<ClientConfig>, String> {
-    let certificates = |text: &str, what: &str| {
-        let read: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(text.as_bytes()).collect();
-        read.ok().filter(|read| !read.is_empty()).ok_or_else(|| format!("has no certificate in its {what}"))
-    };
-    let mut roots = RootCertStore::empty();
-    for authority in certificates(ca, "certificate-authority")? {
-        roots.add(authority).map_err(|error| format!("has a certificate-authority that cannot be used: {error}"))?;
-    }
-    let chain = certificates(chain, "client-certificate")?;
-    let key = PrivateKeyDer::from_pem_slice(key.as_bytes()).map_err(|_| "has no key in its client-key".to_owned())?;
-    let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let unusable = |error: rustls::Error| format!("has a client certificate that cannot be used: {error}");
-    let mut config = ClientConfig::builder_with_provider(provider)
-        .with_protocol_versions(&[&rustls::version::TLS13])
-        .map_err(unusable)?
-        .with_root_certificates(roots)
-        .with_client_auth_cert(chain, key)
-        .map_err(unusable)?;
-    config.alpn_protocols = vec![b"h2".to_vec()];
-    Ok(Arc::new(config))
 }

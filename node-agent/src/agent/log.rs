@@ -1,12 +1,18 @@
 //! Logs: to stderr, as `RUST_LOG` filters them.
+//!
+//! The filter knows levels and modules, which is what people write; the larger one of the replicas would cost half a
+//! megabyte for fields and spans that an agent does not have.
 
 use std::io::IsTerminal;
 
-use tracing_subscriber::EnvFilter;
+use tracing_subscriber::filter::Targets;
+use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
+use tracing_subscriber::{Layer, Registry, fmt};
 
 use super::exit::Failed;
 
+const FILTER: &str = "RUST_LOG";
 const DEFAULT_FILTER: &str = "info";
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -18,16 +24,34 @@ pub enum Format {
 
 /// To be called once per process.
 pub(super) fn init(format: Format) -> Result<(), Failed> {
-    let filter = match std::env::var(EnvFilter::DEFAULT_ENV) {
-        Ok(filter) if !filter.is_empty() => {
-            EnvFilter::try_new(&filter).map_err(|error| Failed::usage(format!("RUST_LOG {filter:?}: {error}")))?
-        }
-        Ok(_) | Err(_) => EnvFilter::new(DEFAULT_FILTER),
+    let given = std::env::var(FILTER).ok().filter(|filter| !filter.is_empty());
+    let filter = filter(given.as_deref().unwrap_or(DEFAULT_FILTER))?;
+    let lines = fmt::layer().with_writer(std::io::stderr);
+    let lines: Box<dyn Layer<Registry> + Send + Sync> = match format {
+        Format::Text => lines.with_ansi(std::io::stderr().is_terminal()).boxed(),
+        Format::Json => lines.json().flatten_event(true).boxed(),
     };
-    let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
-    let installed = match format {
-        Format::Text => builder.with_ansi(std::io::stderr().is_terminal()).finish().try_init(),
-        Format::Json => builder.json().flatten_event(true).finish().try_init(),
-    };
-    installed.map_err(Failed::error)
+    tracing_subscriber::registry().with(lines.with_filter(filter)).try_init().map_err(Failed::error)
+}
+
+fn filter(text: &str) -> Result<Targets, Failed> {
+    let wrong =
+        |error| Failed::usage(format!("{FILTER} {text:?}: {error}; write it like info,muster_node_agent=debug"));
+    text.parse().map_err(wrong)
+}
+
+#[cfg(test)]
+mod tests {
+    use tracing::Level;
+
+    use super::*;
+
+    #[test]
+    fn a_filter_has_levels_and_modules() {
+        let filter = filter("warn,muster_node_agent=debug").unwrap();
+        assert!(filter.would_enable("muster_node_agent::session", &Level::DEBUG));
+        assert!(filter.would_enable("h2", &Level::WARN) && !filter.would_enable("h2", &Level::INFO));
+        let failed = super::filter("loud=very").unwrap_err();
+        assert!(failed.message.starts_with("RUST_LOG \"loud=very\": "), "{failed}");
+    }
 }

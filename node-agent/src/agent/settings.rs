@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use muster_lifecycle::taint::Taint;
+use muster_proto::token::{Token, TokenError};
 
 use super::args::{AgentArgs, Layer, STATE_DIR, Word};
 use super::exit::Failed;
@@ -26,7 +27,7 @@ const FILE_BYTES_MAX: u64 = 1 << 20;
 pub struct Settings {
     /// The node's name.
     pub node: String,
-    pub join: Option<String>,
+    pub join: Option<Token>,
     pub server: Vec<String>,
     pub state_dir: PathBuf,
     pub kubeconfig: Option<Kubeconfig>,
@@ -72,7 +73,7 @@ impl Settings {
         let kubeconfig = kubeconfig.transpose()?;
         Ok(Self {
             node: layers.node(hostname)?,
-            join: args.join,
+            join: args.join.as_deref().map(token).transpose()?,
             server: layers.server(kubeconfig.as_ref())?,
             state_dir: layers
                 .path("state-dir", |layer| &layer.state_dir)?
@@ -92,6 +93,11 @@ impl Settings {
             log_format: layers.parsed("log-format", |layer| &layer.log_format, log_format)?.unwrap_or_default(),
         })
     }
+}
+
+/// A token is a secret: it is not repeated.
+fn token(text: &str) -> Result<Token, BadFlag> {
+    text.parse().map_err(|error: TokenError| BadFlag::new("join", "…", error.to_string()))
 }
 
 fn runtime(text: &str) -> Checked<RuntimeKind> {

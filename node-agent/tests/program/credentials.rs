@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
+use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair};
 
 use crate::flags::settings;
 
@@ -24,7 +24,9 @@ impl Kubeconfig {
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
         let ca = params.self_signed(&authority).unwrap().pem();
         let key = KeyPair::generate().unwrap();
-        let own = CertificateParams::new(vec!["rack-1".to_owned()]).unwrap();
+        let mut own = CertificateParams::default();
+        own.distinguished_name.push(DnType::CommonName, "system:node:host-1");
+        own.distinguished_name.push(DnType::OrganizationName, "system:nodes");
         let certificate = own.signed_by(&key, &Issuer::new(params, authority)).unwrap().pem();
         Self { dir: tempfile::tempdir().unwrap(), ca, certificate, key: key.serialize_pem() }
     }
@@ -107,7 +109,7 @@ fn what_is_missing_or_wrong_is_said() {
         ),
         (whole.replace("client-key-data", "token"), "has neither client-key nor client-key-data"),
         (whole.replace(&key, "'%%%'"), "has a client-key-data that is no base64: "),
-        (whole.replace(&key, &STANDARD.encode("nothing")), "has no key in its client-key"),
+        (whole.replace(&key, &STANDARD.encode("nothing")), "has no client-key that belongs to its client-certificate"),
         (whole.replace("certificate-authority-data", "certificate-authority"), "refers to "),
     ];
     for (text, expected) in table {
@@ -116,5 +118,5 @@ fn what_is_missing_or_wrong_is_said() {
     }
     let stranger = Kubeconfig::new();
     let mixed = whole.replace(&key, &STANDARD.encode(&stranger.key));
-    assert!(kubeconfig.refused(&mixed).starts_with("has a client certificate that cannot be used: "));
+    assert_eq!(kubeconfig.refused(&mixed), "has no client-key that belongs to its client-certificate");
 }

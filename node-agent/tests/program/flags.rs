@@ -102,6 +102,10 @@ fn a_bad_value_is_named_with_its_flag() {
             &["--node-labels", "node-restriction.kubernetes.io/x=y"],
             r#"--node-labels "node-restriction.kubernetes.io/x=y": a node may not give itself this label (NR-4): an operator can, with `muster label node`"#,
         ),
+        (
+            &["--join", "a.b"],
+            r#"--join "…": a token has three parts, ID.SECRET.PIN; this has 2: copy the whole last line of `muster token create`"#,
+        ),
         (&["--register-node=maybe"], r#"--register-node "maybe": must be true or false"#),
         (
             &["--node-status-update-frequency", "often"],

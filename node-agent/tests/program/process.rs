@@ -26,7 +26,7 @@ fn a_bad_flag_ends_with_2_before_anything_is_contacted() {
         ),
         (&["--cloud-provider", "aws"], "error: --cloud-provider \"aws\": comes with cloud sync: leave the flag out\n"),
         (&["--no-such-flag"], "error: unexpected argument '--no-such-flag' found"),
-        (&[], "error: this machine has no credentials in "),
+        (&[], "error: this machine has not joined: give a token of `muster token create` with --join, and --server\n"),
     ];
     for (flags, expected) in table {
         let name = ["--hostname-override", "n1", "--metrics-address", "none"];

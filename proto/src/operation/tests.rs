@@ -235,3 +235,42 @@ fn scope(name: &str, nodes: &[&str]) -> v1::AggregatorScope {
 fn owned(texts: &[&str]) -> Vec<String> {
     texts.iter().map(|text| (*text).to_owned()).collect()
 }
+
+#[test]
+fn tokens_and_revocations_are_checked_before_they_are_proposed() {
+    let token = || v1::TokenCreation {
+        id: "0123456789".into(),
+        hash: vec![7; 32].into(),
+        ttl_ms: 600_000,
+        ..Default::default()
+    };
+    let ask = |wire: Wire| {
+        let request = v1::WriteRequest { operation: Some(wire), ..Default::default() };
+        operation(request, Uid(1)).map(|(_, operation)| operation).map_err(|error| error.to_string())
+    };
+    let wanted = Operation::CreateToken {
+        id: "0123456789".into(),
+        hash: Fingerprint([7; 32]),
+        node: Some("n1".into()),
+        ttl_ms: 600_000,
+    };
+    assert_eq!(ask(Wire::CreateToken(v1::TokenCreation { node: "n1".into(), ..token() })), Ok(wanted));
+    let refused = [
+        (
+            Wire::CreateToken(v1::TokenCreation { id: "x".into(), ..token() }),
+            "create_token.id: \"x\" is not a token id",
+        ),
+        (
+            Wire::CreateToken(v1::TokenCreation { hash: vec![7; 31].into(), ..token() }),
+            "create_token.hash: must be 32 bytes",
+        ),
+        (Wire::CreateToken(v1::TokenCreation { ttl_ms: 1, ..token() }), "create_token.ttl_ms: 1ms is not between"),
+        (Wire::CreateToken(v1::TokenCreation { node: "N".into(), ..token() }), "create_token.node: \"N\" is not a DNS"),
+        (Wire::RevokeToken(v1::TokenRevocation { id: String::new() }), "revoke_token.id: \"\" is not a token id"),
+        (Wire::RevokeNode(v1::NodeRevocation { name: String::new() }), "revoke_node.name: is required"),
+    ];
+    for (wire, wanted) in refused {
+        let error = ask(wire).unwrap_err();
+        assert!(error.starts_with(wanted), "{error}");
+    }
+}

@@ -150,7 +150,8 @@ impl Carrier {
         if !self.scope.may_carry(node) {
             return Err(self.out_of_scope(&Text::clipped(node, QUOTED_MAX)));
         }
-        Ok(())
+        let current = self.sessions.replica().current();
+        current.state.admits_carried(node).map_err(|distrust| distrust.to_string())
     }
 
     /// Binds what a batch has found, and begins the next.

@@ -1,0 +1,108 @@
+//! How long the certificates of nodes last: `[enrolment]` in the file, flags of the same names.
+
+use std::time::Duration;
+
+use muster_lifecycle::policy::Period;
+use serde::{Deserialize, Serialize};
+
+use super::Error;
+
+const DAY_SECS: u64 = 24 * 60 * 60;
+const LIFETIME_DEFAULT: Period = Period::from_secs(30 * DAY_SECS);
+const GRACE_DEFAULT: Period = Period::from_secs(7 * DAY_SECS);
+/// A node renews at 70 to 90 % of the life of its certificate and needs time to try again.
+const LIFETIME_MIN: Period = Period::from_secs(60);
+const LIFETIME_MAX: Period = Period::from_secs(3650 * DAY_SECS);
+
+/// Durations as people write them: `720h`, `30m`.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default, rename_all = "kebab-case")]
+pub struct EnrolmentLayer {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub node_certificate_lifetime: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub expired_certificate_renewal: Option<String>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Enrolment {
+    pub lifetime: Duration,
+    /// For how long a node may renew a certificate that has expired. Zero: it may not.
+    pub grace: Duration,
+}
+
+// === impl EnrolmentLayer ===
+
+impl EnrolmentLayer {
+    pub(super) fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
+
+    pub(super) fn over(self, below: Self) -> Self {
+        Self {
+            node_certificate_lifetime: self.node_certificate_lifetime.or(below.node_certificate_lifetime),
+            expired_certificate_renewal: self.expired_certificate_renewal.or(below.expired_certificate_renewal),
+        }
+    }
+
+    pub(super) fn resolve(&self) -> Result<Enrolment, Error> {
+        const LIFETIME: &str = "enrolment.node-certificate-lifetime";
+        let lifetime = period(LIFETIME, self.node_certificate_lifetime.as_deref(), LIFETIME_DEFAULT)?;
+        if !(LIFETIME_MIN..=LIFETIME_MAX).contains(&lifetime) {
+            let reason = format!("{lifetime} is not between {LIFETIME_MIN} and {LIFETIME_MAX}");
+            return Err(Error::Invalid { key: LIFETIME, reason });
+        }
+        const GRACE: &str = "enrolment.expired-certificate-renewal";
+        let grace = period(GRACE, self.expired_certificate_renewal.as_deref(), GRACE_DEFAULT)?;
+        if grace > LIFETIME_MAX {
+            return Err(Error::Invalid { key: GRACE, reason: format!("{grace} is longer than {LIFETIME_MAX}") });
+        }
+        Ok(Enrolment { lifetime: Duration::from_millis(lifetime.0), grace: Duration::from_millis(grace.0) })
+    }
+}
+
+fn period(key: &'static str, text: Option<&str>, default: Period) -> Result<Period, Error> {
+    let parsed = text.map_or(Ok(default), str::parse);
+    parsed.map_err(|error: muster_lifecycle::policy::PolicyError| Error::Invalid { key, reason: error.to_string() })
+}
+
+impl Default for Enrolment {
+    fn default() -> Self {
+        let (lifetime, grace) = (LIFETIME_DEFAULT, GRACE_DEFAULT);
+        Self { lifetime: Duration::from_millis(lifetime.0), grace: Duration::from_millis(grace.0) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn resolve(lifetime: Option<&str>, grace: Option<&str>) -> Result<Enrolment, String> {
+        let layer = EnrolmentLayer {
+            node_certificate_lifetime: lifetime.map(str::to_owned),
+            expired_certificate_renewal: grace.map(str::to_owned),
+        };
+        layer.resolve().map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn certificates_last_thirty_days_unless_somebody_says_otherwise() {
+        let day = Duration::from_secs(DAY_SECS);
+        assert_eq!(resolve(None, None), Ok(Enrolment { lifetime: 30 * day, grace: 7 * day }));
+        assert_eq!(resolve(None, None), Ok(Enrolment::default()));
+        assert_eq!(resolve(Some("48h"), Some("0s")), Ok(Enrolment { lifetime: 2 * day, grace: Duration::ZERO }));
+    }
+
+    #[test]
+    fn a_mistake_is_named_with_its_setting() {
+        for (lifetime, grace, wanted) in [
+            (Some("soon"), None, "`enrolment.node-certificate-lifetime`: \"soon\" is not a duration"),
+            (Some("1s"), None, "`enrolment.node-certificate-lifetime`: 1s is not between 1m and"),
+            (None, Some("later"), "`enrolment.expired-certificate-renewal`: \"later\" is not a duration"),
+            (None, Some("999999h"), "`enrolment.expired-certificate-renewal`: 999999h is longer than"),
+        ] {
+            let message = resolve(lifetime, grace).unwrap_err();
+            assert!(message.starts_with(wanted), "{message}");
+        }
+    }
+}

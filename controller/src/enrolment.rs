@@ -1,0 +1,210 @@
+//! Letting machines in: a token for a certificate, and a certificate for a newer one.
+//!
+//! ```text
+//!   Join:   token --> is it ours, and open? --> EnrolNode (the token is used up, the key recorded) --> sign
+//!   Renew:  certificate --> does its key count? --> RenewCredential (the new key recorded) --> sign
+//! ```
+//! Signing comes last: a certificate exists only for a key that the whole cluster knows of. Whoever lost the answer asks
+//! again with the same key and gets it again. What the state already rules out is never proposed, so that a stranger
+//! cannot fill the log; a few refusals at a time are told as events, all of them to the log.
+
+pub mod signer;
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::{Duration, Instant as StdInstant, SystemTime};
+
+use muster_lifecycle::command::{Operation, Outcome};
+use muster_lifecycle::credential::{Distrust, Joining};
+use muster_lifecycle::rejection::Rejection;
+use muster_lifecycle::text::Text;
+use muster_proto::status::from_rejection;
+use muster_proto::token::Token;
+use muster_proto::v1;
+use muster_proto::v1::enrolment_server::{Enrolment, EnrolmentServer};
+use tokio::time::Instant;
+use tonic::{Request, Response, Status};
+
+use crate::door::DoorKind;
+use crate::identity::{Identity, Role};
+use crate::listener::Peer;
+use crate::logging::Gate;
+use crate::session::Sessions;
+
+use self::signer::{CsrKey, Signer};
+
+/// How long a write may take.
+const WRITE_LIMIT: Duration = Duration::from_secs(12);
+/// Refusals that are told as events, per window and replica.
+const TOLD_PER_WINDOW: u32 = 10;
+const TELL_WINDOW: Duration = Duration::from_secs(10);
+
+/// The service for tonic, with its message limits.
+pub fn enrolment_service(
+    sessions: Sessions,
+    signer: Result<Arc<Signer>, signer::Missing>,
+) -> EnrolmentServer<EnrolmentService> {
+    let told = Arc::new(Gate::new(TOLD_PER_WINDOW, TELL_WINDOW));
+    EnrolmentServer::new(EnrolmentService { sessions, signer, told })
+        .max_decoding_message_size(DoorKind::Agent.limits().message_bytes)
+        .max_encoding_message_size(DoorKind::Agent.limits().message_bytes)
+}
+
+pub struct EnrolmentService {
+    sessions: Sessions,
+    signer: Result<Arc<Signer>, signer::Missing>,
+    told: Arc<Gate>,
+}
+
+/// Who asks to join, as far as it was understood.
+struct Applicant {
+    token: Token,
+    node: Text,
+    key: CsrKey,
+    remote: SocketAddr,
+}
+
+// === impl EnrolmentService ===
+
+impl EnrolmentService {
+    fn signer(&self) -> Result<&Arc<Signer>, Status> {
+        self.signer.as_ref().map_err(|missing| Status::failed_precondition(missing.to_string()))
+    }
+
+    async fn enrol(&self, applicant: &Applicant) -> Result<v1::Certified, Status> {
+        let signer = self.signer()?;
+        let (key, node) = (&applicant.key, &applicant.node);
+        let signed = signer.term(key, SystemTime::now());
+        if let Err(distrust) = self.admit(applicant, signer).await? {
+            return Err(self.refuse(node, applicant.remote, &distrust));
+        }
+        let (token, secret) = (Text::from(applicant.token.id.as_str()), applicant.token.hash());
+        let operation = Operation::EnrolNode { node: node.clone(), token, secret, signed };
+        self.commit(operation, node, applicant.remote).await?;
+        tracing::info!(%node, remote = %applicant.remote, token = applicant.token.id, "node enrolled");
+        signer.certify(node, key, &signed).map_err(internal)
+    }
+
+    /// What this replica knows may be old, so it refuses nobody before it has caught up.
+    async fn admit(&self, applicant: &Applicant, signer: &Signer) -> Result<Result<(), Distrust>, Status> {
+        let Applicant { token, node, key, .. } = applicant;
+        if token.pin != signer.pin() {
+            return Ok(Err(Distrust::ForeignToken { id: Text::from(token.id.as_str()) }));
+        }
+        let joining = Joining { token: &token.id, secret: token.hash(), node, key: key.print };
+        let look = || {
+            let feed = self.sessions.replica().feed();
+            feed.current().state.admits_joining(&joining, feed.stamp().cluster).map(|_| ())
+        };
+        if look().is_ok() {
+            return Ok(Ok(()));
+        }
+        self.sessions.catch_up_for_enrolment().await?;
+        Ok(look())
+    }
+
+    async fn renew_for(&self, node: &Text, peer: &Peer, csr: &[u8], late: bool) -> Result<v1::Certified, Status> {
+        let signer = self.signer()?;
+        let key = signer::read_csr(csr).map_err(unreadable)?;
+        let from = peer.identity.key;
+        if let Err(distrust) = self.sessions.trusted_for_enrolment(node, &from).await? {
+            return Err(self.refuse(node, peer.remote, &distrust));
+        }
+        self.sessions.spend_for_enrolment(node)?;
+        let signed = signer.term(&key, SystemTime::now());
+        let operation = Operation::RenewCredential { node: node.clone(), from, signed, late };
+        self.commit(operation, node, peer.remote).await?;
+        if late {
+            tracing::warn!(%node, remote = %peer.remote, "an expired certificate was renewed");
+        } else {
+            tracing::info!(%node, remote = %peer.remote, "certificate renewed");
+        }
+        signer.certify(node, &key, &signed).map_err(internal)
+    }
+
+    async fn commit(&self, operation: Operation, node: &Text, remote: SocketAddr) -> Result<(), Status> {
+        let written = self.sessions.write_for_node(operation, Instant::now() + WRITE_LIMIT).await;
+        match written?.outcome {
+            Outcome::Done(_) => Ok(()),
+            Outcome::Rejected(Rejection::Distrusted(distrust)) => Err(self.refuse(node, remote, &distrust)),
+            Outcome::Rejected(rejection) => Err(from_rejection(&rejection)),
+        }
+    }
+
+    /// Told to the caller, to the log and, a few at a time, to the operators.
+    fn refuse(&self, node: &Text, remote: SocketAddr, distrust: &Distrust) -> Status {
+        let reason = distrust.reason();
+        tracing::warn!(%node, %remote, reason, why = %distrust, "enrolment denied");
+        self.sessions.refuse_identity();
+        if self.told.pass(StdInstant::now()).is_some() {
+            let why = Text::from(format!("{remote} was not let in: {distrust}"));
+            let operation = Operation::NoteRefusal { node: node.clone(), why };
+            let sessions = self.sessions.clone();
+            tokio::spawn(async move {
+                if let Err(error) = sessions.write_for_node(operation, Instant::now() + WRITE_LIMIT).await {
+                    tracing::warn!(error = error.message(), "a refusal could not be told as an event");
+                }
+            });
+        }
+        Status::permission_denied(distrust.to_string())
+    }
+
+    fn denied(&self, identity: &Identity, what: &str) -> Status {
+        self.sessions.refuse_identity();
+        tracing::warn!(%identity, what, "denied");
+        Status::permission_denied(format!("{identity} may not {what}"))
+    }
+}
+
+#[tonic::async_trait]
+impl Enrolment for EnrolmentService {
+    async fn join(&self, request: Request<v1::JoinRequest>) -> Result<Response<v1::Certified>, Status> {
+        let peer = caller(&request)?;
+        if peer.identity.kind != Role::Stranger {
+            return Err(self.denied(&peer.identity, "join: it has a certificate; renew that, or join without it"));
+        }
+        let applicant = Applicant::read(request.into_inner(), peer.remote)?;
+        self.enrol(&applicant).await.map(Response::new)
+    }
+
+    async fn renew(&self, request: Request<v1::RenewRequest>) -> Result<Response<v1::Certified>, Status> {
+        let peer = caller(&request)?;
+        let (node, late) = match &peer.identity.kind {
+            Role::Node(node) => (Text::from(node.as_str()), false),
+            Role::Lapsed(node) => (Text::from(node.as_str()), true),
+            Role::Stranger => return Err(Status::unauthenticated("no client certificate: there is nothing to renew")),
+            Role::Aggregator(_) | Role::Canary(_) | Role::Replica(_) | Role::Operator | Role::Viewer => {
+                return Err(self.denied(&peer.identity, "renew here: it is no node"));
+            }
+        };
+        self.renew_for(&node, &peer, &request.into_inner().csr, late).await.map(Response::new)
+    }
+}
+
+// === impl Applicant ===
+
+impl Applicant {
+    fn read(request: v1::JoinRequest, remote: SocketAddr) -> Result<Self, Status> {
+        let wrong = |field: &str, why: String| Status::invalid_argument(format!("{field}: {why}"));
+        let token = request
+            .token
+            .parse()
+            .map_err(|error: muster_proto::token::TokenError| wrong("token", error.to_string()))?;
+        signer::check_node(&request.node).map_err(|error| wrong("node", error.to_string()))?;
+        let key = signer::read_csr(&request.csr).map_err(unreadable)?;
+        Ok(Self { token, node: request.node.into(), key, remote })
+    }
+}
+
+fn caller<T>(request: &Request<T>) -> Result<Peer, Status> {
+    request.extensions().get::<Peer>().cloned().ok_or_else(|| Status::unauthenticated("no client certificate"))
+}
+
+fn unreadable(error: signer::CsrError) -> Status {
+    Status::invalid_argument(format!("csr: {error}"))
+}
+
+fn internal(error: crate::pki::Error) -> Status {
+    tracing::error!(%error, "cannot sign");
+    Status::internal(error.to_string())
+}

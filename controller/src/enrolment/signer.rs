@@ -1,0 +1,210 @@
+//! The hand that signs for nodes: the client CA's key, and how long what it signs lasts.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use muster_lifecycle::credential::SignedKey;
+use muster_lifecycle::fingerprint::Fingerprint;
+use muster_lifecycle::time::WallTime;
+use muster_proto::token::sha256;
+use muster_proto::v1;
+use rcgen::{CertificateSigningRequestParams, PKCS_ECDSA_P256_SHA256, PublicKey, PublicKeyData};
+
+use crate::identity::{self, Role};
+use crate::pki::{self, Authority, CLOCK_SKEW, FleetId, Subject, USER_LIMIT, Usage, Validity};
+
+/// A request with a P-256 key is a few hundred bytes.
+const CSR_BYTES_MAX: usize = 8 * 1024;
+/// A P-256 point, not compressed.
+const POINT_BYTES: usize = 65;
+
+#[derive(Debug)]
+pub struct Signer {
+    authority: Arc<Authority>,
+    pin: Fingerprint,
+    fleet: FleetId,
+    lifetime: Duration,
+}
+
+/// This replica cannot sign.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "this replica cannot sign for nodes: {} is missing; copy client-ca.key there from the fleet's pki folder (mode 0600), \
+     restart the replica, or ask another",
+    path.display()
+)]
+pub struct Missing {
+    pub path: PathBuf,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum CsrError {
+    #[error("{0} bytes are too many: at most {CSR_BYTES_MAX}")]
+    TooLarge(usize),
+    #[error("is not a PKCS#10 request (DER) signed by its own key")]
+    Unreadable,
+    #[error("the key must be of ECDSA P-256")]
+    Algorithm,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum NodeNameError {
+    #[error("{0:?} is not a node name: give a lower-case DNS name")]
+    Form(String),
+    #[error("{0:?} is too long: a certificate has room for {max} characters", max = USER_LIMIT - identity::NODE_PREFIX.len())]
+    TooLong(String),
+}
+
+/// A public key whose owner has shown that it has the other half.
+#[derive(Debug, Clone)]
+pub struct CsrKey {
+    key: PublicKey,
+    pub(crate) print: Fingerprint,
+}
+
+// === impl Signer ===
+
+impl Signer {
+    pub fn new(authority: Arc<Authority>, fleet: FleetId, lifetime: Duration) -> Result<Self, pki::Error> {
+        let pin = authority.public_key_print()?;
+        Ok(Self { authority, pin, fleet, lifetime })
+    }
+
+    /// As a replica has it: only if its folder holds the key.
+    pub fn of(
+        authority: Option<&Arc<Authority>>,
+        tls_dir: &Path,
+        fleet: &FleetId,
+        lifetime: Duration,
+    ) -> Result<Arc<Self>, Missing> {
+        let missing = || Missing { path: tls_dir.join(crate::tls::files::CLIENT_CA_KEY) };
+        let authority = authority.ok_or_else(missing)?;
+        Self::new(Arc::clone(authority), fleet.clone(), lifetime).map(Arc::new).map_err(|_| missing())
+    }
+
+    /// Of the CA, as tokens carry it.
+    pub fn pin(&self) -> Fingerprint {
+        self.pin
+    }
+
+    /// From when to when a certificate for this key will be good.
+    pub fn term(&self, key: &CsrKey, now: SystemTime) -> SignedKey {
+        SignedKey { key: key.print, issued: wall(now), expires: wall(now + self.lifetime) }
+    }
+
+    pub fn certify(&self, node: &str, key: &CsrKey, signed: &SignedKey) -> Result<v1::Certified, pki::Error> {
+        let (from, until) = (moment(signed.issued), moment(signed.expires));
+        // A node renews by the life of its certificate: of one that is short, little may lie before its beginning.
+        let skew = CLOCK_SKEW.min(until.duration_since(from).unwrap_or_default() / 10);
+        let validity = Validity { from: from - skew, until };
+        let user = identity::node_user(node);
+        let (usage, group) = (Usage::Client, Some(identity::NODES));
+        let subject = Subject { user: &user, group, fleet: &self.fleet, usage, hosts: &[], validity };
+        Ok(v1::Certified {
+            certificate: self.authority.certify(&subject, &key.key)?,
+            ca: self.authority.certificate_pem().to_owned(),
+            fleet: self.fleet.to_string(),
+        })
+    }
+}
+
+/// Reads a request: of all it says, only the key counts.
+pub fn read_csr(der: &[u8]) -> Result<CsrKey, CsrError> {
+    if der.len() > CSR_BYTES_MAX {
+        return Err(CsrError::TooLarge(der.len()));
+    }
+    let request = CertificateSigningRequestParams::from_der(&der.into()).map_err(|_| CsrError::Unreadable)?;
+    let key = request.public_key;
+    if key.algorithm() != &PKCS_ECDSA_P256_SHA256 || key.der_bytes().len() != POINT_BYTES {
+        return Err(CsrError::Algorithm);
+    }
+    let print = sha256(&key.subject_public_key_info());
+    Ok(CsrKey { key, print })
+}
+
+/// What the doors would not recognise is not signed.
+pub fn check_node(name: &str) -> Result<(), NodeNameError> {
+    let user = identity::node_user(name);
+    if user.len() > USER_LIMIT {
+        return Err(NodeNameError::TooLong(name.chars().take(USER_LIMIT).collect()));
+    }
+    match Role::decide(&user, &[identity::NODES.to_owned()]) {
+        Ok(_) => Ok(()),
+        Err(_) => Err(NodeNameError::Form(name.to_owned())),
+    }
+}
+
+fn wall(at: SystemTime) -> WallTime {
+    let since = at.duration_since(UNIX_EPOCH).unwrap_or_default();
+    WallTime(i64::try_from(since.as_millis()).unwrap_or(i64::MAX))
+}
+
+fn moment(at: WallTime) -> SystemTime {
+    UNIX_EPOCH + Duration::from_millis(u64::try_from(at.0).unwrap_or_default())
+}
+
+#[cfg(test)]
+mod tests {
+    use rcgen::{CertificateParams, KeyPair, PKCS_ECDSA_P384_SHA384};
+    use rustls::pki_types::CertificateDer;
+    use rustls::pki_types::pem::PemObject;
+
+    use super::*;
+    use crate::identity::Identity;
+
+    const DAY: Duration = Duration::from_secs(24 * 3600);
+
+    fn csr(key: &KeyPair) -> Vec<u8> {
+        // Whatever it asks for beyond its key is not what it gets.
+        let mut params = CertificateParams::new(vec!["replica-1.example.org".to_owned()]).unwrap();
+        params.distinguished_name.push(rcgen::DnType::CommonName, "system:masters");
+        params.serialize_request(key).unwrap().der().to_vec()
+    }
+
+    #[test]
+    fn a_certificate_says_what_the_signer_says() {
+        let fleet = FleetId::random();
+        let validity = Validity::starting(SystemTime::now(), 100 * DAY);
+        let authority = Arc::new(Authority::generate("client", &fleet, validity).unwrap());
+        let signer = Signer::new(authority, fleet.clone(), 30 * DAY).unwrap();
+        let key = KeyPair::generate().unwrap();
+        let read = read_csr(&csr(&key)).unwrap();
+        let signed = signer.term(&read, SystemTime::now());
+        assert_eq!(signed.expires.0 - signed.issued.0, 30 * 24 * 3_600_000);
+        let certified = signer.certify("rack-1", &read, &signed).unwrap();
+        let der = CertificateDer::from_pem_slice(certified.certificate.as_bytes()).unwrap();
+        let identity = Identity::from_certificate(&der).unwrap();
+        assert_eq!((identity.user.as_str(), &identity.fleet), ("system:node:rack-1", &fleet));
+        assert_eq!(identity.groups, [identity::NODES]);
+        assert_eq!(identity.key, read.print, "the key that was shown, hashed alike on both sides");
+        assert_eq!(identity.key, sha256(&key.subject_public_key_info()));
+    }
+
+    #[test]
+    fn what_is_no_request_for_a_key_of_ours_is_refused() {
+        let key = KeyPair::generate().unwrap();
+        let mut forged = csr(&key);
+        let last = forged.len() - 1;
+        forged[last] ^= 1;
+        let strong = KeyPair::generate_for(&PKCS_ECDSA_P384_SHA384).unwrap();
+        let cases = [
+            (vec![], CsrError::Unreadable),
+            (vec![0x30; 100], CsrError::Unreadable),
+            (forged, CsrError::Unreadable),
+            (csr(&strong), CsrError::Algorithm),
+            (vec![0; CSR_BYTES_MAX + 1], CsrError::TooLarge(CSR_BYTES_MAX + 1)),
+        ];
+        for (der, wanted) in cases {
+            assert_eq!(read_csr(&der).unwrap_err(), wanted);
+        }
+    }
+
+    #[test]
+    fn a_name_that_no_door_would_recognise_is_not_signed() {
+        assert_eq!(check_node("rack-1.example.org"), Ok(()));
+        for wrong in ["", "Rack", "a b", "a/b", &"x".repeat(60)] {
+            assert!(check_node(wrong).is_err(), "{wrong:?}");
+        }
+    }
+}

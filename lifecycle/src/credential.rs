@@ -1,0 +1,247 @@
+//! Node credentials: which key speaks for a node, and whether it may still.
+//!
+//! A certificate alone does not make a node: once the cluster has signed a key for a name, only that key is the node's,
+//! until it is renewed, revoked, or another machine joins in its place. A node that the cluster never signed for
+//! (its certificate was issued by hand) is known by its certificate alone, unless its name was revoked.
+
+use serde::{Deserialize, Serialize};
+use thiserror::Error;
+
+use crate::event::Event;
+use crate::fingerprint::Fingerprint;
+use crate::join_token::{JoinToken, Standing};
+use crate::node::{ConditionStatus, Node};
+use crate::record::RecordKey;
+use crate::state::State;
+use crate::table::Stored;
+use crate::text::Text;
+use crate::time::{ClusterTime, Stamp, WallTime};
+
+pub(crate) const NODE_ENROLLED: &str = "NodeEnrolled";
+pub(crate) const NODE_REVOKED: &str = "NodeRevoked";
+
+/// How many nodes a cluster can have signed for.
+pub const CREDENTIALS_MAX: usize = 1_000_000;
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Credential {
+    pub node: Text,
+    /// Nothing for a node that was revoked before the cluster ever signed for it.
+    pub key: Option<Fingerprint>,
+    /// The key before a renewal: good until the new one was used, because the answer with its certificate may be lost.
+    pub previous: Option<Fingerprint>,
+    /// Of the certificate, for display.
+    pub issued: WallTime,
+    pub expires: WallTime,
+    pub revoked: Option<Revocation>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Revocation {
+    pub at: Stamp,
+    pub by: Text,
+}
+
+/// A key that was signed for a node, and for how long.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SignedKey {
+    pub key: Fingerprint,
+    pub issued: WallTime,
+    pub expires: WallTime,
+}
+
+/// Who wants to join with what.
+#[derive(Debug, Clone, Copy)]
+pub struct Joining<'a> {
+    pub token: &'a str,
+    /// Of the secret that was shown.
+    pub secret: Fingerprint,
+    pub node: &'a str,
+    pub key: Fingerprint,
+}
+
+/// What a join that may go ahead amounts to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Join {
+    First,
+    /// The same machine asks again, because it did not get the answer.
+    Again,
+}
+
+/// Why a token or a key is not believed.
+#[derive(Debug, Clone, PartialEq, Eq, Error, Serialize, Deserialize)]
+pub enum Distrust {
+    #[error(
+        "token {id} is not known here: it ended long ago, or it is another fleet's; make a new one with `muster token \
+         create`"
+    )]
+    UnknownToken { id: Text },
+    #[error(
+        "token {id} is another cluster's: it pins another CA; correct the servers, or make a token here with `muster \
+         token create`"
+    )]
+    ForeignToken { id: Text },
+    #[error("the secret of token {id} is wrong: was the token copied whole?")]
+    WrongSecret { id: Text },
+    #[error(
+        "token {id} was used already, by node {node:?}: a token is for one machine; make another with `muster token \
+         create`, and `muster node revoke {node}` if that was not you"
+    )]
+    ReplayedToken { id: Text, node: Text },
+    #[error("token {id} has expired: make a new one with `muster token create`")]
+    ExpiredToken { id: Text },
+    #[error("token {id} was revoked: make a new one with `muster token create`")]
+    RevokedToken { id: Text },
+    #[error("token {id} is for node {meant:?} alone: make one for {node:?} with `muster token create --node {node}`")]
+    OtherNode { id: Text, meant: Text, node: Text },
+    #[error(
+        "node {node:?} is there already: if this machine shall take its place, use a token of `muster token create \
+         --node {node}`, or first `muster node revoke {node}`"
+    )]
+    NameTaken { node: Text },
+    #[error(
+        "node {node:?} was revoked by {by}: it may come back with a token of `muster token create --node {node}`, after \
+         its state directory was emptied"
+    )]
+    RevokedNode { node: Text, by: Text },
+    #[error(
+        "this certificate of node {node:?} was replaced by another: a renewal, or a machine that joined in its place; \
+         join again with a token of `muster token create --node {node}`"
+    )]
+    OtherKey { node: Text },
+}
+
+// === impl Credential ===
+
+impl Credential {
+    /// A node whose key was signed just now.
+    pub(crate) fn signed(node: Text, signed: SignedKey, previous: Option<Fingerprint>) -> Self {
+        let SignedKey { key, issued, expires } = signed;
+        Self { node, key: Some(key), previous, issued, expires, revoked: None }
+    }
+
+    pub fn admits(&self, key: &Fingerprint) -> Result<(), Distrust> {
+        self.require_unrevoked()?;
+        let accepted = [self.key, self.previous].into_iter().flatten().any(|accepted| accepted == *key);
+        if accepted { Ok(()) } else { Err(Distrust::OtherKey { node: self.node.clone() }) }
+    }
+
+    fn require_unrevoked(&self) -> Result<(), Distrust> {
+        match &self.revoked {
+            Some(revoked) => Err(Distrust::RevokedNode { node: self.node.clone(), by: revoked.by.clone() }),
+            None => Ok(()),
+        }
+    }
+}
+
+impl Stored for Credential {
+    type Key = Text;
+
+    fn key(&self) -> Text {
+        self.node.clone()
+    }
+
+    fn record_key(node: &Text) -> RecordKey {
+        RecordKey::Credential { node: node.clone() }
+    }
+}
+
+// === impl State ===
+
+impl State {
+    /// Whether this key may speak for the node.
+    pub fn admits_key(&self, node: &str, key: &Fingerprint) -> Result<(), Distrust> {
+        self.credentials.get(node).map_or(Ok(()), |credential| credential.admits(key))
+    }
+
+    /// Whether somebody else may speak for the node, as an aggregator does.
+    pub fn admits_carried(&self, node: &str) -> Result<(), Distrust> {
+        self.credentials.get(node).map_or(Ok(()), |credential| credential.require_unrevoked())
+    }
+
+    /// The node's key is its newest one, and the one before it still counts.
+    pub fn awaits_confirmation(&self, node: &str, key: &Fingerprint) -> bool {
+        let credential = self.credentials.get(node);
+        credential.is_some_and(|credential| credential.key == Some(*key) && credential.previous.is_some())
+    }
+
+    /// Whether a machine may join.
+    pub fn admits_joining(&self, joining: &Joining<'_>, now: ClusterTime) -> Result<Join, Distrust> {
+        let Some(token) = self.join_tokens.get(joining.token) else {
+            return Err(Distrust::UnknownToken { id: Text::clipped(joining.token, 64) });
+        };
+        if token.hash != joining.secret {
+            return Err(Distrust::WrongSecret { id: token.id.clone() });
+        }
+        if token.used.is_some() {
+            return self.admits_again(token, joining);
+        }
+        self.require_open(token, joining.node, now).map(|()| Join::First)
+    }
+
+    /// It may ask again as long as nothing has happened since.
+    fn admits_again(&self, token: &JoinToken, joining: &Joining<'_>) -> Result<Join, Distrust> {
+        let same = token.used.as_ref().is_some_and(|used| used.node == *joining.node && used.key == joining.key);
+        let credential = self.credentials.get(joining.node);
+        let still = credential.is_some_and(|known| known.key == Some(joining.key) && known.revoked.is_none());
+        if same && still {
+            return Ok(Join::Again);
+        }
+        let node = token.used.as_ref().map(|used| used.node.clone()).unwrap_or_default();
+        Err(Distrust::ReplayedToken { id: token.id.clone(), node })
+    }
+
+    fn require_open(&self, token: &JoinToken, node: &str, now: ClusterTime) -> Result<(), Distrust> {
+        let id = token.id.clone();
+        match token.standing(now) {
+            Standing::Open => {}
+            Standing::Revoked => return Err(Distrust::RevokedToken { id }),
+            Standing::Expired | Standing::Used => return Err(Distrust::ExpiredToken { id }),
+        }
+        match &token.node {
+            Some(meant) if *meant == node => Ok(()),
+            Some(meant) => Err(Distrust::OtherNode { id, meant: meant.clone(), node: Text::clipped(node, 253) }),
+            None if self.is_taken(node) => Err(Distrust::NameTaken { node: Text::clipped(node, 253) }),
+            None => Ok(()),
+        }
+    }
+
+    /// Somebody has the name: a key was signed for it, or the node is heard of.
+    fn is_taken(&self, node: &str) -> bool {
+        match self.credentials.get(node) {
+            Some(credential) => credential.revoked.is_none(),
+            None => self.nodes.get(node).is_some_and(|node| is_heard(node)),
+        }
+    }
+}
+
+/// The node of which an event says that another key speaks for it, or none any more.
+pub fn concerned_by(event: &Event) -> Option<&Text> {
+    let is_told = event.subject.kind == "Node" && [NODE_ENROLLED, NODE_REVOKED].contains(&&*event.reason);
+    is_told.then_some(&event.subject.name)
+}
+
+/// Its Ready condition is its own word and not the controller's.
+fn is_heard(node: &Node) -> bool {
+    node.status.ready().is_some_and(|ready| ready.status != ConditionStatus::Unknown)
+}
+
+// === impl Distrust ===
+
+impl Distrust {
+    /// In one word, for events and logs.
+    pub fn reason(&self) -> &'static str {
+        match self {
+            Self::UnknownToken { .. } => "UnknownToken",
+            Self::ForeignToken { .. } => "ForeignToken",
+            Self::WrongSecret { .. } => "WrongSecret",
+            Self::ReplayedToken { .. } => "ReplayedToken",
+            Self::ExpiredToken { .. } => "ExpiredToken",
+            Self::RevokedToken { .. } => "RevokedToken",
+            Self::OtherNode { .. } => "OtherNode",
+            Self::NameTaken { .. } => "NameTaken",
+            Self::RevokedNode { .. } => "RevokedNode",
+            Self::OtherKey { .. } => "OtherKey",
+        }
+    }
+}

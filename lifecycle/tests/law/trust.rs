@@ -1,0 +1,305 @@
+//! Who may join, which key speaks for a node, and who is shut out.
+
+use std::time::Duration;
+
+use muster_lifecycle::command::{Batch, Command, Operation, Origin, Outcome, Position};
+use muster_lifecycle::credential::SignedKey;
+use muster_lifecycle::fingerprint::Fingerprint;
+use muster_lifecycle::invariant::check_all;
+use muster_lifecycle::join_token::{REMEMBERED, Standing, TOKENS_MAX, TTL_MAX};
+use muster_lifecycle::node::ConditionStatus;
+use muster_lifecycle::state::{Applied, State};
+use muster_lifecycle::text::Text;
+use muster_lifecycle::time::{Stamp, WallTime};
+use proptest::prelude::*;
+
+use crate::fixture::*;
+use crate::fleet::rebuilt;
+
+const ANY_NODE: &str = "anynode000";
+const ONLY_A: &str = "onlynodea0";
+const TTL: Duration = Duration::from_secs(600);
+
+fn key(number: u8) -> Fingerprint {
+    Fingerprint([number; 32])
+}
+
+/// Every token of these tests has the same secret.
+fn secret() -> Fingerprint {
+    Fingerprint([0xaa; 32])
+}
+
+fn signed(number: u8) -> SignedKey {
+    SignedKey { key: key(number), issued: WallTime(1), expires: WallTime(2) }
+}
+
+pub(crate) fn create_token(id: &str, node: Option<&str>) -> Operation {
+    let ttl_ms = TTL.as_millis() as u64;
+    Operation::CreateToken { id: Text::from(id), hash: secret(), node: node.map(Text::from), ttl_ms }
+}
+
+pub(crate) fn revoke_token(id: &str) -> Operation {
+    Operation::RevokeToken { id: Text::from(id) }
+}
+
+pub(crate) fn enrol(node: &str, token: &str, key: u8) -> Operation {
+    let (node, token) = (Text::from(node), Text::from(token));
+    Operation::EnrolNode { node, token, secret: secret(), signed: signed(key) }
+}
+
+pub(crate) fn renew(node: &str, from: u8, to: u8) -> Operation {
+    Operation::RenewCredential { node: Text::from(node), from: key(from), signed: signed(to), late: false }
+}
+
+pub(crate) fn revoke(node: &str) -> Operation {
+    Operation::RevokeNode { name: Text::from(node) }
+}
+
+pub(crate) fn confirm(node: &str, with: u8) -> Operation {
+    Operation::ConfirmCredential { node: Text::from(node), key: key(with) }
+}
+
+/// As whoever may ask for it.
+fn run(cluster: &mut Cluster, operation: Operation) -> Applied {
+    let agent = operation.object_name().map(|name| Origin::Node { name: Text::from(name) });
+    let origin = match operation {
+        Operation::RevokeNode { .. } => alice(),
+        _ => agent.unwrap_or_else(alice),
+    };
+    cluster.submit(Command { origin, request: None, operation })
+}
+
+fn told_by(cluster: &mut Cluster, operation: Operation) -> String {
+    told(&run(cluster, operation).outcomes[0])
+}
+
+/// Does `steps`, and says how the last of them went.
+fn last(steps: &[Operation]) -> String {
+    let mut cluster = with_tokens();
+    steps.iter().fold(String::new(), |_, step| told_by(&mut cluster, step.clone()))
+}
+
+fn with_tokens() -> Cluster {
+    let mut cluster = Cluster::default();
+    cluster.done(create_token(ANY_NODE, None));
+    cluster.done(create_token(ONLY_A, Some("a")));
+    cluster
+}
+
+fn admits(cluster: &Cluster, node: &str, number: u8) -> String {
+    match cluster.state.admits_key(node, &key(number)) {
+        Ok(()) => "admitted".to_owned(),
+        Err(distrust) => distrust.reason().to_owned(),
+    }
+}
+
+#[test]
+fn a_token_lets_one_machine_in_once() {
+    let wrong =
+        Operation::EnrolNode { node: Text::from("a"), token: Text::from(ANY_NODE), secret: key(0), signed: signed(1) };
+    let again = create_token("secondtoke", None);
+    let cases: [(&[Operation], &str); 14] = [
+        (&[enrol("a", ANY_NODE, 1)], "created"),
+        (&[enrol("a", ONLY_A, 1)], "created"),
+        // The answer was lost, and the same machine asks again.
+        (&[enrol("a", ANY_NODE, 1), enrol("a", ANY_NODE, 1)], "unchanged"),
+        (&[enrol("a", ANY_NODE, 1), enrol("a", ANY_NODE, 2)], "token anynode000 was used already, by node \"a\""),
+        (&[enrol("a", ANY_NODE, 1), enrol("b", ANY_NODE, 1)], "token anynode000 was used already, by node \"a\""),
+        (&[enrol("a", ONLY_A, 1), revoke("a"), enrol("a", ONLY_A, 1)], "token onlynodea0 was used already"),
+        (&[enrol("b", ONLY_A, 1)], "token onlynodea0 is for node \"a\" alone"),
+        (&[enrol("a", "unknown000", 1)], "token unknown000 is not known here"),
+        (&[wrong], "the secret of token anynode000 is wrong"),
+        (&[revoke_token(ANY_NODE), enrol("a", ANY_NODE, 1)], "token anynode000 was revoked"),
+        (&[enrol("Not_a_name", ANY_NODE, 1)], "node: \"Not_a_name\" is not a DNS-1123 subdomain"),
+        // A token that names nobody takes nobody's place, one that names the node does, and so does one after a revocation.
+        (&[enrol("a", ONLY_A, 1), enrol("a", ANY_NODE, 2)], "node \"a\" is there already"),
+        (&[enrol("a", ANY_NODE, 1), enrol("a", ONLY_A, 2)], "created"),
+        (&[enrol("a", ANY_NODE, 1), revoke("a"), again, enrol("a", "secondtoke", 2)], "created"),
+    ];
+    for (steps, wanted) in cases {
+        let got = last(steps);
+        assert!(got.starts_with(wanted), "{steps:?}: {got}");
+    }
+}
+
+#[test]
+fn a_token_expires_by_cluster_time() {
+    let mut cluster = with_tokens();
+    cluster.wait(TTL.as_secs());
+    let got = told_by(&mut cluster, enrol("a", ANY_NODE, 1));
+    assert!(got.starts_with("token anynode000 has expired: make a new one"), "{got}");
+    let token = cluster.state.join_tokens().get(ANY_NODE).unwrap();
+    assert_eq!(token.standing(cluster.now().cluster), Standing::Expired);
+    // Whoever was let in before may still fetch the answer.
+    let mut cluster = with_tokens();
+    run(&mut cluster, enrol("a", ANY_NODE, 1));
+    cluster.wait(TTL.as_secs());
+    assert_eq!(told_by(&mut cluster, enrol("a", ANY_NODE, 1)), "unchanged");
+}
+
+#[test]
+fn a_node_that_is_heard_keeps_its_name() {
+    for (status, wanted) in [
+        (Some(ConditionStatus::True), "node \"n\" is there already"),
+        (Some(ConditionStatus::False), "node \"n\" is there already"),
+        (Some(ConditionStatus::Unknown), "created"),
+        (None, "created"),
+    ] {
+        let mut cluster = with_tokens();
+        cluster.create(draft("n"));
+        if let Some(status) = status {
+            cluster.done(replace_status("n", ready(status)));
+        }
+        let got = told_by(&mut cluster, enrol("n", ANY_NODE, 1));
+        assert!(got.starts_with(wanted), "{status:?}: {got}");
+    }
+}
+
+#[test]
+fn only_the_key_that_was_signed_speaks_for_a_node() {
+    let cases: [(&[Operation], [&str; 3]); 9] = [
+        // Never signed for: the certificate alone decides.
+        (&[], ["admitted", "admitted", "admitted"]),
+        (&[enrol("a", ONLY_A, 1)], ["admitted", "OtherKey", "OtherKey"]),
+        (&[enrol("a", ONLY_A, 1), renew("a", 1, 2)], ["admitted", "admitted", "OtherKey"]),
+        (&[enrol("a", ONLY_A, 1), renew("a", 1, 2), confirm("a", 2)], ["OtherKey", "admitted", "OtherKey"]),
+        // The old key used again confirms nothing.
+        (&[enrol("a", ONLY_A, 1), renew("a", 1, 2), confirm("a", 1)], ["admitted", "admitted", "OtherKey"]),
+        // The answer was lost, and the machine asks with another new key.
+        (&[enrol("a", ONLY_A, 1), renew("a", 1, 2), renew("a", 1, 3)], ["admitted", "OtherKey", "admitted"]),
+        (&[enrol("a", ANY_NODE, 1), enrol("a", ONLY_A, 2)], ["OtherKey", "admitted", "OtherKey"]),
+        (&[enrol("a", ONLY_A, 1), renew("a", 1, 2), revoke("a")], ["RevokedNode", "RevokedNode", "RevokedNode"]),
+        (&[revoke("a")], ["RevokedNode", "RevokedNode", "RevokedNode"]),
+    ];
+    for (steps, wanted) in cases {
+        let mut cluster = with_tokens();
+        steps.iter().for_each(|step| drop(run(&mut cluster, step.clone())));
+        let state = rebuilt(&cluster.state);
+        cluster.state = state;
+        assert_eq!([1, 2, 3].map(|number| admits(&cluster, "a", number)), wanted, "{steps:?}");
+        let revoked = wanted[0] == "RevokedNode";
+        assert_eq!(cluster.state.admits_carried("a").is_err(), revoked, "{steps:?}");
+    }
+}
+
+#[test]
+fn a_renewal_needs_the_key_that_counts() {
+    let cases: [(&[Operation], &str); 6] = [
+        (&[renew("a", 1, 2)], "changed"),
+        (&[enrol("a", ONLY_A, 1), renew("a", 1, 2), renew("a", 1, 2)], "unchanged"),
+        (&[enrol("a", ONLY_A, 1), renew("a", 1, 1)], "unchanged"),
+        (&[enrol("a", ONLY_A, 1), renew("a", 3, 2)], "this certificate of node \"a\" was replaced by another"),
+        (&[enrol("a", ONLY_A, 1), revoke("a"), renew("a", 1, 2)], "node \"a\" was revoked by alice"),
+        (&[revoke("a"), renew("a", 1, 2)], "node \"a\" was revoked by alice"),
+    ];
+    for (steps, wanted) in cases {
+        let got = last(steps);
+        assert!(got.starts_with(wanted), "{steps:?}: {got}");
+    }
+}
+
+#[test]
+fn tokens_are_made_and_revoked() {
+    let short = Operation::CreateToken { id: Text::from("shortshort"), hash: secret(), node: None, ttl_ms: 59_999 };
+    let ttl_ms = TTL_MAX.as_millis() as u64 + 1;
+    let long = Operation::CreateToken { id: Text::from("longlonglo"), hash: secret(), node: None, ttl_ms };
+    let cases: [(&[Operation], &str); 8] = [
+        (&[short], "ttl: 59.999s is not between 1 minute and 30 days"),
+        (&[long], "ttl: "),
+        (&[create_token("short", None)], "id: \"short\" is not a token id"),
+        (&[create_token(ANY_NODE, None)], "id: token anynode000 exists already; draw another"),
+        (&[create_token("anewtoken0", Some("Not_a_name"))], "node: \"Not_a_name\" is not a DNS-1123 subdomain"),
+        (&[revoke_token(ANY_NODE), revoke_token(ANY_NODE)], "unchanged"),
+        (&[revoke_token("unknown000")], "token unknown000 is not known here"),
+        (&[enrol("a", ANY_NODE, 1), revoke_token(ANY_NODE)], "token anynode000 was used already"),
+    ];
+    for (steps, wanted) in cases {
+        let got = last(steps);
+        assert!(got.starts_with(wanted), "{steps:?}: {got}");
+    }
+}
+
+#[test]
+fn what_happens_to_credentials_is_told() {
+    let mut cluster = with_tokens();
+    let late = Operation::RenewCredential { node: Text::from("a"), from: key(1), signed: signed(2), late: true };
+    let refusal = Operation::NoteRefusal { node: Text::from("a"), why: Text::from("token x has expired") };
+    let steps = [
+        (enrol("a", ONLY_A, 1), "NodeEnrolled: joined with token onlynodea0"),
+        (late, "ExpiredCertificateRenewed: renewed its certificate after it had expired"),
+        (revoke("a"), "NodeRevoked: its credentials were revoked by alice"),
+        (refusal, "EnrolmentRefused: token x has expired"),
+    ];
+    for (operation, wanted) in steps {
+        assert_eq!(events(&run(&mut cluster, operation)), [wanted]);
+    }
+    assert!(events(&run(&mut cluster, confirm("a", 2))).is_empty());
+}
+
+#[test]
+fn a_refused_machine_leaves_no_trace() {
+    let mut cluster = with_tokens();
+    let origin = Origin::Node { name: Text::from("b") };
+    let rejection = cluster.refused(Command { origin, request: None, operation: enrol("b", ONLY_A, 1) });
+    assert!(rejection.to_string().contains("muster token create --node b"), "{rejection}");
+}
+
+#[test]
+fn tokens_are_bounded_and_those_that_ended_make_room() {
+    let mut state = State::new();
+    let create = |number: usize| create_token(&format!("t{number:09}"), None);
+    let apply = |state: &mut State, at: Stamp, operations: Vec<Operation>| {
+        let command = |operation| Command { origin: alice(), request: None, operation };
+        let batch = Batch { stamp: at, commands: operations.into_iter().map(command).collect() };
+        let applied = state.apply(Position { term: TERM, index: 1 }, &batch);
+        check_all(state).unwrap();
+        applied.outcomes.last().map(told).unwrap()
+    };
+    apply(&mut state, stamp(1), (0..TOKENS_MAX).map(create).collect());
+    let full = "limit reached: open join tokens (at most 4096)";
+    assert_eq!(apply(&mut state, stamp(2), vec![create(5_000)]), full);
+    assert_eq!(apply(&mut state, stamp(3), vec![revoke_token("t000000007"), create(5_000)]), "created");
+    assert!(!state.join_tokens().contains("t000000007"));
+    assert_eq!(apply(&mut state, stamp(4), vec![create(5_001)]), full);
+    // Once expired they make room one by one, and after a while all at once.
+    let expired = 3 + TTL.as_secs();
+    assert_eq!(apply(&mut state, stamp(expired), vec![create(5_001)]), "created");
+    assert_eq!(state.join_tokens().len(), TOKENS_MAX);
+    assert_eq!(apply(&mut state, stamp(expired + REMEMBERED.as_secs()), vec![create(5_002)]), "created");
+    assert_eq!(state.join_tokens().len(), 2);
+}
+
+fn any_step() -> impl Strategy<Value = Operation> {
+    let node = || prop_oneof![Just("a"), Just("b")];
+    let token = || prop_oneof![Just(ANY_NODE), Just(ONLY_A), Just("thirdtoken")];
+    prop_oneof![
+        (token(), proptest::option::of(node())).prop_map(|(id, node)| create_token(id, node)),
+        token().prop_map(revoke_token),
+        (node(), token(), 1u8..5).prop_map(|(node, token, key)| enrol(node, token, key)),
+        (node(), 1u8..5, 1u8..5).prop_map(|(node, from, to)| renew(node, from, to)),
+        (node(), 1u8..5).prop_map(|(node, key)| confirm(node, key)),
+        node().prop_map(revoke),
+    ]
+}
+
+proptest! {
+    /// Whatever is asked in whatever order: a token lets in one node, and nobody revoked is believed until a token
+    /// lets it in again.
+    #[test]
+    fn trust_is_given_once_and_taken_for_good(steps in proptest::collection::vec(any_step(), 0..40)) {
+        let mut cluster = with_tokens();
+        let mut revoked = std::collections::BTreeSet::new();
+        for step in steps {
+            let done = matches!(run(&mut cluster, step.clone()).outcomes[0], Outcome::Done(_));
+            match &step {
+                Operation::RevokeNode { name } if done => drop(revoked.insert(name.clone())),
+                Operation::EnrolNode { node, .. } if done => drop(revoked.remove(node)),
+                _ => {}
+            }
+            for node in ["a", "b"] {
+                prop_assert_eq!(cluster.state.admits_carried(node).is_err(), revoked.contains(node), "{:?}", step);
+            }
+        }
+        prop_assert!(check_all(&rebuilt(&cluster.state)).is_ok());
+    }
+}

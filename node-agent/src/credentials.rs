@@ -1,0 +1,243 @@
+//! What proves to the fleet that this machine is its node: a key, a certificate, and the CA that signs both sides'.
+//!
+//! ```text
+//!   STATE-DIR/node.pem       key and certificate, 0600, replaced in one step, so that they always belong together
+//!   STATE-DIR/ca.crt         the CA of the replicas
+//!   STATE-DIR/joining.key    the key of a join that has not been answered, 0600
+//! ```
+//! The key is made here and never leaves. Connections take the newest certificate when they are opened; those that are
+//! open stay as they are.
+
+mod store;
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, PoisonError, RwLock};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use rustls::client::{ResolvesClientCert, Resumption};
+use rustls::crypto::CryptoProvider;
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::sign::CertifiedKey;
+use rustls::{ClientConfig, RootCertStore, SignatureScheme};
+use thiserror::Error;
+use x509_parser::certificate::X509Certificate;
+use x509_parser::prelude::FromDer;
+
+pub(crate) use self::store::new_key;
+pub use self::store::{Store, StoreError};
+
+const NODE_PREFIX: &str = "system:node:";
+const ALPN: &[u8] = b"h2";
+/// Our chains are short; a longer file is a mistake.
+const CHAIN_MAX: usize = 8;
+
+/// From when to when a certificate is good.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Validity {
+    pub from: SystemTime,
+    pub until: SystemTime,
+}
+
+/// Clones share what they hold: when one is renewed, all are.
+#[derive(Clone)]
+pub struct Credentials(Arc<Shared>);
+
+struct Shared {
+    node: String,
+    ca: String,
+    store: Option<Store>,
+    tls: Arc<ClientConfig>,
+    shown: Arc<Shown>,
+}
+
+/// What is shown to replicas.
+#[derive(Debug)]
+struct Shown(RwLock<Held>);
+
+#[derive(Debug, Clone)]
+struct Held {
+    key: Arc<CertifiedKey>,
+    validity: Validity,
+}
+
+/// Three PEM texts as they are stored.
+#[derive(Clone)]
+pub struct Texts {
+    pub ca: String,
+    pub certificate: String,
+    pub key: String,
+}
+
+#[derive(Debug, Error)]
+pub enum CredentialsError {
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    #[error("{0} does not hold PEM certificates: restore it, or empty the state directory and join again")]
+    Certificates(&'static str),
+    #[error("the key does not belong to the certificate: empty the state directory and join again with a new token")]
+    OtherKey,
+    #[error("the certificate is not that of a node, but of {0:?}: was it put here by mistake?")]
+    NotANode(String),
+    #[error(
+        "the certificate is that of node {theirs:?}, but this machine shall be node {ours:?}: correct the name, or empty the state directory and join again with a new token"
+    )]
+    OtherNode { ours: String, theirs: String },
+    #[error("the CA or the certificate cannot be used for TLS")]
+    Tls(#[from] rustls::Error),
+}
+
+// === impl Credentials ===
+
+impl Credentials {
+    /// Those of a state directory that has joined before.
+    pub fn load(store: &Store) -> Result<Self, CredentialsError> {
+        Self::new(&store.load()?, Some(store.clone()))
+    }
+
+    /// Those of files that somebody else looks after, as `muster init issue-agent` writes them. They are not renewed.
+    pub fn read(ca: &Path, certificate: &Path, key: &Path) -> Result<Self, CredentialsError> {
+        let texts =
+            Texts { ca: store::read(ca)?, certificate: store::read(certificate)?, key: store::read_private(key)? };
+        Self::new(&texts, None)
+    }
+
+    pub(crate) fn new(texts: &Texts, store: Option<Store>) -> Result<Self, CredentialsError> {
+        let (node, held) = hold(texts)?;
+        let mut roots = RootCertStore::empty();
+        for root in certificates(&texts.ca).ok_or(CredentialsError::Certificates("the CA file"))? {
+            roots.add(root)?;
+        }
+        let shown = Arc::new(Shown(RwLock::new(held)));
+        let mut tls = ClientConfig::builder_with_provider(provider())
+            .with_protocol_versions(&[&rustls::version::TLS13])?
+            .with_root_certificates(roots)
+            .with_client_cert_resolver(Arc::clone(&shown) as _);
+        tls.alpn_protocols = vec![ALPN.to_vec()];
+        // A resumed session would carry an old certificate past its end.
+        tls.resumption = Resumption::disabled();
+        Ok(Self(Arc::new(Shared { node, ca: texts.ca.clone(), store, tls: Arc::new(tls), shown })))
+    }
+
+    /// The same configuration always: each handshake takes the certificate of that moment.
+    pub fn tls(&self) -> Arc<ClientConfig> {
+        Arc::clone(&self.0.tls)
+    }
+
+    pub fn node(&self) -> &str {
+        &self.0.node
+    }
+
+    pub fn require_node(&self, ours: &str) -> Result<(), CredentialsError> {
+        match self.node() == ours {
+            true => Ok(()),
+            false => Err(CredentialsError::OtherNode { ours: ours.to_owned(), theirs: self.node().to_owned() }),
+        }
+    }
+
+    pub fn validity(&self) -> Validity {
+        self.0.shown.held().validity
+    }
+
+    pub fn expires(&self) -> SystemTime {
+        self.validity().until
+    }
+
+    pub fn is_expired(&self, now: SystemTime) -> bool {
+        self.expires() <= now
+    }
+
+    /// Whether these are renewed from here.
+    pub fn is_renewable(&self) -> bool {
+        self.0.store.is_some()
+    }
+
+    /// Takes a new certificate into use, once it is safely on disk. The CA stays the one that this machine believes.
+    pub(crate) fn renew(&self, certificate: String, key: String) -> Result<(), CredentialsError> {
+        let texts = Texts { ca: self.0.ca.clone(), certificate, key };
+        let (node, held) = hold(&texts)?;
+        if node != self.0.node {
+            return Err(CredentialsError::OtherNode { ours: self.0.node.clone(), theirs: node });
+        }
+        if let Some(store) = &self.0.store {
+            store.save(&texts)?;
+        }
+        *self.0.shown.0.write().unwrap_or_else(PoisonError::into_inner) = held;
+        Ok(())
+    }
+}
+
+impl fmt::Debug for Credentials {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Credentials").field("node", &self.0.node).field("validity", &self.validity()).finish()
+    }
+}
+
+impl fmt::Debug for Texts {
+    /// A key must not reach a log by way of a derived `Debug`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Texts").field("certificate", &self.certificate).finish_non_exhaustive()
+    }
+}
+
+// === impl Shown ===
+
+impl Shown {
+    fn held(&self) -> Held {
+        self.0.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
+impl ResolvesClientCert for Shown {
+    fn resolve(&self, _: &[&[u8]], schemes: &[SignatureScheme]) -> Option<Arc<CertifiedKey>> {
+        let key = self.held().key;
+        key.key.choose_scheme(schemes).is_some().then_some(key)
+    }
+
+    fn has_certs(&self) -> bool {
+        true
+    }
+}
+
+/// Whose certificate it is, and what to show of it, if all of it belongs together.
+fn hold(texts: &Texts) -> Result<(String, Held), CredentialsError> {
+    const WHAT: &str = "the certificate file";
+    let chain = certificates(&texts.certificate).ok_or(CredentialsError::Certificates(WHAT))?;
+    let leaf = chain.first().ok_or(CredentialsError::Certificates(WHAT))?;
+    let (user, validity) = read_certificate(leaf).ok_or(CredentialsError::Certificates(WHAT))?;
+    let Some(node) = user.strip_prefix(NODE_PREFIX).map(str::to_owned) else {
+        return Err(CredentialsError::NotANode(user));
+    };
+    let key = PrivateKeyDer::from_pem_slice(texts.key.as_bytes()).map_err(|_| CredentialsError::OtherKey)?;
+    let key = CertifiedKey::from_der(chain, key, &provider()).map_err(|_| CredentialsError::OtherKey)?;
+    Ok((node, Held { key: Arc::new(key), validity }))
+}
+
+fn certificates(pem: &str) -> Option<Vec<CertificateDer<'static>>> {
+    let chain: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(pem.as_bytes()).take(CHAIN_MAX).collect();
+    chain.ok().filter(|chain| !chain.is_empty())
+}
+
+fn read_certificate(der: &CertificateDer<'_>) -> Option<(String, Validity)> {
+    let (_, certificate) = X509Certificate::from_der(der).ok()?;
+    let user = certificate.subject().iter_common_name().next()?.as_str().ok()?.to_owned();
+    let moment = |seconds: i64| UNIX_EPOCH + Duration::from_secs(u64::try_from(seconds).unwrap_or_default());
+    let validity = certificate.validity();
+    Some((
+        user,
+        Validity { from: moment(validity.not_before.timestamp()), until: moment(validity.not_after.timestamp()) },
+    ))
+}
+
+pub(crate) fn provider() -> Arc<CryptoProvider> {
+    Arc::new(rustls::crypto::ring::default_provider())
+}
+
+/// Where the files of a machine that has joined are.
+pub fn files(dir: &Path) -> [PathBuf; 2] {
+    [dir.join(store::NODE), dir.join(store::CA)]
+}
+
+#[cfg(test)]
+mod tests;

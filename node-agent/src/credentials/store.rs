@@ -1,0 +1,149 @@
+//! The files of a node's credentials: whole or not at all, and for their owner only.
+
+use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::io::{self, Read, Write};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use rcgen::{KeyPair, PKCS_ECDSA_P256_SHA256};
+use thiserror::Error;
+
+use super::Texts;
+
+pub(super) const NODE: &str = "node.pem";
+pub(super) const CA: &str = "ca.crt";
+const JOINING: &str = "joining.key";
+/// No key or certificate comes near this.
+const SIZE_MAX: u64 = 256 * 1024;
+const CERTIFICATE: &str = "-----BEGIN CERTIFICATE-----";
+
+/// A state directory.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Store {
+    dir: PathBuf,
+}
+
+#[derive(Debug, Error)]
+pub enum StoreError {
+    #[error("cannot {action} {path}: {source}; as the agent's user, run `chmod 600 {path}`, or correct --state-dir", path = path.display())]
+    Io { action: &'static str, path: PathBuf, source: io::Error },
+    #[error(
+        "{path} is open to others (mode {mode:04o}): a private key must be readable by its owner only; run `chmod 600 \
+         {path}`, and revoke the node if others may have read it",
+        path = path.display()
+    )]
+    Exposed { path: PathBuf, mode: u32 },
+    #[error("{} is too large to be a key or a certificate", .0.display())]
+    TooLarge(PathBuf),
+    #[error("{} does not hold a key and a certificate: empty the state directory and join again with a new token", .0.display())]
+    Damaged(PathBuf),
+    #[error("cannot make a key: {0}")]
+    Key(#[from] rcgen::Error),
+}
+
+// === impl Store ===
+
+impl Store {
+    pub fn new(dir: impl Into<PathBuf>) -> Self {
+        Self { dir: dir.into() }
+    }
+
+    pub fn dir(&self) -> &Path {
+        &self.dir
+    }
+
+    /// Whether this machine has joined.
+    pub fn has_credentials(&self) -> bool {
+        self.node().symlink_metadata().is_ok()
+    }
+
+    pub(crate) fn load(&self) -> Result<Texts, StoreError> {
+        let bundle = read_private(&self.node())?;
+        let start = bundle.find(CERTIFICATE).ok_or_else(|| StoreError::Damaged(self.node()))?;
+        let (key, certificate) = bundle.split_at(start);
+        Ok(Texts { ca: read(&self.dir.join(CA))?, certificate: certificate.to_owned(), key: key.to_owned() })
+    }
+
+    /// The CA first: a key without it could not be used, a CA without a key harms nobody.
+    pub(crate) fn save(&self, texts: &Texts) -> Result<(), StoreError> {
+        self.make_dir()?;
+        replace(&self.dir.join(CA), &texts.ca, 0o644)?;
+        replace(&self.node(), &format!("{}{}", texts.key, texts.certificate), 0o600)
+    }
+
+    /// The key to join with. It is kept until the join was answered, so that whoever asks again is the same machine.
+    pub(crate) fn joining_key(&self) -> Result<KeyPair, StoreError> {
+        let path = self.dir.join(JOINING);
+        if path.symlink_metadata().is_ok() {
+            return KeyPair::from_pem(&read_private(&path)?).map_err(|_| StoreError::Damaged(path));
+        }
+        self.make_dir()?;
+        let key = new_key()?;
+        replace(&path, &key.serialize_pem(), 0o600)?;
+        Ok(key)
+    }
+
+    pub(crate) fn joined(&self) -> Result<(), StoreError> {
+        discard(&self.dir.join(JOINING))
+    }
+
+    fn node(&self) -> PathBuf {
+        self.dir.join(NODE)
+    }
+
+    fn make_dir(&self) -> Result<(), StoreError> {
+        DirBuilder::new().recursive(true).mode(0o700).create(&self.dir).map_err(failed("create folder", &self.dir))
+    }
+}
+
+pub(crate) fn new_key() -> Result<KeyPair, StoreError> {
+    Ok(KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256)?)
+}
+
+pub(super) fn read(path: &Path) -> Result<String, StoreError> {
+    contents(File::open(path).map_err(failed("open", path))?, path)
+}
+
+/// Refuses while group or world have any access.
+pub(super) fn read_private(path: &Path) -> Result<String, StoreError> {
+    let file = File::open(path).map_err(failed("open", path))?;
+    // The open file is asked, not the path: the path could be exchanged in between.
+    let mode = file.metadata().map_err(failed("inspect", path))?.mode() & 0o7777;
+    if mode & 0o077 != 0 {
+        return Err(StoreError::Exposed { path: path.to_owned(), mode });
+    }
+    contents(file, path)
+}
+
+fn contents(file: File, path: &Path) -> Result<String, StoreError> {
+    let mut text = String::new();
+    let size = file.take(SIZE_MAX + 1).read_to_string(&mut text).map_err(failed("read", path))?;
+    if size as u64 > SIZE_MAX {
+        return Err(StoreError::TooLarge(path.to_owned()));
+    }
+    Ok(text)
+}
+
+/// A reader sees the old or the new text, never a mixture, and the new one is on disk before it is seen.
+fn replace(path: &Path, text: &str, mode: u32) -> Result<(), StoreError> {
+    let staged = path.with_added_extension("new");
+    discard(&staged)?;
+    let mut file =
+        OpenOptions::new().write(true).create_new(true).mode(mode).open(&staged).map_err(failed("create", &staged))?;
+    file.write_all(text.as_bytes()).map_err(failed("write", &staged))?;
+    file.sync_all().map_err(failed("sync", &staged))?;
+    fs::rename(&staged, path).map_err(failed("move into place", path))?;
+    let dir = path.parent().unwrap_or(Path::new("."));
+    File::open(dir).and_then(|dir| dir.sync_all()).map_err(failed("sync folder", dir))
+}
+
+fn discard(path: &Path) -> Result<(), StoreError> {
+    match fs::remove_file(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(failed("remove", path)(error)),
+        _ => Ok(()),
+    }
+}
+
+fn failed(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> StoreError {
+    move |source| StoreError::Io { action, path: path.to_owned(), source }
+}

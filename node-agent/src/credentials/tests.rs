@@ -1,0 +1,117 @@
+//! Credentials on disk and in use.
+
+use std::fs;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+
+use rcgen::{BasicConstraints, CertificateParams, DistinguishedName, DnType, IsCa, Issuer, KeyPair};
+use tempfile::TempDir;
+
+use super::*;
+
+const HOUR: Duration = Duration::from_secs(3600);
+
+/// A certificate for `user` with its key and CA.
+fn texts(user: &str, until: SystemTime) -> Texts {
+    let ca_key = KeyPair::generate().unwrap();
+    let mut ca = CertificateParams::default();
+    ca.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
+    let ca_pem = ca.self_signed(&ca_key).unwrap().pem();
+    let key = KeyPair::generate().unwrap();
+    let mut params = CertificateParams::default();
+    params.distinguished_name = DistinguishedName::new();
+    params.distinguished_name.push(DnType::CommonName, user);
+    params.not_before = (until - 10 * HOUR).into();
+    params.not_after = until.into();
+    let certificate = params.signed_by(&key, &Issuer::new(ca, ca_key)).unwrap().pem();
+    Texts { ca: ca_pem, certificate, key: key.serialize_pem() }
+}
+
+/// A whole second, as certificates have it.
+fn later(by: Duration) -> SystemTime {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs();
+    UNIX_EPOCH + Duration::from_secs(now) + by
+}
+
+fn saved(user: &str) -> (TempDir, Store) {
+    let dir = tempfile::tempdir().unwrap();
+    let store = Store::new(dir.path().join("state"));
+    store.save(&texts(user, later(HOUR))).unwrap();
+    (dir, store)
+}
+
+#[test]
+fn what_is_saved_is_loaded_and_only_its_owner_can_read_the_key() {
+    let (_dir, store) = saved("system:node:rack-1");
+    let credentials = Credentials::load(&store).unwrap();
+    assert_eq!((credentials.node(), credentials.expires()), ("rack-1", later(HOUR)));
+    assert!(credentials.is_renewable() && !credentials.is_expired(later(Duration::ZERO)));
+    assert!(credentials.is_expired(later(HOUR)));
+    let [node, _] = files(store.dir());
+    assert_eq!(fs::metadata(&node).unwrap().mode() & 0o777, 0o600);
+    assert_eq!(fs::metadata(store.dir()).unwrap().mode() & 0o777, 0o700);
+    assert!(!format!("{credentials:?}").contains("PRIVATE"));
+}
+
+#[test]
+fn a_key_that_others_can_read_is_refused_with_the_remedy() {
+    let (_dir, store) = saved("system:node:rack-1");
+    let [node, _] = files(store.dir());
+    for mode in [0o640, 0o604, 0o644] {
+        fs::set_permissions(&node, fs::Permissions::from_mode(mode)).unwrap();
+        let message = Credentials::load(&store).unwrap_err().to_string();
+        assert!(message.contains(&format!("chmod 600 {}", node.display())), "{message}");
+    }
+    fs::remove_file(&node).unwrap();
+    fs::create_dir(&node).unwrap();
+    fs::set_permissions(&node, fs::Permissions::from_mode(0o700)).unwrap();
+    let message = Credentials::load(&store).unwrap_err().to_string();
+    assert!(message.contains("cannot read") && message.contains("chmod 600"), "{message}");
+}
+
+#[test]
+fn what_does_not_belong_together_is_refused() {
+    let good = texts("system:node:rack-1", later(HOUR));
+    let other = texts("system:node:rack-1", later(HOUR));
+    let cases = [
+        (Texts { key: other.key.clone(), ..good.clone() }, "the key does not belong to the certificate"),
+        (Texts { key: "garbage".into(), ..good.clone() }, "the key does not belong to the certificate"),
+        (Texts { certificate: "garbage".into(), ..good.clone() }, "the certificate file does not hold PEM"),
+        (Texts { ca: "garbage".into(), ..good.clone() }, "the CA file does not hold PEM"),
+        (texts("ada", later(HOUR)), "the certificate is not that of a node, but of \"ada\""),
+    ];
+    for (texts, wanted) in cases {
+        let message = Credentials::new(&texts, None).unwrap_err().to_string();
+        assert!(message.starts_with(wanted), "{message}");
+    }
+    let credentials = Credentials::new(&good, None).unwrap();
+    assert!(credentials.require_node("rack-1").is_ok());
+    assert!(credentials.require_node("rack-2").unwrap_err().to_string().contains("shall be node \"rack-2\""));
+}
+
+#[test]
+fn a_renewal_changes_what_is_shown_and_what_is_on_disk_but_not_the_configuration() {
+    let (_dir, store) = saved("system:node:rack-1");
+    let credentials = Credentials::load(&store).unwrap();
+    let (tls, shown) = (credentials.tls(), credentials.0.shown.held().key);
+    let renewed = texts("system:node:rack-1", later(5 * HOUR));
+    credentials.renew(renewed.certificate, renewed.key).unwrap();
+    assert_eq!(credentials.expires(), later(5 * HOUR));
+    assert!(Arc::ptr_eq(&tls, &credentials.tls()));
+    assert!(!Arc::ptr_eq(&shown, &credentials.0.shown.held().key));
+    assert_eq!(Credentials::load(&store).unwrap().expires(), later(5 * HOUR));
+    let other = texts("system:node:rack-2", later(HOUR));
+    assert!(credentials.renew(other.certificate, other.key).is_err());
+    assert_eq!(credentials.expires(), later(5 * HOUR));
+}
+
+#[test]
+fn the_key_of_a_join_is_kept_until_it_was_answered() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = Store::new(dir.path().join("state"));
+    let first = store.joining_key().unwrap().serialize_pem();
+    assert_eq!(store.joining_key().unwrap().serialize_pem(), first);
+    assert!(!store.has_credentials());
+    store.joined().unwrap();
+    store.joined().unwrap();
+    assert_ne!(store.joining_key().unwrap().serialize_pem(), first);
+}

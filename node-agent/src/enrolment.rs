@@ -1,0 +1,273 @@
+//! How a machine becomes a node of the fleet, and stays one: join once with a token, then renew in time.
+//!
+//! ```text
+//!   --join TOKEN --> is that the CA the token pins? --> Join --> state directory --> sessions
+//!                                                                   ^      |
+//!                                                                   +-- Renew at 70 to 90 % of the certificate's life
+//! ```
+//! A renewal has a key of its own and touches no open connection. One that fails is tried again, with longer and longer
+//! pauses, also after the certificate has expired: replicas take that for a while.
+
+mod pinned;
+
+use std::time::{Duration, SystemTime};
+
+use muster_proto::token::Token;
+use muster_proto::v1;
+use muster_proto::v1::enrolment_client::EnrolmentClient;
+use rcgen::{CertificateParams, KeyPair};
+use thiserror::Error;
+use tokio::time::{Instant, sleep, timeout};
+use tokio_rustls::TlsConnector;
+use tonic::Code;
+
+use crate::backoff::Backoff;
+use crate::credentials::{Credentials, CredentialsError, Store, StoreError, Texts, Validity};
+use crate::dial;
+use crate::door::{Door, SetupError};
+use crate::failure::{Failure, quoted};
+
+/// For each step of a connection.
+const STEP_PATIENCE: Duration = Duration::from_secs(5);
+/// For the answer: it has to be written by the cluster.
+const ANSWER_PATIENCE: Duration = Duration::from_secs(20);
+/// How long a machine tries to join before it says that it could not.
+const JOIN_PATIENCE: Duration = Duration::from_secs(120);
+/// The longest pause between two attempts.
+const JOIN_PAUSE_MAX: Duration = Duration::from_secs(5);
+const RENEWAL_PAUSE_MAX: Duration = Duration::from_secs(300);
+/// Between two looks at the wall clock, which may be set at any time.
+const LOOK_PERIOD: Duration = Duration::from_secs(600);
+/// However short certificates last, there is no renewing them without a pause.
+const RENEWAL_PAUSE_MIN: Duration = Duration::from_secs(5);
+/// A renewal is due at this part of a certificate's life, and within a fifth of it from there.
+const DUE_FROM: f64 = 0.7;
+const DUE_SPREAD: f64 = 0.2;
+
+#[derive(Debug, Error)]
+pub enum EnrolmentError {
+    #[error(transparent)]
+    Setup(#[from] SetupError),
+    #[error(transparent)]
+    Credentials(#[from] CredentialsError),
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    #[error("cannot write a certificate request: {0}")]
+    Request(rcgen::Error),
+    #[error("{door} is not of the cluster that the token is for: {reason}; check --server, or make a token there")]
+    OtherCluster { door: String, reason: String },
+    #[error("{door} refused: {message}")]
+    Refused { door: String, message: String },
+    #[error("no replica could be asked: {0}")]
+    Unanswered(Failure),
+    #[error("this machine has not joined: give a token of `muster token create` with --join, and --server")]
+    NotJoined,
+}
+
+// === impl Credentials ===
+
+impl Credentials {
+    /// Those of the state directory; if it has none, this machine joins as `node` with `token`. Expired ones are renewed
+    /// before anything else is tried with them.
+    pub async fn open_or_join(
+        store: &Store,
+        token: Option<&Token>,
+        servers: &[String],
+        node: &str,
+    ) -> Result<Self, EnrolmentError> {
+        if !store.has_credentials() {
+            let token = token.ok_or(EnrolmentError::NotJoined)?;
+            return join(token, servers, node, store).await;
+        }
+        let credentials = Self::load(store)?;
+        credentials.require_node(node)?;
+        if credentials.is_expired(SystemTime::now())
+            && let Err(error) = renew(&credentials, servers).await
+        {
+            tracing::warn!(%error, "the certificate has expired and could not be renewed; it is tried again");
+        }
+        Ok(credentials)
+    }
+}
+
+/// Asks one replica after the other, again and again for a while, unless one of them says no.
+pub async fn join(token: &Token, servers: &[String], node: &str, store: &Store) -> Result<Credentials, EnrolmentError> {
+    let doors = Door::list(servers)?;
+    let key = store.joining_key()?;
+    let tls = TlsConnector::from(pinned::tls(token.pin).map_err(CredentialsError::from)?);
+    let request = join_request(token, node, &key)?;
+    let (deadline, mut backoff) = (Instant::now() + JOIN_PATIENCE, Backoff::default());
+    loop {
+        let failure = match ask_all(&doors, &tls, &Question::Join(request.clone())).await {
+            Ok(certified) => return accept(certified, token, node, &key, store),
+            Err(EnrolmentError::Unanswered(failure)) => failure,
+            Err(verdict) => return Err(verdict),
+        };
+        let pause = backoff.pause(JOIN_PAUSE_MAX, rand::random());
+        if Instant::now() + pause >= deadline {
+            return Err(EnrolmentError::Unanswered(failure));
+        }
+        tracing::info!(%failure, "could not join yet; trying again");
+        sleep(pause).await;
+    }
+}
+
+fn join_request(token: &Token, node: &str, key: &KeyPair) -> Result<v1::JoinRequest, EnrolmentError> {
+    Ok(v1::JoinRequest { token: token.to_string(), node: node.to_owned(), csr: csr(key)? })
+}
+
+fn csr(key: &KeyPair) -> Result<bytes::Bytes, EnrolmentError> {
+    let request = CertificateParams::default().serialize_request(key).map_err(EnrolmentError::Request)?;
+    Ok(bytes::Bytes::copy_from_slice(request.der()))
+}
+
+/// What came back must be what was asked for: our name, our key, and the CA that the token pins.
+fn accept(
+    certified: v1::Certified,
+    token: &Token,
+    node: &str,
+    key: &KeyPair,
+    store: &Store,
+) -> Result<Credentials, EnrolmentError> {
+    let v1::Certified { certificate, ca, .. } = certified;
+    if !pinned::has_pinned_key(&ca, token.pin) {
+        let reason = "it answered with another CA".to_owned();
+        return Err(EnrolmentError::OtherCluster { door: "the replica".to_owned(), reason });
+    }
+    let texts = Texts { ca, certificate, key: key.serialize_pem() };
+    let credentials = Credentials::new(&texts, Some(store.clone()))?;
+    credentials.require_node(node)?;
+    store.save(&texts)?;
+    store.joined()?;
+    tracing::info!(node, "joined");
+    Ok(credentials)
+}
+
+/// When to renew; `dice` is drawn from 0 to 1, so that machines which joined together do not renew together.
+pub fn renewal_due(validity: Validity, dice: f64) -> SystemTime {
+    let life = validity.until.duration_since(validity.from).unwrap_or_default();
+    validity.from + life.mul_f64(DUE_FROM + DUE_SPREAD * dice.clamp(0.0, 1.0))
+}
+
+/// Renews in time, for ever. To be run beside the session.
+pub async fn keep_renewed(credentials: Credentials, servers: Vec<String>) {
+    let mut backoff = Backoff::default();
+    loop {
+        wait_until(renewal_due(credentials.validity(), rand::random())).await;
+        let pause = match renew(&credentials, &servers).await {
+            Ok(()) => {
+                backoff.reset();
+                RENEWAL_PAUSE_MIN
+            }
+            Err(error) => {
+                let is_verdict = !matches!(error, EnrolmentError::Unanswered(_));
+                tracing::warn!(%error, expired = credentials.is_expired(SystemTime::now()), "certificate not renewed");
+                let dice = rand::random();
+                if is_verdict {
+                    backoff.long_pause(RENEWAL_PAUSE_MAX, dice)
+                } else {
+                    backoff.pause(RENEWAL_PAUSE_MAX, dice)
+                }
+            }
+        };
+        sleep(pause).await;
+    }
+}
+
+async fn wait_until(due: SystemTime) {
+    while let Ok(left) = due.duration_since(SystemTime::now()) {
+        sleep(left.min(LOOK_PERIOD)).await;
+        if left.is_zero() {
+            return;
+        }
+    }
+}
+
+/// Asks the replicas for a new certificate, once each.
+pub async fn renew(credentials: &Credentials, servers: &[String]) -> Result<(), EnrolmentError> {
+    let doors = Door::list(servers)?;
+    let key = crate::credentials::new_key()?;
+    let tls = TlsConnector::from(credentials.tls());
+    let certified = ask_all(&doors, &tls, &Question::Renew(v1::RenewRequest { csr: csr(&key)? })).await?;
+    credentials.renew(certified.certificate, key.serialize_pem())?;
+    tracing::info!(node = credentials.node(), "certificate renewed");
+    Ok(())
+}
+
+#[derive(Clone)]
+enum Question {
+    Join(v1::JoinRequest),
+    Renew(v1::RenewRequest),
+}
+
+/// The first answer counts; a refusal is one.
+async fn ask_all(doors: &[Door], tls: &TlsConnector, question: &Question) -> Result<v1::Certified, EnrolmentError> {
+    let mut last = Err(EnrolmentError::Setup(SetupError::NoEndpoints));
+    for door in doors {
+        last = ask(door, tls, question).await;
+        if !matches!(last, Err(EnrolmentError::Unanswered(_))) {
+            return last;
+        }
+    }
+    last
+}
+
+async fn ask(door: &Door, tls: &TlsConnector, question: &Question) -> Result<v1::Certified, EnrolmentError> {
+    let connected = dial::channel(door, tls, STEP_PATIENCE).await;
+    let (channel, _connection) = connected.map_err(|failure| unreached(door, failure))?;
+    let mut client = EnrolmentClient::new(channel).max_decoding_message_size(dial::MESSAGE_MAX);
+    let answer = async {
+        match question.clone() {
+            Question::Join(request) => client.join(request).await,
+            Question::Renew(request) => client.renew(request).await,
+        }
+    };
+    let late = |_| Failure::Late { door: door.to_string(), what: "answer", patience: ANSWER_PATIENCE };
+    let answered = timeout(ANSWER_PATIENCE, answer).await.map_err(|error| EnrolmentError::Unanswered(late(error)))?;
+    answered.map(tonic::Response::into_inner).map_err(|status| {
+        let is_verdict =
+            [Code::PermissionDenied, Code::Unauthenticated, Code::InvalidArgument].contains(&status.code());
+        let door = door.to_string();
+        match is_verdict {
+            true => EnrolmentError::Refused { door, message: quoted(status.message()) },
+            false => EnrolmentError::Unanswered(Failure::from_status(&door, &status)),
+        }
+    })
+}
+
+/// That a replica is not the one we look for is a verdict; that it cannot be reached is not.
+fn unreached(door: &Door, failure: Failure) -> EnrolmentError {
+    match &failure {
+        Failure::Unreachable { reason, .. } if reason.contains(pinned::MISMATCH) => {
+            EnrolmentError::OtherCluster { door: door.to_string(), reason: pinned::MISMATCH.to_owned() }
+        }
+        _ => EnrolmentError::Unanswered(failure),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::UNIX_EPOCH;
+
+    use super::*;
+
+    #[test]
+    fn a_renewal_is_due_between_70_and_90_percent_of_the_life() {
+        let at = |seconds: u64| UNIX_EPOCH + Duration::from_secs(seconds);
+        let validity = Validity { from: at(1_000), until: at(2_000) };
+        for (dice, due) in [(0.0, 1_700), (0.5, 1_800), (1.0, 1_900), (7.0, 1_900), (-1.0, 1_700)] {
+            let got = renewal_due(validity, dice).duration_since(at(due));
+            let off = got.unwrap_or_else(|error| error.duration());
+            assert!(off < Duration::from_millis(1), "{dice}: {off:?} off");
+        }
+        let nonsense = Validity { from: at(2_000), until: at(1_000) };
+        assert_eq!(renewal_due(nonsense, 0.5), at(2_000));
+    }
+
+    #[tokio::test]
+    async fn a_machine_without_credentials_and_without_a_token_is_told_what_to_do() {
+        let dir = tempfile::tempdir().unwrap();
+        let refused = Credentials::open_or_join(&Store::new(dir.path()), None, &["a:1".to_owned()], "n").await;
+        assert!(refused.unwrap_err().to_string().contains("muster token create"));
+    }
+}
