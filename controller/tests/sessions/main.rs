@@ -5,6 +5,7 @@
 
 mod agent;
 mod cluster;
+mod enrolment;
 mod pods;
 mod trouble;
 
