@@ -45,6 +45,25 @@ fn verbs_in_kubectls_words() {
     preconditions_show_both_versions(&cluster);
     watches_print_changes(&cluster);
     status_has_the_promised_shape(&cluster);
+    tokens_are_made_listed_and_revoked(&cluster);
+}
+
+fn tokens_are_made_listed_and_revoked(cluster: &Cluster) {
+    let told = cluster.ok(&["token", "create", "--node", "rack-1", "--ttl", "5m"]);
+    let token = told.lines().next_back().unwrap();
+    let parsed: muster_proto::token::Token = token.parse().expect("the token stands alone on the last line");
+    assert!(told.contains("muster-agent --join TOKEN --server") && told.contains("within 5m"), "{told}");
+    let listed = cluster.ok(&["token", "list"]);
+    let row = listed.lines().find(|line| line.starts_with(&parsed.id)).expect("it is listed");
+    assert!(row.contains("rack-1") && row.contains("Open"), "{listed}");
+    assert!(!listed.contains(&parsed.secret), "{listed}");
+    assert_eq!(cluster.ok(&["token", "revoke", &parsed.id]), format!("token/{} revoked\n", parsed.id));
+    assert!(cluster.ok(&["token", "list"]).contains("Revoked"));
+    assert_eq!(cluster.ok(&["node", "revoke", "rack-1"]), "node/rack-1 revoked\n");
+    assert_eq!(cluster.ok(&["node", "revoke", "rack-1"]), "node/rack-1 was revoked before\n");
+    let wrong = cluster.muster(&["token", "create", "--ttl", "1s"]);
+    assert_eq!(wrong.status.code(), Some(2));
+    assert!(text(&wrong.stderr).contains("between 1 minute and 30 days"), "{}", text(&wrong.stderr));
 }
 
 fn nodes_are_applied_read_and_changed(cluster: &Cluster) {

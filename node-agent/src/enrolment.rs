@@ -149,8 +149,11 @@ pub fn renewal_due(validity: Validity, dice: f64) -> SystemTime {
     validity.from + life.mul_f64(DUE_FROM + DUE_SPREAD * dice.clamp(0.0, 1.0))
 }
 
-/// Renews in time, for ever. To be run beside the session.
+/// Renews in time, for ever. To be run beside the session. What somebody else looks after is left to them.
 pub async fn keep_renewed(credentials: Credentials, servers: Vec<String>) {
+    if !credentials.is_renewable() {
+        return;
+    }
     let mut backoff = Backoff::default();
     loop {
         wait_until(renewal_due(credentials.validity(), rand::random())).await;
@@ -160,17 +163,23 @@ pub async fn keep_renewed(credentials: Credentials, servers: Vec<String>) {
                 RENEWAL_PAUSE_MIN
             }
             Err(error) => {
-                let is_verdict = !matches!(error, EnrolmentError::Unanswered(_));
-                tracing::warn!(%error, expired = credentials.is_expired(SystemTime::now()), "certificate not renewed");
-                let dice = rand::random();
-                if is_verdict {
-                    backoff.long_pause(RENEWAL_PAUSE_MAX, dice)
-                } else {
-                    backoff.pause(RENEWAL_PAUSE_MAX, dice)
+                tell_failure(&error, credentials.is_expired(SystemTime::now()));
+                match error {
+                    EnrolmentError::Unanswered(_) => backoff.pause(RENEWAL_PAUSE_MAX, rand::random()),
+                    _ => backoff.long_pause(RENEWAL_PAUSE_MAX, rand::random()),
                 }
             }
         };
         sleep(pause).await;
+    }
+}
+
+fn tell_failure(error: &EnrolmentError, expired: bool) {
+    if expired {
+        tracing::warn!(%error, "the certificate has expired and was not renewed; trying again, and if that lasts, join \
+            this machine anew with a token of `muster token create --node`");
+    } else {
+        tracing::warn!(%error, "the certificate was not renewed; trying again");
     }
 }
 

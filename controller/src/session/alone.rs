@@ -12,6 +12,7 @@ use std::ops::ControlFlow;
 use std::time::Duration;
 
 use futures::future::BoxFuture;
+use muster_lifecycle::credential::Distrust;
 use muster_lifecycle::fingerprint::Fingerprint;
 use muster_lifecycle::text::Text;
 use muster_proto::v1;
@@ -170,7 +171,7 @@ impl Alone {
 
     async fn greet(&mut self, incarnation: u64) -> Result<(), Refusal> {
         self.sessions.require_contact_to_move(&self.caller)?;
-        self.sessions.require_trusted(&self.node, &self.key).await?.map_err(|distrust| Refusal::from(&distrust))?;
+        self.sessions.require_trusted(&self.node, &self.key).await?.map_err(|distrust| self.distrusted(&distrust))?;
         match self.sessions.look_for(&self.node, incarnation).await? {
             Look::Known(node) => {
                 let admitted = self.sessions.admit(node, &self.caller).await;
@@ -299,7 +300,13 @@ impl Alone {
     /// It was trusted when it came; that may have changed.
     fn require_trust(&self) -> Result<(), Refusal> {
         let current = self.sessions.replica().current();
-        current.state.admits_key(&self.node, &self.key).map_err(|distrust| Refusal::from(&distrust))
+        current.state.admits_key(&self.node, &self.key).map_err(|distrust| self.distrusted(&distrust))
+    }
+
+    fn distrusted(&self, distrust: &Distrust) -> Refusal {
+        let (node, remote) = (&self.node, self.caller.remote);
+        tracing::warn!(%node, %remote, reason = distrust.reason(), why = %distrust, "denied");
+        Refusal::from(distrust)
     }
 
     /// Begins what waits if the node may write now; else that is due later.

@@ -25,7 +25,10 @@ pub struct Store {
 
 #[derive(Debug, Error)]
 pub enum StoreError {
-    #[error("cannot {action} {path}: {source}; as the agent's user, run `chmod 600 {path}`, or correct --state-dir", path = path.display())]
+    #[error(
+        "cannot {action} {path}: {source}; let the agent's user own it and run `chmod 600 {path}`, or correct --state-dir",
+        path = path.display()
+    )]
     Io { action: &'static str, path: PathBuf, source: io::Error },
     #[error(
         "{path} is open to others (mode {mode:04o}): a private key must be readable by its owner only; run `chmod 600 \
@@ -35,7 +38,10 @@ pub enum StoreError {
     Exposed { path: PathBuf, mode: u32 },
     #[error("{} is too large to be a key or a certificate", .0.display())]
     TooLarge(PathBuf),
-    #[error("{} does not hold a key and a certificate: empty the state directory and join again with a new token", .0.display())]
+    #[error(
+        "{} does not hold a key and a certificate: empty the state directory and join again with a new token",
+        .0.display()
+    )]
     Damaged(PathBuf),
     #[error("cannot make a key: {0}")]
     Key(#[from] rcgen::Error),
