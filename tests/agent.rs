@@ -9,10 +9,13 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::Duration;
 
+use bytes::Bytes;
 use inprocess::view::{Seen, list};
 use inprocess::{Cluster, eventually};
-use muster_proto::v1::Delete;
+use muster_controller::pki;
+use muster_proto::token::Token;
 use muster_proto::v1::write_request::Operation;
+use muster_proto::v1::{Delete, TokenCreation};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use tempfile::TempDir;
@@ -54,10 +57,16 @@ impl Machine {
     }
 
     fn start(&self, flags: &[&str]) -> Agent {
+        let kubeconfig = self.dir.path().join("kubeconfig");
+        let flags = [&["--kubeconfig", kubeconfig.to_str().unwrap()], flags].concat();
+        Agent(self.command(&self.state_dir(), &flags).stdout(Stdio::null()).spawn().unwrap())
+    }
+
+    fn command(&self, state_dir: &Path, flags: &[&str]) -> Command {
         let mut command = Command::new(MUSTER);
         command.args(["agent", "--server", &self.server, "--hostname-override", NODE, "--metrics-address", "none"]);
-        command.arg("--state-dir").arg(self.state_dir()).arg("--kubeconfig").arg(self.dir.path().join("kubeconfig"));
-        Agent(command.args(flags).stdout(Stdio::null()).spawn().unwrap())
+        command.arg("--state-dir").arg(state_dir).args(flags);
+        command
     }
 
     fn status(&self) -> Output {
@@ -73,6 +82,16 @@ impl Machine {
         })
         .await
     }
+}
+
+/// A token of this cluster, for one join.
+async fn token(cluster: &Cluster) -> String {
+    let pin = pki::authority_print(cluster.fleet.client_authority().certificate_pem()).unwrap();
+    let token = Token::draw(pin, rand::random);
+    let hash = Bytes::copy_from_slice(&token.hash().0);
+    let creation = TokenCreation { id: token.id.clone(), hash, node: String::new(), ttl_ms: 600_000 };
+    cluster.write(Operation::CreateToken(creation)).await;
+    token.to_string()
 }
 
 const KUBECONFIG: &str = "\
@@ -140,21 +159,9 @@ async fn a_machine_registers_is_reported_as_it_is_and_comes_again() {
     assert_eq!((view["node"].as_str(), view["session"]["incarnation"].as_u64().is_some()), (Some(NODE), true));
 
     // A second agent of the machine would need a directory of its own.
-    let second = Command::new(MUSTER)
-        .args([
-            "agent",
-            "--server",
-            &machine.server,
-            "--metrics-address=none",
-            "--hostname-override",
-            NODE,
-            "--state-dir",
-        ])
-        .arg(machine.state_dir())
-        .arg("--kubeconfig")
-        .arg(machine.dir.path().join("kubeconfig"))
-        .output()
-        .unwrap();
+    let kubeconfig = machine.dir.path().join("kubeconfig");
+    let flags = ["--kubeconfig", kubeconfig.to_str().unwrap()];
+    let second = machine.command(&machine.state_dir(), &flags).output().unwrap();
     assert_eq!(second.status.code(), Some(1), "{second:?}");
 
     assert_eq!(agent.end().await, Some(0), "goodbye is no failure");
@@ -171,6 +178,29 @@ async fn a_machine_registers_is_reported_as_it_is_and_comes_again() {
     cluster.write(Operation::Delete(delete)).await;
     let anew = cluster.seen_when("ready again", NODE, |seen| ready(seen) && seen.uid != first.uid).await;
     assert!(!anew.taints.contains("dedicated:NoSchedule"), "with the flags it has now: {anew:?}");
+    assert_eq!(agent.end().await, Some(0));
+    cluster.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn a_machine_joins_with_a_token_once_and_needs_it_no_more() {
+    let cluster = Cluster::start().await;
+    let machine = Machine::new(&cluster);
+    let token = token(&cluster).await;
+    let joining = machine.command(&machine.state_dir(), &["--join", &token]).stdout(Stdio::null()).spawn().unwrap();
+    let agent = Agent(joining);
+    let view = machine.attached().await;
+    assert!(view["certificateExpires"].is_string(), "{view}");
+    assert_eq!(agent.end().await, Some(0));
+    let agent = Agent(machine.command(&machine.state_dir(), &[]).stdout(Stdio::null()).spawn().unwrap());
+    machine.attached().await;
+
+    // Somebody who saw the token on the way gets nothing for it.
+    let elsewhere = machine.dir.path().join("elsewhere");
+    let replayed = machine.command(&elsewhere, &["--join", &token]).output().unwrap();
+    let complaint = String::from_utf8_lossy(&replayed.stderr).into_owned();
+    assert_eq!(replayed.status.code(), Some(6), "{complaint}");
+    assert!(!complaint.contains(&token), "a secret is not repeated");
     assert_eq!(agent.end().await, Some(0));
     cluster.stop().await;
 }
