@@ -44,13 +44,8 @@ fn lifecycle_reads_no_clock_and_rolls_no_dice() {
 
 #[test]
 fn each_framework_lives_in_one_crate() {
-    let homes = [
-        ("openraft", "raft"),
-        ("redb", "raft"),
-        ("sled", "raft"),
-        ("ractor", "actors"),
-        ("axum", "controller"),
-    ];
+    let homes =
+        [("openraft", "raft"), ("redb", "raft"), ("sled", "raft"), ("ractor", "actors"), ("axum", "controller")];
     for member in members() {
         let dependencies = dependencies(&root().join(&member).join("Cargo.toml"));
         for (framework, home) in homes {

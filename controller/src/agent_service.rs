@@ -38,9 +38,10 @@ impl AgentService {
     fn unauthenticated(&self, identity: &Identity) -> Status {
         self.sessions.refuse_identity();
         tracing::warn!(%identity, "denied: not authenticated");
-        Status::unauthenticated(match identity.kind {
-            Role::Lapsed(_) => "the certificate has expired: renew it first",
-            _ => "no client certificate: join with a token first",
+        let is_lapsed = matches!(identity.kind, Role::Lapsed(_));
+        Status::unauthenticated(match is_lapsed {
+            true => "the certificate has expired: renew it first",
+            false => "no client certificate: join with a token first",
         })
     }
 }

@@ -230,10 +230,8 @@ impl Door {
             None => return Err(Refusal::NoCertificate),
         };
         self.require_welcome(&identity)?;
-        let stay = match identity.kind {
-            Role::Stranger => Some(self.short_stay()?),
-            _ => None,
-        };
+        let is_stranger = matches!(identity.kind, Role::Stranger);
+        let stay = is_stranger.then(|| self.short_stay()).transpose()?;
         Ok(Connection { stream, peer: Peer { identity: Arc::new(identity), remote }, _place: None, stay })
     }
 

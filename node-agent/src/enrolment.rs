@@ -164,9 +164,10 @@ pub async fn keep_renewed(credentials: Credentials, servers: Vec<String>) {
             }
             Err(error) => {
                 tell_failure(&error, credentials.is_expired(SystemTime::now()));
-                match error {
-                    EnrolmentError::Unanswered(_) => backoff.pause(RENEWAL_PAUSE_MAX, rand::random()),
-                    _ => backoff.long_pause(RENEWAL_PAUSE_MAX, rand::random()),
+                // A replica that has said no will hardly change its mind soon.
+                match matches!(error, EnrolmentError::Unanswered(_)) {
+                    true => backoff.pause(RENEWAL_PAUSE_MAX, rand::random()),
+                    false => backoff.long_pause(RENEWAL_PAUSE_MAX, rand::random()),
                 }
             }
         };
@@ -246,12 +247,12 @@ async fn ask(door: &Door, tls: &TlsConnector, question: &Question) -> Result<v1:
 
 /// That a replica is not the one we look for is a verdict; that it cannot be reached is not.
 fn unreached(door: &Door, failure: Failure) -> EnrolmentError {
-    match &failure {
-        Failure::Unreachable { reason, .. } if reason.contains(pinned::MISMATCH) => {
-            EnrolmentError::OtherCluster { door: door.to_string(), reason: pinned::MISMATCH.to_owned() }
-        }
-        _ => EnrolmentError::Unanswered(failure),
+    if let Failure::Unreachable { reason, .. } = &failure
+        && reason.contains(pinned::MISMATCH)
+    {
+        return EnrolmentError::OtherCluster { door: door.to_string(), reason: pinned::MISMATCH.to_owned() };
     }
+    EnrolmentError::Unanswered(failure)
 }
 
 #[cfg(test)]

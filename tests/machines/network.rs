@@ -4,10 +4,10 @@
 
 use std::process::Command;
 
-pub const SUBNET: &str = "10.90.0";
+pub(crate) const SUBNET: &str = "10.90.0";
 const OPERATOR: u8 = 254;
 
-pub struct Network {
+pub(crate) struct Network {
     prefix: String,
     hosts: Vec<&'static str>,
 }
@@ -16,7 +16,7 @@ pub struct Network {
 
 impl Network {
     /// Why there cannot be one here, if so.
-    pub fn impossible() -> Option<String> {
+    pub(crate) fn impossible() -> Option<String> {
         let probe = format!("muster-{}-probe", std::process::id());
         let made = Command::new("ip").args(["netns", "add", &probe]).output();
         match made {
@@ -32,7 +32,7 @@ impl Network {
     }
 
     /// Hosts by name, with the last number of their address.
-    pub fn lay(hosts: &[(&'static str, u8)]) -> Self {
+    pub(crate) fn lay(hosts: &[(&'static str, u8)]) -> Self {
         let network = Self {
             prefix: format!("muster-{}", std::process::id()),
             hosts: hosts.iter().map(|(name, _)| *name).collect(),
@@ -60,22 +60,22 @@ impl Network {
     }
 
     /// To be run at the host, by what it is given as arguments.
-    pub fn at(&self, host: &str, program: &str) -> Command {
+    pub(crate) fn at(&self, host: &str, program: &str) -> Command {
         let mut command = Command::new("ip");
         command.args(["netns", "exec", &self.namespace(host), program]);
         command
     }
 
-    pub fn pull_cable(&self, host: &str) {
+    pub(crate) fn pull_cable(&self, host: &str) {
         ip(&["-n", &self.namespace("switch"), "link", "set", host, "nomaster"]);
     }
 
-    pub fn plug_cable(&self, host: &str) {
+    pub(crate) fn plug_cable(&self, host: &str) {
         ip(&["-n", &self.namespace("switch"), "link", "set", host, "master", "br0"]);
     }
 
     /// The processes at a host whose command line contains `words`.
-    pub fn processes(&self, host: &str, words: &str) -> Vec<u32> {
+    pub(crate) fn processes(&self, host: &str, words: &str) -> Vec<u32> {
         let output = Command::new("ip").args(["netns", "pids", &self.namespace(host)]).output().unwrap();
         let pids = String::from_utf8_lossy(&output.stdout).into_owned();
         let pids = pids.lines().filter_map(|line| line.trim().parse().ok());
