@@ -9,6 +9,7 @@ use muster_controller::identity::{Identity, Role};
 use muster_controller::listener::Peer;
 use muster_controller::operator_service::OperatorService;
 use muster_controller::server::prove_replica;
+use muster_lifecycle::fingerprint::Fingerprint;
 use muster_lifecycle::pod::Phase;
 use muster_proto::v1;
 use muster_proto::v1::agent_client::AgentClient;
@@ -36,7 +37,7 @@ fn as_node<T>(cluster: &Cluster, name: &str, message: T) -> Request<T> {
     let user = format!("system:node:{name}");
     let groups = vec!["system:nodes".to_owned()];
     let kind = Role::Node(name.to_owned());
-    let identity = Arc::new(Identity { user, groups, fleet: cluster.fleet.id().clone(), kind });
+    let identity = Arc::new(Identity { user, groups, fleet: cluster.fleet.id().clone(), kind, key: Fingerprint([0; 32]) });
     let mut request = Request::new(message);
     request.extensions_mut().insert(Peer { identity, remote: "127.0.0.1:1".parse().unwrap() });
     request
