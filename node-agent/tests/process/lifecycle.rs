@@ -11,7 +11,7 @@ use crate::bench::{Bench, is_alive, processes_of, shell};
 
 const LONG: Duration = Duration::from_secs(600);
 /// Ignores every polite request, and so does what it leaves behind in a session of its own.
-const STUBBORN: &str = r#"trap "" TERM; setsid sh -c 'trap "" TERM; sleep 600 & wait' & (sh -c 'sleep 600 & sleep 600' &) ; echo up; while :; do sleep 600; done"#;
+const STUBBORN: &str = r#"trap "" TERM; (setsid sh -c 'trap "" TERM; sleep 600 & wait' &) ; (sh -c 'sleep 600 & sleep 600' &) ; echo up; while :; do sleep 600; done"#;
 
 #[tokio::test]
 async fn a_pod_runs_until_it_is_stopped() {
@@ -70,7 +70,10 @@ async fn a_container_that_ends_leaves_nothing_behind() {
         let mut bench = Bench::vacant();
         bench.config.cgroups = cgroups;
         bench.open().await;
-        let uid = bench.start(&shell("Never", "setsid sleep 600 & exit 0"));
+        let flag = bench.dir.path().join("away");
+        let away = flag.display();
+        let script = format!("setsid sh -c 'touch {away}; sleep 600' & until test -e {away}; do sleep 0.05; done");
+        let uid = bench.start(&shell("Never", &script));
         let news = bench.until_stopped(uid).await;
         assert_eq!((news.status.phase, &*news.status.reason), (Phase::Succeeded, "Completed"));
         assert_eq!(processes_of(uid), [0; 0], "cgroups: {cgroups}");

@@ -277,3 +277,46 @@ async fn a_refused_report_is_told_to_the_owner_and_repeated_after_a_pause() {
     let later = now + node.terms().retry_pause();
     assert_eq!(node.pods.report_due(), Some(later));
 }
+
+/// A runtime whose last agent followed the orders of another fleet.
+struct Moved;
+
+impl crate::pods::Runtime for Moved {
+    fn report_to(&self, _news: crate::pods::News) {}
+    fn start(&self, _pod: crate::pods::PodSpec) {}
+    fn stop(&self, _uid: crate::pods::PodUid, _grace: Duration) {}
+    fn kill(&self, _uid: crate::pods::PodUid) {}
+
+    fn recall(&self) -> crate::pods::Recollection {
+        crate::pods::Recollection { fleet: "fleet-0".to_owned(), revision: 9, ended: Vec::new() }
+    }
+}
+
+impl Machine for Moved {
+    fn node_json(&self) -> Bytes {
+        Bytes::from_static(b"{}")
+    }
+
+    fn status_json(&self) -> Bytes {
+        Bytes::from_static(b"{}")
+    }
+
+    fn runtime(&self) -> Option<Arc<dyn crate::pods::Runtime>> {
+        Some(Arc::new(Self))
+    }
+}
+
+#[tokio::test]
+async fn a_node_that_changed_fleets_greets_the_new_one_without_the_revisions_of_the_old() {
+    let now = Instant::now();
+    let mut node = with_pods(Arc::new(Moved), now).0;
+    let revision = |node: &Conversation| match node.hello(false).message {
+        Some(Up::Hello(hello)) => hello.orders_revision,
+        other => panic!("{other:?} is no greeting"),
+    };
+    assert_eq!(revision(&node), 9);
+    assert!(matches!(node.heard(welcome(1), DOOR, now), Reaction::Leave(Failure::Lost { .. })));
+    node.detached();
+    assert_eq!(revision(&node), 0);
+    assert_eq!(node.heard(welcome(1), DOOR, now), Reaction::Stay);
+}
