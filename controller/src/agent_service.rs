@@ -38,9 +38,9 @@ impl AgentService {
     fn unauthenticated(&self, identity: &Identity) -> Status {
         self.sessions.refuse_identity();
         tracing::warn!(%identity, "denied: not authenticated");
-        Status::unauthenticated(match identity.kind {
-            Role::Lapsed(_) => "the certificate has expired: renew it first",
-            _ => "no client certificate: join with a token first",
+        Status::unauthenticated(match matches!(identity.kind, Role::Lapsed(_)) {
+            true => "the certificate has expired: renew it first",
+            false => "no client certificate: join with a token first",
         })
     }
 }

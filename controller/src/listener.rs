@@ -230,10 +230,7 @@ impl Door {
             None => return Err(Refusal::NoCertificate),
         };
         self.require_welcome(&identity)?;
-        let stay = match identity.kind {
-            Role::Stranger => Some(self.short_stay()?),
-            _ => None,
-        };
+        let stay = (identity.kind == Role::Stranger).then(|| self.short_stay()).transpose()?;
         Ok(Connection { stream, peer: Peer { identity: Arc::new(identity), remote }, _place: None, stay })
     }
 
