@@ -38,8 +38,7 @@ impl AgentService {
     fn unauthenticated(&self, identity: &Identity) -> Status {
         self.sessions.refuse_identity();
         tracing::warn!(%identity, "denied: not authenticated");
-        let is_lapsed = matches!(identity.kind, Role::Lapsed(_));
-        Status::unauthenticated(match is_lapsed {
+        Status::unauthenticated(match matches!(identity.kind, Role::Lapsed(_)) {
             true => "the certificate has expired: renew it first",
             false => "no client certificate: join with a token first",
         })

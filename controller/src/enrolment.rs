@@ -4,8 +4,8 @@
 //!   Join:   token --> is it ours, and open? --> EnrolNode (the token is used up, the key recorded) --> sign
 //!   Renew:  certificate --> does its key count? --> RenewCredential (the new key recorded) --> sign
 //! ```
-//! Signing comes last: a certificate exists only for a key that the whole cluster knows of. Whoever lost the answer asks
-//! again with the same key and gets it again. What the state already rules out is never proposed, so that a stranger
+//! Signing comes last: a certificate exists only for a key that the whole cluster knows of. Whoever lost the answer
+//! asks again with the same key and gets it again. What the state already rules out is never proposed, so that a stranger
 //! cannot fill the log; a few refusals at a time are told as events, all of them to the log.
 
 pub mod signer;

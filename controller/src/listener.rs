@@ -230,8 +230,7 @@ impl Door {
             None => return Err(Refusal::NoCertificate),
         };
         self.require_welcome(&identity)?;
-        let is_stranger = matches!(identity.kind, Role::Stranger);
-        let stay = is_stranger.then(|| self.short_stay()).transpose()?;
+        let stay = (identity.kind == Role::Stranger).then(|| self.short_stay()).transpose()?;
         Ok(Connection { stream, peer: Peer { identity: Arc::new(identity), remote }, _place: None, stay })
     }
 

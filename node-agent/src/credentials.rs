@@ -81,7 +81,8 @@ pub enum CredentialsError {
     #[error("the certificate is not that of a node, but of {0:?}: was it put here by mistake?")]
     NotANode(String),
     #[error(
-        "the certificate is that of node {theirs:?}, but this machine shall be node {ours:?}: correct the name, or empty the state directory and join again with a new token"
+        "the certificate is that of node {theirs:?}, but this machine shall be node {ours:?}: correct the name, or empty \
+         the state directory and join again with a new token"
     )]
     OtherNode { ours: String, theirs: String },
     #[error("the CA or the certificate cannot be used for TLS")]

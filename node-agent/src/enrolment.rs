@@ -67,8 +67,8 @@ pub enum EnrolmentError {
 // === impl Credentials ===
 
 impl Credentials {
-    /// Those of the state directory; if it has none, this machine joins as `node` with `token`. Expired ones are renewed
-    /// before anything else is tried with them.
+    /// Those of the state directory; if it has none, this machine joins as `node` with `token`. Expired ones are
+    /// renewed before anything else is tried with them.
     pub async fn open_or_join(
         store: &Store,
         token: Option<&Token>,
@@ -164,7 +164,6 @@ pub async fn keep_renewed(credentials: Credentials, servers: Vec<String>) {
             }
             Err(error) => {
                 tell_failure(&error, credentials.is_expired(SystemTime::now()));
-                // A replica that has said no will hardly change its mind soon.
                 match matches!(error, EnrolmentError::Unanswered(_)) {
                     true => backoff.pause(RENEWAL_PAUSE_MAX, rand::random()),
                     false => backoff.long_pause(RENEWAL_PAUSE_MAX, rand::random()),
@@ -247,12 +246,11 @@ async fn ask(door: &Door, tls: &TlsConnector, question: &Question) -> Result<v1:
 
 /// That a replica is not the one we look for is a verdict; that it cannot be reached is not.
 fn unreached(door: &Door, failure: Failure) -> EnrolmentError {
-    if let Failure::Unreachable { reason, .. } = &failure
-        && reason.contains(pinned::MISMATCH)
-    {
-        return EnrolmentError::OtherCluster { door: door.to_string(), reason: pinned::MISMATCH.to_owned() };
+    let is_other = matches!(&failure, Failure::Unreachable { reason, .. } if reason.contains(pinned::MISMATCH));
+    match is_other {
+        true => EnrolmentError::OtherCluster { door: door.to_string(), reason: pinned::MISMATCH.to_owned() },
+        false => EnrolmentError::Unanswered(failure),
     }
-    EnrolmentError::Unanswered(failure)
 }
 
 #[cfg(test)]

@@ -127,7 +127,7 @@ mod tests {
             (format!("{}.{secret}.{pin}", &id[1..]), TokenError::Id),
             (format!("{}.{secret}.{pin}", id.to_uppercase()), TokenError::Id),
             (format!("{id}.{}.{pin}", &secret[1..]), TokenError::Secret),
-            (format!("{id}.{}.{pin}", secret.replace('a', "_").replace('h', "_")), TokenError::Secret),
+            (format!("{id}.{}.{pin}", secret.replace(['a', 'h'], "_")), TokenError::Secret),
             (format!("{id}.{secret}.{}", &pin.to_string()[1..]), TokenError::Pin),
         ];
         for (text, error) in cases {

@@ -16,6 +16,8 @@ use crate::pki::{self, Authority, CLOCK_SKEW, FleetId, Subject, USER_LIMIT, Usag
 
 /// A request with a P-256 key is a few hundred bytes.
 const CSR_BYTES_MAX: usize = 8 * 1024;
+/// What a certificate's common name has room for.
+const NODE_NAME_MAX: usize = USER_LIMIT - identity::NODE_PREFIX.len();
 /// A P-256 point, not compressed.
 const POINT_BYTES: usize = 65;
 
@@ -30,8 +32,8 @@ pub struct Signer {
 /// This replica cannot sign.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "this replica cannot sign for nodes: {} is missing; copy client-ca.key there from the fleet's pki folder (mode 0600), \
-     restart the replica, or ask another",
+    "this replica cannot sign for nodes: {} is missing; copy client-ca.key there from the fleet's pki folder (mode \
+     0600), restart the replica, or ask another",
     path.display()
 )]
 pub struct Missing {
@@ -52,7 +54,7 @@ pub enum CsrError {
 pub enum NodeNameError {
     #[error("{0:?} is not a node name: give a lower-case DNS name")]
     Form(String),
-    #[error("{0:?} is too long: a certificate has room for {max} characters", max = USER_LIMIT - identity::NODE_PREFIX.len())]
+    #[error("{0:?} is too long: a certificate has room for {NODE_NAME_MAX} characters")]
     TooLong(String),
 }
 
