@@ -123,7 +123,7 @@ impl EnrolmentService {
     }
 
     async fn commit(&self, operation: Operation, node: &Text, remote: SocketAddr) -> Result<(), Status> {
-        let written = self.sessions.write_for_node(operation, Instant::now() + WRITE_LIMIT).await;
+        let written = self.sessions.write_for_node(node, operation, Instant::now() + WRITE_LIMIT).await;
         match written?.outcome {
             Outcome::Done(_) => Ok(()),
             Outcome::Rejected(Rejection::Distrusted(distrust)) => Err(self.refuse(node, remote, &distrust)),
@@ -139,9 +139,9 @@ impl EnrolmentService {
         if self.told.pass(StdInstant::now()).is_some() {
             let why = Text::from(format!("{remote} was not let in: {distrust}"));
             let operation = Operation::NoteRefusal { node: node.clone(), why };
-            let sessions = self.sessions.clone();
+            let (sessions, node) = (self.sessions.clone(), node.clone());
             tokio::spawn(async move {
-                if let Err(error) = sessions.write_for_node(operation, Instant::now() + WRITE_LIMIT).await {
+                if let Err(error) = sessions.write_for_node(&node, operation, Instant::now() + WRITE_LIMIT).await {
                     tracing::warn!(error = error.message(), "a refusal could not be told as an event");
                 }
             });

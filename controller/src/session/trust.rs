@@ -43,8 +43,13 @@ impl Sessions {
     }
 
     /// Writes in the name of the node, trying again as long as it is not known whether it was written.
-    pub(crate) async fn write_for_node(&self, operation: Operation, deadline: Instant) -> Result<Settled, Status> {
-        Ok(self.write_surely(operation, deadline).await.map_err(Refusal::from)?)
+    pub(crate) async fn write_for_node(
+        &self,
+        node: &Text,
+        operation: Operation,
+        deadline: Instant,
+    ) -> Result<Settled, Status> {
+        Ok(self.write_surely(node, operation, deadline).await.map_err(Refusal::from)?)
     }
 
     /// A renewed node came with its new key: from now on the old one is over.
@@ -53,9 +58,9 @@ impl Sessions {
             return;
         }
         let operation = Operation::ConfirmCredential { node: node.clone(), key: *key };
-        let sessions = self.clone();
+        let (sessions, node) = (self.clone(), node.clone());
         tokio::spawn(async move {
-            let written = sessions.write_surely(operation, Instant::now() + CONFIRMATION_LIMIT).await;
+            let written = sessions.write_surely(&node, operation, Instant::now() + CONFIRMATION_LIMIT).await;
             if let Err(error) = written {
                 tracing::debug!(%error, "the use of a new key was not written down; it will be next time");
             }

@@ -15,6 +15,7 @@ use muster_proto::v1::carrier_message::Message as CarrierUp;
 use muster_proto::v1::carrier_reply::Message as CarrierDown;
 use muster_proto::v1::server_message::Message as Down;
 use muster_raft::types::ReplicaId;
+use rustls::ClientConfig;
 use tokio::time::timeout;
 use tonic::transport::{Channel, Endpoint};
 use tonic::{Status, Streaming};
@@ -39,12 +40,21 @@ pub struct Carrier {
 pub async fn dial(cluster: &Cluster, id: ReplicaId, issued: &Issued) -> Channel {
     let ca = cluster.fleet.client_authority().certificate_pem();
     let tls = tls::agent(ca, &issued.certificate, &issued.key).unwrap();
+    dial_with(cluster, id, tls).await.unwrap()
+}
+
+/// The same with any TLS configuration.
+pub async fn dial_with(
+    cluster: &Cluster,
+    id: ReplicaId,
+    tls: Arc<ClientConfig>,
+) -> Result<Channel, tonic::transport::Error> {
     let host = cluster.plan(id).agent.clone();
     let connect = tower::service_fn(move |_| {
         let (tls, host) = (Arc::clone(&tls), host.clone());
         async move { connect_client(tls, &host).await.map(TokioIo::new) }
     });
-    Endpoint::from_static("http://replica.test").connect_with_connector(connect).await.unwrap()
+    Endpoint::from_static("http://replica.test").connect_with_connector(connect).await
 }
 
 pub fn hello(node: &str, instance: u64) -> v1::Hello {
@@ -56,10 +66,15 @@ pub fn hello(node: &str, instance: u64) -> v1::Hello {
 impl Agent {
     /// Opens a stream with the certificate of `node`; nothing is said yet.
     pub async fn open(cluster: &Cluster, id: ReplicaId, node: &str) -> Self {
-        let mut client = AgentClient::new(dial(cluster, id, &cluster.fleet.issue_node(node).unwrap()).await);
+        let channel = dial(cluster, id, &cluster.fleet.issue_node(node).unwrap()).await;
+        Self::on(channel).await.unwrap()
+    }
+
+    /// Opens a stream on a connection.
+    pub async fn on(channel: Channel) -> Result<Self, Status> {
         let (up, messages) = mpsc::unbounded();
-        let down = client.session(messages).await.unwrap().into_inner();
-        Self { up, down, orders: VecDeque::new() }
+        let down = AgentClient::new(channel).session(messages).await?.into_inner();
+        Ok(Self { up, down, orders: VecDeque::new() })
     }
 
     /// Opens a stream and says hello on it.

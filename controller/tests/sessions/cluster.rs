@@ -3,12 +3,15 @@
 use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
 use muster_controller::agent_service::agent_service;
 use muster_controller::connector::TlsConnector;
 use muster_controller::door::{DoorKind, door_limits};
+use muster_controller::enrolment::enrolment_service;
+use muster_controller::enrolment::signer::Signer;
 use muster_controller::fleet::{Fleet, ReplicaPlan};
 use muster_controller::handshakes::Handshakes;
 use muster_controller::hearing::contact::Contact;
@@ -21,9 +24,10 @@ use muster_controller::tls::ReplicaTls;
 use muster_lifecycle::command::{Command, Operation, Origin, Outcome, Precondition, Receipt, RequestId};
 use muster_lifecycle::meta::Uid;
 use muster_lifecycle::node::Node;
+use muster_lifecycle::time::WallTime;
 use muster_pulse::fleet::Origin as Through;
 use muster_raft::abort::RecordAbort;
-use muster_raft::clock::SystemClock;
+use muster_raft::clock::{Clock, SystemClock};
 use muster_raft::disk::sim::SimDisk;
 use muster_raft::feed::Feed;
 use muster_raft::greeting::Introduction;
@@ -42,6 +46,8 @@ use tonic::transport::server::Router;
 
 /// Far longer than anything here takes; only a failure waits for it.
 pub const PATIENCE: Duration = Duration::from_secs(60);
+pub const LIFETIME: Duration = Duration::from_secs(30 * 24 * 3600);
+pub const RENEWAL_GRACE: Duration = Duration::from_secs(7 * 24 * 3600);
 const BACKOFF_CAP: Duration = Duration::from_secs(10);
 const TIMING: Timing = Timing { heartbeat_ms: 100, election_min_ms: 300, election_max_ms: 600 };
 
@@ -49,7 +55,12 @@ pub struct Cluster {
     _dir: TempDir,
     pub fleet: Fleet,
     pub running: BTreeMap<ReplicaId, Running>,
+    pub clock: Arc<Shifted>,
 }
+
+/// The clock of cluster time, which a test can put forward.
+#[derive(Default)]
+pub struct Shifted(AtomicU64);
 
 pub struct Running {
     pub replica: Replica,
@@ -69,14 +80,38 @@ impl Explains for Speechless {
     }
 }
 
+// === impl Shifted ===
+
+impl Shifted {
+    pub fn advance(&self, by: Duration) {
+        self.0.fetch_add(by.as_secs(), Ordering::SeqCst);
+    }
+}
+
+impl Clock for Shifted {
+    fn boot_time(&self) -> Duration {
+        SystemClock.boot_time() + Duration::from_secs(self.0.load(Ordering::SeqCst))
+    }
+
+    fn wall_time(&self) -> WallTime {
+        SystemClock.wall_time()
+    }
+}
+
 // === impl Cluster ===
 
 impl Cluster {
     pub async fn start(ids: &[ReplicaId]) -> Self {
+        Self::start_after(ids, |_| {}).await
+    }
+
+    /// Starts replicas once `prepare` has had a look at their folders.
+    pub async fn start_after(ids: &[ReplicaId], prepare: impl FnOnce(&Fleet)) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let plans: Vec<_> = ids.iter().map(|id| plan(*id)).collect();
         let fleet = Fleet::create(dir.path(), &plans).unwrap();
-        let mut cluster = Self { _dir: dir, fleet, running: BTreeMap::new() };
+        prepare(&fleet);
+        let mut cluster = Self { _dir: dir, fleet, running: BTreeMap::new(), clock: Arc::default() };
         for id in ids {
             cluster.boot(*id).await;
         }
@@ -92,7 +127,7 @@ impl Cluster {
     }
 
     async fn boot(&mut self, id: ReplicaId) {
-        let feed = Feed::new(Arc::new(SystemClock));
+        let feed = Feed::new(Arc::clone(&self.clock) as _);
         let replica = self.launch(id, &feed).await;
         let hearing = Hearing::new(Through(id), BACKOFF_CAP, Arc::new(SystemClock), feed, Handshakes::default());
         let (contact, stop) = (Contact::new(hearing.clone()), CancellationToken::new());
@@ -193,7 +228,11 @@ impl Cluster {
             .add_service(InterceptedService::new(peer_service(replica.clone()), prove_replica))
             .add_service(InterceptedService::new(pulses, prove_replica));
         self.serve(DoorKind::Peer, id, peers, stop);
-        let agents = door_limits(Server::builder(), DoorKind::Agent).add_service(agent_service(sessions.clone()));
+        let dir = self.fleet.replica_dir(id).join("tls");
+        let signer = Signer::of(self.tls(id).authority.as_ref(), &dir, self.fleet.id(), LIFETIME);
+        let agents = door_limits(Server::builder(), DoorKind::Agent)
+            .add_service(agent_service(sessions.clone()))
+            .add_service(enrolment_service(sessions.clone(), signer));
         self.serve(DoorKind::Agent, id, agents, stop);
     }
 
@@ -203,7 +242,8 @@ impl Cluster {
             DoorKind::Peer => (plan.peer.listen(), tls.peer_server),
             DoorKind::Agent | DoorKind::Client | DoorKind::Http => (plan.agent.listen(), tls.agent_server),
         };
-        let incoming = Door::new(kind, tls, self.fleet.id().clone()).open(Tcp::bind(kind, address).unwrap());
+        let door = Door::new(kind, tls, self.fleet.id().clone()).renewing_within(RENEWAL_GRACE);
+        let incoming = door.open(Tcp::bind(kind, address).unwrap());
         let closed = stop.clone().cancelled_owned();
         tokio::spawn(async move { router.serve_with_incoming_shutdown(incoming, closed).await.unwrap() });
     }
@@ -217,7 +257,7 @@ impl Cluster {
         self.fleet.replicas().iter().map(|plan| (plan.id, endpoint(plan))).collect()
     }
 
-    fn tls(&self, id: ReplicaId) -> ReplicaTls {
+    pub fn tls(&self, id: ReplicaId) -> ReplicaTls {
         ReplicaTls::load(&self.fleet.replica_dir(id).join("tls")).unwrap()
     }
 }

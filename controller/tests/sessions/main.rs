@@ -5,6 +5,7 @@
 
 mod agent;
 mod cluster;
+mod enrolment;
 mod node_restriction;
 mod pods;
 mod trouble;

@@ -1,0 +1,440 @@
+//! Machines that join, renew and are shut out, with the agent's own library, over real TLS sockets.
+
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use muster_controller::identity;
+use muster_controller::pki::{Authority, Issued, Subject, Usage, Validity};
+use muster_lifecycle::command::Operation;
+use muster_lifecycle::fingerprint::Fingerprint;
+use muster_node_agent::credentials::{Credentials, Store};
+use muster_node_agent::enrolment::{self, EnrolmentError};
+use muster_proto::token::Token;
+use muster_proto::v1;
+use muster_proto::v1::agent_message::Message as Up;
+use muster_proto::v1::enrolment_client::EnrolmentClient;
+use muster_proto::v1::server_message::Message as Down;
+use muster_raft::types::ReplicaId;
+use rcgen::{CertificateParams, KeyPair};
+use rustls::ClientConfig;
+use rustls::pki_types::CertificateDer;
+use rustls::pki_types::pem::PemObject;
+use tempfile::TempDir;
+use tonic::{Code, Status};
+
+use crate::agent::{Agent, Carrier, dial_with, hello, node_json};
+use crate::cluster::{Cluster, LIFETIME, RENEWAL_GRACE, eventually};
+
+const HOUR: Duration = Duration::from_secs(3600);
+const TTL: Duration = Duration::from_secs(600);
+
+/// A machine with a state directory of its own.
+struct Machine {
+    _dir: TempDir,
+    store: Store,
+}
+
+impl Machine {
+    fn new() -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let store = Store::new(dir.path().join("state"));
+        Self { _dir: dir, store }
+    }
+
+    async fn join(&self, cluster: &Cluster, node: &str, token: &Token) -> Result<Credentials, EnrolmentError> {
+        enrolment::join(token, &doors(cluster), node, &self.store).await
+    }
+}
+
+fn doors(cluster: &Cluster) -> Vec<String> {
+    cluster.running.keys().map(|id| cluster.plan(*id).agent.to_string()).collect()
+}
+
+async fn token(cluster: &Cluster, node: Option<&str>) -> Token {
+    let token = Token::draw(cluster.fleet.client_authority().public_key_print().unwrap(), rand::random);
+    let (id, ttl_ms) = (token.id.as_str().into(), TTL.as_millis() as u64);
+    let node = node.map(Into::into);
+    cluster.operate(Operation::CreateToken { id, hash: token.hash(), node, ttl_ms }).await;
+    token
+}
+
+async fn joined(cluster: &Cluster, node: &str) -> (Machine, Credentials) {
+    let (machine, token) = (Machine::new(), token(cluster, Some(node)).await);
+    let credentials = machine.join(cluster, node, &token).await.unwrap();
+    (machine, credentials)
+}
+
+async fn revoke(cluster: &Cluster, node: &str) {
+    cluster.operate(Operation::RevokeNode { name: node.into() }).await;
+}
+
+/// The events about enrolments of `node` that replica 1 knows of.
+fn refusals(cluster: &Cluster, node: &str) -> Vec<String> {
+    let current = cluster.replica(1).current();
+    let events = current.state.events().iter().filter(|event| event.reason == "EnrolmentRefused");
+    events.filter(|event| event.subject.name == *node).map(|event| event.message.to_string()).collect()
+}
+
+/// Says hello with these credentials and hears whether the node is taken in.
+async fn greeted(cluster: &Cluster, id: ReplicaId, tls: Arc<ClientConfig>, node: &str) -> Result<Agent, Status> {
+    let unreachable = |error: tonic::transport::Error| Status::aborted(error.to_string());
+    let mut agent = Agent::on(dial_with(cluster, id, tls).await.map_err(unreachable)?).await?;
+    agent.say(Up::Hello(hello(node, 1)));
+    match agent.try_hear().await?.expect("an answer") {
+        Down::Welcome(_) => {}
+        Down::RegistrationWanted(_) => {
+            agent.say(Up::Register(v1::Register { node: node_json(node).into(), running: None }));
+            agent.try_hear().await?;
+        }
+        other => panic!("{other:?}"),
+    }
+    Ok(agent)
+}
+
+fn issue(cluster: &Cluster, authority: &Authority, (user, group): (&str, &str), until: SystemTime) -> Issued {
+    let validity = Validity { from: until - LIFETIME, until };
+    let (fleet, usage) = (cluster.fleet.id(), Usage::Client);
+    authority.issue(&Subject { user, group: Some(group), fleet, usage, hosts: &[], validity }).unwrap()
+}
+
+fn client(cluster: &Cluster, issued: &Issued) -> Arc<ClientConfig> {
+    let ca = cluster.fleet.client_authority().certificate_pem();
+    muster_controller::tls::agent(ca, &issued.certificate, &issued.key).unwrap()
+}
+
+fn stranger(cluster: &Cluster) -> Arc<ClientConfig> {
+    let mut roots = rustls::RootCertStore::empty();
+    let ca = cluster.fleet.client_authority().certificate_pem();
+    roots.add(CertificateDer::from_pem_slice(ca.as_bytes()).unwrap()).unwrap();
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let mut config = ClientConfig::builder_with_provider(provider)
+        .with_protocol_versions(&[&rustls::version::TLS13])
+        .unwrap()
+        .with_root_certificates(roots)
+        .with_no_client_auth();
+    config.alpn_protocols = vec![b"h2".to_vec()];
+    Arc::new(config)
+}
+
+fn csr() -> bytes::Bytes {
+    let key = KeyPair::generate().unwrap();
+    CertificateParams::default().serialize_request(&key).unwrap().der().to_vec().into()
+}
+
+// === joining ===
+
+#[tokio::test]
+async fn a_machine_joins_once_and_is_its_node_from_then_on() {
+    let cluster = Cluster::start(&[1, 2, 3]).await;
+    let (machine, token) = (Machine::new(), token(&cluster, None).await);
+    let credentials = machine.join(&cluster, "a", &token).await.unwrap();
+    assert_eq!(credentials.node(), "a");
+    let lasts = credentials.expires().duration_since(SystemTime::now()).unwrap();
+    assert!(lasts > LIFETIME - HOUR && lasts <= LIFETIME, "{lasts:?}");
+    // At whichever replica, and after a restart without the token.
+    let restarted = Credentials::open_or_join(&machine.store, None, &doors(&cluster), "a").await.unwrap();
+    for (id, credentials) in [(1, &credentials), (3, &restarted)] {
+        greeted(&cluster, id, credentials.tls(), "a").await.unwrap();
+    }
+    let record = Arc::clone(cluster.replica(1).current().state.join_tokens().get(token.id.as_str()).unwrap());
+    assert_eq!(record.used.as_ref().map(|used| &*used.node), Some("a"));
+    let wrong = Credentials::open_or_join(&machine.store, None, &doors(&cluster), "b").await.unwrap_err();
+    assert!(wrong.to_string().contains("is that of node \"a\""), "{wrong}");
+}
+
+#[tokio::test]
+async fn a_join_whose_answer_was_lost_is_answered_again() {
+    let cluster = Cluster::start(&[1]).await;
+    let (machine, token) = (Machine::new(), token(&cluster, None).await);
+    machine.join(&cluster, "a", &token).await.unwrap();
+    // As after a crash between the answer and its being stored: only the key of the join is there.
+    let (bundle, joining) = (machine.store.dir().join("node.pem"), machine.store.dir().join("joining.key"));
+    let text = std::fs::read_to_string(&bundle).unwrap();
+    let (key, _) = text.split_at(text.find("-----BEGIN CERTIFICATE-----").unwrap());
+    muster_controller::secret::write_new(&joining, key, muster_controller::secret::Access::Owner).unwrap();
+    std::fs::remove_file(&bundle).unwrap();
+    let credentials = machine.join(&cluster, "a", &token).await.unwrap();
+    greeted(&cluster, 1, credentials.tls(), "a").await.unwrap();
+    assert!(!joining.exists());
+}
+
+#[tokio::test]
+async fn a_token_that_is_not_good_is_refused_with_a_reason_and_an_event() {
+    let cluster = Cluster::start(&[1]).await;
+    let pin = cluster.fleet.client_authority().public_key_print().unwrap();
+    let (_first, _) = joined(&cluster, "taken").await;
+    let replayed = token(&cluster, None).await;
+    Machine::new().join(&cluster, "first", &replayed).await.unwrap();
+    let revoked = token(&cluster, None).await;
+    cluster.operate(Operation::RevokeToken { id: revoked.id.as_str().into() }).await;
+    let other = token(&cluster, Some("other")).await;
+    let open = token(&cluster, None).await;
+    let guessed = Token { secret: Token::draw(pin, rand::random).secret, ..open.clone() };
+    let unknown = Token::draw(pin, rand::random);
+    let expired = token(&cluster, None).await;
+    let cases = [
+        ("n1", replayed, "was used already, by node \"first\""),
+        ("n2", revoked, "was revoked: make a new one"),
+        ("n3", other, "is for node \"other\" alone"),
+        ("n4", unknown, "is not known here"),
+        ("n5", guessed, "the secret of token"),
+        ("taken", open.clone(), "node \"taken\" is there already"),
+    ];
+    for (node, token, wanted) in cases {
+        let machine = Machine::new();
+        let error = machine.join(&cluster, node, &token).await.unwrap_err();
+        assert!(
+            matches!(&error, EnrolmentError::Refused { message, .. } if message.contains(wanted)),
+            "{node}: {error}"
+        );
+        assert!(!machine.store.has_credentials());
+        eventually("the refusal is told", || refusals(&cluster, node).iter().any(|told| told.contains(wanted))).await;
+    }
+    cluster.clock.advance(TTL + HOUR);
+    let error = Machine::new().join(&cluster, "n6", &expired).await.unwrap_err();
+    assert!(error.to_string().contains("has expired: make a new one"), "{error}");
+    eventually("the refusal is told", || !refusals(&cluster, "n6").is_empty()).await;
+    // Somebody who tries many gets no secret told, and the log does not grow with each.
+    assert!(refusals(&cluster, "n5").iter().all(|told| !told.contains(&open.secret)));
+}
+
+#[tokio::test]
+async fn a_token_of_another_cluster_is_never_shown_to_this_one() {
+    let cluster = Cluster::start(&[1]).await;
+    let foreign = Token::draw(Fingerprint([7; 32]), rand::random);
+    let error = Machine::new().join(&cluster, "a", &foreign).await.unwrap_err();
+    assert!(matches!(error, EnrolmentError::OtherCluster { .. }), "{error}");
+    assert!(refusals(&cluster, "a").is_empty(), "nothing was sent");
+    // One that is shown all the same is refused for what it is.
+    let mut client = EnrolmentClient::new(dial_with(&cluster, 1, stranger(&cluster)).await.unwrap());
+    let request = v1::JoinRequest { token: foreign.to_string(), node: "a".to_owned(), csr: csr() };
+    let status = client.join(request).await.unwrap_err();
+    assert_eq!(status.code(), Code::PermissionDenied);
+    assert!(status.message().contains("another cluster's"), "{status}");
+    eventually("the refusal is told", || !refusals(&cluster, "a").is_empty()).await;
+}
+
+#[tokio::test]
+async fn refusals_do_not_fill_the_log() {
+    let cluster = Cluster::start(&[1]).await;
+    let unknown = Token::draw(cluster.fleet.client_authority().public_key_print().unwrap(), rand::random);
+    let mut client = EnrolmentClient::new(dial_with(&cluster, 1, stranger(&cluster)).await.unwrap());
+    for _ in 0..50 {
+        let request = v1::JoinRequest { token: unknown.to_string(), node: "a".to_owned(), csr: csr() };
+        assert_eq!(client.join(request).await.unwrap_err().code(), Code::PermissionDenied);
+    }
+    eventually("some are told", || refusals(&cluster, "a").len() >= 10).await;
+    assert!(refusals(&cluster, "a").len() <= 20, "{}", refusals(&cluster, "a").len());
+}
+
+#[tokio::test]
+async fn what_cannot_be_understood_is_an_invalid_argument() {
+    let cluster = Cluster::start(&[1]).await;
+    let token = token(&cluster, None).await.to_string();
+    let mut client = EnrolmentClient::new(dial_with(&cluster, 1, stranger(&cluster)).await.unwrap());
+    let request = |token: &str, node: &str, csr| v1::JoinRequest { token: token.into(), node: node.into(), csr };
+    let cases = [
+        (request("abc", "a", csr()), "token: a token has three parts"),
+        (request(&token, "Not_a_name", csr()), "node: \"Not_a_name\" is not a node name"),
+        (request(&token, &"x".repeat(60), csr()), "node: "),
+        (request(&token, "a", vec![1, 2, 3].into()), "csr: is not a PKCS#10 request"),
+    ];
+    for (request, wanted) in cases {
+        let status = client.join(request).await.unwrap_err();
+        assert_eq!(status.code(), Code::InvalidArgument, "{status}");
+        assert!(status.message().starts_with(wanted), "{status}");
+    }
+}
+
+#[tokio::test]
+async fn a_replica_without_the_signing_key_says_which_file_it_lacks() {
+    let forget = |fleet: &muster_controller::fleet::Fleet| {
+        std::fs::remove_file(fleet.replica_dir(1).join("tls/client-ca.key")).unwrap();
+    };
+    let cluster = Cluster::start_after(&[1, 2, 3], forget).await;
+    let token = token(&cluster, None).await;
+    let mut client = EnrolmentClient::new(dial_with(&cluster, 1, stranger(&cluster)).await.unwrap());
+    let request = v1::JoinRequest { token: token.to_string(), node: "a".to_owned(), csr: csr() };
+    let status = client.join(request).await.unwrap_err();
+    assert_eq!(status.code(), Code::FailedPrecondition);
+    assert!(status.message().contains("client-ca.key"), "{status}");
+    // The agent asks the next one.
+    Machine::new().join(&cluster, "a", &token).await.unwrap();
+}
+
+// === who gets a session ===
+
+#[tokio::test]
+async fn a_certificate_that_is_not_good_gets_no_session() {
+    let cluster = Cluster::start(&[1]).await;
+    let (ca, peers) = (cluster.fleet.client_authority(), cluster.fleet.peer_authority());
+    let (now, node) = (SystemTime::now(), ("system:node:a", identity::NODES));
+    let good = |user| issue(&cluster, ca, (user, identity::NODES), now + HOUR);
+    let (_machine, replaced) = joined(&cluster, "replaced").await;
+    let (_successor, _) = joined(&cluster, "replaced").await;
+    let (_revoked, revoked) = joined(&cluster, "revoked").await;
+    revoke(&cluster, "revoked").await;
+    revoke(&cluster, "by-hand").await;
+    let of = |issued: &Issued| client(&cluster, issued);
+    let foreign = issue(&cluster, peers, node, now + HOUR);
+    let long_expired = issue(&cluster, ca, node, now - RENEWAL_GRACE - HOUR);
+    let expired = issue(&cluster, ca, node, now - HOUR);
+    let peer = issue(&cluster, peers, ("system:muster:replica:1", identity::REPLICAS), now + HOUR);
+    let replica = issue(&cluster, ca, ("system:muster:replica:1", identity::REPLICAS), now + HOUR);
+    let cases = [
+        ("none", stranger(&cluster), "a", Some((Code::Unauthenticated, "join with a token first"))),
+        ("wrong CA", of(&foreign), "a", None),
+        ("expired", of(&expired), "a", Some((Code::Unauthenticated, "the certificate has expired: renew it first"))),
+        ("expired for long", of(&long_expired), "a", None),
+        ("revoked", revoked.tls(), "revoked", Some((Code::PermissionDenied, "was revoked by ada"))),
+        ("revoked by name", of(&good("system:node:by-hand")), "by-hand", Some((Code::PermissionDenied, "was revoked"))),
+        ("replayed", replaced.tls(), "replaced", Some((Code::PermissionDenied, "was replaced by another"))),
+        ("other node's", of(&good("system:node:b")), "a", Some((Code::PermissionDenied, "it cannot speak for node"))),
+        ("peer's", of(&peer), "a", None),
+        ("peer's of our CA", of(&replica), "a", None),
+    ];
+    for (what, tls, node, wanted) in cases {
+        let refused = greeted(&cluster, 1, tls, node).await.err().unwrap_or_else(|| panic!("{what}: got in"));
+        match wanted {
+            Some((code, text)) => {
+                assert_eq!(refused.code(), code, "{what}: {refused}");
+                assert!(refused.message().contains(text), "{what}: {refused}");
+            }
+            // A stranger learns nothing: the connection ends.
+            None => assert!(![Code::PermissionDenied, Code::Ok].contains(&refused.code()), "{what}: {refused}"),
+        }
+    }
+    assert!(cluster.replica(1).current().state.nodes().is_empty(), "and nothing was registered");
+    greeted(&cluster, 1, of(&good("system:node:a")), "a").await.unwrap();
+}
+
+#[tokio::test]
+async fn strangers_may_only_join_and_the_expired_may_only_renew() {
+    let cluster = Cluster::start(&[1]).await;
+    let expired =
+        issue(&cluster, cluster.fleet.client_authority(), ("system:node:a", identity::NODES), SystemTime::now() - HOUR);
+    for tls in [stranger(&cluster), client(&cluster, &expired)] {
+        let channel = dial_with(&cluster, 1, tls).await.unwrap();
+        let mut agents = v1::agent_client::AgentClient::new(channel);
+        let status = agents.who_is(v1::WhoIsRequest {}).await.unwrap_err();
+        assert_eq!(status.code(), Code::Unauthenticated, "{status}");
+        let status = agents.carry(futures::stream::empty()).await.unwrap_err();
+        assert_eq!(status.code(), Code::Unauthenticated, "{status}");
+    }
+    let mut client_of = EnrolmentClient::new(dial_with(&cluster, 1, stranger(&cluster)).await.unwrap());
+    assert_eq!(client_of.renew(v1::RenewRequest { csr: csr() }).await.unwrap_err().code(), Code::Unauthenticated);
+    let mut client_of = EnrolmentClient::new(dial_with(&cluster, 1, client(&cluster, &expired)).await.unwrap());
+    let token = token(&cluster, None).await.to_string();
+    let request = v1::JoinRequest { token, node: "a".to_owned(), csr: csr() };
+    assert_eq!(client_of.join(request).await.unwrap_err().code(), Code::PermissionDenied);
+}
+
+// === renewing ===
+
+#[tokio::test]
+async fn a_renewal_leaves_the_session_alone_and_ends_the_old_key_once_it_was_used() {
+    let cluster = Cluster::start(&[1, 2, 3]).await;
+    let (machine, credentials) = joined(&cluster, "a").await;
+    let old = Credentials::load(&machine.store).unwrap();
+    let mut session = greeted(&cluster, 1, credentials.tls(), "a").await.unwrap();
+    enrolment::renew(&credentials, &doors(&cluster)).await.unwrap();
+    session.report(1, &crate::agent::status_json(1));
+    session.status_taken().await;
+    // Until the new one was used the old one is good: its answer might have been lost.
+    greeted(&cluster, 2, old.tls(), "a").await.unwrap();
+    greeted(&cluster, 3, credentials.tls(), "a").await.unwrap();
+    let confirmed = || {
+        let current = cluster.replica(2).current();
+        current.state.credentials().get("a").is_some_and(|known| known.previous.is_none())
+    };
+    eventually("the new key was used", confirmed).await;
+    let refused = greeted(&cluster, 2, old.tls(), "a").await.err().unwrap();
+    assert!(refused.message().contains("was replaced by another"), "{refused}");
+    let renewed = Credentials::load(&machine.store).unwrap();
+    greeted(&cluster, 1, renewed.tls(), "a").await.unwrap();
+}
+
+#[tokio::test]
+async fn an_expired_certificate_renews_itself_and_that_is_told() {
+    let cluster = Cluster::start(&[1]).await;
+    let node = ("system:node:a", identity::NODES);
+    let expired = issue(&cluster, cluster.fleet.client_authority(), node, SystemTime::now() - RENEWAL_GRACE + HOUR);
+    let machine = Machine::new();
+    std::fs::create_dir_all(machine.store.dir()).unwrap();
+    let file = |name: &str, text: &str| {
+        let path = machine.store.dir().join(name);
+        muster_controller::secret::write_new(&path, text, muster_controller::secret::Access::Owner).unwrap();
+    };
+    file("ca.crt", cluster.fleet.client_authority().certificate_pem());
+    file("node.pem", &format!("{}{}", expired.key, expired.certificate));
+    let credentials = Credentials::open_or_join(&machine.store, None, &doors(&cluster), "a").await.unwrap();
+    assert!(!credentials.is_expired(SystemTime::now()), "it was renewed first");
+    greeted(&cluster, 1, credentials.tls(), "a").await.unwrap();
+    let current = cluster.replica(1).current();
+    assert!(current.state.events().iter().any(|event| event.reason == "ExpiredCertificateRenewed"));
+}
+
+#[tokio::test]
+async fn a_revoked_node_renews_nothing() {
+    let cluster = Cluster::start(&[1]).await;
+    let (_machine, credentials) = joined(&cluster, "a").await;
+    revoke(&cluster, "a").await;
+    let error = enrolment::renew(&credentials, &doors(&cluster)).await.unwrap_err();
+    assert!(error.to_string().contains("was revoked by ada"), "{error}");
+    eventually("the refusal is told", || !refusals(&cluster, "a").is_empty()).await;
+}
+
+// === revoking ===
+
+#[tokio::test]
+async fn a_revocation_ends_the_open_stream_at_whichever_replica() {
+    let cluster = Cluster::start(&[1, 2, 3]).await;
+    for id in [1, 2, 3] {
+        let node = format!("n{id}");
+        let (_machine, credentials) = joined(&cluster, &node).await;
+        let mut session = greeted(&cluster, id, credentials.tls(), &node).await.unwrap();
+        let started = std::time::Instant::now();
+        revoke(&cluster, &node).await;
+        let refused = session.refusal().await;
+        assert!(started.elapsed() < Duration::from_secs(10));
+        assert_eq!(refused.code(), Code::PermissionDenied, "{refused}");
+        assert!(refused.message().contains("was revoked by ada"), "{refused}");
+        let refused = greeted(&cluster, id, credentials.tls(), &node).await.err().unwrap();
+        assert!(refused.message().contains("was revoked by ada"), "{refused}");
+    }
+}
+
+#[tokio::test]
+async fn a_machine_that_takes_the_place_of_another_ends_its_stream() {
+    let cluster = Cluster::start(&[1]).await;
+    let (_machine, credentials) = joined(&cluster, "a").await;
+    let mut session = greeted(&cluster, 1, credentials.tls(), "a").await.unwrap();
+    let (_successor, successor) = joined(&cluster, "a").await;
+    let refused = session.refusal().await;
+    assert!(refused.message().contains("was replaced by another"), "{refused}");
+    greeted(&cluster, 1, successor.tls(), "a").await.unwrap();
+}
+
+#[tokio::test]
+async fn an_aggregator_does_not_carry_a_revoked_node() {
+    let cluster = Cluster::start(&[1]).await;
+    cluster.operate(Operation::SetAggregator { name: "rack".into(), nodes: vec!["*".into()] }).await;
+    for name in ["a", "b"] {
+        let draft = muster_lifecycle::node::NodeDraft { name: name.into(), ..Default::default() };
+        let uid = muster_lifecycle::meta::Uid(rand::random());
+        cluster.operate(Operation::CreateNode { draft: Box::new(draft), uid }).await;
+    }
+    revoke(&cluster, "b").await;
+    let mut carrier = Carrier::greet(&cluster, 1, "rack", 1).await;
+    carrier.hear().await;
+    carrier.bind(&[(1, "a"), (2, "b")]);
+    let bound = carrier.all_bound(2).await;
+    assert!(bound[0].refused.is_empty() && bound[1].refused.contains("was revoked"), "{bound:?}");
+    revoke(&cluster, "a").await;
+    let refused = loop {
+        if let muster_proto::v1::carrier_reply::Message::Bound(bound) = carrier.hear().await {
+            break bound;
+        }
+    };
+    assert!(refused.nodes[0].handle == 1 && refused.nodes[0].refused.contains("was revoked"), "{refused:?}");
+}
