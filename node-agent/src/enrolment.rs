@@ -246,11 +246,11 @@ async fn ask(door: &Door, tls: &TlsConnector, question: &Question) -> Result<v1:
 
 /// That a replica is not the one we look for is a verdict; that it cannot be reached is not.
 fn unreached(door: &Door, failure: Failure) -> EnrolmentError {
-    let is_other = matches!(&failure, Failure::Unreachable { reason, .. } if reason.contains(pinned::MISMATCH));
-    match is_other {
-        true => EnrolmentError::OtherCluster { door: door.to_string(), reason: pinned::MISMATCH.to_owned() },
-        false => EnrolmentError::Unanswered(failure),
+    let is_another = matches!(&failure, Failure::Unreachable { reason, .. } if reason.contains(pinned::MISMATCH));
+    if is_another {
+        return EnrolmentError::OtherCluster { door: door.to_string(), reason: pinned::MISMATCH.to_owned() };
     }
+    EnrolmentError::Unanswered(failure)
 }
 
 #[cfg(test)]
