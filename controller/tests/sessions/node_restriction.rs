@@ -37,7 +37,8 @@ fn as_node<T>(cluster: &Cluster, name: &str, message: T) -> Request<T> {
     let user = format!("system:node:{name}");
     let groups = vec!["system:nodes".to_owned()];
     let kind = Role::Node(name.to_owned());
-    let identity = Arc::new(Identity { user, groups, fleet: cluster.fleet.id().clone(), kind, key: Fingerprint([0; 32]) });
+    let identity =
+        Arc::new(Identity { user, groups, fleet: cluster.fleet.id().clone(), kind, key: Fingerprint([0; 32]) });
     let mut request = Request::new(message);
     request.extensions_mut().insert(Peer { identity, remote: "127.0.0.1:1".parse().unwrap() });
     request

@@ -80,107 +80,100 @@ fn flags_mean_what_upstreams_do() {
     assert!(with_server(&["--register-node"]).unwrap().register_node);
 }
 
+/// The flags, and what is said of them.
+const BAD_VALUES: &[(&[&str], &str)] = &[
+    (
+        &["--register-with-taints", "a:b"],
+        r#"--register-with-taints "a:b": effect must be NoSchedule, PreferNoSchedule or NoExecute"#,
+    ),
+    (&["--register-with-taints", "a"], r#"--register-with-taints "a": write key=value:Effect or key:Effect"#),
+    (
+        &["--register-with-taints", "a:NoExecute,a=1:NoExecute"],
+        r#"--register-with-taints "a=1:NoExecute": this key and effect are given twice"#,
+    ),
+    (&["--node-labels", "team"], r#"--node-labels "team": write key=value"#),
+    (&["--node-labels", "a=1,a=2"], r#"--node-labels "a=2": this key is given twice"#),
+    (
+        &["--node-labels", "node-role.kubernetes.io/db=yes"],
+        r#"--node-labels "node-role.kubernetes.io/db=yes": a node may not give itself this label (NR-4): an operator can, with `muster label node`"#,
+    ),
+    (
+        &["--node-labels", "node-restriction.kubernetes.io/x=y"],
+        r#"--node-labels "node-restriction.kubernetes.io/x=y": a node may not give itself this label (NR-4): an operator can, with `muster label node`"#,
+    ),
+    (
+        &["--join", "a.b"],
+        r#"--join "…": a token has three parts, ID.SECRET.PIN; this has 2: copy the whole last line of `muster token create`"#,
+    ),
+    (&["--register-node=maybe"], r#"--register-node "maybe": must be true or false"#),
+    (
+        &["--node-status-update-frequency", "often"],
+        r#"--node-status-update-frequency "often": write a time such as 10s or 1m30s"#,
+    ),
+    (&["--node-status-update-frequency", "10ms"], r#"--node-status-update-frequency "10ms": must be from 1s to 1h"#),
+    (
+        &["--node-status-update-frequency=-10s"],
+        r#"--node-status-update-frequency "-10s": write a time such as 10s or 1m30s"#,
+    ),
+    (&["--provider-id", ""], r#"--provider-id "": must not be empty: leave the flag out"#),
+    (&["--provider-id", "i-1"], r#"--provider-id "i-1": write PROVIDER://ID, as clouds name their machines"#),
+    (&["--cloud-provider", "external"], r#"--cloud-provider "external": comes with cloud sync: leave the flag out"#),
+    (&["--runtime", "docker"], r#"--runtime "docker": must be process or none"#),
+    (&["--log-format", "xml"], r#"--log-format "xml": must be text or json"#),
+    (&["--server", "replica"], r#"--server "replica": write HOST:PORT, or [HOST]:PORT for IPv6"#),
+    (&["--server", "a:1,::1:2"], r#"--server "::1:2": write HOST:PORT, or [HOST]:PORT for IPv6"#),
+    (&["--server", ","], r#"--server ",": no endpoints: give the agent address of at least one replica, as HOST:PORT"#),
+    (&["--state-dir", ""], r#"--state-dir "": must not be empty"#),
+    (&["--metrics-address", "7490"], r#"--metrics-address "7490": write IP:PORT, or none to serve no metrics"#),
+    (
+        &["--metrics-address", "0.0.0.0:7490"],
+        r#"--metrics-address "0.0.0.0:7490": is not a loopback address and needs --metrics-tls-cert and --metrics-tls-key"#,
+    ),
+    (&["--metrics-tls-cert", "c.pem"], r#"--metrics-tls-cert "c.pem": needs --metrics-tls-key beside it"#),
+    (&["--metrics-tls-key", "k.pem"], r#"--metrics-tls-key "k.pem": needs --metrics-tls-cert beside it"#),
+    (&["--node-ip", "10.0.0.1,x"], r#"--node-ip "x": it must be an IP address"#),
+    (
+        &["--node-ip", "127.0.0.1"],
+        r#"--node-ip "127.0.0.1": it must not be a loopback address, which others cannot reach"#,
+    ),
+    (
+        &["--node-ip", "10.0.0.1,10.0.0.2"],
+        r#"--node-ip "10.0.0.2": one address of each family can be given, and 10.0.0.1 came before"#,
+    ),
+    (&["--max-pods", "many"], r#"--max-pods "many": must be a number from 0 to 1024"#),
+    (&["--max-pods", "1025"], r#"--max-pods "1025": must be a number from 0 to 1024"#),
+    (&["--system-reserved", "cpu"], r#"--system-reserved "cpu": it must be RESOURCE=QUANTITY, as in memory=200Mi"#),
+    (
+        &["--kube-reserved", "gpu=1"],
+        r#"--kube-reserved "gpu=1": only cpu, memory, ephemeral-storage, pid can be reserved"#,
+    ),
+    (&["--eviction-hard", "memory.available"], r#"--eviction-hard "memory.available": it must be SIGNAL<VALUE"#),
+    (
+        &["--eviction-soft", "memory.available<1Gi"],
+        r#"--eviction-soft "memory.available<1Gi": a soft threshold needs a grace period: give --eviction-soft-grace-period memory.available=1m30s"#,
+    ),
+    (
+        &["--eviction-soft-grace-period", "memory.available"],
+        r#"--eviction-soft-grace-period "memory.available": it must be SIGNAL=VALUE"#,
+    ),
+    (&["--eviction-minimum-reclaim", "nodefs"], r#"--eviction-minimum-reclaim "nodefs": it must be SIGNAL=VALUE"#),
+    (
+        &["--eviction-pressure-transition-period", "soon"],
+        r#"--eviction-pressure-transition-period "soon": write a time such as 10s or 1m30s"#,
+    ),
+    (&["--condition-dir", "/nowhere/at/all"], r#"--condition-dir "/nowhere/at/all": is not a directory"#),
+    (
+        &["--network-check", "tcp://host"],
+        r#"--network-check "tcp://host": write tcp://HOST:PORT, or a program with its arguments"#,
+    ),
+    (&["--network-check", " "], r#"--network-check " ": write tcp://HOST:PORT, or a program with its arguments"#),
+    (&["--kubeconfig", "/nowhere"], r#"--kubeconfig "/nowhere": No such file or directory (os error 2)"#),
+    (&["--config", "/nowhere"], r#"--config "/nowhere": No such file or directory (os error 2)"#),
+];
+
 #[test]
 fn a_bad_value_is_named_with_its_flag() {
-    let table: &[(&[&str], &str)] = &[
-        (
-            &["--register-with-taints", "a:b"],
-            r#"--register-with-taints "a:b": effect must be NoSchedule, PreferNoSchedule or NoExecute"#,
-        ),
-        (&["--register-with-taints", "a"], r#"--register-with-taints "a": write key=value:Effect or key:Effect"#),
-        (
-            &["--register-with-taints", "a:NoExecute,a=1:NoExecute"],
-            r#"--register-with-taints "a=1:NoExecute": this key and effect are given twice"#,
-        ),
-        (&["--node-labels", "team"], r#"--node-labels "team": write key=value"#),
-        (&["--node-labels", "a=1,a=2"], r#"--node-labels "a=2": this key is given twice"#),
-        (
-            &["--node-labels", "node-role.kubernetes.io/db=yes"],
-            r#"--node-labels "node-role.kubernetes.io/db=yes": a node may not give itself this label (NR-4): an operator can, with `muster label node`"#,
-        ),
-        (
-            &["--node-labels", "node-restriction.kubernetes.io/x=y"],
-            r#"--node-labels "node-restriction.kubernetes.io/x=y": a node may not give itself this label (NR-4): an operator can, with `muster label node`"#,
-        ),
-        (
-            &["--join", "a.b"],
-            r#"--join "…": a token has three parts, ID.SECRET.PIN; this has 2: copy the whole last line of `muster token create`"#,
-        ),
-        (&["--register-node=maybe"], r#"--register-node "maybe": must be true or false"#),
-        (
-            &["--node-status-update-frequency", "often"],
-            r#"--node-status-update-frequency "often": write a time such as 10s or 1m30s"#,
-        ),
-        (
-            &["--node-status-update-frequency", "10ms"],
-            r#"--node-status-update-frequency "10ms": must be from 1s to 1h"#,
-        ),
-        (
-            &["--node-status-update-frequency=-10s"],
-            r#"--node-status-update-frequency "-10s": write a time such as 10s or 1m30s"#,
-        ),
-        (&["--provider-id", ""], r#"--provider-id "": must not be empty: leave the flag out"#),
-        (&["--provider-id", "i-1"], r#"--provider-id "i-1": write PROVIDER://ID, as clouds name their machines"#),
-        (
-            &["--cloud-provider", "external"],
-            r#"--cloud-provider "external": comes with cloud sync: leave the flag out"#,
-        ),
-        (&["--runtime", "docker"], r#"--runtime "docker": must be process or none"#),
-        (&["--log-format", "xml"], r#"--log-format "xml": must be text or json"#),
-        (&["--server", "replica"], r#"--server "replica": write HOST:PORT, or [HOST]:PORT for IPv6"#),
-        (&["--server", "a:1,::1:2"], r#"--server "::1:2": write HOST:PORT, or [HOST]:PORT for IPv6"#),
-        (
-            &["--server", ","],
-            r#"--server ",": no endpoints: give the agent address of at least one replica, as HOST:PORT"#,
-        ),
-        (&["--state-dir", ""], r#"--state-dir "": must not be empty"#),
-        (&["--metrics-address", "7490"], r#"--metrics-address "7490": write IP:PORT, or none to serve no metrics"#),
-        (
-            &["--metrics-address", "0.0.0.0:7490"],
-            r#"--metrics-address "0.0.0.0:7490": is not a loopback address and needs --metrics-tls-cert and --metrics-tls-key"#,
-        ),
-        (&["--metrics-tls-cert", "c.pem"], r#"--metrics-tls-cert "c.pem": needs --metrics-tls-key beside it"#),
-        (&["--metrics-tls-key", "k.pem"], r#"--metrics-tls-key "k.pem": needs --metrics-tls-cert beside it"#),
-        (&["--node-ip", "10.0.0.1,x"], r#"--node-ip "x": it must be an IP address"#),
-        (
-            &["--node-ip", "127.0.0.1"],
-            r#"--node-ip "127.0.0.1": it must not be a loopback address, which others cannot reach"#,
-        ),
-        (
-            &["--node-ip", "10.0.0.1,10.0.0.2"],
-            r#"--node-ip "10.0.0.2": one address of each family can be given, and 10.0.0.1 came before"#,
-        ),
-        (&["--max-pods", "many"], r#"--max-pods "many": must be a number from 0 to 1024"#),
-        (&["--max-pods", "1025"], r#"--max-pods "1025": must be a number from 0 to 1024"#),
-        (&["--system-reserved", "cpu"], r#"--system-reserved "cpu": it must be RESOURCE=QUANTITY, as in memory=200Mi"#),
-        (
-            &["--kube-reserved", "gpu=1"],
-            r#"--kube-reserved "gpu=1": only cpu, memory, ephemeral-storage, pid can be reserved"#,
-        ),
-        (&["--eviction-hard", "memory.available"], r#"--eviction-hard "memory.available": it must be SIGNAL<VALUE"#),
-        (
-            &["--eviction-soft", "memory.available<1Gi"],
-            r#"--eviction-soft "memory.available<1Gi": a soft threshold needs a grace period: give --eviction-soft-grace-period memory.available=1m30s"#,
-        ),
-        (
-            &["--eviction-soft-grace-period", "memory.available"],
-            r#"--eviction-soft-grace-period "memory.available": it must be SIGNAL=VALUE"#,
-        ),
-        (&["--eviction-minimum-reclaim", "nodefs"], r#"--eviction-minimum-reclaim "nodefs": it must be SIGNAL=VALUE"#),
-        (
-            &["--eviction-pressure-transition-period", "soon"],
-            r#"--eviction-pressure-transition-period "soon": write a time such as 10s or 1m30s"#,
-        ),
-        (&["--condition-dir", "/nowhere/at/all"], r#"--condition-dir "/nowhere/at/all": is not a directory"#),
-        (
-            &["--network-check", "tcp://host"],
-            r#"--network-check "tcp://host": write tcp://HOST:PORT, or a program with its arguments"#,
-        ),
-        (&["--network-check", " "], r#"--network-check " ": write tcp://HOST:PORT, or a program with its arguments"#),
-        (&["--kubeconfig", "/nowhere"], r#"--kubeconfig "/nowhere": No such file or directory (os error 2)"#),
-        (&["--config", "/nowhere"], r#"--config "/nowhere": No such file or directory (os error 2)"#),
-    ];
-    for (flags, expected) in table {
+    for (flags, expected) in BAD_VALUES {
         // The table's own server goes before the usual one.
         let message = match flags.contains(&"--server") {
             true => settings(flags).err().map(|failed| failed.message).unwrap_or_default(),

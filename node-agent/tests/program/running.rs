@@ -118,10 +118,8 @@ async fn next(session: &mut SessionStream, wanted: impl Fn(&Up) -> bool) -> Up {
 }
 
 async fn posted(session: &mut SessionStream) -> (u64, Value) {
-    match next(session, |up| matches!(up, Up::Status(_))).await {
-        Up::Status(report) => (report.sequence, serde_json::from_slice(&report.status).unwrap()),
-        other => panic!("no status but {other:?}"),
-    }
+    let Up::Status(report) = next(session, |up| matches!(up, Up::Status(_))).await else { unreachable!() };
+    (report.sequence, serde_json::from_slice(&report.status).unwrap())
 }
 
 #[tokio::test]
