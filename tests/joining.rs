@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use muster_lifecycle::quantity::Quantity;
 use serde_json::{Value, json};
 use support::{Cluster, MUSTER, eventually, is_running, pid_of, signal, text, wait_gone};
 
@@ -153,18 +154,24 @@ fn assert_facts(node: &Value, disk: &Path) {
     let total = meminfo.lines().find_map(|line| line.strip_prefix("MemTotal:")).unwrap();
     let total = total.trim().trim_end_matches(" kB");
     let capacity = &node["status"]["capacity"];
-    assert_eq!(capacity["memory"], format!("{total}Ki"));
-    assert_eq!(capacity["cpu"], said_by("getconf", &["_NPROCESSORS_ONLN"]));
+    assert_eq!(amount(&capacity["memory"]), amount(&format!("{total}Ki").into()));
+    assert_eq!(amount(&capacity["cpu"]), amount(&said_by("getconf", &["_NPROCESSORS_ONLN"]).into()));
     let size = said_by("df", &["--output=size", "-k", disk.to_str().unwrap()]);
-    assert_eq!(capacity["ephemeral-storage"], format!("{}Ki", size.lines().last().unwrap().trim()));
+    let size = format!("{}Ki", size.lines().last().unwrap().trim());
+    assert_eq!(amount(&capacity["ephemeral-storage"]), amount(&size.into()));
     assert_eq!(node["metadata"]["labels"]["kubernetes.io/hostname"], NODE);
+}
+
+/// However it is written.
+fn amount(quantity: &Value) -> Quantity {
+    quantity.as_str().unwrap().parse().unwrap()
 }
 
 /// It says when it is asked to end, which is how one sees that it was asked.
 fn a_pod_is_started_evicted_gracefully_and_gone(cluster: &Cluster, disk: &Path) {
     let (alive, asked) = (disk.join("alive"), disk.join("asked"));
     let script = format!(
-        "trap 'touch {}; exit 0' TERM; echo $$ > {}; while :; do sleep 0.1; done",
+        "trap 'touch {}; exit 0' TERM; echo $$$$ > {}; while :; do sleep 0.1; done",
         asked.display(),
         alive.display()
     );

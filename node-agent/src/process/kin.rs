@@ -91,6 +91,7 @@ fn everything() -> Vec<Process> {
 #[cfg(test)]
 mod tests {
     use std::process::{Command, Stdio};
+    use std::time::{Duration, Instant};
 
     use super::*;
 
@@ -111,7 +112,13 @@ mod tests {
             .into_iter()
             .find(|process| process.parent == own && process.pid.as_raw_nonzero().get() == pid);
         let process = process.unwrap();
-        assert!(process.carries("MARK=kin") && !process.carries("MARK=ki"));
+        // For a moment after a process has begun its environment cannot be read yet.
+        let deadline = Instant::now() + Duration::from_secs(60);
+        while !process.carries("MARK=kin") {
+            assert!(Instant::now() < deadline, "its mark was never seen");
+            std::thread::yield_now();
+        }
+        assert!(!process.carries("MARK=ki"));
         let impostor = Process { started: process.started + 1, ..process };
         assert!(!impostor.signal(Signal::KILL) && child.try_wait().unwrap().is_none());
         assert!(process.signal(Signal::KILL));
