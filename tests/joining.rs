@@ -124,7 +124,7 @@ impl Drop for SmallDisk {
 fn a_machine_is_reported_as_it_is_and_runs_what_it_is_told() {
     let disk = match SmallDisk::mount() {
         Ok(disk) => disk,
-        Err(why) => return eprintln!("SKIPPED: {why}"),
+        Err(why) => return support::skip(&why),
     };
     let cluster = cluster();
     let thresholds = ["--eviction-hard", "nodefs.available<40%", "--eviction-pressure-transition-period", "1s"];

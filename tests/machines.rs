@@ -242,8 +242,7 @@ fn workload(kind: &str, name: &str) -> Value {
 #[test]
 fn replicas_are_upgraded_under_load_and_a_machine_is_cut_off_and_comes_back() {
     if let Some(why) = Network::impossible() {
-        eprintln!("SKIPPED: {why}");
-        return;
+        return support::skip(&why);
     }
     let mut site = Site::install();
     for (host, _) in MACHINES {

@@ -1,5 +1,6 @@
 //! DiskPressure of a filesystem that is really full, in a mount namespace that goes away with the test.
 
+use std::io::Write as _;
 use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
@@ -15,8 +16,9 @@ const SIZE: usize = 8 << 20;
 #[test]
 fn a_full_filesystem_turns_disk_pressure_on_and_an_emptied_one_off_again() {
     if !Command::new("unshare").args(["--mount", "true"]).status().is_ok_and(|status| status.success()) {
-        eprintln!("SKIPPED: no mount namespace can be made here: it takes root and unshare of util-linux");
-        return;
+        // Past the capture of output, which would hide it.
+        let why = "no mount namespace can be made here: it takes root and unshare of util-linux";
+        return writeln!(std::io::stderr(), "SKIPPED: {why}").unwrap();
     }
     let mut inside = Command::new("unshare");
     inside.args(["--mount", "--propagation", "private"]).arg(std::env::current_exe().unwrap());
