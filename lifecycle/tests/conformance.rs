@@ -4,10 +4,14 @@
 use std::path::{Path, PathBuf};
 
 /// How many rules there are of each family.
-const FAMILIES: [(&str, usize); 15] = [
+const FAMILIES: [(&str, usize); 19] = [
     ("RG", 8),
+    ("CS", 7),
+    ("AZ", 3),
+    ("NR", 5),
     ("L", 7),
     ("S", 9),
+    ("P", 7),
     ("NH", 11),
     ("PD", 5),
     ("T", 6),
