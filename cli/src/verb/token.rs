@@ -86,7 +86,7 @@ async fn agent_doors(client: &Client) -> Result<String, Failure> {
 fn explain(node: Option<&str>, ttl: Duration, servers: &str) -> [String; 4] {
     let who = match node {
         Some(node) => format!("the machine that shall be node {node:?}"),
-        None => "one machine, under a name that nobody has".to_owned(),
+        None => "one machine under a name that nobody has".to_owned(),
     };
     let period = Period(u64::try_from(ttl.as_millis()).unwrap_or(u64::MAX));
     let flag = node.map(|node| format!(" --hostname-override {node}")).unwrap_or_default();

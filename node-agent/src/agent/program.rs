@@ -101,7 +101,8 @@ impl Program {
         let desk = Desk { node: settings.node.clone(), session: Arc::clone(&session), expiry };
         let mut doors = vec![AbortOnDropHandle::new(tokio::spawn(socket.serve(desk.clone())))];
         if let Some(metrics) = metrics {
-            tracing::info!(address = ?metrics.address(), "metrics");
+            let address = metrics.address().map_err(Failed::error)?;
+            tracing::info!(%address, "metrics are served");
             doors.push(AbortOnDropHandle::new(tokio::spawn(metrics.serve(desk))));
         }
         let (node, events) = (settings.node.clone(), session.events());
