@@ -162,6 +162,7 @@ impl Application<'_> {
         if reports.len() > REPORTS_MAX {
             return Err(Rejection::LimitReached { what: Text::from("pods in one report"), limit: REPORTS_MAX as u64 });
         }
+        self.state.admits_carried(node)?;
         let node = self.incarnate(node, incarnation)?;
         node_restriction::pods(&node, reports, self.state)?;
         let changed = reports.iter().filter(|report| self.report_pod(&node, report)).count();

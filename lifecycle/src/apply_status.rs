@@ -42,6 +42,7 @@ impl Application<'_> {
         uid: Uid,
         running: Option<&[Uid]>,
     ) -> Verdict {
+        self.state.admits_carried(&draft.name)?;
         let known = self.state.nodes.get(&draft.name).cloned();
         node_restriction::registration(draft, known.as_deref())?;
         let Some(before) = known else { return self.register_new(origin, draft, uid, running) };
@@ -74,6 +75,7 @@ impl Application<'_> {
         status: &NodeStatus,
         running: Option<&[Uid]>,
     ) -> Verdict {
+        self.state.admits_carried(name)?;
         let before = self.incarnate(name, incarnation)?;
         let mut after = before.as_ref().clone();
         after.status = reported(&before.status, status, self.now);

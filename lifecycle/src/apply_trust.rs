@@ -95,7 +95,7 @@ impl Application<'_> {
             let consumed = JoinToken { used: Some(used), ..token.as_ref().clone() };
             self.put_token(consumed);
         }
-        self.put_credential(Credential::signed(node.clone(), *signed, None));
+        self.put_credential(Credential::enrolled(node.clone(), *signed));
         self.tell(EventType::Normal, node, NODE_ENROLLED, format!("joined with token {token}"));
         Ok(self.receipt(ReceiptEffect::Created))
     }
@@ -110,12 +110,15 @@ impl Application<'_> {
     ) -> Verdict {
         name::dns_subdomain(node).map_err(|rule| Invalid::new("node", rule))?;
         self.state.admits_key(node, &from)?;
-        if self.state.credentials.get(node).is_some_and(|known| known.key == Some(signed.key)) {
+        if self.state.credentials.get(node).is_some_and(|known| known.key == Some(signed.key) && from != signed.key) {
             return Ok(self.receipt(ReceiptEffect::Unchanged));
         }
+        if from == signed.key {
+            return Err(Invalid::new("csr", "asks for the key that the node has: a renewal needs a new one").into());
+        }
         self.require_room_for(node)?;
-        let previous = (from != signed.key).then_some(from);
-        self.put_credential(Credential::signed(node.clone(), *signed, previous));
+        let known = self.state.credentials.get(node).cloned();
+        self.put_credential(Credential::renewed(node.clone(), known.as_deref(), from, *signed));
         if late {
             let message = "renewed its certificate after it had expired".to_owned();
             self.tell(EventType::Warning, node, RENEWED_LATE, message);
@@ -150,12 +153,22 @@ impl Application<'_> {
             Some(known) => Credential { revoked, ..known.as_ref().clone() },
             None => {
                 let (issued, expires) = (WallTime::default(), WallTime::default());
-                Credential { node: node.clone(), key: None, previous: None, issued, expires, revoked }
+                Credential { node: node.clone(), key: None, previous: None, lineage: None, issued, expires, revoked }
             }
         };
         self.put_credential(credential);
+        self.revoke_tokens_for(node);
         self.tell(EventType::Warning, node, NODE_REVOKED, format!("its credentials were revoked by {by}"));
         Ok(self.receipt(ReceiptEffect::Changed))
+    }
+
+    /// A token that is still on the machine must not bring it back.
+    fn revoke_tokens_for(&mut self, node: &Text) {
+        let open = self.state.join_tokens.iter().filter(|token| token.used.is_none() && token.revoked.is_none());
+        let meant: Vec<_> = open.filter(|token| token.node.as_ref() == Some(node)).cloned().collect();
+        for token in meant {
+            self.put_token(JoinToken { revoked: Some(self.now), ..token.as_ref().clone() });
+        }
     }
 
     /// A refusal changes nothing; that it happened is worth an event.

@@ -10,7 +10,6 @@ use thiserror::Error;
 use crate::event::Event;
 use crate::fingerprint::Fingerprint;
 use crate::join_token::{JoinToken, Standing};
-use crate::node::{ConditionStatus, Node};
 use crate::record::RecordKey;
 use crate::state::State;
 use crate::table::Stored;
@@ -30,6 +29,8 @@ pub struct Credential {
     pub key: Option<Fingerprint>,
     /// The key before a renewal: good until the new one was used, because the answer with its certificate may be lost.
     pub previous: Option<Fingerprint>,
+    /// The key with which the machine came, however often it was renewed since: by it an open session is known.
+    pub lineage: Option<Fingerprint>,
     /// Of the certificate, for display.
     pub issued: WallTime,
     pub expires: WallTime,
@@ -96,17 +97,16 @@ pub enum Distrust {
     OtherNode { id: Text, meant: Text, node: Text },
     #[error(
         "node {node:?} is there already: if this machine shall take its place, use a token of `muster token create \
-         --node {node}`, or first `muster node revoke {node}`"
+         --node {node}`"
     )]
     NameTaken { node: Text },
     #[error(
-        "node {node:?} was revoked by {by}: it may come back with a token of `muster token create --node {node}`, after \
-         its state directory was emptied"
+        "node {node:?} was revoked by {by}: it may come back with --join and a token of `muster token create --node {node}`"
     )]
     RevokedNode { node: Text, by: Text },
     #[error(
         "this certificate of node {node:?} was replaced by another: a renewal, or a machine that joined in its place; \
-         join again with a token of `muster token create --node {node}`"
+         join again with --join and a token of `muster token create --node {node}`"
     )]
     OtherKey { node: Text },
 }
@@ -114,10 +114,16 @@ pub enum Distrust {
 // === impl Credential ===
 
 impl Credential {
-    /// A node whose key was signed just now.
-    pub(crate) fn signed(node: Text, signed: SignedKey, previous: Option<Fingerprint>) -> Self {
+    /// A node that came with a key which was signed just now.
+    pub(crate) fn enrolled(node: Text, signed: SignedKey) -> Self {
         let SignedKey { key, issued, expires } = signed;
-        Self { node, key: Some(key), previous, issued, expires, revoked: None }
+        Self { node, key: Some(key), previous: None, lineage: Some(key), issued, expires, revoked: None }
+    }
+
+    /// The same node with its next key. One of which there was no record came with the key by which it asks.
+    pub(crate) fn renewed(node: Text, known: Option<&Self>, from: Fingerprint, signed: SignedKey) -> Self {
+        let lineage = known.and_then(|known| known.lineage).or(Some(from));
+        Self { previous: Some(from), lineage, ..Self::enrolled(node, signed) }
     }
 
     pub fn admits(&self, key: &Fingerprint) -> Result<(), Distrust> {
@@ -152,6 +158,21 @@ impl State {
     /// Whether this key may speak for the node.
     pub fn admits_key(&self, node: &str, key: &Fingerprint) -> Result<(), Distrust> {
         self.credentials.get(node).map_or(Ok(()), |credential| credential.admits(key))
+    }
+
+    /// What an open session of this key is known by, whatever key comes after it.
+    pub fn lineage_of(&self, node: &str, key: &Fingerprint) -> Fingerprint {
+        self.credentials.get(node).and_then(|credential| credential.lineage).unwrap_or(*key)
+    }
+
+    /// Whether a session that was admitted may stay: renewals do not end it, a revocation or another machine does.
+    pub fn admits_lineage(&self, node: &str, lineage: &Fingerprint) -> Result<(), Distrust> {
+        let Some(credential) = self.credentials.get(node) else { return Ok(()) };
+        credential.require_unrevoked()?;
+        match credential.lineage == Some(*lineage) {
+            true => Ok(()),
+            false => Err(Distrust::OtherKey { node: credential.node.clone() }),
+        }
     }
 
     /// Whether somebody else may speak for the node, as an aggregator does.
@@ -201,16 +222,19 @@ impl State {
         match &token.node {
             Some(meant) if *meant == node => Ok(()),
             Some(meant) => Err(Distrust::OtherNode { id, meant: meant.clone(), node: Text::clipped(node, 253) }),
-            None if self.is_taken(node) => Err(Distrust::NameTaken { node: Text::clipped(node, 253) }),
-            None => Ok(()),
+            None => self.require_free(node),
         }
     }
 
-    /// Somebody has the name: a key was signed for it, or the node is heard of.
-    fn is_taken(&self, node: &str) -> bool {
-        match self.credentials.get(node) {
-            Some(credential) => credential.revoked.is_none(),
-            None => self.nodes.get(node).is_some_and(|node| is_heard(node)),
+    /// Nobody has or had the name: no key was signed for it or revoked, and the node was never heard of. One that an
+    /// operator has created for a machine that is yet to come is free.
+    fn require_free(&self, node: &str) -> Result<(), Distrust> {
+        let credential = self.credentials.get(node);
+        credential.map_or(Ok(()), |credential| credential.require_unrevoked())?;
+        let is_known = self.nodes.get(node).is_some_and(|node| node.status.ready().is_some());
+        match credential.is_some() || is_known {
+            true => Err(Distrust::NameTaken { node: Text::clipped(node, 253) }),
+            false => Ok(()),
         }
     }
 }
@@ -219,11 +243,6 @@ impl State {
 pub fn concerned_by(event: &Event) -> Option<&Text> {
     let is_told = event.subject.kind == "Node" && [NODE_ENROLLED, NODE_REVOKED].contains(&&*event.reason);
     is_told.then_some(&event.subject.name)
-}
-
-/// Its Ready condition is its own word and not the controller's.
-fn is_heard(node: &Node) -> bool {
-    node.status.ready().is_some_and(|ready| ready.status != ConditionStatus::Unknown)
 }
 
 // === impl Distrust ===

@@ -383,6 +383,21 @@ impl State {
         self.clients = Table::default();
         self.derived.recency = OrdMap::new();
         self.hold_addresses();
+        self.doubt_credentials();
+    }
+
+    /// Who renewed or joined after the backup was made has another key than is known here: certificates speak for
+    /// themselves until the next renewal. Tokens may have been used, and what was revoked stays so.
+    fn doubt_credentials(&mut self) {
+        let now = self.counters.stamp;
+        let unrevoked = self.credentials.iter().filter(|credential| credential.revoked.is_none());
+        let doubtful: Vec<Text> = unrevoked.map(|credential| credential.node.clone()).collect();
+        doubtful.iter().for_each(|node| drop(self.credentials.remove(node)));
+        let open = self.join_tokens.iter().filter(|token| token.used.is_none() && token.revoked.is_none());
+        let open: Vec<_> = open.cloned().collect();
+        for token in open {
+            self.join_tokens.insert(Arc::new(JoinToken { revoked: Some(now), ..token.as_ref().clone() }));
+        }
     }
 
     /// Whoever joined after the backup was made is not known here and may still use what it was given.

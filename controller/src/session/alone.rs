@@ -49,6 +49,8 @@ pub(super) struct Alone {
     stream: Stream,
     node: Text,
     key: Fingerprint,
+    /// By which it is still known when its key was renewed meanwhile.
+    lineage: Fingerprint,
     caller: Caller,
     up: Streaming<v1::AgentMessage>,
     down: Mouth,
@@ -112,6 +114,7 @@ impl Alone {
             sessions,
             node: node.into(),
             key: opened.key,
+            lineage: opened.key,
             caller: opened.caller(),
             up,
             down,
@@ -172,6 +175,7 @@ impl Alone {
     async fn greet(&mut self, incarnation: u64) -> Result<(), Refusal> {
         self.sessions.require_contact_to_move(&self.caller)?;
         self.sessions.require_trusted(&self.node, &self.key).await?.map_err(|distrust| self.distrusted(&distrust))?;
+        self.lineage = self.sessions.replica().current().state.lineage_of(&self.node, &self.key);
         match self.sessions.look_for(&self.node, incarnation).await? {
             Look::Known(node) => {
                 let admitted = self.sessions.admit(node, &self.caller).await;
@@ -300,7 +304,7 @@ impl Alone {
     /// It was trusted when it came; that may have changed.
     fn require_trust(&self) -> Result<(), Refusal> {
         let current = self.sessions.replica().current();
-        current.state.admits_key(&self.node, &self.key).map_err(|distrust| self.distrusted(&distrust))
+        current.state.admits_lineage(&self.node, &self.lineage).map_err(|distrust| self.distrusted(&distrust))
     }
 
     fn distrusted(&self, distrust: &Distrust) -> Refusal {

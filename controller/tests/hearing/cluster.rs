@@ -288,11 +288,10 @@ impl AgentDoor {
 fn plan(id: ReplicaId) -> ReplicaPlan {
     let [one, two]: [u8; 2] = rand::random();
     let host = Ipv4Addr::new(127, one, two, u8::try_from(id).unwrap());
-    let free = || {
-        let probe = std::net::TcpListener::bind((host, 0)).unwrap();
-        probe.local_addr().unwrap().to_string().parse().unwrap()
-    };
-    ReplicaPlan { id, hosts: vec![], peer: free(), agent: free(), client: free() }
+    // All are held until all are known, or one could be given twice.
+    let probes = [(); 3].map(|()| std::net::TcpListener::bind((host, 0)).unwrap());
+    let [peer, agent, client] = probes.each_ref().map(|probe| probe.local_addr().unwrap().to_string().parse().unwrap());
+    ReplicaPlan { id, hosts: vec![], peer, agent, client }
 }
 
 /// Polls until `condition` holds, for as long as [`PATIENCE`].

@@ -7,6 +7,7 @@ use muster_lifecycle::credential::SignedKey;
 use muster_lifecycle::fingerprint::Fingerprint;
 use muster_lifecycle::invariant::check_all;
 use muster_lifecycle::join_token::{REMEMBERED, Standing, TOKENS_MAX, TTL_MAX};
+use muster_lifecycle::meta::Uid;
 use muster_lifecycle::node::ConditionStatus;
 use muster_lifecycle::state::{Applied, State};
 use muster_lifecycle::text::Text;
@@ -96,7 +97,8 @@ fn a_token_lets_one_machine_in_once() {
     let wrong =
         Operation::EnrolNode { node: Text::from("a"), token: Text::from(ANY_NODE), secret: key(0), signed: signed(1) };
     let again = create_token("secondtoke", None);
-    let cases: [(&[Operation], &str); 14] = [
+    let for_a = create_token("thirdtoken", Some("a"));
+    let cases: [(&[Operation], &str); 16] = [
         (&[enrol("a", ANY_NODE, 1)], "created"),
         (&[enrol("a", ONLY_A, 1)], "created"),
         // The answer was lost, and the same machine asks again.
@@ -109,10 +111,16 @@ fn a_token_lets_one_machine_in_once() {
         (&[wrong], "the secret of token anynode000 is wrong"),
         (&[revoke_token(ANY_NODE), enrol("a", ANY_NODE, 1)], "token anynode000 was revoked"),
         (&[enrol("Not_a_name", ANY_NODE, 1)], "node: \"Not_a_name\" is not a DNS-1123 subdomain"),
-        // A token that names nobody takes nobody's place, one that names the node does, and so does one after a revocation.
+        // A token that names nobody takes nobody's place, not even after a revocation; one that names the node does.
         (&[enrol("a", ONLY_A, 1), enrol("a", ANY_NODE, 2)], "node \"a\" is there already"),
         (&[enrol("a", ANY_NODE, 1), enrol("a", ONLY_A, 2)], "created"),
-        (&[enrol("a", ANY_NODE, 1), revoke("a"), again, enrol("a", "secondtoke", 2)], "created"),
+        (
+            &[enrol("a", ANY_NODE, 1), revoke("a"), again, enrol("a", "secondtoke", 2)],
+            "node \"a\" was revoked by alice",
+        ),
+        (&[enrol("a", ANY_NODE, 1), revoke("a"), for_a, enrol("a", "thirdtoken", 2)], "created"),
+        // What was meant for the machine before it was revoked does not bring it back.
+        (&[revoke("a"), enrol("a", ONLY_A, 1)], "token onlynodea0 was revoked"),
     ];
     for (steps, wanted) in cases {
         let got = last(steps);
@@ -140,7 +148,7 @@ fn a_node_that_is_heard_keeps_its_name() {
     for (status, wanted) in [
         (Some(ConditionStatus::True), "node \"n\" is there already"),
         (Some(ConditionStatus::False), "node \"n\" is there already"),
-        (Some(ConditionStatus::Unknown), "created"),
+        (Some(ConditionStatus::Unknown), "node \"n\" is there already"),
         (None, "created"),
     ] {
         let mut cluster = with_tokens();
@@ -185,7 +193,7 @@ fn a_renewal_needs_the_key_that_counts() {
     let cases: [(&[Operation], &str); 6] = [
         (&[renew("a", 1, 2)], "changed"),
         (&[enrol("a", ONLY_A, 1), renew("a", 1, 2), renew("a", 1, 2)], "unchanged"),
-        (&[enrol("a", ONLY_A, 1), renew("a", 1, 1)], "unchanged"),
+        (&[enrol("a", ONLY_A, 1), renew("a", 1, 1)], "csr: asks for the key that the node has"),
         (&[enrol("a", ONLY_A, 1), renew("a", 3, 2)], "this certificate of node \"a\" was replaced by another"),
         (&[enrol("a", ONLY_A, 1), revoke("a"), renew("a", 1, 2)], "node \"a\" was revoked by alice"),
         (&[revoke("a"), renew("a", 1, 2)], "node \"a\" was revoked by alice"),
@@ -193,6 +201,63 @@ fn a_renewal_needs_the_key_that_counts() {
     for (steps, wanted) in cases {
         let got = last(steps);
         assert!(got.starts_with(wanted), "{steps:?}: {got}");
+    }
+}
+
+/// A session lasts through any number of renewals, until the node is revoked or another machine takes its place.
+#[test]
+fn an_open_session_is_known_by_the_key_with_which_its_machine_came() {
+    let twice = [enrol("a", ONLY_A, 1), renew("a", 1, 2), confirm("a", 2), renew("a", 2, 3), confirm("a", 3)];
+    let by_hand = [renew("a", 1, 2), confirm("a", 2), renew("a", 2, 3)];
+    let replaced = [enrol("a", ANY_NODE, 1), enrol("a", ONLY_A, 2)];
+    let cases: [(&[Operation], bool); 5] = [
+        (&[], true),
+        (&twice, true),
+        (&by_hand, true),
+        (&replaced, false),
+        (&[enrol("a", ONLY_A, 1), renew("a", 1, 2), revoke("a")], false),
+    ];
+    for (steps, stays) in cases {
+        let mut cluster = with_tokens();
+        let mut session = key(1);
+        for (done, step) in steps.iter().enumerate() {
+            run(&mut cluster, step.clone());
+            if done == 0 {
+                session = cluster.state.lineage_of("a", &key(1));
+            }
+        }
+        assert_eq!(cluster.state.admits_lineage("a", &session).is_ok(), stays, "{steps:?}");
+    }
+}
+
+/// Whoever renewed after the backup was made has a key that is not in it.
+#[test]
+fn a_restore_locks_nobody_out_and_brings_nobody_back() {
+    let mut cluster = with_tokens();
+    [enrol("a", ANY_NODE, 1), revoke("b")].into_iter().for_each(|step| drop(run(&mut cluster, step)));
+    cluster.state.raise_revision(1_000, 2);
+    cluster.state = rebuilt(&cluster.state);
+    assert_eq!(admits(&cluster, "a", 2), "admitted");
+    assert_eq!(admits(&cluster, "b", 2), "RevokedNode");
+    let got = told_by(&mut cluster, enrol("a", ONLY_A, 3));
+    assert!(got.starts_with("token onlynodea0 was revoked"), "it may have been used: {got}");
+}
+
+#[test]
+fn a_revoked_node_writes_nothing_whoever_let_it_in() {
+    let mut cluster = with_tokens();
+    cluster.create(draft("a"));
+    let incarnation = cluster.state.node("a").unwrap().incarnation;
+    run(&mut cluster, revoke("a"));
+    let node = Text::from("a");
+    let writes = [
+        Operation::RegisterNode { draft: Box::new(draft("a")), uid: Uid(7), running: None },
+        Operation::ReportPods { node: node.clone(), incarnation, reports: Vec::new() },
+        Operation::ReportStatus { name: node, incarnation, status: Box::default(), running: None },
+    ];
+    for write in writes {
+        let got = told_by(&mut cluster, write.clone());
+        assert!(got.starts_with("node \"a\" was revoked by alice"), "{write:?}: {got}");
     }
 }
 
