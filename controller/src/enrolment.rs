@@ -34,10 +34,12 @@ use crate::session::Sessions;
 use self::signer::{CsrKey, Signer};
 
 /// How long a write may take.
+/// Anybody may ask, so nobody may ask at length: a token, a name and a certificate request are far shorter.
+const REQUEST_BYTES_MAX: usize = 16 * 1024;
 const WRITE_LIMIT: Duration = Duration::from_secs(12);
 /// Refusals that are told as events, per window and replica.
 const TOLD_PER_WINDOW: u32 = 10;
-const TELL_WINDOW: Duration = Duration::from_secs(10);
+const TELL_WINDOW: Duration = Duration::from_secs(600);
 
 /// The service for tonic, with its message limits.
 pub fn enrolment_service(
@@ -46,7 +48,7 @@ pub fn enrolment_service(
 ) -> EnrolmentServer<EnrolmentService> {
     let told = Arc::new(Gate::new(TOLD_PER_WINDOW, TELL_WINDOW));
     EnrolmentServer::new(EnrolmentService { sessions, signer, told })
-        .max_decoding_message_size(DoorKind::Agent.limits().message_bytes)
+        .max_decoding_message_size(REQUEST_BYTES_MAX)
         .max_encoding_message_size(DoorKind::Agent.limits().message_bytes)
 }
 

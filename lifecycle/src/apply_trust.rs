@@ -156,10 +156,12 @@ impl Application<'_> {
                 Credential { node: node.clone(), key: None, previous: None, lineage: None, issued, expires, revoked }
             }
         };
+        let is_nobody = credential.key.is_none() && !self.state.nodes.contains(node);
         self.put_credential(credential);
         self.revoke_tokens_for(node);
         self.tell(EventType::Warning, node, NODE_REVOKED, format!("its credentials were revoked by {by}"));
-        Ok(self.receipt(ReceiptEffect::Changed))
+        // Whoever mistypes a name should hear that nobody has it.
+        Ok(self.receipt(if is_nobody { ReceiptEffect::Created } else { ReceiptEffect::Changed }))
     }
 
     /// A token that is still on the machine must not bring it back.

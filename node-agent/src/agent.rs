@@ -10,6 +10,7 @@
 //! Everything that can be wrong with a flag is found before anything is contacted.
 
 mod args;
+mod checkup;
 mod exit;
 mod flag;
 mod identity;

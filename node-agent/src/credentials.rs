@@ -74,15 +74,19 @@ pub struct Texts {
 pub enum CredentialsError {
     #[error(transparent)]
     Store(#[from] StoreError),
-    #[error("{0} does not hold PEM certificates: restore it, or empty the state directory and join again")]
+    #[error(
+        "{0} does not hold PEM certificates: restore it, or remove node.pem from the state directory and join again"
+    )]
     Certificates(&'static str),
-    #[error("the key does not belong to the certificate: empty the state directory and join again with a new token")]
+    #[error(
+        "the key does not belong to the certificate: remove node.pem from the state directory and join again with a new token"
+    )]
     OtherKey,
     #[error("the certificate is not that of a node, but of {0:?}: was it put here by mistake?")]
     NotANode(String),
     #[error(
-        "the certificate is that of node {theirs:?}, but this machine shall be node {ours:?}: correct the name, or empty \
-         the state directory and join again with a new token"
+        "the certificate is that of node {theirs:?}, but this machine shall be node {ours:?}: correct the name, or remove \
+         node.pem from the state directory and join again with a new token"
     )]
     OtherNode { ours: String, theirs: String },
     #[error("the CA or the certificate cannot be used for TLS")]

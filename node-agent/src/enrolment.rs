@@ -67,8 +67,8 @@ pub enum EnrolmentError {
 // === impl Credentials ===
 
 impl Credentials {
-    /// Those of the state directory; if it has none, this machine joins as `node` with `token`. Expired ones are
-    /// renewed before anything else is tried with them.
+    /// Those of the state directory; if it has none, or none that the fleet takes any more, this machine joins as `node`
+    /// with `token`. Expired ones are renewed before anything else is tried with them.
     pub async fn open_or_join(
         store: &Store,
         token: Option<&Token>,
@@ -81,10 +81,18 @@ impl Credentials {
         }
         let credentials = Self::load(store)?;
         credentials.require_node(node)?;
-        if credentials.is_expired(SystemTime::now())
-            && let Err(error) = renew(&credentials, servers).await
-        {
-            tracing::warn!(%error, "the certificate has expired and could not be renewed; it is tried again");
+        let is_expired = credentials.is_expired(SystemTime::now());
+        if !is_expired && token.is_none() {
+            return Ok(credentials);
+        }
+        match (renew(&credentials, servers).await, token) {
+            (Ok(()), None) => {}
+            (Ok(()), Some(_)) => tracing::info!("this machine has joined before: the token was not used"),
+            (Err(error), Some(token)) if is_expired || matches!(error, EnrolmentError::Refused { .. }) => {
+                tracing::warn!(%error, "the certificate is not good any more: joining anew");
+                return join(token, servers, node, store).await;
+            }
+            (Err(error), _) => tracing::warn!(%error, is_expired, "the certificate was not renewed; it is tried again"),
         }
         Ok(credentials)
     }

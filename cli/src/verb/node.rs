@@ -25,7 +25,10 @@ pub async fn run(context: &Context, action: Action) -> Result<(), Failure> {
     let done = if response.effect() == Effect::Unchanged { "was revoked before" } else { "revoked" };
     out.line(format_args!("node/{name} {done}"))?;
     out.flush()?;
-    say(format_args!("the Node itself is still there; `muster delete node {name}` removes it"));
+    match response.effect() == Effect::Created {
+        true => say(format_args!("nobody has that name, and nobody was shut out; from now on nobody can come with it")),
+        false => say(format_args!("a Node of that name stays; `muster delete node {name}` removes it")),
+    }
     say(format_args!("a machine may take its place with a token of `muster token create --node {name}`"));
     Ok(())
 }

@@ -69,8 +69,9 @@ async fn create(context: &Context, node: Option<String>, ttl: Duration) -> Resul
         node: node.clone().unwrap_or_default(),
         ttl_ms: u64::try_from(ttl.as_millis()).unwrap_or(u64::MAX),
     };
-    client.write(Operation::CreateToken(creation)).await?;
+    // First what may fail, or a token would be there that nobody has seen.
     let servers = agent_doors(&client).await?;
+    client.write(Operation::CreateToken(creation)).await?;
     let mut out = Out::stdout();
     explain(node.as_deref(), ttl, &servers).iter().try_for_each(|line| out.line(line))?;
     out.line(&token)?;

@@ -45,11 +45,11 @@ impl Notify {
     }
 
     pub fn ready(&self, status: &str) {
-        self.say(&format!("READY=1\nSTATUS={status}"));
+        self.say(&format!("READY=1\nSTATUS={}", Self::in_one_line(status)));
     }
 
     pub fn status(&self, status: &str) {
-        self.say(&format!("STATUS={status}"));
+        self.say(&format!("STATUS={}", Self::in_one_line(status)));
     }
 
     pub fn stopping(&self) {
@@ -58,6 +58,11 @@ impl Notify {
 
     pub fn alive(&self) {
         self.say("WATCHDOG=1");
+    }
+
+    /// What others said may stand in it, and must not become a message of its own.
+    fn in_one_line(status: &str) -> String {
+        status.replace(char::is_control, " ")
     }
 
     fn say(&self, words: &str) {

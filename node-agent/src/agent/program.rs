@@ -165,6 +165,7 @@ impl Program {
     fn tell_trouble(&self, before: &SessionState, state: &SessionState) {
         if let Some(trouble) = state.last_error.as_ref().filter(|trouble| before.last_error.as_ref() != Some(*trouble))
         {
+            tracing::warn!(node = self.node, why = %trouble, "not attached");
             self.notify.status(&trouble.to_string());
         }
     }

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use super::checkup::Checkup;
 use super::exit::Failed;
 use super::settings::RuntimeKind;
 use super::state_dir::StateDir;
@@ -29,7 +30,8 @@ pub(super) fn choose(kind: RuntimeKind, state_dir: &StateDir) -> Result<Chosen, 
                 .map_err(|error| Failed::error(format!("cannot tell which program this is, or since when: {error}")))?;
             let runtime = ProcessRuntime::open(&dir, config).map_err(Failed::error)?;
             let own = Arc::clone(&runtime);
-            let readiness = Arc::new(move || own.health().map_err(|error| error.to_string()));
+            let readiness = Checkup::begin(move || own.health().map_err(|error| error.to_string()));
+            let readiness = readiness.map_err(Failed::error)?;
             Ok(Chosen { runtime, readiness, version: format!("process://{VERSION}") })
         }
         RuntimeKind::None => {

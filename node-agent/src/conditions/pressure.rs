@@ -74,8 +74,12 @@ impl Pressures {
 
     /// What to report of a condition after the last observation, which was `sample`.
     pub fn verdict(&self, kind: PressureKind, sample: &Sample, now: Instant) -> Verdict {
+        // Whatever the period: a threshold that is met is a pressure.
+        let of_kind = self.watches.iter().filter(|watch| watch.threshold.signal.pressure() == kind);
+        let is_met =
+            of_kind.filter(|watch| sample.level(watch.threshold.signal).is_ok()).any(|watch| watch.met_since.is_some());
         let observed = self.observed.get(&kind);
-        if observed.is_some_and(|observed| now.duration_since(*observed) < self.transition_period) {
+        if is_met || observed.is_some_and(|observed| now.duration_since(*observed) < self.transition_period) {
             return Verdict::Pressed;
         }
         let unread = self.signals_of(kind).find_map(|signal| sample.level(signal).err());

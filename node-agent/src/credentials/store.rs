@@ -39,7 +39,7 @@ pub enum StoreError {
     #[error("{} is too large to be a key or a certificate", .0.display())]
     TooLarge(PathBuf),
     #[error(
-        "{} does not hold a key and a certificate: empty the state directory and join again with a new token",
+        "{} does not hold a key and a certificate: remove node.pem from the state directory and join again with a new token",
         .0.display()
     )]
     Damaged(PathBuf),

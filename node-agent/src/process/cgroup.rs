@@ -2,12 +2,11 @@
 //! do, end together with it, and are limited by it.
 //!
 //! ```text
-//!   base ---- agent        this process and the shims: the base itself must be empty of processes
-//!        \--- muster-pods ---- POD-UID ---- CONTAINER    limits are the container's
+//!   root of the hierarchy ---- muster-pods ---- POD-UID ---- CONTAINER    limits are the container's
 //! ```
 //!
-//! The base is the group the agent was started in (systemd: `Delegate=yes` and `DelegateSubgroup=agent`, then it is the
-//! one above), or the root of the hierarchy.
+//! Not below the agent's own group: a group that shares out controllers may have no processes of its own, so that systemd
+//! could not start the next agent beside the pods of the last.
 
 use std::fs;
 use std::io;
@@ -16,7 +15,6 @@ use std::path::{Path, PathBuf};
 use super::manifest::Limits;
 use super::record::CgroupSettings;
 
-const AGENT: &str = "agent";
 const PODS: &str = "muster-pods";
 const WANTED: [&str; 3] = ["cpu", "memory", "pids"];
 /// Kubernetes' period, in microseconds.
@@ -41,18 +39,10 @@ pub(super) struct PodGroup(CgroupSettings);
 impl Nest {
     /// Makes what is missing. The error says what the machine does not allow.
     pub(super) fn prepare() -> Result<Self, String> {
-        let own = own_group().ok_or("the machine has no cgroup v2 hierarchy")?;
-        let base = match own.file_name() {
-            Some(name) if name == AGENT => own.parent().unwrap_or(&own).to_owned(),
-            Some(_) | None => own.clone(),
-        };
-        let pods = base.join(PODS);
+        let (root, home) = own_group().ok_or("the machine has no cgroup v2 hierarchy")?;
+        let pods = root.join(PODS);
         make(&pods).map_err(|error| format!("cannot make {}: {error}", pods.display()))?;
-        let mut home = own;
-        if !enable(&base, &available(&base)) && base == home {
-            home = move_aside(&base).unwrap_or(home);
-            enable(&base, &available(&base));
-        }
+        enable(&root, &available(&root));
         enable(&pods, &available(&pods));
         let controllers = enabled(&pods);
         Ok(Self { home, pods, controllers })
@@ -69,32 +59,22 @@ impl Nest {
     }
 }
 
-/// A group that has processes cannot share out; ours may move, others' may not.
-fn move_aside(base: &Path) -> Option<PathBuf> {
-    if words(&base.join("cgroup.procs")) != [std::process::id().to_string()] {
-        return None;
-    }
-    let home = base.join(AGENT);
-    make(&home).ok()?;
-    enter(&home).ok()?;
-    Some(home)
-}
-
-fn own_group() -> Option<PathBuf> {
+/// Where the hierarchy is mounted, and where in it this process is.
+fn own_group() -> Option<(PathBuf, PathBuf)> {
     let mounts = fs::read_to_string("/proc/self/mountinfo").ok()?;
     let groups = fs::read_to_string("/proc/self/cgroup").ok()?;
     group_in(&mounts, &groups)
 }
 
-/// The directory of the one unified group of a process, if it is mounted.
-fn group_in(mounts: &str, groups: &str) -> Option<PathBuf> {
+/// The directories of the unified hierarchy and of the one group in it that a process has, if it is mounted.
+fn group_in(mounts: &str, groups: &str) -> Option<(PathBuf, PathBuf)> {
     let own = groups.lines().find_map(|line| line.strip_prefix("0::"))?;
     mounts.lines().find_map(|line| {
         let (fields, kind) = line.split_once(" - ")?;
         let fields: Vec<&str> = fields.split(' ').collect();
         let (root, mount) = (fields.get(3)?, fields.get(4)?);
         let below = Path::new(own).strip_prefix(root).ok()?;
-        kind.starts_with("cgroup2 ").then(|| Path::new(mount).join(below))
+        kind.starts_with("cgroup2 ").then(|| (PathBuf::from(mount), Path::new(mount).join(below)))
     })
 }
 
@@ -107,11 +87,11 @@ fn enabled(group: &Path) -> Vec<String> {
     words(&group.join("cgroup.subtree_control"))
 }
 
-/// For the groups below. True if all are.
-fn enable(group: &Path, controllers: &[String]) -> bool {
-    let path = group.join("cgroup.subtree_control");
-    let refused = controllers.iter().filter(|controller| fs::write(&path, format!("+{controller}")).is_err());
-    refused.count() == 0
+/// For the groups below: all or none, because some alone would change what kind of group this is.
+fn enable(group: &Path, controllers: &[String]) {
+    let wanted: Vec<String> = controllers.iter().map(|controller| format!("+{controller}")).collect();
+    // What could not be enabled is seen in what is.
+    let _ = fs::write(group.join("cgroup.subtree_control"), wanted.join(" "));
 }
 
 fn words(path: &Path) -> Vec<String> {
@@ -236,7 +216,8 @@ mod tests {
             ("garbage - cgroup2 x", "0::/\n", None),
         ];
         for (mounts, groups, found) in table {
-            assert_eq!(group_in(mounts, groups), found.map(PathBuf::from), "{groups} in {mounts}");
+            let own = group_in(mounts, groups).map(|(_, own)| own);
+            assert_eq!(own, found.map(PathBuf::from), "{groups} in {mounts}");
         }
     }
 

@@ -52,6 +52,9 @@ pub(super) struct State {
     pub(super) message: String,
     /// Nothing of it runs any more, nor will.
     pub(super) over: bool,
+    /// It was ended by a signal to its shim and not by its agent, as a machine does that shuts down.
+    #[serde(default)]
+    pub(super) by_signal: bool,
     pub(super) containers: Vec<ContainerState>,
 }
 
@@ -83,7 +86,7 @@ impl Record {
 impl State {
     pub(super) fn new(status: &PodStatus, over: bool, containers: Vec<ContainerState>) -> Self {
         let PodStatus { phase, ready, restarts, reason, message } = status.clone();
-        Self { phase: phase.as_str().to_owned(), ready, restarts, reason, message, over, containers }
+        Self { phase: phase.as_str().to_owned(), ready, restarts, reason, message, over, by_signal: false, containers }
     }
 
     pub(super) fn status(&self) -> PodStatus {

@@ -11,7 +11,8 @@
 //! ```
 
 use std::ffi::OsString;
-use std::io;
+use std::fmt;
+use std::io::{self, Write as _};
 use std::os::fd::AsFd;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
@@ -47,15 +48,20 @@ pub fn shim_main() -> Option<ExitCode> {
     (args.next()? == SHIM_ARGUMENT).then(|| serve(args.next()))
 }
 
+/// Into the pod's `shim.log`. A full disk must not be the end of a shim, as it would be with the usual macro.
+fn say(words: fmt::Arguments<'_>) {
+    let _ = writeln!(io::stderr(), "{words}");
+}
+
 fn serve(dir: Option<OsString>) -> ExitCode {
     let Some(dir) = dir.map(PathBuf::from) else {
-        eprintln!("{SHIM_ARGUMENT} is for the agent's own use: it needs the directory of a pod");
+        say(format_args!("{SHIM_ARGUMENT} is for the agent's own use: it needs the directory of a pod"));
         return ExitCode::from(USAGE);
     };
     match run(&dir) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("the shim of {} gives up: {error}", dir.display());
+            say(format_args!("the shim of {} gives up: {error}", dir.display()));
             ExitCode::FAILURE
         }
     }

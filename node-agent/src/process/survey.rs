@@ -113,6 +113,8 @@ fn judge(record: &Record, state: Option<&State>, free: bool, boot_id: &str) -> V
         manifest["spec"]["restartPolicy"] == "Never"
     };
     match state {
+        // The machine was shut down in an orderly way, which is not the pod's end.
+        Some(state) if state.by_signal && record.boot_id != boot_id && !runs_once() => Verdict::Interrupted,
         Some(state) if state.over => Verdict::Ended,
         None if free => Verdict::NeverStarted,
         Some(_) if record.boot_id != boot_id && runs_once() => Verdict::Lost,
@@ -161,6 +163,19 @@ mod tests {
             boot_id: boot_id.to_owned(),
             manifest: format!(r#"{{"spec":{{"restartPolicy":"{policy}"}}}}"#),
             settings: Settings { log_bytes: 1, log_files: 1, cgroup: None },
+        }
+    }
+
+    /// systemd ends whatever is left with a signal before it turns off the machine.
+    #[test]
+    fn an_orderly_shutdown_is_not_the_end_of_a_pod_that_may_be_restarted() {
+        let ended = State { by_signal: true, ..state(true) };
+        for (policy, boot, wanted) in [
+            ("Always", "before", Verdict::Interrupted),
+            ("Never", "before", Verdict::Ended),
+            ("Always", "now", Verdict::Ended),
+        ] {
+            assert_eq!(judge(&record(policy, boot), Some(&ended), true, "now"), wanted, "{policy} {boot}");
         }
     }
 

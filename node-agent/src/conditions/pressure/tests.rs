@@ -105,6 +105,14 @@ fn p_5_a_condition_stays_on_until_it_was_not_observed_for_the_transition_period(
     assert_eq!(reported(&mut pressures, PressureKind::Memory, &samples), expected);
 }
 
+/// However seldom the machine is looked at, and however short the period is.
+#[test]
+fn p_5_a_threshold_that_is_met_is_a_pressure_whatever_the_period() {
+    let mut pressures = Pressures::new(&Thresholds::default(), Duration::ZERO);
+    let samples = [(0, with_memory(50)), (600, with_memory(50)), (610, with_memory(500))];
+    assert_eq!(reported(&mut pressures, PressureKind::Memory, &samples), [true, true, false]);
+}
+
 #[test]
 fn p_4_a_threshold_stays_met_until_its_minimum_is_reclaimed() {
     let thresholds = Thresholds::parse(Some("memory.available<100Mi"), None, None, Some("memory.available=50Mi"));

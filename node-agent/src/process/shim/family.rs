@@ -14,6 +14,7 @@ use super::super::core::Exit;
 use super::super::kin;
 use super::super::manifest::{CONTAINER_MARK, ContainerPlan, POD_MARK};
 use super::super::record::Record;
+use super::say;
 
 pub(super) struct Family {
     /// In every environment: of which pod a process is.
@@ -44,7 +45,7 @@ impl Family {
         ];
         let mut group = record.settings.cgroup.clone().map(PodGroup::new);
         if let Some(Err(error)) = group.as_ref().map(PodGroup::make) {
-            eprintln!("the pod has no control group, and no limits: {error}");
+            say(format_args!("the pod has no control group, and no limits: {error}"));
             group = None;
         }
         Self { marks, group, running: HashMap::new() }
@@ -64,7 +65,7 @@ impl Family {
             Some(group) => {
                 let (child, grouped) = group.spawn_in(&plan.name, &plan.limits, || command.spawn());
                 if let Err(error) = grouped {
-                    eprintln!("container {} is outside of its control group or limits: {error}", plan.name);
+                    say(format_args!("container {} is outside of its control group or limits: {error}", plan.name));
                     self.group = None;
                 }
                 child
@@ -72,6 +73,8 @@ impl Family {
         }?;
         let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
         let pid = pid.ok_or_else(|| io::Error::other("the process has no number"))?;
+        // The agent asks to be spared when memory runs out; its pods must not be.
+        let _ = std::fs::write(format!("/proc/{}/oom_score_adj", pid.as_raw_nonzero()), "0");
         self.running.insert(pid, Member { index, name: plan.name.clone() });
         Ok(Output { out, err })
     }

@@ -22,6 +22,7 @@ use super::super::record::{ContainerState, Record, State};
 use super::family::{Family, Output};
 use super::link::{Command, Links};
 use super::logs::{Lines, LogFile, Stream};
+use super::say;
 
 /// Commands that were heard and not yet obeyed.
 const COMMANDS_WAITING: usize = 16;
@@ -46,6 +47,8 @@ pub(super) struct Pod {
     children: Signal,
     terminated: Signal,
     complained: bool,
+    /// Told to end by a signal, and not by an agent since.
+    signalled: bool,
 }
 
 // === impl Pod ===
@@ -73,6 +76,7 @@ impl Pod {
             links,
             commands,
             complained: false,
+            signalled: false,
         };
         pod.publish(false)?;
         pod.links.clone().accept_from(listener)?;
@@ -115,7 +119,7 @@ impl Pod {
     /// Once: what is tried again and again would fill the disk with complaints that it is full.
     fn complain(&mut self, error: &io::Error) {
         if !std::mem::replace(&mut self.complained, true) {
-            eprintln!("the state of the pod could not be written; it is tried again: {error}");
+            say(format_args!("the state of the pod could not be written; it is tried again: {error}"));
         }
     }
 
@@ -147,7 +151,7 @@ impl Pod {
         let Some(log) = self.logs.get(index).cloned() else { return };
         match pipe::Receiver::from_owned_fd(OwnedFd::from(output)) {
             Ok(output) => drop(self.reading.spawn(keep(output, stream, log))),
-            Err(error) => eprintln!("the output of a container is lost: {error}"),
+            Err(error) => say(format_args!("the output of a container is lost: {error}")),
         }
     }
 
@@ -156,9 +160,15 @@ impl Pod {
         let later = deadline.unwrap_or_else(Instant::now);
         tokio::select! {
             _ = self.children.recv() => self.reap(),
-            Some(Command::Stop(grace)) = self.commands.recv() => self.core.stop(grace, Instant::now()),
+            Some(Command::Stop(grace)) = self.commands.recv() => {
+                self.signalled = false;
+                self.core.stop(grace, Instant::now());
+            }
             // The machine shuts down, or somebody wants this pod gone.
-            _ = self.terminated.recv() => self.core.stop(self.plan.grace, Instant::now()),
+            _ = self.terminated.recv() => {
+                self.signalled = true;
+                self.core.stop(self.plan.grace, Instant::now());
+            }
             () = sleep_until(later), if deadline.is_some() => {}
         }
     }
@@ -192,7 +202,8 @@ impl Pod {
             restarts: container.restarts,
             last: container.last.map(Exit::sentence),
         };
-        let state = State::new(&self.core.status(), over, self.core.containers().enumerate().map(view).collect());
+        let containers = self.core.containers().enumerate().map(view).collect();
+        let state = State { by_signal: self.signalled, ..State::new(&self.core.status(), over, containers) };
         let line = state.to_line().ok_or_else(|| io::Error::other("it cannot be put in words"))?;
         if *self.state.borrow() == line {
             return Ok(());
