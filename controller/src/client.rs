@@ -202,6 +202,22 @@ impl Client {
         }
     }
 
+    /// Who was heard when, as the replica that answers knows it; with `first_hand` only what it heard itself.
+    pub async fn pulses(&self, first_hand: bool) -> Result<Vec<v1::PulsesPart>, Error> {
+        let answer = self
+            .call(Patience::stream(self.timeout), |mut operator, silence| async move {
+                let asked = operator.pulses(v1::PulsesRequest { first_hand });
+                let mut stream = within(silence, asked).await?.into_inner();
+                let mut parts = Vec::new();
+                while let Some(part) = within(silence, stream.message()).await? {
+                    parts.push(part);
+                }
+                Ok(parts)
+            })
+            .await?;
+        Ok(answer.value)
+    }
+
     /// The id of the replica at an address of this client, if it answers at once.
     pub async fn replica_at(&self, address: &str) -> Option<u64> {
         let index = self.endpoints.index_of(address)?;

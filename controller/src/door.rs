@@ -10,8 +10,8 @@ use tonic::transport::Server;
 
 use crate::identity::Role;
 
-const KIB: u32 = 1024;
-const MIB: u32 = 1024 * KIB;
+pub(crate) const KIB: u32 = 1024;
+pub(crate) const MIB: u32 = 1024 * KIB;
 pub(crate) const HEADERS_BYTES: u32 = 8 * KIB;
 /// Streams that either side may reset before the connection is given up.
 pub(crate) const LOCAL_RESETS: usize = 128;

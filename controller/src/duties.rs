@@ -32,6 +32,7 @@ use crate::metrics::Metrics;
 use crate::observing::{self, MeteredTree};
 use crate::operator_service::OperatorService;
 use crate::pulse_service::{PulseService, pulse_service};
+use crate::pulses::Pulses;
 use crate::session::Sessions;
 use crate::session::heartbeats;
 use crate::tls::ReplicaTls;
@@ -104,6 +105,7 @@ impl Duties {
             .explained_by(self.explainer())
             .dated_by(Arc::new(last_heard))
             .vouching_to(self.sessions.clone())
+            .hearing(Pulses::new(self.replica.clone(), self.hearing.clone()))
             .into_server()
     }
 

@@ -11,6 +11,7 @@
 //! whole; the clock, the disk, the listeners and the connector are handed in, so that it also runs in a simulation.
 
 pub mod address;
+pub mod agent_door;
 pub mod agent_service;
 pub mod client;
 pub mod collection;
@@ -34,6 +35,7 @@ pub mod operator_service;
 pub mod overview;
 pub mod pki;
 pub mod pulse_service;
+pub mod pulses;
 pub mod restore;
 pub mod secret;
 pub mod server;

@@ -30,6 +30,7 @@ use crate::explaining::{Explainer, Subject};
 use crate::identity::{Identity, Role};
 use crate::listener::Peer;
 use crate::overview;
+use crate::pulses::Pulses;
 use crate::session::Sessions;
 use crate::view::View;
 use crate::watching;
@@ -46,6 +47,7 @@ pub struct OperatorService {
     explainer: Option<Explainer>,
     last_heard: Option<Arc<LastHeard>>,
     sessions: Option<Sessions>,
+    pulses: Option<Pulses>,
 }
 
 // === impl OperatorService ===
@@ -53,7 +55,7 @@ pub struct OperatorService {
 impl OperatorService {
     /// On its own it can explain nothing, and shows heartbeat times as they were last written down.
     pub fn new(replica: Replica) -> Self {
-        Self { replica, explainer: None, last_heard: None, sessions: None }
+        Self { replica, explainer: None, last_heard: None, sessions: None, pulses: None }
     }
 
     #[must_use]
@@ -65,6 +67,11 @@ impl OperatorService {
     #[must_use]
     pub fn vouching_to(self, sessions: Sessions) -> Self {
         Self { sessions: Some(sessions), ..self }
+    }
+
+    #[must_use]
+    pub fn hearing(self, pulses: Pulses) -> Self {
+        Self { pulses: Some(pulses), ..self }
     }
 
     #[must_use]
@@ -207,6 +214,17 @@ impl Operator for OperatorService {
         self.ensure(request.consistency).await?;
         let explanation = explainer.explain_by_leader(&subject, deadline).await?;
         Ok(Response::new(v1::ExplainResponse { explanation, revision: self.replica.current().state.revision().0 }))
+    }
+
+    type PulsesStream = BoxStream<'static, Result<v1::PulsesPart, Status>>;
+
+    async fn pulses(&self, request: Request<v1::PulsesRequest>) -> Result<Response<Self::PulsesStream>, Status> {
+        reader(&request)?;
+        let Some(pulses) = &self.pulses else {
+            return Err(Status::unimplemented("this replica hears no agents"));
+        };
+        let parts = pulses.parts(request.get_ref().first_hand).map(Ok);
+        Ok(Response::new(stream::iter(parts).boxed()))
     }
 
     async fn member(&self, request: Request<v1::MemberRequest>) -> Result<Response<v1::MemberResponse>, Status> {

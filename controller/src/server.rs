@@ -23,10 +23,12 @@ use muster_raft::store::{OpenOptions, Store, StoreError};
 use muster_raft::types::{Endpoint, ReplicaId};
 use thiserror::Error;
 use tokio_util::sync::CancellationToken;
+use tonic::service::Routes;
 use tonic::service::interceptor::InterceptedService;
 use tonic::transport::Server;
 use tonic::{Request, Status};
 
+use crate::agent_door;
 use crate::agent_service::agent_service;
 use crate::config::{Doors, Member, ServerConfig};
 use crate::connector::TlsConnector;
@@ -220,13 +222,12 @@ fn open_doors(
     let pulse = InterceptedService::new(duties.pulse_service(), prove_replica);
     let router = |kind| door_limits(Server::builder(), kind);
     let peer_router = router(DoorKind::Peer).add_service(raft).add_service(pulse);
-    let agent_router = router(DoorKind::Agent)
-        .add_service(agent_service(duties.sessions.clone()))
+    let agent_routes = Routes::new(agent_service(duties.sessions.clone()))
         .add_service(enrolment_service(duties.sessions.clone(), signer(config, tls)));
     let client_router = router(DoorKind::Client).add_service(duties.operator_service());
     let mut doors = Performed::default();
     doors.begin("the peers' door", run_door(DoorKind::Peer, peer_router, peers, closing.clone()));
-    doors.begin("the agents' door", run_door(DoorKind::Agent, agent_router, agents, closing.clone()));
+    doors.begin("the agents' door", agent_door::serve(agents, agent_routes, closing.clone()));
     doors.begin("the clients' door", run_door(DoorKind::Client, client_router, clients, closing.clone()));
     doors.begin("the HTTP door", http::serve(browsers, duties.sources(), closing.clone()));
     doors

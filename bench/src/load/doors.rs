@@ -1,0 +1,83 @@
+//! Where the load goes and as whom: the agents' doors of the replicas, and certificates that open them.
+
+use std::net::{SocketAddr, ToSocketAddrs};
+use std::sync::Arc;
+
+use anyhow::{Context, Result};
+use muster_controller::client::Client;
+use muster_controller::fleet::Fleet;
+use muster_controller::tls;
+use muster_proto::v1;
+use muster_proto::v1::write_request::Operation;
+use rustls::ClientConfig;
+
+use crate::cluster::Cluster;
+use crate::node;
+use crate::wire::Target;
+
+const AGGREGATOR: &str = "bench";
+
+/// The agents' doors, by replica.
+#[derive(Clone)]
+pub struct Doors {
+    doors: Vec<Door>,
+    fleet: Arc<Fleet>,
+    tls: Arc<ClientConfig>,
+}
+
+#[derive(Debug, Clone)]
+struct Door {
+    replica: u64,
+    host: String,
+    address: SocketAddr,
+}
+
+// === impl Doors ===
+
+impl Doors {
+    /// With the certificate of an aggregator that may carry all nodes of the load.
+    pub async fn open(cluster: &Cluster, client: &Client) -> Result<Self> {
+        let scope = v1::AggregatorScope { name: AGGREGATOR.to_owned(), nodes: vec![format!("{}*", node::PREFIX)] };
+        client.write(Operation::Aggregator(scope)).await?;
+        let fleet = cluster.fleet()?;
+        let issued = fleet.issue_aggregator(AGGREGATOR)?;
+        let tls = tls::agent(fleet.client_authority().certificate_pem(), &issued.certificate, &issued.key)?;
+        let doors = fleet.replicas().iter().map(|plan| {
+            let place = plan.agent.to_string();
+            let address = place.to_socket_addrs()?.next().with_context(|| format!("{place} has no address"))?;
+            let host = place.rsplit_once(':').map_or(place.as_str(), |(host, _)| host).to_owned();
+            Ok(Door { replica: plan.id, host, address })
+        });
+        Ok(Self { doors: doors.collect::<Result<_>>()?, fleet: Arc::new(fleet), tls })
+    }
+
+    pub fn count(&self) -> usize {
+        self.doors.len()
+    }
+
+    /// The replica behind the `number`th door, counted round.
+    pub fn replica(&self, number: usize) -> u64 {
+        self.doors[number % self.doors.len()].replica
+    }
+
+    /// To the `number`th door, counted round, as the aggregator.
+    pub fn target(&self, number: usize) -> Result<Target> {
+        self.target_with(number, Arc::clone(&self.tls))
+    }
+
+    /// To the `number`th door, counted round, with a certificate of the node's own.
+    pub fn target_of(&self, number: usize, node: &str) -> Result<Target> {
+        self.target_with(number, self.identity(node)?)
+    }
+
+    /// What a node shows at the doors.
+    pub fn identity(&self, node: &str) -> Result<Arc<ClientConfig>> {
+        let issued = self.fleet.issue_node(node)?;
+        Ok(tls::agent(self.fleet.client_authority().certificate_pem(), &issued.certificate, &issued.key)?)
+    }
+
+    pub fn target_with(&self, number: usize, tls: Arc<ClientConfig>) -> Result<Target> {
+        let door = &self.doors[number % self.doors.len()];
+        Target::new(door.address, &door.host, tls)
+    }
+}

@@ -1,0 +1,370 @@
+//! One HTTP/2 connection of the load generator, driven frame by frame.
+//!
+//! A client library would take as much of the machine as the replicas that are measured. What a load generator says is
+//! known beforehand, so here it is encoded once and only encrypted again; and what it is told is short.
+
+mod frame;
+
+use std::collections::{BTreeMap, VecDeque};
+use std::future::poll_fn;
+use std::net::SocketAddr;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, bail, ensure};
+use bytes::{Buf, Bytes, BytesMut};
+use rustls::ClientConfig;
+use rustls::pki_types::ServerName;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::{TcpSocket, TcpStream};
+use tokio::time::timeout;
+use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
+
+use self::frame::{Head, Kind, flag};
+
+/// What is read at once.
+const READ_BYTES: usize = 16 << 10;
+/// What a replica may say before it hears that it was read. It says little.
+const WINDOW: u32 = 1 << 20;
+const CONNECT_PATIENCE: Duration = Duration::from_secs(20);
+/// No message of a replica is longer.
+const MESSAGE_MAX: usize = 256 << 10;
+/// A message begins with whether it is compressed, and its length.
+const PREFIX: usize = 5;
+
+/// Calls of the agents' door.
+pub const SESSION: &str = "/muster.v1.Agent/Session";
+pub const CARRY: &str = "/muster.v1.Agent/Carry";
+
+pub type StreamId = u32;
+
+/// Where to connect, and as whom.
+#[derive(Clone)]
+pub struct Target {
+    pub address: SocketAddr,
+    pub name: ServerName<'static>,
+    pub tls: Arc<ClientConfig>,
+}
+
+pub struct Wire {
+    io: TlsStream<TcpStream>,
+    incoming: BytesMut,
+    outgoing: BytesMut,
+    room: Room,
+    /// Parts of messages that are not complete yet.
+    partial: BTreeMap<StreamId, BytesMut>,
+    unread: Unread,
+    next_stream: StreamId,
+    events: VecDeque<Event>,
+}
+
+/// What happened on a connection.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Event {
+    Message { stream: StreamId, message: Bytes },
+    /// All that was said before this ping has been read.
+    Pong(u64),
+    /// The replica ended the stream.
+    Ended { stream: StreamId },
+}
+
+/// What was read and the replica has not been told so.
+#[derive(Debug, Default)]
+struct Unread {
+    connection: u32,
+    /// By stream, as in [`Room`].
+    streams: Vec<u32>,
+}
+
+/// How much may still be said.
+#[derive(Debug)]
+struct Room {
+    connection: i64,
+    initial: i64,
+    /// By stream: the first is number 1, the second 3, and so on.
+    streams: Vec<i64>,
+}
+
+// === impl Target ===
+
+impl Target {
+    pub fn new(address: SocketAddr, host: &str, tls: Arc<ClientConfig>) -> Result<Self> {
+        let name = ServerName::try_from(host.to_owned()).with_context(|| format!("{host:?} is no host"))?;
+        Ok(Self { address, name, tls })
+    }
+}
+
+// === impl Wire ===
+
+impl Wire {
+    pub async fn connect(target: &Target) -> Result<Self> {
+        let connecting = async {
+            let socket = TcpSocket::new_v4()?;
+            let tcp = socket.connect(target.address).await?;
+            tcp.set_nodelay(true)?;
+            TlsConnector::from(Arc::clone(&target.tls)).connect(target.name.clone(), tcp).await
+        };
+        let connected = timeout(CONNECT_PATIENCE, connecting).await;
+        let late = || format!("no connection to {} within {} s", target.address, CONNECT_PATIENCE.as_secs());
+        let io = connected.with_context(late)?.with_context(|| format!("cannot connect to {}", target.address))?;
+        let mut outgoing = BytesMut::with_capacity(1 << 10);
+        frame::put_preface(&mut outgoing, WINDOW);
+        Ok(Self {
+            io,
+            incoming: BytesMut::new(),
+            outgoing,
+            room: Room { connection: frame::DEFAULT_WINDOW, initial: frame::DEFAULT_WINDOW, streams: Vec::new() },
+            partial: BTreeMap::new(),
+            unread: Unread::default(),
+            next_stream: 1,
+            events: VecDeque::new(),
+        })
+    }
+
+    /// Begins a call; nothing is sent before [`Wire::next`] is polled.
+    pub fn open(&mut self, path: &str) -> StreamId {
+        let stream = self.next_stream;
+        self.next_stream += 2;
+        self.room.streams.push(self.room.initial);
+        self.unread.streams.push(0);
+        frame::put_request(&mut self.outgoing, stream, path);
+        stream
+    }
+
+    /// Whether so many bytes of messages, prefixes included, may be said on `stream` now.
+    pub fn has_room(&self, stream: StreamId, bytes: usize) -> bool {
+        let bytes = i64::try_from(bytes).unwrap_or(i64::MAX);
+        self.room.connection >= bytes && self.room.streams.get(place(stream)).is_some_and(|room| *room >= bytes)
+    }
+
+    /// Bytes that wait to be written.
+    pub fn backlog(&self) -> usize {
+        self.outgoing.len()
+    }
+
+    /// Says an encoded message. The caller has looked for room, or knows that there is.
+    pub fn say(&mut self, stream: StreamId, message: &[u8]) {
+        self.room.take(stream, message.len() + PREFIX);
+        frame::put_message(&mut self.outgoing, stream, message);
+    }
+
+    /// Says the same short message on many streams, encoded beforehand.
+    pub fn say_round(&mut self, round: &Round) {
+        round.streams.iter().for_each(|stream| self.room.take(*stream, round.bytes_each));
+        self.outgoing.extend_from_slice(&round.frames);
+    }
+
+    pub fn ping(&mut self, number: u64) {
+        frame::put_ping(&mut self.outgoing, number, 0);
+    }
+
+    /// Writes what there is to write and waits for what happens next. Nothing is lost when the future is dropped.
+    pub async fn next(&mut self) -> Result<Event> {
+        poll_fn(|context| self.poll_next(context)).await
+    }
+
+    pub fn poll_next(&mut self, context: &mut Context<'_>) -> Poll<Result<Event>> {
+        loop {
+            if let Some(event) = self.events.pop_front() {
+                return Poll::Ready(Ok(event));
+            }
+            self.poll_write(context)?;
+            ready!(self.poll_read(context))?;
+            self.parse()?;
+        }
+    }
+
+    fn poll_write(&mut self, context: &mut Context<'_>) -> Result<()> {
+        while !self.outgoing.is_empty() {
+            match Pin::new(&mut self.io).poll_write(context, &self.outgoing)? {
+                Poll::Ready(written) => self.outgoing.advance(written),
+                Poll::Pending => break,
+            }
+        }
+        let _ = Pin::new(&mut self.io).poll_flush(context)?;
+        Ok(())
+    }
+
+    fn poll_read(&mut self, context: &mut Context<'_>) -> Poll<Result<()>> {
+        let mut buffer = [std::mem::MaybeUninit::uninit(); READ_BYTES];
+        let mut buffer = ReadBuf::uninit(&mut buffer);
+        ready!(Pin::new(&mut self.io).poll_read(context, &mut buffer))?;
+        ensure!(!buffer.filled().is_empty(), "the replica closed the connection");
+        self.incoming.extend_from_slice(buffer.filled());
+        Poll::Ready(Ok(()))
+    }
+
+    fn parse(&mut self) -> Result<()> {
+        while let Some((head, payload)) = frame::take(&mut self.incoming)? {
+            self.frame(&head, payload)?;
+        }
+        if self.incoming.is_empty() {
+            // Idle connections keep no buffer.
+            self.incoming = BytesMut::new();
+        }
+        Ok(())
+    }
+
+    fn frame(&mut self, head: &Head, mut payload: Bytes) -> Result<()> {
+        match head.kind {
+            Kind::Data => self.data(head, &payload)?,
+            Kind::Headers if head.has(flag::END_STREAM) => self.ended(head.stream),
+            Kind::Reset => self.ended(head.stream),
+            Kind::Settings if !head.has(flag::ACK) => self.settings(&payload)?,
+            Kind::Ping if head.has(flag::ACK) => self.events.push_back(Event::Pong(payload.try_get_u64()?)),
+            Kind::Ping => frame::put_ping(&mut self.outgoing, payload.try_get_u64()?, flag::ACK),
+            Kind::GoAway => {
+                let (_, code) = (payload.try_get_u32()?, payload.try_get_u32()?);
+                bail!("the replica went away: code {code}, {}", String::from_utf8_lossy(&payload));
+            }
+            Kind::WindowUpdate => self.room.add(head.stream, payload.try_get_u32()?),
+            Kind::Headers | Kind::Settings | Kind::Other => {}
+        }
+        Ok(())
+    }
+
+    fn data(&mut self, head: &Head, payload: &Bytes) -> Result<()> {
+        // Most messages come in a frame of their own.
+        match whole(payload)? {
+            Some(message) if !self.partial.contains_key(&head.stream) => {
+                self.events.push_back(Event::Message { stream: head.stream, message });
+            }
+            Some(_) | None => self.piece(head.stream, payload)?,
+        }
+        self.unread.add(head, &mut self.outgoing);
+        if head.has(flag::END_STREAM) {
+            self.ended(head.stream);
+        }
+        Ok(())
+    }
+
+    fn piece(&mut self, stream: StreamId, payload: &[u8]) -> Result<()> {
+        self.partial.entry(stream).or_default().extend_from_slice(payload);
+        while let Some(message) = self.complete(stream)? {
+            self.events.push_back(Event::Message { stream, message });
+        }
+        Ok(())
+    }
+
+    fn complete(&mut self, stream: StreamId) -> Result<Option<Bytes>> {
+        let Some(partial) = self.partial.get_mut(&stream) else { return Ok(None) };
+        let Some(length) = length(partial)?.filter(|length| PREFIX + length <= partial.len()) else {
+            return Ok(None);
+        };
+        let message = partial.split_to(PREFIX + length).freeze().slice(PREFIX..);
+        if partial.is_empty() {
+            self.partial.remove(&stream);
+        }
+        Ok(Some(message))
+    }
+
+    fn ended(&mut self, stream: StreamId) {
+        self.partial.remove(&stream);
+        self.events.push_back(Event::Ended { stream });
+    }
+
+    fn settings(&mut self, payload: &[u8]) -> Result<()> {
+        if let Some(initial) = frame::initial_window(payload) {
+            self.room.resize(i64::from(initial));
+        }
+        frame::put_settings_ack(&mut self.outgoing);
+        Ok(())
+    }
+}
+
+/// The message, if `payload` is exactly one.
+fn whole(payload: &Bytes) -> Result<Option<Bytes>> {
+    let length = length(payload)?;
+    Ok(length.filter(|length| PREFIX + length == payload.len()).map(|_| payload.slice(PREFIX..)))
+}
+
+/// Of the message that `bytes` begin with.
+fn length(bytes: &[u8]) -> Result<Option<usize>> {
+    let Some(prefix) = bytes.first_chunk::<PREFIX>() else { return Ok(None) };
+    let length = u32::from_be_bytes([prefix[1], prefix[2], prefix[3], prefix[4]]) as usize;
+    ensure!(prefix[0] == 0 && length <= MESSAGE_MAX, "a message of {length} bytes cannot be read");
+    Ok(Some(length))
+}
+
+// === impl Unread ===
+
+impl Unread {
+    /// Tells the replica what was read when it is worth a frame.
+    fn add(&mut self, head: &Head, outgoing: &mut BytesMut) {
+        self.connection += head.length;
+        if self.connection >= WINDOW / 4 {
+            frame::put_window(outgoing, 0, std::mem::take(&mut self.connection));
+        }
+        let Some(unread) = self.streams.get_mut(place(head.stream)) else { return };
+        *unread += head.length;
+        if *unread >= WINDOW / 4 && !head.has(flag::END_STREAM) {
+            frame::put_window(outgoing, head.stream, std::mem::take(unread));
+        }
+    }
+}
+
+// === impl Room ===
+
+impl Room {
+    fn take(&mut self, stream: StreamId, bytes: usize) {
+        let bytes = i64::try_from(bytes).unwrap_or(i64::MAX);
+        self.connection -= bytes;
+        if let Some(room) = self.streams.get_mut(place(stream)) {
+            *room -= bytes;
+        }
+    }
+
+    fn add(&mut self, stream: StreamId, bytes: u32) {
+        match stream {
+            0 => self.connection += i64::from(bytes),
+            stream => {
+                if let Some(room) = self.streams.get_mut(place(stream)) {
+                    *room += i64::from(bytes);
+                }
+            }
+        }
+    }
+
+    fn resize(&mut self, initial: i64) {
+        let more = initial - self.initial;
+        self.initial = initial;
+        self.streams.iter_mut().for_each(|room| *room += more);
+    }
+}
+
+fn place(stream: StreamId) -> usize {
+    (stream / 2) as usize
+}
+
+/// One short message on each of many streams, ready to be written.
+#[derive(Debug, Clone)]
+pub struct Round {
+    frames: Bytes,
+    streams: Vec<StreamId>,
+    bytes_each: usize,
+}
+
+impl Round {
+    pub fn new(streams: Vec<StreamId>, message: &[u8]) -> Self {
+        let mut frames = BytesMut::new();
+        streams.iter().for_each(|stream| frame::put_message(&mut frames, *stream, message));
+        Self { frames: frames.freeze(), streams, bytes_each: message.len() + PREFIX }
+    }
+
+    pub fn len(&self) -> usize {
+        self.streams.len()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.streams.is_empty()
+    }
+
+    /// Whether it may be said on `wire` as a whole.
+    pub fn fits(&self, wire: &Wire) -> bool {
+        let all = i64::try_from(self.streams.len() * self.bytes_each).unwrap_or(i64::MAX);
+        wire.room.connection >= all && self.streams.iter().all(|stream| wire.has_room(*stream, self.bytes_each))
+    }
+}

@@ -1,0 +1,169 @@
+//! The agents' door behind its accept loop: gRPC over connections whose limits depend on who is at the other end.
+//!
+//! The transport library's server has one set of limits for all. A node needs one stream, and a hundred thousand of them
+//! must not be able to pin much; an aggregator may have a stream for each of its nodes. And many streams of small
+//! messages need room: more than so many unread small frames, and HTTP/2 ends the connection with all that is on it.
+
+use std::convert::Infallible;
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::StreamExt;
+use hyper::body::Incoming as Body;
+use hyper::server::conn::http2;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use tokio::sync::Semaphore;
+use tokio::task::JoinSet;
+use tokio::time::timeout;
+use tokio_util::sync::CancellationToken;
+use tonic::Status;
+use tonic::service::Routes;
+use tower::Service;
+
+use crate::door::{self, DoorKind, KIB, MIB};
+use crate::identity::Role;
+use crate::listener::{Connection, Incoming, Peer};
+
+/// Until a call must have begun to answer.
+const CALL_TIMEOUT: Duration = Duration::from_secs(30);
+/// What calls under way may take once the door closes.
+const LEAVE_TIMEOUT: Duration = Duration::from_secs(3);
+
+/// What one connection may use.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Allowance {
+    pub streams: u32,
+    pub stream_window: u32,
+    /// Half of it is what unread small frames may weigh, each a quarter of a KiB.
+    pub connection_window: u32,
+}
+
+type Answer = hyper::Response<tonic::body::Body>;
+
+/// Serves whoever comes in until `closing`, then lets the calls under way finish.
+pub async fn serve(mut incoming: Incoming, routes: Routes, closing: CancellationToken) {
+    let routes = routes.prepare();
+    // No larger than the door is wide: a connection holds its place there until its task ends.
+    let mut connections = JoinSet::new();
+    loop {
+        tokio::select! {
+            () = closing.cancelled() => break,
+            Some(_) = connections.join_next() => {}
+            next = incoming.next() => match next {
+                Some(Ok(connection)) => {
+                    connections.spawn(serve_connection(connection, routes.clone(), closing.clone()));
+                }
+                None => break,
+            },
+        }
+    }
+    drop(incoming);
+    while connections.join_next().await.is_some() {}
+}
+
+async fn serve_connection(connection: Connection, routes: Routes, closing: CancellationToken) {
+    let peer = connection.peer().clone();
+    let allowance = Allowance::of(&peer.identity.kind);
+    let calls = Arc::new(Semaphore::new(allowance.streams as usize));
+    let service = {
+        let peer = peer.clone();
+        service_fn(move |request| call(routes.clone(), peer.clone(), Arc::clone(&calls), request))
+    };
+    let mut served = pin!(builder(allowance).serve_connection(TokioIo::new(connection), service));
+    let outcome = tokio::select! {
+        outcome = served.as_mut() => Some(outcome),
+        () = closing.cancelled() => None,
+    };
+    let outcome = match outcome {
+        Some(outcome) => Ok(outcome),
+        None => {
+            served.as_mut().graceful_shutdown();
+            timeout(LEAVE_TIMEOUT, served).await
+        }
+    };
+    if let Ok(Err(error)) = outcome {
+        tracing::debug!(user = %peer.identity.user, remote = %peer.remote, %error, "agent's connection ended");
+    }
+}
+
+/// A call holds its place until it begins to answer; from then on it is a stream, which the connection counts.
+async fn call(
+    mut routes: Routes,
+    peer: Peer,
+    calls: Arc<Semaphore>,
+    mut request: hyper::Request<Body>,
+) -> Result<Answer, Infallible> {
+    let Ok(_place) = calls.try_acquire() else {
+        return Ok(Status::resource_exhausted("too many calls at once on this connection").into_http());
+    };
+    request.extensions_mut().insert(peer);
+    match timeout(CALL_TIMEOUT, routes.call(request)).await {
+        Ok(answered) => answered,
+        Err(_) => Ok(Status::cancelled("the call took too long to begin to answer").into_http()),
+    }
+}
+
+fn builder(allowance: Allowance) -> http2::Builder<TokioExecutor> {
+    let mut builder = http2::Builder::new(TokioExecutor::new());
+    builder
+        .timer(TokioTimer::new())
+        .adaptive_window(false)
+        .max_concurrent_streams(allowance.streams)
+        .initial_stream_window_size(allowance.stream_window)
+        .initial_connection_window_size(allowance.connection_window)
+        .max_local_error_reset_streams(door::LOCAL_RESETS)
+        .max_pending_accept_reset_streams(door::PENDING_RESETS)
+        .max_header_list_size(door::HEADERS_BYTES)
+        .keep_alive_interval(door::PING_INTERVAL)
+        .keep_alive_timeout(door::PING_TIMEOUT);
+    builder
+}
+
+// === impl Allowance ===
+
+impl Allowance {
+    pub fn of(role: &Role) -> Self {
+        match role {
+            Role::Aggregator(_) => {
+                Self { streams: 2_048, stream_window: 256 * KIB, connection_window: 8 * MIB }
+            }
+            Role::Node(_)
+            | Role::Canary(_)
+            | Role::Lapsed(_)
+            | Role::Stranger
+            | Role::Replica(_)
+            | Role::Operator
+            | Role::Viewer => {
+                let limits = DoorKind::Agent.limits();
+                Self {
+                    streams: limits.streams,
+                    stream_window: limits.stream_window,
+                    connection_window: limits.connection_window,
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// As HTTP/2 weighs an unread small frame.
+    const SMALL_FRAME: u32 = 256;
+
+    #[test]
+    fn every_stream_of_an_aggregator_may_have_some_beats_unread() {
+        let allowance = Allowance::of(&Role::Aggregator("a".into()));
+        assert!(allowance.connection_window / 2 / SMALL_FRAME >= 4 * allowance.streams);
+        assert!(allowance.stream_window <= allowance.connection_window);
+    }
+
+    #[test]
+    fn a_node_gets_what_the_door_gives() {
+        let (node, limits) = (Allowance::of(&Role::Node("a".into())), DoorKind::Agent.limits());
+        assert_eq!((node.streams, node.connection_window), (limits.streams, limits.connection_window));
+    }
+}
