@@ -1,18 +1,23 @@
-//! Three replica processes started for one benchmark, ended with it.
+//! The replica processes that are measured: three started for one benchmark and ended with it, or those of a running
+//! `muster dev`, which are left as they are.
 
 use std::io::{BufReader, Seek};
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 use muster_controller::client::Client;
 use muster_controller::config::ClientConfig;
 use muster_controller::fleet::Fleet;
+use muster_controller::tls;
 use muster_lifecycle::state::State;
 use muster_raft::snapshot_store::read_snapshot;
 use serde_json::Value;
+
+use crate::scrape::{self, Accepted, Metrics};
 
 const START_TIMEOUT: Duration = Duration::from_secs(60);
 const PORTS: u16 = 40;
@@ -21,9 +26,17 @@ const PORTS: u16 = 40;
 const DEAF: [&str; 2] = ["--node-monitor-grace-period=24h", "--node-startup-grace-period=24h"];
 
 pub struct Cluster {
-    dir: tempfile::TempDir,
-    dev: Child,
+    dir: PathBuf,
     binary: PathBuf,
+    /// Absent if the cluster was there before.
+    own: Option<Own>,
+}
+
+/// A cluster that ends with the benchmark.
+struct Own {
+    dev: Child,
+    /// Removed after the processes that write into it have ended.
+    _dir: tempfile::TempDir,
 }
 
 // === impl Cluster ===
@@ -47,16 +60,36 @@ impl Cluster {
             .stdout(Stdio::null())
             .stderr(std::fs::File::create(dir.path().join("dev.stderr"))?)
             .spawn()?;
-        let mut cluster = Self { dir, dev, binary: binary.to_owned() };
+        let (path, binary) = (dir.path().to_owned(), binary.to_owned());
+        let mut cluster = Self { dir: path, binary, own: Some(Own { dev, _dir: dir }) };
         cluster.wait_started()?;
         Ok(cluster)
+    }
+
+    /// A cluster that runs already. It is not stopped at the end.
+    pub fn attach(binary: &Path, dir: &Path) -> Result<Self> {
+        let cluster = Self { dir: dir.to_owned(), binary: binary.to_owned(), own: None };
+        let file = cluster.file();
+        ensure!(
+            file.exists(),
+            "no cluster runs in {}: {} is not there; start one with `muster dev --dir {}`, or leave out --dir",
+            dir.display(),
+            file.display(),
+            dir.display()
+        );
+        Ok(cluster)
+    }
+
+    /// Whether it was started for this benchmark, so that nobody else is harmed by what is done to it.
+    pub fn is_own(&self) -> bool {
+        self.own.is_some()
     }
 
     fn wait_started(&mut self) -> Result<()> {
         let start = Instant::now();
         while !self.file().exists() {
-            if let Some(status) = self.dev.try_wait()? {
-                let why = std::fs::read_to_string(self.dir.path().join("dev.stderr")).unwrap_or_default();
+            if let Some(status) = self.own.as_mut().map_or(Ok(None), |own| own.dev.try_wait())? {
+                let why = std::fs::read_to_string(self.dir.join("dev.stderr")).unwrap_or_default();
                 bail!("the cluster did not start ({status}):\n{why}");
             }
             if start.elapsed() > START_TIMEOUT {
@@ -67,23 +100,35 @@ impl Cluster {
         Ok(())
     }
 
+    pub fn dir(&self) -> &Path {
+        &self.dir
+    }
+
     fn file(&self) -> PathBuf {
-        self.dir.path().join("cluster.json")
+        self.dir.join("cluster.json")
+    }
+
+    fn operator(&self) -> Result<ClientConfig> {
+        Ok(ClientConfig::load(&self.dir.join("operator/client.toml"))?)
     }
 
     pub fn client(&self) -> Result<Client> {
-        let config = ClientConfig::load(&self.dir.path().join("operator/client.toml"))?;
-        Ok(Client::new(config)?)
+        Ok(Client::new(self.operator()?)?)
+    }
+
+    /// The replica that leads now, by the word of whichever answers.
+    pub async fn leader(&self) -> Result<u64> {
+        self.client()?.status().await?.leader.context("the cluster has no leader")
     }
 
     /// With the keys to sign for agents.
     pub fn fleet(&self) -> Result<Fleet> {
-        Ok(Fleet::load(self.dir.path())?)
+        Ok(Fleet::load(&self.dir)?)
     }
 
     /// The replicated state, out of a backup: its stamps are in milliseconds, where manifests have whole seconds.
     pub async fn state(&self, client: &Client) -> Result<State> {
-        let mut file = tempfile::tempfile_in(self.dir.path())?;
+        let mut file = tempfile::tempfile_in(&self.dir)?;
         client.backup(&file).await?;
         file.rewind()?;
         let (_, state) = read_snapshot(BufReader::new(file))?;
@@ -92,10 +137,40 @@ impl Cluster {
 
     /// Replica ids and process ids.
     pub fn processes(&self) -> Result<Vec<(u64, u32)>> {
-        let cluster: Value = serde_json::from_slice(&std::fs::read(self.file())?)?;
-        let replicas = cluster["replicas"].as_array().context("cluster.json has no replicas")?;
         let process = |replica: &Value| Some((replica["id"].as_u64()?, u32::try_from(replica["pid"].as_u64()?).ok()?));
-        replicas.iter().map(|replica| process(replica).context("cluster.json: id and pid")).collect()
+        self.replicas()?.iter().map(|replica| process(replica).context("cluster.json: id and pid")).collect()
+    }
+
+    /// The same as a [`Meter`](crate::usage::Meter) wants them: "replica 1" and so on.
+    pub fn labelled_processes(&self) -> Result<Vec<(String, u32)>> {
+        Ok(self.processes()?.into_iter().map(|(id, pid)| (label(id), pid)).collect())
+    }
+
+    /// What a replica counts and measures, by its own word.
+    pub async fn scrape(&self, id: u64) -> Result<Metrics> {
+        let replicas = self.replicas()?;
+        let replica = replicas.iter().find(|replica| replica["id"] == id).context("no such replica")?;
+        let address = replica["http"].as_str().context("cluster.json: http")?.parse()?;
+        scrape::metrics(self.tls()?, address).await.with_context(|| format!("the metrics of replica {id}"))
+    }
+
+    /// Beats heard first-hand so far, by the replicas that heard them. One that does not answer is an error, because what
+    /// it heard would be missing.
+    pub async fn accepted(&self) -> Result<Accepted> {
+        let mut accepted = Accepted::default();
+        for (id, _) in self.processes()? {
+            accepted.by_replica.insert(id, self.scrape(id).await?.beats());
+        }
+        Ok(accepted)
+    }
+
+    fn replicas(&self) -> Result<Vec<Value>> {
+        let cluster: Value = serde_json::from_slice(&std::fs::read(self.file())?)?;
+        cluster["replicas"].as_array().cloned().context("cluster.json has no replicas")
+    }
+
+    fn tls(&self) -> Result<Arc<rustls::ClientConfig>> {
+        Ok(tls::operator(&self.operator()?.tls)?)
     }
 
     pub fn kill(&self, id: u64) -> Result<()> {
@@ -106,7 +181,7 @@ impl Cluster {
 
     pub fn restart(&self, id: u64) -> Result<()> {
         let mut command = Command::new(&self.binary);
-        command.args(["dev", "restart", &id.to_string(), "--dir"]).arg(self.dir.path());
+        command.args(["dev", "restart", &id.to_string(), "--dir"]).arg(&self.dir);
         let output = command.output()?;
         if output.status.success() { Ok(()) } else { bail!("{}", String::from_utf8_lossy(&output.stderr)) }
     }
@@ -118,7 +193,7 @@ impl Cluster {
     }
 }
 
-impl Drop for Cluster {
+impl Drop for Own {
     fn drop(&mut self) {
         let _ = Command::new("kill").args(["-TERM", &self.dev.id().to_string()]).status();
         let _ = self.dev.wait();
@@ -131,6 +206,11 @@ pub fn resident_bytes(pid: u32) -> Result<u64> {
     let line = status.lines().find(|line| line.starts_with("VmRSS:")).context("no VmRSS")?;
     let kib: u64 = line.split_whitespace().nth(1).context("no VmRSS value")?.parse()?;
     Ok(kib * 1024)
+}
+
+/// What a replica is called in tables and plots.
+pub fn label(id: u64) -> String {
+    format!("replica {id}")
 }
 
 fn free_ports() -> Result<u16> {

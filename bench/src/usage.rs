@@ -1,0 +1,209 @@
+//! What processes use while a scenario runs, out of /proc. Sampled by a thread of its own: tasks may be kept waiting by
+//! the very load that is measured.
+
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use crate::figure::mebibytes;
+use crate::timeline::{Series, Timeline};
+
+const SAMPLE_EVERY: Duration = Duration::from_millis(500);
+/// The kernel's tick for whoever reads /proc: fixed on every architecture that we run on.
+const TICKS_PER_SECOND: f64 = 100.0;
+pub const GENERATOR: &str = "generator";
+
+/// Samples processes until it is stopped.
+#[derive(Debug)]
+pub struct Meter {
+    orders: Sender<Watched>,
+    sampling: JoinHandle<Sampler>,
+}
+
+/// What was used from start to stop.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Usage {
+    pub processes: Vec<ProcessUse>,
+    /// Memory ("MiB") and processor time ("cores") of every process.
+    pub series: Vec<Series>,
+}
+
+/// All processes that had one label, one after the other.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct ProcessUse {
+    pub label: String,
+    pub cpu_seconds: f64,
+    /// At the last look that found it alive.
+    pub rss_bytes: u64,
+    pub rss_peak_bytes: u64,
+}
+
+#[derive(Debug)]
+struct Watched {
+    label: String,
+    pid: u32,
+    /// Of the process, when we last looked.
+    cpu_seconds: Option<f64>,
+}
+
+#[derive(Debug)]
+struct Sampler {
+    started: Instant,
+    last: Instant,
+    watched: Vec<Watched>,
+    uses: Vec<ProcessUse>,
+    timeline: Timeline,
+}
+
+/// One look at a process.
+#[derive(Debug, Clone, Copy, PartialEq)]
+struct Look {
+    cpu_seconds: f64,
+    rss_bytes: u64,
+}
+
+// === impl Meter ===
+
+impl Meter {
+    /// Begins to sample these processes, and the generator, which is this one.
+    pub fn start(processes: &[(String, u32)]) -> Self {
+        let (orders, received) = channel();
+        let mut sampler = Sampler::new();
+        let own = (GENERATOR.to_owned(), std::process::id());
+        for (label, pid) in processes.iter().cloned().chain([own]) {
+            sampler.watch(Watched { label, pid, cpu_seconds: None });
+        }
+        let sampling = std::thread::spawn(move || sampler.run(&received));
+        Self { orders, sampling }
+    }
+
+    /// Another process under a label: that of a replica which was restarted.
+    pub fn watch(&self, label: &str, pid: u32) {
+        // A sampler that is gone is noticed when it is stopped.
+        let _ = self.orders.send(Watched { label: label.to_owned(), pid, cpu_seconds: None });
+    }
+
+    /// The last look is taken now.
+    pub fn stop(self) -> Usage {
+        drop(self.orders);
+        let sampler = self.sampling.join().unwrap_or_else(|_| Sampler::new());
+        Usage { processes: sampler.uses, series: sampler.timeline.series }
+    }
+}
+
+// === impl Usage ===
+
+impl Usage {
+    pub fn of(&self, label: &str) -> Option<&ProcessUse> {
+        self.processes.iter().find(|process| process.label == label)
+    }
+
+    /// Processor time of all but the generator.
+    pub fn server_cpu_seconds(&self) -> f64 {
+        self.processes.iter().filter(|process| process.label != GENERATOR).map(|process| process.cpu_seconds).sum()
+    }
+}
+
+// === impl Sampler ===
+
+impl Sampler {
+    fn new() -> Self {
+        let now = Instant::now();
+        Self { started: now, last: now, watched: Vec::new(), uses: Vec::new(), timeline: Timeline::default() }
+    }
+
+    fn run(mut self, orders: &Receiver<Watched>) -> Self {
+        loop {
+            match orders.recv_timeout(SAMPLE_EVERY.saturating_sub(self.last.elapsed())) {
+                Ok(process) => self.watch(process),
+                Err(RecvTimeoutError::Timeout) => self.sample(),
+                Err(RecvTimeoutError::Disconnected) => {
+                    self.sample();
+                    return self;
+                }
+            }
+        }
+    }
+
+    /// A new process takes the place of the one before it under the same label. What either used before is not counted.
+    fn watch(&mut self, mut process: Watched) {
+        process.cpu_seconds = Look::at(process.pid).map(|look| look.cpu_seconds);
+        if !self.uses.iter().any(|known| known.label == process.label) {
+            self.uses.push(ProcessUse { label: process.label.clone(), ..ProcessUse::default() });
+        }
+        self.watched.retain(|known| known.label != process.label);
+        self.watched.push(process);
+    }
+
+    fn sample(&mut self) {
+        let now = Instant::now();
+        let (at, since) = ((now - self.started).as_secs_f64(), (now - self.last).as_secs_f64());
+        self.last = now;
+        for process in &mut self.watched {
+            let Some(look) = Look::at(process.pid) else { continue };
+            let spent = look.cpu_seconds - process.cpu_seconds.unwrap_or(0.0);
+            process.cpu_seconds = Some(look.cpu_seconds);
+            if let Some(known) = self.uses.iter_mut().find(|known| known.label == process.label) {
+                known.add(spent, look.rss_bytes);
+            }
+            self.timeline.push(&process.label, "MiB", at, mebibytes(look.rss_bytes));
+            self.timeline.push(&process.label, "cores", at, if since > 0.0 { spent / since } else { 0.0 });
+        }
+    }
+}
+
+// === impl ProcessUse ===
+
+impl ProcessUse {
+    fn add(&mut self, cpu_seconds: f64, rss_bytes: u64) {
+        self.cpu_seconds += cpu_seconds;
+        self.rss_bytes = rss_bytes;
+        self.rss_peak_bytes = self.rss_peak_bytes.max(rss_bytes);
+    }
+}
+
+// === impl Look ===
+
+impl Look {
+    /// Nothing if the process is gone, or dead and not yet buried.
+    fn at(pid: u32) -> Option<Self> {
+        let read = |name: &str| std::fs::read_to_string(format!("/proc/{pid}/{name}")).ok();
+        Self::parse(&read("stat")?, &read("status")?)
+    }
+
+    /// The name is in brackets and may hold anything, so fields are counted from behind it.
+    fn parse(stat: &str, status: &str) -> Option<Self> {
+        let (_, fields) = stat.rsplit_once(')')?;
+        let ticks: Vec<u64> = fields.split_whitespace().skip(11).take(2).filter_map(|tick| tick.parse().ok()).collect();
+        let [user, system] = ticks[..] else { return None };
+        let resident = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
+        let kib: u64 = resident.split_whitespace().next()?.parse().ok()?;
+        Some(Self { cpu_seconds: (user + system) as f64 / TICKS_PER_SECOND, rss_bytes: kib * 1024 })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const STAT: &str = "42 (a ) b) S 1 42 42 0 -1 4194560 900 0 1 0 250 50 0 0 20 0 9 0 1234 56 78";
+    const STATUS: &str = "Name:\ta ) b\nVmHWM:\t 2048 kB\nVmRSS:\t    1024 kB\nThreads:\t9\n";
+
+    #[test]
+    fn proc_is_read_whatever_the_process_is_called() {
+        assert_eq!(Look::parse(STAT, STATUS), Some(Look { cpu_seconds: 3.0, rss_bytes: 1 << 20 }));
+        assert_eq!(Look::parse(STAT, "Name:\tzombie\n"), None);
+        assert_eq!(Look::parse("42 (a)", STATUS), None);
+        assert_eq!(Look::parse("", ""), None);
+    }
+
+    #[test]
+    fn this_process_is_the_generator() {
+        let usage = Meter::start(&[("gone".to_owned(), u32::MAX)]).stop();
+        let labels: Vec<&str> = usage.processes.iter().map(|process| process.label.as_str()).collect();
+        assert_eq!(labels, ["gone", GENERATOR]);
+        assert!(usage.of(GENERATOR).unwrap().rss_peak_bytes > 0);
+        assert_eq!(usage.of("gone").unwrap().rss_bytes, 0);
+        assert_eq!(usage.series.len(), 2, "memory and processor time of the one that is there");
+    }
+}
