@@ -1,6 +1,7 @@
 //! The replica processes that are measured: three started for one benchmark and ended with it, or those of a running
 //! `muster dev`, which are left as they are.
 
+use std::collections::BTreeMap;
 use std::io::{BufReader, Seek};
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
@@ -11,7 +12,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail, ensure};
 use muster_controller::client::Client;
 use muster_controller::config::ClientConfig;
-use muster_controller::fleet::Fleet;
+use muster_controller::fleet::{Fleet, ReplicaPlan};
 use muster_controller::tls;
 use muster_lifecycle::state::State;
 use muster_raft::snapshot_store::read_snapshot;
@@ -114,6 +115,16 @@ impl Cluster {
 
     pub fn client(&self) -> Result<Client> {
         Ok(Client::new(self.operator()?)?)
+    }
+
+    /// Clients that ask one replica each.
+    pub fn clients_by_replica(&self) -> Result<BTreeMap<u64, Client>> {
+        let (fleet, config) = (self.fleet()?, self.operator()?);
+        let client = |plan: &ReplicaPlan| {
+            let config = ClientConfig { endpoints: vec![plan.client.clone()], ..config.clone() };
+            Ok((plan.id, Client::new(config)?))
+        };
+        fleet.replicas().iter().map(client).collect()
     }
 
     /// The replica that leads now, by the word of whichever answers.

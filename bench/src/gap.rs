@@ -13,7 +13,7 @@ use crate::node;
 
 pub async fn run(cluster: &Cluster, kills: usize) -> Result<()> {
     let client = cluster.client()?.with_timeout(Duration::from_secs(30));
-    client.write(Operation::Apply(v1::ManifestWrite { object: node::manifest(0).to_string().into() })).await?;
+    client.write(Operation::Apply(v1::ManifestWrite { object: node::manifest(0).into() })).await?;
     let mut gaps = Vec::new();
     for kill in 1..=kills {
         let gap = one_kill(cluster, &client, kill).await?;

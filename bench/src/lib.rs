@@ -3,28 +3,41 @@
 //!
 //! Load generator and replicas share the machine, so figures are to be compared within one run.
 
+pub mod agents;
 pub mod carried;
 pub mod cidrs;
 pub mod cluster;
+pub mod detect;
 pub mod evictions;
+pub mod failover;
 pub mod figure;
+pub mod fleet;
+pub mod footprint;
 pub mod gap;
+pub mod heartbeats;
 pub mod latency;
 pub mod ledger;
+pub mod load;
 pub mod memory;
 pub mod node;
 pub mod outcome;
 pub mod placement;
 pub mod processor;
 pub mod progress;
+pub mod register;
 pub mod scrape;
 pub mod setting;
+pub mod stage;
 pub mod state;
 pub mod table;
 pub mod timeline;
 pub mod usage;
+pub mod verdicts;
+pub mod visibility;
+pub mod wire;
 pub mod workload;
 pub mod writes;
+pub mod zone_loss;
 
 use std::path::PathBuf;
 use std::time::Duration;

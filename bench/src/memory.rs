@@ -58,7 +58,7 @@ async fn create(client: &Client, nodes: usize) -> Result<()> {
         let client = client.sibling();
         writers.spawn(async move {
             for number in (writer..nodes).step_by(WRITERS) {
-                let object = node::manifest(number).to_string().into();
+                let object = node::manifest(number).into();
                 client.write(Operation::Create(v1::ManifestWrite { object })).await?;
             }
             anyhow::Ok(())

@@ -35,7 +35,7 @@ fn grow(ledger: &mut Ledger, from: usize, count: usize) -> Result<()> {
 }
 
 fn create(number: usize) -> Result<Command> {
-    let manifest = node_from_json(node::manifest(number).to_string().as_bytes()).context("the manifest")?;
+    let manifest = node_from_json(node::manifest(number).as_bytes()).context("the manifest")?;
     let uid = Uid(number as u128);
     Ok(ledger::by_operator(Operation::CreateNode { draft: Box::new(manifest.draft), uid }))
 }

@@ -6,6 +6,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use crate::figure::mebibytes;
+use crate::table::Table;
 use crate::timeline::{Series, Timeline};
 
 const SAMPLE_EVERY: Duration = Duration::from_millis(500);
@@ -96,6 +97,21 @@ impl Meter {
 impl Usage {
     pub fn of(&self, label: &str) -> Option<&ProcessUse> {
         self.processes.iter().find(|process| process.label == label)
+    }
+
+    /// Who used how much for so many beats.
+    pub fn table(&self, beats: u64) -> Table {
+        let mut table = Table::new("by process", &["process", "cpu s", "cpu s/M beats", "rss MiB", "peak MiB"]);
+        for process in &self.processes {
+            table.row([
+                process.label.clone(),
+                format!("{:.1}", process.cpu_seconds),
+                format!("{:.2}", process.cpu_seconds / (beats.max(1) as f64 / 1e6)),
+                format!("{:.0}", mebibytes(process.rss_bytes)),
+                format!("{:.0}", mebibytes(process.rss_peak_bytes)),
+            ]);
+        }
+        table
     }
 
     /// Processor time of all but the generator.

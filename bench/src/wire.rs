@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use anyhow::{Context as _, Result, bail, ensure};
+use anyhow::{Context as _, Result, anyhow, bail, ensure};
 use bytes::{Buf, Bytes, BytesMut};
 use rustls::ClientConfig;
 use rustls::pki_types::ServerName;
@@ -192,7 +192,9 @@ impl Wire {
         let mut buffer = [std::mem::MaybeUninit::uninit(); READ_BYTES];
         let mut buffer = ReadBuf::uninit(&mut buffer);
         ready!(Pin::new(&mut self.io).poll_read(context, &mut buffer))?;
-        ensure!(!buffer.filled().is_empty(), "the replica closed the connection");
+        if buffer.filled().is_empty() {
+            return Poll::Ready(Err(anyhow!("the replica closed the connection")));
+        }
         self.incoming.extend_from_slice(buffer.filled());
         Poll::Ready(Ok(()))
     }

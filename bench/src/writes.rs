@@ -58,7 +58,7 @@ async fn write_for(client: Client, number: usize, duration: Duration) -> Result<
 }
 
 fn apply(number: usize) -> Operation {
-    Operation::Apply(v1::ManifestWrite { object: node::manifest(number).to_string().into() })
+    Operation::Apply(v1::ManifestWrite { object: node::manifest(number).into() })
 }
 
 fn label(number: usize, round: usize) -> Operation {

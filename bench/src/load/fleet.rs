@@ -10,11 +10,12 @@ use tokio::time::sleep;
 
 use crate::load::crowd::{Crowd, Tally};
 use crate::load::doors::Doors;
-use crate::progress::Progress;
+use crate::progress;
 
 /// As many as a rack agent or an edge gateway might carry.
 const NODES_PER_CROWD: usize = 10_000;
 const LOOK_AGAIN: Duration = Duration::from_millis(100);
+const SPEAK_EVERY: Duration = Duration::from_secs(5);
 /// After so long without any progress nothing more is waited for.
 const STUCK_AFTER: Duration = Duration::from_secs(120);
 
@@ -51,8 +52,8 @@ impl Load {
     }
 
     /// Until so many nodes beat.
-    pub async fn wait_bound(&self, wanted: usize, progress: &Progress) -> Result<()> {
-        let (mut seen, mut since) = (0, Instant::now());
+    pub async fn wait_bound(&self, wanted: usize) -> Result<()> {
+        let (mut seen, mut since, mut spoken) = (0, Instant::now(), Instant::now());
         loop {
             let bound = self.bound();
             if bound >= wanted {
@@ -64,7 +65,10 @@ impl Load {
                 let refusal = self.tally.last_refusal().unwrap_or_else(|| "nothing was refused".to_owned());
                 bail!("{bound} of {wanted} nodes are bound and no more come; the last refusal: {refusal}");
             }
-            progress.every_second(|| format!("{bound} of {wanted} nodes beat"));
+            if spoken.elapsed() > SPEAK_EVERY {
+                progress::say(format_args!("{bound} of {wanted} nodes beat"));
+                spoken = Instant::now();
+            }
             sleep(LOOK_AGAIN).await;
         }
     }

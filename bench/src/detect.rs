@@ -1,0 +1,75 @@
+//! P5: how soon a silent node is found in a large fleet, from its last beat to the committed verdict that a watcher sees.
+
+use std::time::Duration;
+
+use anyhow::Result;
+use rand::seq::IteratorRandom;
+use tokio::time::sleep;
+
+use crate::latency::Latencies;
+use crate::load::fleet::{Load, Silenced};
+use crate::outcome::{Finding, Goal, Outcome};
+use crate::progress;
+use crate::setting::Setting;
+use crate::stage::{GRACE, Stage};
+use crate::table::Table;
+use crate::verdicts::{Seen, Verdicts};
+
+const SCENARIO: &str = "detect";
+const GOAL: Goal = Goal::at_most("P5", 1.0);
+/// So many nodes die, in groups a second apart.
+const DYING: usize = 1_000;
+const DYING_SMALL: usize = 30;
+const GROUPS: usize = 10;
+/// Beyond the grace, until a node that was not found is not waited for any longer.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+pub async fn run(setting: &Setting) -> Result<Outcome> {
+    let stage = Stage::set(setting, &GRACE.flags(setting.scale)).await?;
+    let (load, _) = stage.fleet(setting.nodes(3_000, 1_000_000)).await?;
+    measure(&stage, &load, setting).await
+}
+
+pub async fn measure(stage: &Stage, load: &Load, setting: &Setting) -> Result<Outcome> {
+    let grace = GRACE.of(setting.scale);
+    stage.manned(load.nodes).await?;
+    let verdicts = Verdicts::watch(&stage.client).await?;
+    let dying = (0..load.nodes).sample(&mut rand::rng(), setting.scale.pick(DYING_SMALL, DYING).min(load.nodes));
+    progress::say(format_args!("{} nodes fall silent over {GROUPS} s", dying.len()));
+    let mut silenced = Silenced::new();
+    for group in dying.chunks(dying.len().div_ceil(GROUPS)) {
+        silenced.extend(load.silence(group).await?);
+        sleep(Duration::from_secs(1)).await;
+    }
+    let seen = verdicts.wait(silenced.len(), grace + PATIENCE).await?;
+    let late = beyond_grace(&seen, &silenced, grace);
+    let [p50, p99, max] = [50, 99, 100].map(|percent| late.percentile_ms(percent) / 1_000.0);
+    let innocent = seen.unknown.keys().filter(|number| !silenced.contains_key(number)).count();
+    let mut table = Table::new(
+        format!("{} of {} nodes fell silent, grace {} s", silenced.len(), load.nodes, grace.as_secs()),
+        &["found", "beyond grace: p50 s", "p99 s", "max s", "false verdicts"],
+    );
+    let figures = [p50, p99, max].map(|seconds| format!("{seconds:.2}"));
+    table.row([vec![late.len().to_string()], figures.to_vec(), vec![innocent.to_string()]].concat());
+    let finding = Finding::new(SCENARIO, GOAL, "p99 beyond grace", p99, "s")
+        .with("nodes", load.nodes)
+        .with("silent", silenced.len())
+        .with("grace_s", grace.as_secs())
+        .with("multiplexed", "many nodes per stream")
+        .with("p50_s", p50)
+        .with("max_s", max);
+    let mut outcome = Outcome { findings: vec![finding], tables: vec![table], ..Outcome::default() };
+    if innocent > 0 {
+        outcome.faults.push(format!("{innocent} nodes were held for lost while they beat"));
+    }
+    stage.revive(load, &silenced).await?;
+    Ok(outcome)
+}
+
+/// How long after its deadline each verdict was seen; nothing for one that was seen before it.
+pub fn beyond_grace(seen: &Seen, silenced: &Silenced, grace: Duration) -> Latencies {
+    let late = |(number, last): (&usize, &std::time::Instant)| {
+        Some(seen.unknown.get(number)?.saturating_duration_since(*last + grace))
+    };
+    silenced.iter().filter_map(late).collect()
+}

@@ -1,0 +1,106 @@
+//! P6: kill -9 of the leader of a large fleet while nodes die all the time. Verdicts go on soon, nobody is held for lost
+//! who lives, and who died meanwhile is found.
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result};
+use rand::seq::IteratorRandom;
+use tokio::time::{sleep, sleep_until};
+
+use crate::detect::beyond_grace;
+use crate::load::fleet::{Load, Silenced};
+use crate::outcome::{Finding, Goal, Outcome};
+use crate::progress;
+use crate::setting::Setting;
+use crate::stage::{GRACE, Stage};
+use crate::table::Table;
+use crate::usage::Meter;
+use crate::verdicts::Verdicts;
+
+const SCENARIO: &str = "failover";
+const RESUME_GOAL: Goal = Goal::at_most("P6", 3.0);
+const CAUGHT_GOAL: Goal = Goal::at_most("P6", 3.0);
+const FALSE_GOAL: Goal = Goal::zero("P6");
+/// So many die at a time, so often, and for so long before the first of them is due and after.
+const GROUP: usize = 20;
+const GROUP_SMALL: usize = 2;
+const GROUP_EVERY: Duration = Duration::from_millis(250);
+const DYING_FOR: Duration = Duration::from_secs(40);
+/// After the first deadline.
+const KILL_AFTER: Duration = Duration::from_secs(12);
+/// Beyond another grace after the kill: by then whoever is falsely held for lost would have been.
+const WATCH_ON: Duration = Duration::from_secs(15);
+const PATIENCE: Duration = Duration::from_secs(60);
+
+pub async fn run(setting: &Setting) -> Result<Outcome> {
+    let stage = Stage::set(setting, &GRACE.flags(setting.scale)).await?;
+    let (load, _) = stage.fleet(setting.nodes(3_000, 1_000_000)).await?;
+    measure(&stage, &load, setting).await
+}
+
+/// The killed replica stays away.
+pub async fn measure(stage: &Stage, load: &Load, setting: &Setting) -> Result<Outcome> {
+    let grace = GRACE.of(setting.scale);
+    stage.manned(load.nodes).await?;
+    let verdicts = Verdicts::watch(&stage.client).await?;
+    let leader = stage.cluster.leader().await?;
+    let meter = Meter::start(&stage.processes()?);
+    let kill_at = tokio::time::Instant::now() + grace + KILL_AFTER;
+    let (silenced, killed) = tokio::join!(die(load, setting), async {
+        sleep_until(kill_at).await;
+        progress::say(format_args!("kill -9 of replica {leader}, which leads"));
+        stage.cluster.kill(leader).map(|()| Instant::now())
+    });
+    let (silenced, killed) = (silenced?, killed?);
+    let found = verdicts.wait(silenced.len(), grace + PATIENCE).await?;
+    sleep((killed + grace + WATCH_ON).saturating_duration_since(Instant::now())).await;
+    let seen = verdicts.seen();
+    let usage = meter.stop();
+    let resumed = found.unknown.values().filter(|at| **at > killed).min().context("no verdict after the kill")?;
+    let gap = resumed.duration_since(killed).as_secs_f64();
+    let affected: Silenced = silenced.iter().filter(|(_, last)| **last + grace > killed).map(|(n, l)| (*n, *l)).collect();
+    let late = beyond_grace(&seen, &affected, grace);
+    let [p50, p99, max] = [50, 99, 100].map(|percent| late.percentile_ms(percent) / 1_000.0);
+    let innocent = seen.unknown.keys().filter(|number| !silenced.contains_key(number)).count();
+    let mut table = Table::new(
+        format!("{} nodes, {} of them die around the kill, grace {} s", load.nodes, silenced.len(), grace.as_secs()),
+        &["first verdict after s", "due after the kill", "beyond grace: p50 s", "p99 s", "max s", "false verdicts"],
+    );
+    table.row([
+        format!("{gap:.2}"),
+        late.len().to_string(),
+        format!("{p50:.2}"),
+        format!("{p99:.2}"),
+        format!("{max:.2}"),
+        innocent.to_string(),
+    ]);
+    let detailed = |goal, what, value, unit| {
+        Finding::new(SCENARIO, goal, what, value, unit)
+            .with("nodes", load.nodes)
+            .with("silent", silenced.len())
+            .with("grace_s", grace.as_secs())
+            .with("multiplexed", "many nodes per stream")
+    };
+    let mut outcome = Outcome { tables: vec![table, usage.table(silenced.len() as u64)], ..Outcome::default() };
+    outcome.findings = vec![
+        detailed(RESUME_GOAL, "first verdict after the kill", gap, "s"),
+        detailed(CAUGHT_GOAL, "slowest verdict due after the kill, beyond grace", max, "s"),
+        detailed(FALSE_GOAL, "false verdicts", innocent as f64, "nodes"),
+    ];
+    outcome.faults.extend(seen.broken.map(|why| format!("the watch of verdicts was broken off: {why}")));
+    outcome.timeline.extend(usage.series);
+    Ok(outcome)
+}
+
+async fn die(load: &Load, setting: &Setting) -> Result<Silenced> {
+    let group = setting.scale.pick(GROUP_SMALL, GROUP);
+    let groups = DYING_FOR.as_millis() / GROUP_EVERY.as_millis();
+    let dying = (0..load.nodes).sample(&mut rand::rng(), group * usize::try_from(groups)?);
+    let (mut silenced, mut next) = (Silenced::new(), tokio::time::Instant::now());
+    for group in dying.chunks(group) {
+        silenced.extend(load.silence(group).await?);
+        next += GROUP_EVERY;
+        sleep_until(next).await;
+    }
+    Ok(silenced)
+}

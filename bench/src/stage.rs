@@ -1,0 +1,137 @@
+//! What most scenarios need first: a cluster, a client, the doors, and nodes that are registered and beat.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, bail};
+use muster_controller::client::Client;
+use tokio::time::sleep;
+
+use crate::cluster::Cluster;
+use crate::load::doors::Doors;
+use crate::load::fleet::{Load, Silenced};
+use crate::progress;
+use crate::scrape::Accepted;
+use crate::setting::{Scale, Setting};
+
+/// How long a silence is forgiven.
+pub const GRACE: Grace = Grace { small: "8s", full: "40s" };
+/// What was read has been counted a moment later.
+const SETTLED_AFTER: Duration = Duration::from_secs(5);
+const LOOK_AGAIN: Duration = Duration::from_millis(200);
+const PATIENCE: Duration = Duration::from_secs(300);
+
+/// The grace of small and of full scenarios.
+pub struct Grace {
+    small: &'static str,
+    full: &'static str,
+}
+
+pub struct Stage {
+    pub cluster: Cluster,
+    pub client: Client,
+    pub doors: Doors,
+    /// By which all streams of the load are known as one machine's.
+    pub instance: u64,
+    /// Resident bytes by replica before there was a node.
+    pub idle: BTreeMap<u64, u64>,
+}
+
+/// How a fleet came to be.
+#[derive(Debug, Clone, Copy)]
+pub struct Registered {
+    pub nodes: usize,
+    pub seconds: f64,
+}
+
+// === impl Stage ===
+
+impl Stage {
+    pub async fn set(setting: &Setting, flags: &[&str]) -> Result<Self> {
+        progress::say("starting three replicas");
+        let cluster = setting.cluster_with(flags)?;
+        let client = cluster.client()?;
+        let doors = Doors::open(&cluster, &client).await?;
+        let idle = cluster.resident_bytes()?.into_iter().collect();
+        Ok(Self { cluster, client, doors, instance: rand::random(), idle })
+    }
+
+    /// `nodes` that beat, registered if they were not.
+    pub async fn fleet(&self, nodes: usize) -> Result<(Load, Registered)> {
+        let start = Instant::now();
+        let load = Load::start(&self.doors, nodes, self.instance);
+        load.wait_bound(nodes).await?;
+        let seconds = start.elapsed().as_secs_f64();
+        progress::say(format_args!("{nodes} nodes registered and bound in {seconds:.1} s"));
+        Ok((load, Registered { nodes, seconds }))
+    }
+
+    /// The same, and then let go: they exist, but nobody speaks for them.
+    pub async fn registered(&self, nodes: usize) -> Result<Registered> {
+        let (load, registered) = self.fleet(nodes).await?;
+        load.release().await?;
+        Ok(registered)
+    }
+
+    pub fn processes(&self) -> Result<Vec<(String, u32)>> {
+        self.cluster.labelled_processes()
+    }
+
+    /// Until the leader has an actor for every node.
+    pub async fn manned(&self, nodes: usize) -> Result<()> {
+        let start = Instant::now();
+        loop {
+            let leader = self.cluster.leader().await?;
+            let manned = self.cluster.scrape(leader).await?.get(r#"muster_actors{kind="node"}"#).unwrap_or(0.0);
+            if manned as usize >= nodes {
+                return Ok(());
+            }
+            if start.elapsed() > PATIENCE {
+                bail!("{manned} of {nodes} nodes have an actor");
+            }
+            sleep(LOOK_AGAIN).await;
+        }
+    }
+
+    /// How many beats were accepted since `before`, once as many as were said have been counted or should have been.
+    pub async fn settled(&self, before: &Accepted, said: u64) -> Result<u64> {
+        let start = Instant::now();
+        loop {
+            let accepted = self.cluster.accepted().await?.since(before).total();
+            if accepted >= said || start.elapsed() > SETTLED_AFTER {
+                return Ok(accepted);
+            }
+            sleep(LOOK_AGAIN).await;
+        }
+    }
+
+    /// The silenced nodes beat again, and are waited for.
+    pub async fn revive(&self, load: &Load, silenced: &Silenced) -> Result<()> {
+        let numbers: Vec<usize> = silenced.keys().copied().collect();
+        load.speak(&numbers).await?;
+        let start = Instant::now();
+        loop {
+            let ready = self.client.status().await?.nodes_ready;
+            if ready == load.nodes as u64 {
+                return Ok(());
+            }
+            if start.elapsed() > PATIENCE {
+                bail!("{ready} of {} nodes are ready again", load.nodes);
+            }
+            sleep(LOOK_AGAIN).await;
+        }
+    }
+}
+
+// === impl Grace ===
+
+impl Grace {
+    pub fn of(&self, scale: Scale) -> Duration {
+        let seconds = scale.pick(self.small, self.full).trim_end_matches('s').parse();
+        Duration::from_secs(seconds.unwrap_or(0))
+    }
+
+    pub fn flags(&self, scale: Scale) -> [&'static str; 4] {
+        ["--node-monitor-grace-period", scale.pick(self.small, self.full), "--node-startup-grace-period", "10m"]
+    }
+}

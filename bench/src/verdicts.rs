@@ -1,0 +1,137 @@
+//! Which nodes were held for lost, and when a watcher saw it: committed, applied and told.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use muster_controller::client::{Client, Query};
+use tokio::time::sleep;
+use tokio_util::task::AbortOnDropHandle;
+
+use crate::node;
+
+const LOOK_AGAIN: Duration = Duration::from_millis(50);
+const NAME: &[u8] = br#""name":""#;
+const UNKNOWN: &[u8] = br#""status":"Unknown""#;
+/// Of the taint that keeps pods from staying.
+const NO_EXECUTE: &[u8] = br#""effect":"NoExecute""#;
+
+/// Watches until it is dropped.
+pub struct Verdicts {
+    seen: Arc<Mutex<Seen>>,
+    _task: AbortOnDropHandle<()>,
+}
+
+/// By number of the node, the first time each.
+#[derive(Debug, Clone, Default)]
+pub struct Seen {
+    pub unknown: BTreeMap<usize, Instant>,
+    pub tainted: BTreeMap<usize, Instant>,
+    /// Why the watch ended, if it did: from then on nothing is known.
+    pub broken: Option<String>,
+}
+
+// === impl Verdicts ===
+
+impl Verdicts {
+    /// From now on.
+    pub async fn watch(client: &Client) -> Result<Self> {
+        let from = client.status().await?.revision;
+        let mut watch = client.watch(Query::of("nodes"), Some(from)).await?;
+        let seen = Arc::<Mutex<Seen>>::default();
+        let noted = Arc::clone(&seen);
+        let task = tokio::spawn(async move {
+            loop {
+                let event = watch.next().await;
+                let at = Instant::now();
+                let mut seen = noted.lock().unwrap_or_else(PoisonError::into_inner);
+                match event {
+                    Ok(event) => seen.note(&event.object, at),
+                    Err(error) => {
+                        seen.broken = Some(error.to_string());
+                        return;
+                    }
+                }
+            }
+        });
+        Ok(Self { seen, _task: AbortOnDropHandle::new(task) })
+    }
+
+    pub fn seen(&self) -> Seen {
+        self.seen.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// How many were held for lost so far.
+    pub fn count(&self) -> usize {
+        self.seen.lock().unwrap_or_else(PoisonError::into_inner).unknown.len()
+    }
+
+    /// Until so many nodes were held for lost.
+    pub async fn wait(&self, wanted: usize, patience: Duration) -> Result<Seen> {
+        let since = Instant::now();
+        loop {
+            let seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+            if let Some(broken) = &seen.broken {
+                bail!("the watch was broken off: {broken}");
+            }
+            let found = seen.unknown.len();
+            if found >= wanted {
+                return Ok(seen.clone());
+            }
+            drop(seen);
+            if since.elapsed() > patience {
+                bail!("{found} of {wanted} silent nodes were found within {} s", patience.as_secs());
+            }
+            sleep(LOOK_AGAIN).await;
+        }
+    }
+}
+
+// === impl Seen ===
+
+impl Seen {
+    fn note(&mut self, object: &[u8], at: Instant) {
+        let Ok(Some(number)) = number(object) else { return };
+        if contains(object, UNKNOWN) {
+            self.unknown.entry(number).or_insert(at);
+        }
+        if contains(object, NO_EXECUTE) {
+            self.tainted.entry(number).or_insert(at);
+        }
+    }
+}
+
+/// Of the node that the object is. Parsing a quarter of a million of them would load the machine that is measured.
+fn number(object: &[u8]) -> Result<Option<usize>> {
+    let Some(at) = find(object, NAME) else { return Ok(None) };
+    let rest = &object[at + NAME.len()..];
+    let end = find(rest, b"\"").context("a name without an end")?;
+    Ok(node::number(std::str::from_utf8(&rest[..end])?))
+}
+
+fn contains(text: &[u8], wanted: &[u8]) -> bool {
+    find(text, wanted).is_some()
+}
+
+fn find(text: &[u8], wanted: &[u8]) -> Option<usize> {
+    text.windows(wanted.len()).position(|window| window == wanted)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_time_counts() {
+        let (mut seen, first) = (Seen::default(), Instant::now());
+        let ready = br#"{"metadata":{"name":"node-0000007"},"status":{"conditions":[{"status":"True"}]}}"#;
+        let lost = br#"{"metadata":{"name":"node-0000007"},"status":{"conditions":[{"status":"Unknown"}]}}"#;
+        seen.note(ready, first);
+        assert!(seen.unknown.is_empty());
+        seen.note(lost, first);
+        seen.note(lost, first + Duration::from_secs(1));
+        assert_eq!(seen.unknown, BTreeMap::from([(7, first)]));
+        assert!(seen.tainted.is_empty());
+    }
+}
