@@ -1,10 +1,16 @@
 //! Benchmarks of a whole cluster: each scenario starts three replica processes of its own, drives them over
-//! real sockets with real TLS, and prints a table. A few are about the replicated state alone, in one process.
+//! real sockets with real TLS, and returns figures. A few are about the replicated state alone, in one process.
+//!
+//! ```text
+//! Setting -> catalog: one Scenario per name -> Outcome: findings, tables, timeline, faults
+//!              (frame runs them)                 -> stdout, JSON lines (line), a page (report)
+//! ```
 //!
 //! Load generator and replicas share the machine, so figures are to be compared within one run.
 
 pub mod agents;
 pub mod carried;
+pub mod catalog;
 pub mod cidrs;
 pub mod cluster;
 pub mod detect;
@@ -13,11 +19,14 @@ pub mod failover;
 pub mod figure;
 pub mod fleet;
 pub mod footprint;
+pub mod frame;
 pub mod gap;
 pub mod heartbeats;
 pub mod latency;
 pub mod ledger;
+pub mod line;
 pub mod load;
+pub mod machine;
 pub mod memory;
 pub mod node;
 pub mod outcome;
@@ -25,6 +34,7 @@ pub mod placement;
 pub mod processor;
 pub mod progress;
 pub mod register;
+pub mod report;
 pub mod scrape;
 pub mod setting;
 pub mod stage;
@@ -38,41 +48,3 @@ pub mod wire;
 pub mod workload;
 pub mod writes;
 pub mod zone_loss;
-
-use std::path::PathBuf;
-use std::time::Duration;
-
-use anyhow::Result;
-
-/// What to measure.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Scenario {
-    /// Committed writes per second at 1, 16 and 256 clients.
-    Writes { seconds: u64 },
-    /// How long writes pause when the leader is killed.
-    Gap { kills: usize },
-    /// Bytes of memory per node: replica processes.
-    Memory { nodes: usize },
-    /// Bytes of memory per node: the replicated state alone.
-    State { nodes: usize },
-    /// Pods per second that find a node, in a cluster and on the state alone.
-    Placement { nodes: usize, pods: usize },
-    /// How late pods leave a zone that fell silent; `rate` is nodes tainted per second.
-    Evictions { nodes: usize, pods: usize, rate: u32 },
-    /// What node CIDRs add to a registration.
-    Cidrs { nodes: usize },
-}
-
-/// Runs one scenario with the given `muster` binary and prints its table.
-pub async fn run(binary: PathBuf, scenario: Scenario) -> Result<()> {
-    let cluster = || cluster::Cluster::start(&binary);
-    match scenario {
-        Scenario::Writes { seconds } => writes::run(&cluster()?, Duration::from_secs(seconds)).await,
-        Scenario::Gap { kills } => gap::run(&cluster()?, kills).await,
-        Scenario::Memory { nodes } => memory::run(&cluster()?, nodes).await,
-        Scenario::State { nodes } => state::run(nodes),
-        Scenario::Placement { nodes, pods } => placement::run(&binary, nodes, pods).await,
-        Scenario::Evictions { nodes, pods, rate } => evictions::run(&binary, nodes, pods, rate).await,
-        Scenario::Cidrs { nodes } => cidrs::run(nodes),
-    }
-}

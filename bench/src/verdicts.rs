@@ -71,20 +71,24 @@ impl Verdicts {
     pub async fn wait(&self, wanted: usize, patience: Duration) -> Result<Seen> {
         let since = Instant::now();
         loop {
-            let seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
-            if let Some(broken) = &seen.broken {
-                bail!("the watch was broken off: {broken}");
-            }
-            let found = seen.unknown.len();
-            if found >= wanted {
-                return Ok(seen.clone());
-            }
-            drop(seen);
+            let found = match self.found(wanted)? {
+                Ok(seen) => return Ok(seen),
+                Err(found) => found,
+            };
             if since.elapsed() > patience {
                 bail!("{found} of {wanted} silent nodes were found within {} s", patience.as_secs());
             }
             sleep(LOOK_AGAIN).await;
         }
+    }
+
+    /// How many there are, if they are not enough.
+    fn found(&self, wanted: usize) -> Result<Result<Seen, usize>> {
+        let seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(broken) = &seen.broken {
+            bail!("the watch was broken off: {broken}");
+        }
+        Ok(if seen.unknown.len() >= wanted { Ok(seen.clone()) } else { Err(seen.unknown.len()) })
     }
 }
 
