@@ -269,6 +269,7 @@ impl Running {
             },
             http: listen(DoorKind::Http, config.listen.http),
             timing: Timing::default(),
+            hall: tokio::runtime::Handle::current(),
             probe: Arc::clone(probe),
         };
         let ended = tokio::spawn(serve_in(environment, config, tls, shutdown.clone()));

@@ -58,7 +58,8 @@ pub async fn measure(stage: &Stage, load: &Load, setting: &Setting) -> Result<Ou
     let usage = meter.stop();
     let resumed = found.unknown.values().filter(|at| **at > killed).min().context("no verdict after the kill")?;
     let gap = resumed.duration_since(killed).as_secs_f64();
-    let affected: Silenced = silenced.iter().filter(|(_, last)| **last + grace > killed).map(|(n, l)| (*n, *l)).collect();
+    let affected: Silenced =
+        silenced.iter().filter(|(_, last)| **last + grace > killed).map(|(n, l)| (*n, *l)).collect();
     let late = beyond_grace(&seen, &affected, grace);
     let [p50, p99, max] = [50, 99, 100].map(|percent| late.percentile_ms(percent) / 1_000.0);
     let innocent = seen.unknown.keys().filter(|number| !silenced.contains_key(number)).count();

@@ -44,7 +44,11 @@ pub async fn measure(stage: &Stage, load: &Load, duration: Duration) -> Result<O
         let rate = now.0.since(&last.0).total() as f64 / (now.1 - last.1).as_secs_f64();
         timeline.push("accepted", "beats/s", start.elapsed().as_secs_f64(), rate);
         let elapsed = start.elapsed().as_secs();
-        progress::say(format_args!("{elapsed} s: {} beats/s, {} held for lost", grouped(rate.round()), verdicts.count()));
+        progress::say(format_args!(
+            "{elapsed} s: {} beats/s, {} held for lost",
+            grouped(rate.round()),
+            verdicts.count()
+        ));
         last = now;
     }
     let (elapsed, usage) = (start.elapsed().as_secs_f64(), meter.stop());
@@ -106,9 +110,10 @@ impl Memory {
     fn of(usage: &Usage, leader: u64) -> Self {
         let megabytes = |bytes: u64| mebibytes(bytes) * 1.048_576;
         let leader = crate::cluster::label(leader);
-        let followers = usage.processes.iter().filter(|process| {
-            process.label != leader && process.label != crate::usage::GENERATOR
-        });
+        let followers = usage
+            .processes
+            .iter()
+            .filter(|process| process.label != leader && process.label != crate::usage::GENERATOR);
         Self {
             leader: usage.of(&leader).map_or(0.0, |process| megabytes(process.rss_peak_bytes)),
             follower: followers.map(|process| megabytes(process.rss_peak_bytes)).fold(0.0, f64::max),

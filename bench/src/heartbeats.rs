@@ -78,12 +78,7 @@ pub async fn run(setting: &Setting) -> Result<Outcome> {
 }
 
 /// Beats for so long; what is counted is what the replicas say that they accepted.
-pub async fn measure(
-    stage: &Stage,
-    bundles: &mut Bundles,
-    acknowledged: bool,
-    duration: Duration,
-) -> Result<Course> {
+pub async fn measure(stage: &Stage, bundles: &mut Bundles, acknowledged: bool, duration: Duration) -> Result<Course> {
     let (before, said_before) = (stage.cluster.accepted().await?, bundles.said());
     bundles.beat(acknowledged);
     sleep(WARM_UP).await;

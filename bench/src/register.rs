@@ -30,12 +30,7 @@ pub async fn measure(stage: &Stage, nodes: usize) -> Result<(Load, Outcome)> {
     );
     let cpu = usage.server_cpu_seconds() * 1e6 / nodes as f64;
     let refused = load.tally.refused.load(std::sync::atomic::Ordering::Relaxed);
-    table.row([
-        format!("{rate:.0}"),
-        format!("{:.1}", registered.seconds),
-        format!("{cpu:.0}"),
-        refused.to_string(),
-    ]);
+    table.row([format!("{rate:.0}"), format!("{:.1}", registered.seconds), format!("{cpu:.0}"), refused.to_string()]);
     let finding = Finding::new(SCENARIO, GOAL, "registered", rate, "nodes/s")
         .with("nodes", nodes)
         .with("streams", load.streams())

@@ -58,11 +58,7 @@ pub async fn check(cluster: &Cluster) -> Result<Visibility> {
     Ok(compare(&accepted, &known.at, unsure + known.unsure + ROUNDING))
 }
 
-fn compare(
-    accepted: &BTreeMap<String, Instant>,
-    known: &BTreeMap<String, Instant>,
-    tolerance: Duration,
-) -> Visibility {
+fn compare(accepted: &BTreeMap<String, Instant>, known: &BTreeMap<String, Instant>, tolerance: Duration) -> Visibility {
     let mut visibility = Visibility { nodes: accepted.len(), ..Visibility::default() };
     for (node, accepted) in accepted {
         let lack = match known.get(node) {

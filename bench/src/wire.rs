@@ -64,11 +64,16 @@ pub struct Wire {
 /// What happened on a connection.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Event {
-    Message { stream: StreamId, message: Bytes },
+    Message {
+        stream: StreamId,
+        message: Bytes,
+    },
     /// All that was said before this ping has been read.
     Pong(u64),
     /// The replica ended the stream.
-    Ended { stream: StreamId },
+    Ended {
+        stream: StreamId,
+    },
 }
 
 /// What was read and the replica has not been told so.

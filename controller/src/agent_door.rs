@@ -25,6 +25,7 @@ use tower::Service;
 use crate::door::{self, DoorKind, KIB, MIB};
 use crate::identity::Role;
 use crate::listener::{Connection, Incoming, Peer};
+use crate::sips::Sips;
 
 /// Until a call must have begun to answer.
 const CALL_TIMEOUT: Duration = Duration::from_secs(30);
@@ -71,7 +72,7 @@ async fn serve_connection(connection: Connection, routes: Routes, closing: Cance
         let peer = peer.clone();
         service_fn(move |request| call(routes.clone(), peer.clone(), Arc::clone(&calls), request))
     };
-    let mut served = pin!(builder(allowance).serve_connection(TokioIo::new(connection), service));
+    let mut served = pin!(builder(allowance).serve_connection(TokioIo::new(Sips::new(connection)), service));
     let outcome = tokio::select! {
         outcome = served.as_mut() => Some(outcome),
         () = closing.cancelled() => None,
@@ -126,9 +127,7 @@ fn builder(allowance: Allowance) -> http2::Builder<TokioExecutor> {
 impl Allowance {
     pub fn of(role: &Role) -> Self {
         match role {
-            Role::Aggregator(_) => {
-                Self { streams: 2_048, stream_window: 256 * KIB, connection_window: 8 * MIB }
-            }
+            Role::Aggregator(_) => Self { streams: 2_048, stream_window: 256 * KIB, connection_window: 8 * MIB },
             Role::Node(_)
             | Role::Canary(_)
             | Role::Lapsed(_)

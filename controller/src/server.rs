@@ -22,6 +22,7 @@ use muster_raft::replica::{Replica, Timing};
 use muster_raft::store::{OpenOptions, Store, StoreError};
 use muster_raft::types::{Endpoint, ReplicaId};
 use thiserror::Error;
+use tokio::runtime::Handle;
 use tokio_util::sync::CancellationToken;
 use tonic::service::Routes;
 use tonic::service::interceptor::InterceptedService;
@@ -36,6 +37,7 @@ use crate::door::{DoorKind, door_limits};
 use crate::duties::{Duties, Performed};
 use crate::enrolment::enrolment_service;
 use crate::enrolment::signer::{self, Signer};
+use crate::hall::Hall;
 use crate::http;
 use crate::identity::Role;
 use crate::listener::{BindError, Door, Incoming, Listener, Peer, Tcp};
@@ -80,6 +82,8 @@ pub struct Environment {
     pub listeners: Doors<Box<dyn Listener>>,
     pub http: Box<dyn Listener>,
     pub timing: Timing,
+    /// Where agents are served.
+    pub hall: Handle,
     /// Looks over the shoulder of the supervision tree's actors.
     pub probe: Arc<dyn Probe>,
 }
@@ -87,6 +91,7 @@ pub struct Environment {
 /// Runs a replica on this machine's clock, disk and network until `shutdown`.
 pub async fn serve(config: ServerConfig, shutdown: CancellationToken) -> Result<(), ServeError> {
     let tls = ReplicaTls::load(&config.tls_dir)?;
+    let hall = Hall::open().map_err(|error| ServeError::Start(format!("no threads for agents: {error}")))?;
     let listeners = Doors {
         peer: Box::new(Tcp::bind(DoorKind::Peer, config.listen.peer)?) as Box<dyn Listener>,
         agent: Box::new(Tcp::bind(DoorKind::Agent, config.listen.agent)?),
@@ -99,6 +104,7 @@ pub async fn serve(config: ServerConfig, shutdown: CancellationToken) -> Result<
         listeners,
         http: Box::new(Tcp::bind(DoorKind::Http, config.listen.http)?),
         timing: Timing::default(),
+        hall: hall.handle(),
         probe: Arc::new(Quiet),
     };
     serve_in(environment, config, tls, shutdown).await
@@ -111,13 +117,14 @@ pub async fn serve_in(
     tls: ReplicaTls,
     shutdown: CancellationToken,
 ) -> Result<(), ServeError> {
-    let Environment { clock, disk, connector, listeners, http, timing, probe } = environment;
+    let Environment { clock, disk, connector, listeners, http, timing, hall, probe } = environment;
     let replica = start_replica(&config, Arc::clone(&clock), disk, connector, timing).await?;
     let closing = CancellationToken::new();
     let agent_door = Door::new(DoorKind::Agent, Arc::clone(&tls.agent_server), config.fleet.clone())
         .renewing_within(config.enrolment.grace);
     let duties = Duties::new(&config, &replica, clock, probe, agent_door.handshakes());
-    let mut performed = open_doors(&config, &tls, listeners, http, agent_door, &duties, &closing);
+    let places = Places { listeners, http, hall };
+    let mut performed = open_doors(&config, &tls, places, agent_door, &duties, &closing);
     duties.perform(&config, &tls, &closing, &mut performed);
     tracing::info!(replica = config.id, fleet = %config.fleet, version = VERSION, "replica started");
     let ended = tokio::select! {
@@ -204,18 +211,28 @@ pub(crate) fn endpoint(member: &Member) -> Endpoint {
     Endpoint { peer: member.peer.to_string(), agent: member.agent.to_string(), client: member.client.to_string() }
 }
 
+/// Where the doors are, and where the crowd goes.
+struct Places {
+    listeners: Doors<Box<dyn Listener>>,
+    http: Box<dyn Listener>,
+    hall: Handle,
+}
+
 fn open_doors(
     config: &ServerConfig,
     tls: &ReplicaTls,
-    listeners: Doors<Box<dyn Listener>>,
-    http: Box<dyn Listener>,
+    places: Places,
     agent_door: Door,
     duties: &Duties,
     closing: &CancellationToken,
 ) -> Performed {
+    let Places { listeners, http, hall } = places;
     let door = |kind, tls| Door::new(kind, Arc::clone(tls), config.fleet.clone());
     let peers = door(DoorKind::Peer, &tls.peer_server).open(listeners.peer);
-    let agents = agent_door.open(listeners.agent);
+    let agents = {
+        let _in_the_hall = hall.enter();
+        agent_door.open(listeners.agent)
+    };
     let clients = door(DoorKind::Client, &tls.server).open(listeners.client);
     let browsers = door(DoorKind::Http, &tls.server).open(http);
     let raft = InterceptedService::new(peer_service(duties.replica.clone()), prove_replica);
@@ -227,7 +244,7 @@ fn open_doors(
     let client_router = router(DoorKind::Client).add_service(duties.operator_service());
     let mut doors = Performed::default();
     doors.begin("the peers' door", run_door(DoorKind::Peer, peer_router, peers, closing.clone()));
-    doors.begin("the agents' door", agent_door::serve(agents, agent_routes, closing.clone()));
+    doors.begin_on(&hall, "the agents' door", agent_door::serve(agents, agent_routes, closing.clone()));
     doors.begin("the clients' door", run_door(DoorKind::Client, client_router, clients, closing.clone()));
     doors.begin("the HTTP door", http::serve(browsers, duties.sources(), closing.clone()));
     doors

@@ -17,6 +17,7 @@ use std::time::{Duration, Instant};
 use muster_lifecycle::meta::Uid;
 use muster_lifecycle::record::RecordKey;
 use muster_lifecycle::state::State;
+use rustix::process::setpriority_process;
 
 use self::tree::Tree;
 use crate::types::{LogId, StoredMembership};
@@ -25,6 +26,11 @@ use crate::types::{LogId, StoredMembership};
 const INTERVAL: Duration = Duration::from_secs(5);
 /// Touched keys that do not wait for the interval.
 const DIRTY_SOON: usize = 50_000;
+/// After a write nothing is written for so many times as long as it took, however much waits: in a storm of changes the
+/// cache may lag behind, because the log has them, and must not take more than a small share of a core.
+const REST_SHARE: u32 = 9;
+/// As `nice` counts: everything else that a replica does is preferred.
+const NICENESS: i32 = 10;
 /// Touched keys beyond which remembering them costs more than writing everything.
 const DIRTY_MAX: usize = 400_000;
 
@@ -57,6 +63,13 @@ struct Pending {
     closing: bool,
     /// After an error, until the next start.
     disabled: bool,
+}
+
+/// When something was last written, and how long it took.
+#[derive(Debug, Clone, Copy)]
+struct LastWrite {
+    ended: Instant,
+    took: Duration,
 }
 
 /// What to write next.
@@ -150,11 +163,11 @@ impl Shared {
     }
 
     /// Waits until there is something worth writing. `None` when all is done.
-    fn next_work(&self, last_write: Option<Instant>) -> Option<Work> {
+    fn next_work(&self, last: Option<LastWrite>) -> Option<Work> {
         let mut pending = self.pending();
         loop {
-            let wait = last_write.map_or(Duration::ZERO, |at| INTERVAL.saturating_sub(at.elapsed()));
-            let due = wait.is_zero() || pending.closing || pending.dirty.len() >= DIRTY_SOON;
+            let wait = last.map_or(Duration::ZERO, |last| last.wait(Instant::now(), pending.dirty.len()));
+            let due = wait.is_zero() || pending.closing;
             if due && let Some(moment) = pending.newest.take() {
                 let dirty = mem::take(&mut pending.dirty);
                 return Some(Work { moment, dirty, everything: mem::take(&mut pending.everything) });
@@ -173,6 +186,8 @@ impl Shared {
 
 /// The thread that owns the files.
 fn run(dir: PathBuf, store: Uid, shared: &Shared, report: &mpsc::Sender<Option<Moment>>) {
+    // The threads that it starts inherit it. Without it they compete on equal terms, which costs others but no data.
+    let _ = setpriority_process(None, NICENESS);
     let (mut tree, moment) = match Tree::open_or_replace(dir, store) {
         Ok(opened) => opened,
         Err(error) => {
@@ -183,12 +198,39 @@ fn run(dir: PathBuf, store: Uid, shared: &Shared, report: &mpsc::Sender<Option<M
     if report.send(moment).is_err() {
         return;
     }
-    let mut last_write = None;
-    while let Some(work) = shared.next_work(last_write) {
+    let mut last = None;
+    while let Some(work) = shared.next_work(last) {
+        let begun = Instant::now();
         if let Err(error) = tree.write(&work) {
             tracing::warn!(%error, "the checkpoint was not written; it stays unused until the next start");
             return shared.disable();
         }
-        last_write = Some(Instant::now());
+        last = Some(LastWrite { ended: Instant::now(), took: begun.elapsed() });
+    }
+}
+
+// === impl LastWrite ===
+
+impl LastWrite {
+    /// Until the next write, with so many keys touched.
+    fn wait(self, now: Instant, dirty: usize) -> Duration {
+        let rest = self.took * REST_SHARE;
+        let pause = if dirty >= DIRTY_SOON { rest } else { rest.max(INTERVAL) };
+        pause.saturating_sub(now.saturating_duration_since(self.ended))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_storm_hastens_a_write_but_not_beyond_its_share() {
+        let (now, ms) = (Instant::now(), Duration::from_millis);
+        let wait = |took, dirty| LastWrite { ended: now, took: ms(took) }.wait(now + ms(1_000), dirty);
+        assert_eq!(wait(10, 1), INTERVAL - ms(1_000));
+        assert_eq!(wait(10, DIRTY_SOON), Duration::ZERO);
+        assert_eq!(wait(1_000, DIRTY_SOON), ms(8_000));
+        assert_eq!(wait(1_000, 1), ms(8_000));
     }
 }

@@ -23,7 +23,9 @@ use crate::wire::{self, Event, Round, StreamId, Wire};
 
 /// The only node of a stream.
 const HANDLE: u32 = 0;
-const ROUNDS_AT_ONCE: u64 = 2;
+const ROUNDS_AT_ONCE: usize = 2;
+/// A replica may answer several beats of a stream at once, so there is one to be answered.
+const ASKED_AT_ONCE: usize = 1;
 const BIND_PATIENCE: Duration = Duration::from_secs(120);
 const LOOK_AGAIN: Duration = Duration::from_millis(50);
 /// Connections that are set up at the same time.
@@ -157,13 +159,7 @@ impl Bundles {
 // === impl Bundle ===
 
 impl Bundle {
-    async fn begin(
-        doors: &Doors,
-        door: usize,
-        numbers: &[usize],
-        instance: u64,
-        shared: Arc<Shared>,
-    ) -> Result<Self> {
+    async fn begin(doors: &Doors, door: usize, numbers: &[usize], instance: u64, shared: Arc<Shared>) -> Result<Self> {
         let mut wire = Wire::connect(&doors.target(door)?).await?;
         let hello = encoded(Up::Hello(v1::CarrierHello { instance, version: "bench".to_owned(), moving: false }));
         let mut streams = Vec::with_capacity(numbers.len());
@@ -219,9 +215,10 @@ impl Bundle {
     async fn beat(&mut self, round: &Round, acknowledged: bool, phases: &mut watch::Receiver<Phase>) -> Result<()> {
         let mut underway: std::collections::VecDeque<Underway> = std::collections::VecDeque::new();
         let mut number = 0;
+        let at_once = if acknowledged { ASKED_AT_ONCE } else { ROUNDS_AT_ONCE };
         loop {
             let over = phases.has_changed()?;
-            while !over && (underway.len() as u64) < ROUNDS_AT_ONCE && round.fits(&self.wire) {
+            while !over && underway.len() < at_once && round.fits(&self.wire) {
                 number += 1;
                 self.wire.say_round(round);
                 self.wire.ping(number);
@@ -249,11 +246,7 @@ impl Bundle {
         }
     }
 
-    fn answered(
-        &mut self,
-        message: bytes::Bytes,
-        underway: &mut std::collections::VecDeque<Underway>,
-    ) -> Result<()> {
+    fn answered(&mut self, message: bytes::Bytes, underway: &mut std::collections::VecDeque<Underway>) -> Result<()> {
         if let Some(Down::Acknowledged(_)) = v1::CarrierReply::decode(message)?.message
             && let Some(round) = underway.iter_mut().find(|round| round.owed > 0)
         {

@@ -275,13 +275,7 @@ impl Driver {
                 }
             }
             Some(Told::RegistrationWanted(_) | Told::Removed(_)) => self.stand(handle, Standing::Unregistered),
-            Some(
-                Told::Terms(_)
-                | Told::Acknowledged(_)
-                | Told::Move(_)
-                | Told::Pods(_)
-                | Told::PodsTaken(_),
-            )
+            Some(Told::Terms(_) | Told::Acknowledged(_) | Told::Move(_) | Told::Pods(_) | Told::PodsTaken(_))
             | None => {}
         }
     }
@@ -343,9 +337,8 @@ impl Driver {
     /// Says as much as there is room for, what matters most first.
     fn fill(&mut self, wire: &mut Wire, stream: StreamId) {
         while wire.backlog() < BACKLOG_MAX && wire.has_room(stream, BACKLOG_MAX / 2) {
-            let said = self.say_bindings(wire, stream)
-                || self.say_registration(wire, stream)
-                || self.say_status(wire, stream);
+            let said =
+                self.say_bindings(wire, stream) || self.say_registration(wire, stream) || self.say_status(wire, stream);
             if !said {
                 return;
             }

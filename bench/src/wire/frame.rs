@@ -184,8 +184,7 @@ mod tests {
     fn a_long_message_takes_several_frames() {
         let mut bytes = BytesMut::new();
         put_message(&mut bytes, 1, &vec![1; FRAME_MAX]);
-        let lengths: Vec<u32> =
-            std::iter::from_fn(|| take(&mut bytes).unwrap()).map(|(head, _)| head.length).collect();
+        let lengths: Vec<u32> = std::iter::from_fn(|| take(&mut bytes).unwrap()).map(|(head, _)| head.length).collect();
         assert_eq!(lengths, [FRAME_MAX as u32, 5]);
     }
 

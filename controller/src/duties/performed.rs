@@ -6,6 +6,7 @@
 use std::future::Future;
 
 use thiserror::Error;
+use tokio::runtime::Handle;
 use tokio::task::{Id, JoinError, JoinSet};
 
 /// As many as were begun.
@@ -37,6 +38,17 @@ impl Performed {
     /// `duty` is what an operator would call it.
     pub(crate) fn begin(&mut self, duty: &'static str, work: impl Future<Output = ()> + Send + 'static) {
         let id = self.tasks.spawn(work).id();
+        self.names.push((id, duty));
+    }
+
+    /// The same on other threads than these.
+    pub(crate) fn begin_on(
+        &mut self,
+        threads: &Handle,
+        duty: &'static str,
+        work: impl Future<Output = ()> + Send + 'static,
+    ) {
+        let id = self.tasks.spawn_on(work, threads).id();
         self.names.push((id, duty));
     }
 

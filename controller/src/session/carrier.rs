@@ -58,6 +58,8 @@ struct Carrier {
     up: Streaming<v1::CarrierMessage>,
     down: Mouth,
     outgoing: VecDeque<v1::CarrierReply>,
+    /// The newest acknowledgement that is owed: one that is not read holds up nothing else.
+    acknowledged: Option<u64>,
     holds: Holds,
     binds: Binds,
     jobs: Jobs,
@@ -107,10 +109,23 @@ async fn converse(
     // Once welcomed it leaves where it was.
     let caller = Caller { moving: false, ..caller };
     let scope = scope(&sessions.replica().current().state, aggregator)?;
-    let (outgoing, holds, binds, jobs, strangers) = Default::default();
+    let (outgoing, acknowledged, holds, binds, jobs, strangers) = Default::default();
     let aggregator = aggregator.to_owned();
-    let mut carrier =
-        Carrier { sessions, stream, caller, aggregator, scope, up, down, outgoing, holds, binds, jobs, strangers };
+    let mut carrier = Carrier {
+        sessions,
+        stream,
+        caller,
+        aggregator,
+        scope,
+        up,
+        down,
+        outgoing,
+        acknowledged,
+        holds,
+        binds,
+        jobs,
+        strangers,
+    };
     carrier.welcome();
     carrier.run().await
 }
@@ -161,13 +176,13 @@ impl Carrier {
 
     /// Waits for whatever comes first. Nothing is lost when the future is dropped.
     async fn next(&mut self) -> Occurrence {
-        let Self { up, down, outgoing, stream, binds, jobs, .. } = self;
+        let Self { up, down, outgoing, acknowledged, stream, binds, jobs, .. } = self;
         let has_room = outgoing.len() < OUTGOING_MAX;
         tokio::select! {
             message = up.message(), if has_room => Occurrence::Heard(heard(message)),
-            place = down.reserve(), if !outgoing.is_empty() => match place {
+            place = down.reserve(), if !outgoing.is_empty() || acknowledged.is_some() => match place {
                 Ok(place) => {
-                    if let Some(reply) = outgoing.pop_front() {
+                    if let Some(reply) = outgoing.pop_front().or_else(|| acknowledged.take().map(acknowledgement)) {
                         place.send(Ok(Box::new(reply)));
                     }
                     Occurrence::Said
@@ -224,7 +239,7 @@ impl Carrier {
     /// Only the word of a replica in contact with the leader tells an aggregator that the fleet hears its nodes.
     fn acknowledge(&mut self, sequence: u64) {
         if sequence != 0 && self.sessions.in_contact() {
-            self.reply(Reply::Acknowledged(v1::Acknowledged { sequence }));
+            self.acknowledged = self.acknowledged.max(Some(sequence));
         }
     }
 
@@ -399,6 +414,10 @@ impl Carrier {
     fn reply(&mut self, message: Reply) {
         self.outgoing.push_back(v1::CarrierReply { message: Some(message) });
     }
+}
+
+fn acknowledgement(sequence: u64) -> v1::CarrierReply {
+    v1::CarrierReply { message: Some(Reply::Acknowledged(v1::Acknowledged { sequence })) }
 }
 
 fn refused_node(handle: u32, refused: &str) -> v1::BoundNode {
