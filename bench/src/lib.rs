@@ -14,6 +14,7 @@ pub mod ledger;
 pub mod memory;
 pub mod node;
 pub mod outcome;
+pub mod peers;
 pub mod placement;
 pub mod processor;
 pub mod progress;
