@@ -12,8 +12,9 @@ mod wire;
 
 use anyhow::{Context, Result};
 
+use self::comparison::all;
 pub use self::comparison::{Ours, Peer, SCENARIO, Theirs, findings, tables};
-use self::etcd::{Etcd, MEMBERS, Program};
+use self::etcd::{Etcd, MEMBERS, Program, Reach};
 pub use self::histogram::Summary;
 use self::load::{Load, Measured};
 use crate::outcome::{Finding, Goal, Outcome};
@@ -21,8 +22,10 @@ use crate::progress::say;
 use crate::setting::Setting;
 use crate::timeline::{Series, Timeline};
 
-/// As many for each system: connections, with one stream or one call at a time on each.
+/// As many for each system, with one stream or one call at a time each.
 pub const CLIENTS: usize = 256;
+/// Of etcd's clients: with one each its rates are a quarter lower, and our streams are multiplexed too.
+const CONNECTIONS: usize = 12;
 const MISSING: &str = "skipped: no `etcd` in PATH to compare with; install it (Debian: `apt-get install etcd-server`)";
 
 /// Measures etcd, ends it, then asks `ours` for our figures with that many clients.
@@ -33,7 +36,7 @@ pub async fn run(setting: &Setting, ours: impl AsyncFnOnce(usize) -> Result<Ours
     Ok(Outcome {
         findings: findings(&ours, &theirs, setting.scale),
         tables: tables(&ours, &theirs),
-        timeline: timeline(&[&theirs.keep_alives, &theirs.renewals, &ours.answered, &ours.unanswered]),
+        timeline: timeline(&all(&ours, &theirs)),
         ..Outcome::default()
     })
 }
@@ -46,19 +49,26 @@ fn skipped() -> Outcome {
 
 /// etcd has ended when this returns, so that what is measured next has the machine to itself.
 async fn measure(program: &Program, setting: &Setting) -> Result<Theirs> {
-    let load = Load { clients: CLIENTS, leases: setting.nodes(1_000, 10_000), length: setting.duration(3, 10) };
+    let load = Load {
+        clients: CLIENTS,
+        connections: CONNECTIONS,
+        leases: setting.nodes(1_000, 10_000),
+        length: setting.duration(3, 10),
+    };
     let name = format!("etcd {}", program.version());
     let peer = |operation, measured: Measured| measured.into_peer(name.clone(), operation);
     say(format_args!(
-        "{name}: {MEMBERS} members, TLS, {CLIENTS} clients with a connection each, {} leases",
+        "{name}: {MEMBERS} members, {CLIENTS} clients on {CONNECTIONS} connections, {} leases",
         load.leases
     ));
     let etcd = Etcd::start(program).await?;
-    let keep_alives = peer("lease keep-alive", load::keep_alives(&etcd, load).await?);
+    let keep_alives = peer("lease keep-alive", load::keep_alives(&etcd, load, Reach::All).await?);
     say(format_args!("{name}: {:.0} lease keep-alives/s", keep_alives.rate));
+    let at_leader = peer("lease keep-alive, leader only", load::keep_alives(&etcd, load, Reach::Leader).await?);
+    say(format_args!("{name}: {:.0} lease keep-alives/s if all ask the leader", at_leader.rate));
     let renewals = peer("compare-and-put", load::renewals(&etcd, load).await?);
     say(format_args!("{name}: {:.0} compare-and-put renewals/s", renewals.rate));
-    Ok(Theirs { keep_alives, renewals })
+    Ok(Theirs { keep_alives, at_leader, renewals })
 }
 
 /// Each was measured with a clock of its own; the names keep them apart.

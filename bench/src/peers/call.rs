@@ -1,4 +1,4 @@
-//! Calls to one etcd member: a TLS connection of its own for every caller.
+//! Calls to one etcd member over one TLS connection; copies of a caller share it.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,7 +20,7 @@ use tonic_prost::ProstCodec;
 
 use super::wire::{
     LeaseGrantRequest, LeaseGrantResponse, LeaseKeepAliveRequest, LeaseKeepAliveResponse, RangeRequest, RangeResponse,
-    TxnRequest, TxnResponse,
+    StatusRequest, StatusResponse, TxnRequest, TxnResponse,
 };
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
@@ -54,6 +54,12 @@ impl Caller {
         let request = RangeRequest { key: Bytes::from_static(b"revision") };
         let answer: RangeResponse = self.call("/etcdserverpb.KV/Range", request).await?;
         Ok(answer.header.context("etcd answered a read without a header")?.revision)
+    }
+
+    /// Whether the member at the other end leads.
+    pub(super) async fn leads(&mut self) -> Result<bool> {
+        let answer: StatusResponse = self.call("/etcdserverpb.Maintenance/Status", StatusRequest {}).await?;
+        Ok(answer.header.context("etcd answered for its status without a header")?.member_id == answer.leader)
     }
 
     pub(super) async fn grant(&mut self, ttl: Duration) -> Result<i64> {

@@ -48,15 +48,15 @@ impl Credentials {
         Ok(tls::agent(self.authority.certificate_pem(), &self.client.certificate, &self.client.key)?)
     }
 
-    /// Both sides show certificates, as with us. Between members etcd makes its own. Its gateway for JSON is off, because it
-    /// would call its own member with a certificate that is only a server's.
+    /// Both sides show certificates, as with us. etcd's gateway for JSON is off, because it would call its own member with a
+    /// certificate that is only a server's.
     pub(super) fn flags(&self) -> Vec<OsString> {
         let files = [
             ("--trusted-ca-file", &self.files.ca),
             ("--cert-file", &self.files.certificate),
             ("--key-file", &self.files.key),
         ];
-        let switches = ["--client-cert-auth", "--peer-auto-tls", "--enable-grpc-gateway=false"].map(OsString::from);
+        let switches = ["--client-cert-auth", "--enable-grpc-gateway=false"].map(OsString::from);
         files.into_iter().flat_map(|(flag, file)| [flag.into(), file.into()]).chain(switches).collect()
     }
 }

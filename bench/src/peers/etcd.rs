@@ -1,5 +1,8 @@
-//! Three etcd members, started for the comparison and ended with it: real files, etcd's own defaults, TLS for
-//! clients and between members, as we have it.
+//! Three etcd members, started for the comparison and ended with it: real files, etcd's own defaults, and TLS for
+//! clients as we have it.
+//!
+//! Between members there is none, which is in etcd's favour: a member that does not lead opens a connection to the leader
+//! for most keep-alives that it passes on, and with TLS half of them would be lost to handshakes.
 
 use std::env;
 use std::ffi::OsStr;
@@ -10,6 +13,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
+use futures::future::try_join_all;
 use muster_controller::address::HostPort;
 use rustix::fs::{Access, access};
 use rustls::ClientConfig;
@@ -42,6 +46,15 @@ pub(super) struct Etcd {
     tls: Arc<ClientConfig>,
     /// Removed after the members that write into it have ended.
     _dir: tempfile::TempDir,
+}
+
+/// Which members are called.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Reach {
+    /// As clients do that know them all and choose one.
+    All,
+    /// As nobody can rely on, but the best that etcd can do: nothing has to be passed on.
+    Leader,
 }
 
 #[derive(Debug)]
@@ -105,9 +118,25 @@ impl Etcd {
         Ok(etcd)
     }
 
-    /// A new connection; callers are spread over the members.
-    pub(super) async fn caller(&self, number: usize) -> Result<Caller> {
-        let member = &self.members[number % self.members.len()];
+    /// So many connections, spread over the members or all to the leader.
+    pub(super) async fn connect(&self, count: usize, reach: Reach) -> Result<Vec<Caller>> {
+        let members: Vec<&Member> = match reach {
+            Reach::All => self.members.iter().collect(),
+            Reach::Leader => vec![self.leader().await?],
+        };
+        try_join_all(members.into_iter().cycle().take(count).map(|member| self.caller(member))).await
+    }
+
+    async fn leader(&self) -> Result<&Member> {
+        for member in &self.members {
+            if self.caller(member).await?.leads().await? {
+                return Ok(member);
+            }
+        }
+        bail!("no etcd member says that it leads")
+    }
+
+    async fn caller(&self, member: &Member) -> Result<Caller> {
         let connecting = Caller::connect(Arc::clone(&self.tls), member.address.clone());
         connecting.await.with_context(|| format!("a connection to the etcd member at {}", member.address))
     }
@@ -195,7 +224,7 @@ impl Place {
     }
 
     fn peer_url(self) -> String {
-        format!("https://127.0.0.1:{}", self.peer)
+        format!("http://127.0.0.1:{}", self.peer)
     }
 
     fn flags(self, all: &[Self]) -> Vec<String> {
@@ -257,8 +286,8 @@ mod tests {
         ports.sort_unstable();
         assert_eq!(ports, (12_000..12_006).collect::<Vec<_>>());
         let flags = places[1].flags(&places);
-        let cluster = "--initial-cluster=member-1=https://127.0.0.1:12001,member-2=https://127.0.0.1:12003,\
-                       member-3=https://127.0.0.1:12005";
+        let cluster = "--initial-cluster=member-1=http://127.0.0.1:12001,member-2=http://127.0.0.1:12003,\
+                       member-3=http://127.0.0.1:12005";
         assert!(flags.iter().any(|flag| flag == cluster), "{flags:?}");
     }
 }

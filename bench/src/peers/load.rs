@@ -1,4 +1,4 @@
-//! Closed loops against etcd: every client has a connection of its own and renews again as soon as it was answered.
+//! Closed loops against etcd: every client renews again as soon as it was answered.
 
 use std::time::{Duration, Instant};
 
@@ -9,7 +9,7 @@ use tokio::task::JoinSet;
 use tokio::time::timeout;
 
 use super::call::{Caller, KeepAlives};
-use super::etcd::Etcd;
+use super::etcd::{Etcd, Reach};
 use super::histogram::{Histogram, Summary};
 use super::wire::TxnRequest;
 use crate::usage::{Meter, Usage};
@@ -24,6 +24,8 @@ const PATIENCE: Duration = Duration::from_secs(30);
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Load {
     pub(super) clients: usize,
+    /// Shared by the clients.
+    pub(super) connections: usize,
     /// Divided among the clients.
     pub(super) leases: usize,
     pub(super) length: Duration,
@@ -63,15 +65,19 @@ struct Stored {
 }
 
 /// Lease keep-alives, each answered.
-pub(super) async fn keep_alives(etcd: &Etcd, load: Load) -> Result<Measured> {
-    let clients = try_join_all((0..load.clients).map(|number| Keeper::prepare(etcd, load, number))).await?;
+pub(super) async fn keep_alives(etcd: &Etcd, load: Load, reach: Reach) -> Result<Measured> {
+    let callers = load.callers(etcd, reach).await?;
+    let prepare = |(number, caller)| Keeper::prepare(caller, load.share(number).count());
+    let clients = try_join_all(callers.into_iter().enumerate().map(prepare)).await?;
     load.drive(etcd, clients).await
 }
 
 /// Transactions that compare a key's revision and put a new value.
 pub(super) async fn renewals(etcd: &Etcd, load: Load) -> Result<Measured> {
-    let clients = try_join_all((0..load.clients).map(|number| Putter::prepare(etcd, load, number))).await?;
-    let mut witness = etcd.caller(0).await?;
+    let callers = load.callers(etcd, Reach::All).await?;
+    let mut witness = callers[0].clone();
+    let prepare = |(number, caller)| Putter::prepare(caller, load.share(number));
+    let clients = try_join_all(callers.into_iter().enumerate().map(prepare)).await?;
     let before = witness.revision().await?;
     let measured = load.drive(etcd, clients).await?;
     let changes = witness.revision().await? - before;
@@ -83,6 +89,12 @@ pub(super) async fn renewals(etcd: &Etcd, load: Load) -> Result<Measured> {
 // === impl Load ===
 
 impl Load {
+    /// One for each client.
+    async fn callers(self, etcd: &Etcd, reach: Reach) -> Result<Vec<Caller>> {
+        let connections = etcd.connect(self.connections, reach).await?;
+        Ok(connections.iter().cycle().take(self.clients).cloned().collect())
+    }
+
     /// The leases of one client.
     fn share(self, client: usize) -> impl Iterator<Item = usize> {
         (client..self.leases.max(self.clients)).step_by(self.clients)
@@ -125,10 +137,9 @@ async fn repeat<R: Renewing>(mut client: R, end: Instant) -> Result<Histogram> {
 // === impl Keeper ===
 
 impl Keeper {
-    async fn prepare(etcd: &Etcd, load: Load, number: usize) -> Result<Self> {
-        let mut caller = etcd.caller(number).await?;
+    async fn prepare(mut caller: Caller, share: usize) -> Result<Self> {
         let mut leases = Vec::new();
-        for _ in load.share(number) {
+        for _ in 0..share {
             leases.push(caller.grant(TTL).await?);
         }
         Ok(Self { stream: caller.keep_alives(leases[0]).await?, leases, turn: 0 })
@@ -145,10 +156,9 @@ impl Renewing for Keeper {
 // === impl Putter ===
 
 impl Putter {
-    async fn prepare(etcd: &Etcd, load: Load, number: usize) -> Result<Self> {
-        let caller = etcd.caller(number).await?;
+    async fn prepare(caller: Caller, share: impl Iterator<Item = usize>) -> Result<Self> {
         let value = Bytes::from(vec![b'x'; VALUE_BYTES]);
-        let leases: Vec<Stored> = load.share(number).map(Stored::new).collect();
+        let leases: Vec<Stored> = share.map(Stored::new).collect();
         let mut putter = Self { caller, leases, value, turn: 0 };
         for _ in 0..putter.leases.len() {
             putter.renew().await?;
@@ -184,7 +194,7 @@ mod tests {
     #[test]
     fn every_lease_has_one_client_and_every_client_a_lease() {
         for (clients, leases) in [(256, 10_000), (256, 256), (256, 3), (1, 5)] {
-            let load = Load { clients, leases, length: Duration::ZERO };
+            let load = Load { clients, connections: 1, leases, length: Duration::ZERO };
             let mut shared: Vec<usize> = (0..clients).flat_map(|client| load.share(client)).collect();
             shared.sort_unstable();
             assert_eq!(shared, (0..leases.max(clients)).collect::<Vec<_>>());

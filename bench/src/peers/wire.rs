@@ -1,6 +1,6 @@
 //! The few messages of etcd's v3 interface that the comparison needs, with only the fields that it reads or sets.
 //!
-//! Written by hand: the whole interface would need etcd's own definitions at build time for four calls.
+//! Written by hand: the whole interface would need etcd's own definitions at build time for five calls.
 
 use bytes::Bytes;
 use prost::Message;
@@ -10,9 +10,23 @@ pub(super) const TARGET_MOD_REVISION: i32 = 2;
 
 #[derive(Clone, PartialEq, Message)]
 pub(super) struct ResponseHeader {
+    #[prost(uint64, tag = "2")]
+    pub(super) member_id: u64,
     /// Of the whole store, when the call was carried out.
     #[prost(int64, tag = "3")]
     pub(super) revision: i64,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub(super) struct StatusRequest {}
+
+#[derive(Clone, PartialEq, Message)]
+pub(super) struct StatusResponse {
+    #[prost(message, optional, tag = "1")]
+    pub(super) header: Option<ResponseHeader>,
+    /// The member that leads, by the word of the one that answers.
+    #[prost(uint64, tag = "4")]
+    pub(super) leader: u64,
 }
 
 #[derive(Clone, PartialEq, Message)]
@@ -148,13 +162,15 @@ mod tests {
 
     #[test]
     fn answers_are_read_past_what_is_of_no_interest() {
-        let header = Some(ResponseHeader { revision: 3 });
+        let header = Some(ResponseHeader { member_id: 2, revision: 3 });
         let granted: LeaseGrantResponse = answer(&[0x10, 5, 0x18, 60]);
         assert_eq!(granted, LeaseGrantResponse { id: 5 });
         let kept: LeaseKeepAliveResponse = answer(&[0x10, 5, 0x18, 60]);
         assert_eq!(kept, LeaseKeepAliveResponse { id: 5, ttl_seconds: 60 });
         let changed: TxnResponse = answer(&[0x10, 1, 0x1a, 2, 0x12, 0]);
         assert_eq!(changed, TxnResponse { header: header.clone(), succeeded: true });
+        let status: StatusResponse = answer(&[0x12, 1, b'3', 0x18, 9, 0x20, 2]);
+        assert_eq!(status, StatusResponse { header: header.clone(), leader: 2 });
         let found: RangeResponse = answer(&[0x12, 3, 0x0a, 1, b'k', 0x20, 1]);
         assert_eq!(found, RangeResponse { header, count: 1 });
     }
