@@ -15,7 +15,7 @@ const NODES: usize = 5;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn beats_are_counted_by_those_who_heard_them() {
-    let running = support::Cluster::start_with(&["--nodes", "0"]);
+    let running = support::Cluster::start();
     let cluster = Cluster::attach(Path::new(MUSTER), running.dir.path()).unwrap();
     assert!(!cluster.is_own());
     let client = cluster.client().unwrap();
@@ -35,7 +35,7 @@ async fn beats_are_counted_by_those_who_heard_them() {
 
 #[test]
 fn a_scenario_tells_its_figures_in_every_way() {
-    let running = support::Cluster::start_with(&["--nodes", "0"]);
+    let running = support::Cluster::start();
     let (lines, page) = (running.dir.path().join("lines.json"), running.dir.path().join("report"));
     let [lines_flag, page_flag] = [&lines, &page].map(|path| path.to_str().unwrap());
     let said = running.ok(&["bench", "writes", "--seconds", "1", "--json", lines_flag, "--report", page_flag]);
