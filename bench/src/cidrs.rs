@@ -8,9 +8,14 @@ use muster_lifecycle::addressing::{AddressRequest, Addressing};
 use muster_lifecycle::command::{Batch, Command, Operation, Precondition};
 use muster_lifecycle::policy::Period;
 
+use crate::catalog::OTHER;
 use crate::ledger::{self, Ledger};
 use crate::node;
+use crate::outcome::{Finding, Goal, Outcome};
 use crate::processor::timed;
+use crate::progress::say;
+use crate::setting::Setting;
+use crate::table::Table;
 
 /// The machine's speed moves, so every pair of runs is compared by itself.
 const ROUNDS: usize = 5;
@@ -30,16 +35,23 @@ struct Case {
     is_enough: bool,
 }
 
-pub fn run(nodes: usize) -> Result<()> {
-    println!("registrations per second of processor time, entries of {}, state alone, {ROUNDS} rounds", ledger::BATCH);
-    println!(
-        "{:>40} {:>12} {:>14} {:>14} {:>12} {:>12}",
-        "BLOCKS", "NODES", "WITHOUT /S", "WITH /S", "BEST ADDS", "MEDIAN ADDS"
-    );
-    for case in [fresh, fragmented, exhausted] {
-        case(nodes)?.compare()?;
+/// What a new cluster's registrations may take longer.
+const GOAL: Goal = Goal::at_most(OTHER, 10.0);
+
+pub async fn run(setting: &Setting) -> Result<Outcome> {
+    let nodes = setting.nodes(5_000, 100_000);
+    let batch = ledger::BATCH;
+    let title = format!("registrations per second of processor time, entries of {batch}, state alone, {ROUNDS} rounds");
+    let mut table = Table::new(title, &["blocks", "nodes", "without /s", "with /s", "best adds", "median adds"]);
+    let mut findings = Vec::new();
+    for (case, goal) in [(fresh as fn(usize) -> Result<Case>, GOAL), (fragmented, Goal::NONE), (exhausted, Goal::NONE)]
+    {
+        let case = case(nodes)?;
+        say(case.what);
+        let adds = case.row(&mut table, &case.compare()?);
+        findings.push(Finding::new("cidrs", goal, case.what, adds, "%").with("nodes", nodes));
     }
-    Ok(())
+    Ok(Outcome { findings, tables: vec![table], ..Outcome::default() })
 }
 
 /// A new cluster: all blocks are free.
@@ -78,7 +90,8 @@ fn delete(number: usize) -> Command {
 // === impl Case ===
 
 impl Case {
-    fn compare(&self) -> Result<()> {
+    /// What each round took without and with addresses.
+    fn compare(&self) -> Result<Vec<(Duration, Duration)>> {
         let plan = plan(self.blocks)?;
         let mut rounds = Vec::new();
         for round in 0..ROUNDS {
@@ -92,25 +105,23 @@ impl Case {
             };
             rounds.push((without, with));
         }
-        self.print(&rounds);
-        Ok(())
+        Ok(rounds)
     }
 
-    fn print(&self, rounds: &[(Duration, Duration)]) {
+    /// Adds it to the table, and says what addresses add in percent, in the middle round.
+    fn row(&self, table: &mut Table, rounds: &[(Duration, Duration)]) -> f64 {
         let count = self.measured.iter().map(|batch| batch.commands.len()).sum::<usize>();
         let adds = |without: Duration, with: Duration| 100.0 * (with.as_secs_f64() / without.as_secs_f64() - 1.0);
         let best = |pick: fn(&(Duration, Duration)) -> Duration| rounds.iter().map(pick).min().unwrap_or_default();
         let (without, with) = (best(|round| round.0), best(|round| round.1));
         let mut each: Vec<f64> = rounds.iter().map(|(without, with)| adds(*without, *with)).collect();
         each.sort_by(f64::total_cmp);
-        println!(
-            "{:>40} {count:>12} {:>14.0} {:>14.0} {:>10.1} % {:>10.1} %",
-            self.what,
-            count as f64 / without.as_secs_f64(),
-            count as f64 / with.as_secs_f64(),
-            adds(without, with),
-            each[each.len() / 2],
-        );
+        let median = each[each.len() / 2];
+        let rate = |took: Duration| format!("{:.0}", count as f64 / took.as_secs_f64());
+        let percent = |adds: f64| format!("{adds:.1} %");
+        let (best, middle) = (percent(adds(without, with)), percent(median));
+        table.row([self.what.to_owned(), count.to_string(), rate(without), rate(with), best, middle]);
+        median
     }
 
     fn time(&self, plan: Option<&Addressing>) -> Result<Duration> {

@@ -7,7 +7,6 @@
 //! a hundred: these are watched meanwhile, by the wall clock that the stamps are of too.
 
 use std::collections::BTreeMap;
-use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
@@ -20,9 +19,14 @@ use serde_json::Value;
 use tokio::task::JoinHandle;
 
 use crate::carried::{self, Zone};
+use crate::catalog::OTHER;
 use crate::cluster::Cluster;
 use crate::latency::Latencies;
+use crate::outcome::{Finding, Goal, Outcome};
 use crate::placement::wall_ms;
+use crate::progress::say;
+use crate::setting::Setting;
+use crate::table::Table;
 use crate::workload::{self, Shape};
 
 /// The zone that falls silent.
@@ -43,18 +47,27 @@ const FLAGS: [&str; 4] = [
     "--pod-eviction-timeout=10s",
 ];
 
-pub async fn run(binary: &Path, nodes: usize, pods: usize, rate: u32) -> Result<()> {
+/// How late the last but one in a hundred may be.
+const GOAL: Goal = Goal::at_most(OTHER, 1_000.0);
+const RATE: u32 = 1_000;
+
+pub async fn run(setting: &Setting) -> Result<Outcome> {
+    let (nodes, pods) = (setting.nodes(60, 1_000), setting.pods.unwrap_or(setting.scale.pick(1_000, 30_000)));
+    let rate = setting.rate.unwrap_or(RATE);
     let dying = pods.div_ceil(PODS_PER_NODE);
     let others = nodes.saturating_sub(dying);
     ensure!(others * PODS_PER_NODE_MAX >= pods, "{others} nodes of the other zones cannot take over {pods} pods");
     let rates = [format!("--node-eviction-rate={rate}"), format!("--secondary-node-eviction-rate={rate}")];
     let flags: Vec<&str> = FLAGS.into_iter().chain(rates.iter().map(String::as_str)).collect();
-    let cluster = Cluster::start_with(binary, &flags)?;
+    let cluster = Cluster::start_with(&setting.binary, &flags)?;
     let client = cluster.client()?;
-    println!("{pods} pods on {dying} nodes of one zone, {others} nodes in two others, {rate} nodes tainted per second");
+    say(format_args!(
+        "{pods} pods on {dying} nodes of one zone, {others} nodes in two others, {rate} nodes tainted per second"
+    ));
     let course = measure(&cluster, &client, (dying, others), pods).await?;
-    course.print();
-    Ok(())
+    let finding = Finding::new("evictions", GOAL, "lateness p99", course.lateness.percentile_ms(99), "ms");
+    let finding = finding.with("nodes", nodes).with("pods", pods).with("rate", rate);
+    Ok(Outcome { findings: vec![finding], tables: vec![course.table()], ..Outcome::default() })
 }
 
 async fn measure(cluster: &Cluster, client: &Client, (dying, others): (usize, usize), pods: usize) -> Result<Course> {
@@ -157,16 +170,17 @@ impl Course {
         })
     }
 
-    fn print(&self) {
+    fn table(&self) -> Table {
         let (tainting, evicting) = (self.tainting.as_secs_f64(), self.evicting.as_secs_f64());
         let rate = self.lateness.len() as f64 / evicting;
-        println!("tainted within {tainting:.2} s, evicted within {evicting:.2} s ({rate:.0} pods/s)");
-        println!("{:>32} {:>8} {:>10} {:>10} {:>10}", "LATENESS", "PODS", "P50 MS", "P99 MS", "MAX MS");
+        let title = format!("tainted within {tainting:.2} s, evicted within {evicting:.2} s ({rate:.0} pods/s)");
+        let mut table = Table::new(title, &["lateness", "pods", "p50 ms", "p99 ms", "max ms"]);
         for (what, late) in [("of the entry, all pods", &self.lateness), ("of the watcher, one in 100", &self.watched)]
         {
-            let [p50, p99, max] = [50, 99, 100].map(|percent| late.percentile_ms(percent));
-            println!("{what:>32} {:>8} {p50:>10.0} {p99:>10.0} {max:>10.0}", late.len());
+            let [p50, p99, max] = [50, 99, 100].map(|percent| format!("{:.0}", late.percentile_ms(percent)));
+            table.row([what.to_owned(), late.len().to_string(), p50, p99, max]);
         }
+        table
     }
 }
 

@@ -7,23 +7,33 @@ use muster_controller::client::Client;
 use muster_proto::v1;
 use muster_proto::v1::write_request::Operation;
 
+use crate::catalog::OTHER;
 use crate::cluster::Cluster;
 use crate::latency::Latencies;
 use crate::node;
+use crate::outcome::{Finding, Goal, Outcome};
+use crate::progress::say;
+use crate::setting::Setting;
+use crate::table::Table;
 
-pub async fn run(cluster: &Cluster, kills: usize) -> Result<()> {
+const GOAL: Goal = Goal::at_most(OTHER, 3_000.0);
+
+pub async fn run(setting: &Setting) -> Result<Outcome> {
+    let (cluster, kills) = (setting.cluster()?, setting.kills.unwrap_or(setting.scale.pick(2, 20)));
     let client = cluster.client()?.with_timeout(Duration::from_secs(30));
     client.write(Operation::Apply(v1::ManifestWrite { object: node::manifest(0).to_string().into() })).await?;
     let mut gaps = Vec::new();
     for kill in 1..=kills {
-        let gap = one_kill(cluster, &client, kill).await?;
-        eprintln!("kill {kill:>2}: {:>6.0} ms", gap.as_secs_f64() * 1_000.0);
+        let gap = one_kill(&cluster, &client, kill).await?;
+        say(format_args!("kill {kill:>2}: {:>6.0} ms", gap.as_secs_f64() * 1_000.0));
         gaps.push(gap);
     }
     let gaps: Latencies = gaps.into_iter().collect();
-    println!("write gap after kill -9 of the leader, {kills} kills, one writer");
-    println!("p50 {:.0} ms, max {:.0} ms", gaps.percentile_ms(50), gaps.percentile_ms(100));
-    Ok(())
+    let (p50, max) = (gaps.percentile_ms(50), gaps.percentile_ms(100));
+    let mut table = Table::new("write gap after kill -9 of the leader, one writer", &["kills", "p50 ms", "max ms"]);
+    table.row([kills.to_string(), format!("{p50:.0}"), format!("{max:.0}")]);
+    let finding = Finding::new("gap", GOAL, "longest", max, "ms").with("kills", kills).with("p50_ms", p50);
+    Ok(Outcome { findings: vec![finding], tables: vec![table], ..Outcome::default() })
 }
 
 async fn one_kill(cluster: &Cluster, client: &Client, kill: usize) -> Result<Duration> {

@@ -2,6 +2,7 @@
 
 use serde_json::{Map, Value};
 
+use crate::catalog::OTHER;
 use crate::figure::grouped;
 use crate::table::Table;
 use crate::timeline::Timeline;
@@ -30,7 +31,7 @@ pub struct Finding {
 
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Goal {
-    /// As in docs/performance.md: P1 to P8, `guard` for guard rails, `none` for figures without a goal.
+    /// As in docs/performance.md: P1 to P8, `guard` for guard rails, `other` for all the rest.
     pub id: &'static str,
     pub bound: Bound,
 }
@@ -83,7 +84,8 @@ impl Finding {
 // === impl Goal ===
 
 impl Goal {
-    pub const NONE: Self = Self { id: "none", bound: Bound::None };
+    /// Of a figure that belongs to none and is only told.
+    pub const NONE: Self = Self { id: OTHER, bound: Bound::None };
 
     pub const fn at_least(id: &'static str, least: f64) -> Self {
         Self { id, bound: Bound::AtLeast(least) }
@@ -95,6 +97,11 @@ impl Goal {
 
     pub const fn zero(id: &'static str) -> Self {
         Self { id, bound: Bound::Zero }
+    }
+
+    /// Whether people know the goal by its id.
+    pub fn is_numbered(&self) -> bool {
+        self.id != OTHER
     }
 
     /// A figure that belongs to a goal and is only told.

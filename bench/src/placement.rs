@@ -2,7 +2,6 @@
 
 mod core;
 
-use std::path::Path;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, Result, ensure};
@@ -12,29 +11,41 @@ use muster_lifecycle::state::State;
 use muster_lifecycle::time::Stamp;
 
 use crate::carried::{self, Zone};
+use crate::catalog::OTHER;
 use crate::cluster::Cluster;
+use crate::outcome::{Finding, Goal, Outcome};
+use crate::progress::say;
+use crate::setting::Setting;
+use crate::table::Table;
 use crate::workload::{self, Shape};
 
 const ZONES: usize = 3;
 /// ReplicaSets that share the pods; those of one differ from those of another in requests and tolerations.
-const SETS: [usize; 2] = [1, 20];
+const SETS: [(usize, &str); 2] = [(1, "bound, one set"), (20, "bound, twenty sets")];
+const GOAL: Goal = Goal::at_least(OTHER, 5_000.0);
 const PATIENCE: Duration = Duration::from_secs(300);
 /// Upstream's timings: beats every ten seconds.
 const FLAGS: [&str; 1] = ["--policy=upstream"];
 
-pub async fn run(binary: &Path, nodes: usize, pods: usize) -> Result<()> {
-    core::run(nodes, pods)?;
-    println!();
-    println!("three replicas, {nodes} nodes on {ZONES} carriers that run {pods} pods, from the apply on, in seconds");
-    println!(
-        "{:>8} {:>10} {:>10} {:>10} {:>10} {:>18}",
-        "SETS", "ALL MADE", "ALL BOUND", "ALL READY", "PODS/S", "PODS/S ONCE MADE"
+pub async fn run(setting: &Setting) -> Result<Outcome> {
+    let (nodes, pods) = (setting.nodes(500, 5_000), setting.pods.unwrap_or(setting.scale.pick(1_000, 10_000)));
+    say("the state alone");
+    let alone = core::run(nodes, pods)?;
+    let title = format!(
+        "three replicas, {nodes} nodes on {ZONES} carriers that run {pods} pods, from the apply on, in seconds"
     );
-    for sets in SETS {
-        let cluster = Cluster::start_with(binary, &FLAGS)?;
-        measure(&cluster, nodes, Shape::several(sets, pods)).await?.print(sets);
+    let mut table = Table::new(title, &["sets", "all made", "all bound", "all ready", "pods/s", "pods/s once made"]);
+    let mut findings = Vec::new();
+    for (sets, what) in SETS {
+        say(format_args!("three replicas, sets: {sets}"));
+        // Each with a cluster of its own, which has to have these timings.
+        let cluster = Cluster::start_with(&setting.binary, &FLAGS)?;
+        let course = measure(&cluster, nodes, Shape::several(sets, pods)).await?;
+        table.row(course.cells(sets));
+        let finding = Finding::new("placement", GOAL, what, course.rate(), "pods/s");
+        findings.push(finding.with("nodes", nodes).with("pods", pods));
     }
-    Ok(())
+    Ok(Outcome { findings, tables: vec![alone, table], ..Outcome::default() })
 }
 
 async fn measure(cluster: &Cluster, nodes: usize, shapes: Vec<Shape>) -> Result<Course> {
@@ -89,11 +100,16 @@ impl Course {
         Ok(Self { made, bound, ready, pods: bindings.len(), late })
     }
 
-    fn print(&self, sets: usize) {
-        let Self { made, bound, ready, pods, late } = self;
-        let rate = *pods as f64 / bound;
+    fn rate(&self) -> f64 {
+        self.pods as f64 / self.bound
+    }
+
+    fn cells(&self, sets: usize) -> [String; 6] {
+        let Self { made, bound, ready, late, .. } = self;
         let once_made = *late as f64 / (bound - made);
-        println!("{sets:>8} {made:>10.2} {bound:>10.2} {ready:>10.2} {rate:>10.0} {once_made:>18.0}");
+        let [made, bound, ready] = [made, bound, ready].map(|seconds| format!("{seconds:.2}"));
+        let [rate, once_made] = [self.rate(), once_made].map(|rate| format!("{rate:.0}"));
+        [sets.to_string(), made, bound, ready, rate, once_made]
     }
 }
 

@@ -7,7 +7,7 @@ use anyhow::Result;
 
 use crate::cluster::Cluster;
 
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub struct Setting {
     /// The `muster` binary itself: replicas are started from it.
     pub binary: PathBuf,
@@ -18,6 +18,11 @@ pub struct Setting {
     pub seconds: Option<u64>,
     /// Of a running `muster dev` cluster, instead of an own one.
     pub dir: Option<PathBuf>,
+    /// How often a leader is killed.
+    pub kills: Option<usize>,
+    pub pods: Option<usize>,
+    /// Nodes tainted per second.
+    pub rate: Option<u32>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -76,8 +81,7 @@ mod tests {
 
     #[test]
     fn what_was_asked_for_overrides_the_scale() {
-        let mut setting =
-            Setting { binary: PathBuf::new(), scale: Scale::Small, nodes: None, seconds: None, dir: None };
+        let mut setting = Setting { scale: Scale::Small, ..Setting::default() };
         assert_eq!((setting.nodes(10, 1_000), setting.duration(5, 60)), (10, Duration::from_secs(5)));
         setting.scale = Scale::Full;
         assert_eq!((setting.nodes(10, 1_000), setting.duration(5, 60)), (1_000, Duration::from_secs(60)));

@@ -8,22 +8,49 @@ use muster_proto::v1;
 use muster_proto::v1::write_request::Operation;
 use tokio::task::JoinSet;
 
+use crate::catalog::OTHER;
 use crate::cluster::Cluster;
+use crate::figure::grouped;
 use crate::latency::Latencies;
 use crate::node;
+use crate::outcome::{Finding, Goal, Outcome};
+use crate::progress::say;
+use crate::setting::Setting;
+use crate::table::Table;
+use crate::timeline::Timeline;
+use crate::usage::Meter;
 
-const CLIENTS: [usize; 3] = [1, 16, 256];
+const CLIENTS: [(usize, &str); 3] = [(1, "1 client"), (16, "16 clients"), (256, "256 clients")];
 
-pub async fn run(cluster: &Cluster, duration: Duration) -> Result<()> {
-    println!("committed writes on three replicas, {} s each, load generator on the same machine", duration.as_secs());
-    println!("{:>8} {:>12} {:>10} {:>10} {:>10}", "CLIENTS", "WRITES/S", "P50 MS", "P99 MS", "MAX MS");
-    for clients in CLIENTS {
-        let (latencies, elapsed) = measure(cluster, clients, duration).await?;
+/// Held against what most clients reach.
+const GOAL: Goal = Goal::at_least(OTHER, 5_000.0);
+
+pub async fn run(setting: &Setting) -> Result<Outcome> {
+    let (cluster, duration) = (setting.cluster()?, setting.duration(2, 10));
+    let seconds = duration.as_secs();
+    let title = format!("committed writes on three replicas, {seconds} s each, load generator on the same machine");
+    let mut table = Table::new(title, &["clients", "writes/s", "p50 ms", "p99 ms", "max ms"]);
+    let mut findings = Vec::new();
+    let meter = Meter::start(&cluster.labelled_processes()?);
+    for (clients, what) in CLIENTS {
+        say(format_args!("{what}, {seconds} s"));
+        let (latencies, elapsed) = measure(&cluster, clients, duration).await?;
         let rate = latencies.len() as f64 / elapsed.as_secs_f64();
         let [p50, p99, max] = [50, 99, 100].map(|percent| latencies.percentile_ms(percent));
-        println!("{clients:>8} {rate:>12.0} {p50:>10.2} {p99:>10.2} {max:>10.2}");
+        table.row([
+            clients.to_string(),
+            grouped(rate.round()),
+            format!("{p50:.2}"),
+            format!("{p99:.2}"),
+            format!("{max:.2}"),
+        ]);
+        let goal = if CLIENTS.last() == Some(&(clients, what)) { GOAL } else { Goal::NONE };
+        let finding = Finding::new("writes", goal, what, rate, "writes/s");
+        findings.push(finding.with("clients", clients).with("p50_ms", p50).with("p99_ms", p99).with("max_ms", max));
     }
-    Ok(())
+    let usage = meter.stop();
+    let tables = vec![table, usage.table()];
+    Ok(Outcome { findings, tables, timeline: Timeline { series: usage.series }, ..Outcome::default() })
 }
 
 async fn measure(cluster: &Cluster, clients: usize, duration: Duration) -> Result<(Latencies, Duration)> {

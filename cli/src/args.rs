@@ -77,7 +77,6 @@ pub enum Command {
     #[command(subcommand)]
     Fleet(verb::fleet::Action),
     /// Measure a cluster of this binary, started for the purpose
-    #[command(subcommand)]
     Bench(verb::bench::Args),
     /// Print a completion script for a shell
     Completions(verb::completions::Args),

@@ -79,7 +79,7 @@ pub async fn run(cli: Cli) -> Result<(), Failure> {
         Command::Dev(args) => dev::run(&context, *args).await,
         Command::Fleet(action) => fleet::run(&context, action).await,
         Command::Simulate(args) => simulate::run(args).await,
-        Command::Bench(args) => bench::run(args).await,
+        Command::Bench(args) => bench::run(&context, args).await,
         Command::Completions(args) => completions::run(&args),
         Command::Version => version(),
     }

@@ -12,6 +12,7 @@ use muster_proto::manifest::Manifest;
 use crate::ledger::{self, Ledger};
 use crate::node;
 use crate::processor::timed;
+use crate::table::Table;
 use crate::workload::Shape;
 
 /// As many as a leader proposes at once.
@@ -20,19 +21,29 @@ const LOOK: usize = 2_048;
 /// When the pods were all made.
 const MADE_BY: u64 = 1_000_000;
 
-pub(super) fn run(nodes: usize, pods: usize) -> Result<()> {
-    println!("the state alone, {nodes} nodes and {pods} pods, at most {LOOK} to a look, per second of processor time");
-    println!("{:>24} {:>16} {:>18} {:>16}", "PODS", "PODS/S LOOKING", "PODS/S APPLYING", "PODS/S BOTH");
+pub(super) fn run(nodes: usize, pods: usize) -> Result<Table> {
+    let title = format!(
+        "the state alone, {nodes} nodes and {pods} pods, at most {LOOK} to a look, per second of processor time"
+    );
+    let mut table = Table::new(title, &["pods", "pods/s looking", "pods/s applying", "pods/s both"]);
     let one = with_sets(nodes, &Shape::several(1, pods))?;
     let twenty = with_sets(nodes, &Shape::several(20, pods))?;
     let mixed = with_bare_pods(nodes, &Shape::several(20, pods))?;
-    place("1 set", one.clone(), pods, LOOK)?;
-    place("1 set, one look", one, pods, pods)?;
-    place("20 sets", twenty, pods, LOOK)?;
-    place("20 shapes in turns", mixed, pods, LOOK)
+    for (what, ledger, most) in [
+        ("one set", one.clone(), LOOK),
+        ("one set, one look", one, pods),
+        ("twenty sets", twenty, LOOK),
+        ("twenty shapes in turns", mixed, LOOK),
+    ] {
+        let (looking, applying) = place(ledger, pods, most)?;
+        let rate = |took: Duration| format!("{:.0}", pods as f64 / took.as_secs_f64());
+        table.row([what.to_owned(), rate(looking), rate(applying), rate(looking + applying)]);
+    }
+    Ok(table)
 }
 
-fn place(what: &str, mut ledger: Ledger, pods: usize, most: usize) -> Result<()> {
+/// How long it took to look, and to apply what was found.
+fn place(mut ledger: Ledger, pods: usize, most: usize) -> Result<(Duration, Duration)> {
     ensure!(ledger.state.waiting_pods().len() == pods, "{} pods wait", ledger.state.waiting_pods().len());
     let (mut looking, mut applying) = (Duration::ZERO, Duration::ZERO);
     while ledger.state.waiting_pods().len() > 0 {
@@ -45,9 +56,7 @@ fn place(what: &str, mut ledger: Ledger, pods: usize, most: usize) -> Result<()>
         applying += took;
     }
     ensure!(ledger.state.pods().iter().all(|pod| pod.spec.binding.is_some()), "not all pods found a node");
-    let rate = |took: Duration| pods as f64 / took.as_secs_f64();
-    println!("{what:>24} {:>16.0} {:>18.0} {:>16.0}", rate(looking), rate(applying), rate(looking + applying));
-    Ok(())
+    Ok((looking, applying))
 }
 
 fn with_nodes(nodes: usize) -> Result<Ledger> {

@@ -1,68 +1,115 @@
 //! `muster bench`: measure a cluster of this very binary.
 
-use muster_bench::Scenario;
+use std::path::PathBuf;
 
-use crate::exit::Failure;
+use clap::ValueEnum;
+use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
+use muster_bench::catalog::{self, ALL, CATALOG, OTHER};
+use muster_bench::frame::{self, Outlets, Tally};
+use muster_bench::setting::{self, Setting};
 
-#[derive(Debug, Clone, Copy, clap::Subcommand)]
-pub enum Args {
-    /// Committed writes per second at 1, 16 and 256 clients
-    Writes {
-        /// How long to measure at each number of clients
-        #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..=3600))]
-        seconds: u64,
-    },
-    /// How long writes pause when the leader is killed
-    Gap {
-        #[arg(long, default_value_t = 20)]
-        kills: usize,
-    },
-    /// Resident memory per node of replica processes
-    Memory {
-        #[arg(long, default_value_t = 100_000)]
-        nodes: usize,
-    },
-    /// Resident memory per node of the replicated state alone
-    State {
-        #[arg(long, default_value_t = 100_000)]
-        nodes: usize,
-    },
-    /// Pods per second that find a node, in a cluster and on the state alone
-    Placement {
-        #[arg(long, default_value_t = 5_000)]
-        nodes: usize,
-        #[arg(long, default_value_t = 10_000)]
-        pods: usize,
-    },
-    /// How late pods leave a zone that fell silent
-    Evictions {
-        /// In all three zones
-        #[arg(long, default_value_t = 1_000)]
-        nodes: usize,
-        /// In the zone that falls silent, a hundred to a node
-        #[arg(long, default_value_t = 30_000)]
-        pods: usize,
-        /// Nodes tainted per second
-        #[arg(long, default_value_t = 1_000, value_parser = clap::value_parser!(u32).range(1..=1_000))]
-        rate: u32,
-    },
-    /// What node CIDRs add to a registration
-    Cidrs {
-        #[arg(long, default_value_t = 100_000)]
-        nodes: usize,
-    },
+use super::Context;
+use crate::exit::{Exit, Failure};
+
+#[derive(Debug, Clone, clap::Args)]
+#[command(after_long_help = EXIT_HELP)]
+pub struct Args {
+    /// What to measure
+    #[arg(value_parser = names())]
+    pub scenario: String,
+    /// How large: small finishes within two minutes and tells whether anything is lost, full is what the goals are about
+    #[arg(long, value_enum, default_value_t = Scale::Full)]
+    pub scale: Scale,
+    /// How many nodes [default: what the scale says]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=10_000_000))]
+    pub nodes: Option<u32>,
+    /// How long to measure, in seconds [default: what the scale says]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=86_400))]
+    pub seconds: Option<u64>,
+    /// gap: how often to kill the leader
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    pub kills: Option<u32>,
+    /// placement, evictions: how many pods; those evicted are a hundred to a node, in the zone that falls silent
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=10_000_000))]
+    pub pods: Option<u32>,
+    /// evictions: nodes tainted per second [default: 1000]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1_000))]
+    pub rate: Option<u32>,
+    /// Write one JSON object per figure and line to this file, anew
+    #[arg(long, value_name = "FILE")]
+    pub json: Option<PathBuf>,
+    /// Write a page with tables and plots to index.html in this folder
+    #[arg(long, value_name = "DIR")]
+    pub report: Option<PathBuf>,
 }
 
-pub async fn run(args: Args) -> Result<(), Failure> {
-    let scenario = match args {
-        Args::Writes { seconds } => Scenario::Writes { seconds },
-        Args::Gap { kills } => Scenario::Gap { kills },
-        Args::Memory { nodes } => Scenario::Memory { nodes },
-        Args::State { nodes } => Scenario::State { nodes },
-        Args::Placement { nodes, pods } => Scenario::Placement { nodes, pods },
-        Args::Evictions { nodes, pods, rate } => Scenario::Evictions { nodes, pods, rate },
-        Args::Cidrs { nodes } => Scenario::Cidrs { nodes },
-    };
-    let binary = std::env::current_exe().map_err(|error| Failure::Other(error.into()))?;
-    muster_bench::run(binary, scenario).await.map_err(Failure::Other)
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Scale {
+    Small,
+    Full,
+}
+
+const EXIT_HELP: &str = "\
+Every scenario starts three replicas of its own and ends them, unless --dir names the folder of a running `muster dev`: \
+that is measured as it is, and killed or restarted only by scenarios that say so.
+
+Progress goes to stderr; tables and figures go to stdout. Each line of --json is \
+{\"scenario\",\"goal\",\"value\",\"unit\",\"met\",\"details\"}; `met` is null where there is no goal.
+
+Exit code: 0 if every scenario ran to its end with nothing lost, whether or not goals were met: a missed goal is \
+reported, by how much; 1 if a scenario failed: beats lost, refused or late, a verdict against a living node, or an error; \
+2 if what was asked for makes no sense. `all` goes on with the others and says at the end how many failed.";
+
+pub async fn run(context: &Context, args: Args) -> Result<(), Failure> {
+    let scenarios = catalog::select(&args.scenario);
+    let outlets = Outlets { json: args.json.clone(), report: args.report.clone() };
+    let setting = args.setting(context)?;
+    frame::check(&scenarios, &setting).map_err(|wrong| Failure::Usage(wrong.to_string()))?;
+    let Tally { failed, total } = frame::run(&scenarios, &setting, outlets).await.map_err(Failure::Other)?;
+    match failed {
+        0 => Ok(()),
+        failed => Err(Failure::Several { failed, total, exit: Exit::Error }),
+    }
+}
+
+// === impl Args ===
+
+impl Args {
+    fn setting(&self, context: &Context) -> Result<Setting, Failure> {
+        let count = |number: Option<u32>| number.map(|number| number as usize);
+        Ok(Setting {
+            binary: std::env::current_exe()?,
+            scale: self.scale.into(),
+            nodes: count(self.nodes),
+            seconds: self.seconds,
+            dir: context.dir.clone(),
+            kills: count(self.kills),
+            pods: count(self.pods),
+            rate: self.rate,
+        })
+    }
+}
+
+// === impl Scale ===
+
+impl From<Scale> for setting::Scale {
+    fn from(scale: Scale) -> Self {
+        match scale {
+            Scale::Small => Self::Small,
+            Scale::Full => Self::Full,
+        }
+    }
+}
+
+/// The names of the catalog with what they are about.
+fn names() -> impl TypedValueParser<Value = String> {
+    let named = CATALOG.iter().map(|scenario| {
+        let about = match scenario.goal {
+            OTHER => scenario.about.to_owned(),
+            goal => format!("{goal}: {}", scenario.about),
+        };
+        PossibleValue::new(scenario.name).help(about)
+    });
+    let all = PossibleValue::new(ALL).help("All goals P1 to P8 and the guard rails, one after the other");
+    PossibleValuesParser::new(named.chain([all]))
 }

@@ -1,0 +1,134 @@
+//! All scenarios, in the order in which `all` runs them. A new one is a line here.
+
+use std::pin::Pin;
+
+use anyhow::Result;
+
+use crate::outcome::Outcome;
+use crate::setting::Setting;
+use crate::{cidrs, evictions, gap, memory, placement, state, writes};
+
+/// A scenario that can be asked for by name.
+#[derive(Debug, Clone, Copy)]
+pub struct Scenario {
+    pub name: &'static str,
+    /// P1 to P8, `guard`, or [`OTHER`].
+    pub goal: &'static str,
+    pub about: &'static str,
+    run: for<'a> fn(&'a Setting) -> Running<'a>,
+    takes: &'static [Flag],
+}
+
+type Running<'a> = Pin<Box<dyn Future<Output = Result<Outcome>> + Send + 'a>>;
+
+/// What may be set for a scenario, where it means something.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Flag {
+    Nodes,
+    Seconds,
+    Dir,
+    Kills,
+    Pods,
+    Rate,
+}
+
+/// Measured by name only.
+pub const OTHER: &str = "other";
+
+/// The name under which all goals and guard rails are run.
+pub const ALL: &str = "all";
+
+macro_rules! scenario {
+    ($name:literal, $goal:expr, $module:ident, $about:literal) => {
+        Scenario {
+            name: $name,
+            goal: $goal,
+            about: $about,
+            run: |setting| Box::pin($module::run(setting)),
+            takes: &[Flag::Nodes, Flag::Seconds, Flag::Dir],
+        }
+    };
+}
+
+pub static CATALOG: &[Scenario] = &[
+    scenario!("writes", OTHER, writes, "Committed writes per second at 1, 16 and 256 clients")
+        .taking(&[Flag::Seconds, Flag::Dir]),
+    scenario!("gap", OTHER, gap, "How long writes pause when the leader is killed").taking(&[Flag::Kills, Flag::Dir]),
+    scenario!("memory", OTHER, memory, "Resident memory per node of replica processes; restarts a follower")
+        .taking(&[Flag::Nodes, Flag::Dir]),
+    scenario!("state", OTHER, state, "Resident memory per node of the replicated state alone").taking(&[Flag::Nodes]),
+    scenario!("placement", OTHER, placement, "Pods per second that find a node, in a cluster and on the state alone")
+        .taking(&[Flag::Nodes, Flag::Pods]),
+    scenario!("evictions", OTHER, evictions, "How late pods leave a zone that fell silent").taking(&[
+        Flag::Nodes,
+        Flag::Pods,
+        Flag::Rate,
+    ]),
+    scenario!("cidrs", OTHER, cidrs, "What node CIDRs add to a registration").taking(&[Flag::Nodes]),
+];
+
+/// What a name stands for: one scenario, or all that have a goal or guard something.
+pub fn select(name: &str) -> Vec<&'static Scenario> {
+    let selected = |scenario: &&Scenario| match name {
+        ALL => scenario.goal != OTHER,
+        one => scenario.name == one,
+    };
+    CATALOG.iter().filter(selected).collect()
+}
+
+// === impl Scenario ===
+
+impl Scenario {
+    const fn taking(mut self, flags: &'static [Flag]) -> Self {
+        self.takes = flags;
+        self
+    }
+
+    pub fn takes(&self, flag: Flag) -> bool {
+        self.takes.contains(&flag)
+    }
+
+    pub async fn run(&self, setting: &Setting) -> Result<Outcome> {
+        (self.run)(setting).await
+    }
+}
+
+// === impl Flag ===
+
+impl Flag {
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Nodes => "--nodes",
+            Self::Seconds => "--seconds",
+            Self::Dir => "--dir",
+            Self::Kills => "--kills",
+            Self::Pods => "--pods",
+            Self::Rate => "--rate",
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    #[test]
+    fn names_are_unique_and_none_is_all() {
+        let names: BTreeSet<&str> = CATALOG.iter().map(|scenario| scenario.name).collect();
+        assert_eq!(names.len(), CATALOG.len());
+        assert!(!names.contains(ALL));
+    }
+
+    #[test]
+    fn all_is_what_has_a_goal_in_its_order() {
+        let goals: Vec<&str> = select(ALL).iter().map(|scenario| scenario.goal).collect();
+        assert!(!goals.contains(&OTHER));
+        let first_guard = goals.iter().position(|goal| *goal == "guard").unwrap_or(goals.len());
+        assert!(goals[..first_guard].is_sorted(), "goals in their order: {goals:?}");
+        assert!(goals[first_guard..].iter().all(|goal| *goal == "guard"), "guard rails last: {goals:?}");
+        assert_eq!(select("writes").len(), 1);
+        assert!(select("nothing").is_empty());
+    }
+}

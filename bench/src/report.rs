@@ -1,0 +1,154 @@
+//! What `--report` writes: one page that needs nothing else, with plots of all that was seen over time.
+
+pub mod axis;
+pub mod plot;
+
+use crate::catalog::Scenario;
+use crate::figure::grouped;
+use crate::frame::verdict;
+use crate::machine::Machine;
+use crate::outcome::{Finding, Outcome};
+use crate::table::Table;
+use crate::timeline::Series;
+
+/// A scenario and what came of it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Section {
+    pub name: &'static str,
+    pub about: &'static str,
+    pub outcome: Outcome,
+}
+
+const STYLE: &str = include_str!("report/page.css");
+
+// === impl Section ===
+
+impl Section {
+    pub fn new(scenario: &Scenario, outcome: Outcome) -> Self {
+        Self { name: scenario.name, about: scenario.about, outcome }
+    }
+
+    fn render(&self) -> String {
+        let Self { name, about, outcome } = self;
+        let faults: String =
+            outcome.faults.iter().map(|fault| format!("<p class=bad>Failed: {}</p>\n", escaped(fault))).collect();
+        let tables: String = outcome.tables.iter().map(table).collect();
+        let plots: String = outcome.timeline.units().into_iter().map(|unit| self.plot(unit)).collect();
+        format!(
+            "<section id=\"{name}\">\n<h2>{name}</h2>\n<p>{}</p>\n{faults}{tables}{plots}</section>\n",
+            escaped(about)
+        )
+    }
+
+    fn plot(&self, unit: &str) -> String {
+        let of_unit: Vec<&Series> = self.outcome.timeline.series.iter().filter(|series| series.unit == unit).collect();
+        format!("<figure>\n{}</figure>\n", plot::svg(&format!("{}: {unit} over time", self.name), unit, &of_unit))
+    }
+}
+
+/// The whole page.
+pub fn page(machine: &Machine, sections: &[Section]) -> String {
+    let body: String = sections.iter().map(Section::render).collect();
+    format!(
+        "<!DOCTYPE html>\n<html lang=en>\n<head>\n<meta charset=utf-8>\n\
+         <meta name=viewport content=\"width=device-width, initial-scale=1\">\n<title>muster bench</title>\n\
+         <style>\n{STYLE}</style>\n</head>\n<body>\n<h1>muster bench</h1>\n<p>{}</p>\n{}{body}</body>\n</html>\n",
+        escaped(&machine.to_string()),
+        summary(sections),
+    )
+}
+
+fn summary(sections: &[Section]) -> String {
+    let rows: String = sections.iter().map(rows).collect();
+    let head = ["goal", "scenario", "figure", "value", "wanted", ""].map(|name| format!("<th>{name}</th>")).concat();
+    format!("<table>\n<thead><tr>{head}</tr></thead>\n<tbody>\n{rows}</tbody>\n</table>\n")
+}
+
+fn rows(section: &Section) -> String {
+    let found = section.outcome.findings.iter().map(finding_row);
+    let name = section.name;
+    let failed = section.outcome.failed().then(|| {
+        format!(
+            "<tr><td></td><td><a href=\"#{name}\">{name}</a></td><td colspan=3></td><td class=bad>failed</td></tr>\n"
+        )
+    });
+    found.chain(failed).collect()
+}
+
+fn finding_row(finding: &Finding) -> String {
+    let class = match finding.met() {
+        Some(true) => "good",
+        Some(false) => "bad",
+        None => "",
+    };
+    let id = if finding.goal.is_numbered() { finding.goal.id } else { "" };
+    let Finding { scenario, what, unit, .. } = finding;
+    format!(
+        "<tr><td>{id}</td><td><a href=\"#{scenario}\">{scenario}</a></td><td>{}</td><td class=n>{} {}</td>\
+         <td class=n>{}</td><td class=\"{class}\">{}</td></tr>\n",
+        escaped(what),
+        grouped(finding.value),
+        escaped(unit),
+        escaped(&finding.target().unwrap_or_default()),
+        verdict(finding),
+    )
+}
+
+fn table(table: &Table) -> String {
+    let class = |column: usize| if table.is_numeric(column) { " class=n" } else { "" };
+    let line = |tag: &str, cells: &[String]| {
+        let cells = cells.iter().enumerate();
+        let cells: String = cells.map(|(at, cell)| format!("<{tag}{}>{}</{tag}>", class(at), escaped(cell))).collect();
+        format!("<tr>{cells}</tr>\n")
+    };
+    let rows: String = table.rows.iter().map(|row| line("td", row)).collect();
+    let head = line("th", &table.header);
+    format!(
+        "<table>\n<caption>{}</caption>\n<thead>{head}</thead>\n<tbody>\n{rows}</tbody>\n</table>\n",
+        escaped(&table.title)
+    )
+}
+
+pub(crate) fn escaped(text: &str) -> String {
+    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::outcome::Goal;
+    use crate::timeline::Timeline;
+
+    fn section() -> Section {
+        let mut timeline = Timeline::default();
+        timeline.push("replica <1>", "MiB", 0.0, 10.0);
+        timeline.push("accepted", "beats/s", 0.0, 10.0);
+        let mut processes = Table::new("by process", &["process", "MiB"]);
+        processes.row(["a & b", "10"]);
+        let findings = vec![
+            Finding::new("heartbeats", Goal::at_least("P1", 2.0), "accepted", 1.0, "beats/s"),
+            Finding::new("heartbeats", Goal::NONE, "streams", 7.0, "streams"),
+        ];
+        let outcome = Outcome { findings, tables: vec![processes], timeline, faults: vec!["1 < 2".to_owned()] };
+        Section { name: "heartbeats", about: "Beats", outcome }
+    }
+
+    #[test]
+    fn the_page_holds_everything_and_nothing_from_elsewhere() {
+        let page = page(&Machine::this(), &[section()]);
+        for part in [
+            "<td class=n>&gt;= 2 beats/s</td><td class=\"bad\">missed by 50 %</td>",
+            "<td class=n>7 streams</td><td class=n></td><td class=\"\"></td>",
+            "<p class=bad>Failed: 1 &lt; 2</p>",
+            "<tr><td>a &amp; b</td><td class=n>10</td></tr>",
+            "replica &lt;1&gt;",
+            "prefers-color-scheme: dark",
+        ] {
+            assert!(page.contains(part), "{part} is not in\n{page}");
+        }
+        assert_eq!(page.matches("<svg").count(), 2, "one plot per unit");
+        for foreign in ["<script", "<link", "src=", "url(", "@import"] {
+            assert!(!page.contains(foreign), "{foreign}");
+        }
+    }
+}

@@ -1,0 +1,190 @@
+//! One plot: series of one unit over seconds, as an SVG that stands on its own.
+
+use std::fmt::Write;
+
+use super::axis::Axis;
+use super::escaped;
+use crate::timeline::Series;
+
+const WIDTH: f64 = 760.0;
+const PLOT_HEIGHT: f64 = 200.0;
+const LEFT: f64 = 62.0;
+const RIGHT: f64 = 14.0;
+const TOP: f64 = 28.0;
+/// Below the plot: ticks of time, then the legend.
+const BOTTOM: f64 = 34.0;
+const LEGEND_ROW: f64 = 18.0;
+const LEGEND_SWATCH: f64 = 24.0;
+/// Generous, because fonts differ.
+const LETTER: f64 = 7.2;
+/// As many as can be seen side by side.
+const POINTS_MAX: usize = 1_000;
+const COLOURS: usize = 8;
+const STYLE: &str = include_str!("plot.css");
+
+/// Where a series stands in the legend.
+#[derive(Debug, Clone, Copy, PartialEq)]
+struct Spot {
+    x: f64,
+    row: usize,
+}
+
+pub fn svg(title: &str, unit: &str, series: &[&Series]) -> String {
+    let times = Axis::over(points(series).map(|(at, _)| at));
+    let values = Axis::over(points(series).map(|(_, value)| value));
+    let spots = legend(series);
+    let rows = spots.last().map_or(0, |spot| spot.row + 1);
+    let height = TOP + PLOT_HEIGHT + BOTTOM + rows as f64 * LEGEND_ROW;
+    let mut svg = format!(
+        "<svg class=\"plot\" xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {height}\" role=\"img\">\n\
+         <style>\n{STYLE}</style>\n<title>{}</title>\n",
+        escaped(title)
+    );
+    let _ = writeln!(svg, "<text x=\"{LEFT}\" y=\"16\" class=\"name\">{}</text>", escaped(unit));
+    svg += &grid(&times, &values);
+    for (number, (one, spot)) in series.iter().zip(spots).enumerate() {
+        svg += &line(number, one, &times, &values);
+        svg += &entry(number, &one.name, spot);
+    }
+    svg + "</svg>\n"
+}
+
+fn points<'a>(series: &'a [&Series]) -> impl Iterator<Item = (f64, f64)> + 'a {
+    series.iter().flat_map(|one| one.points.iter().copied()).filter(|(at, value)| at.is_finite() && value.is_finite())
+}
+
+fn across(share: f64) -> f64 {
+    LEFT + share * (WIDTH - LEFT - RIGHT)
+}
+
+fn up(share: f64) -> f64 {
+    TOP + (1.0 - share) * PLOT_HEIGHT
+}
+
+fn grid(times: &Axis, values: &Axis) -> String {
+    let mut svg = String::new();
+    let (left, right, floor) = (across(0.0), across(1.0), up(0.0));
+    for tick in &values.ticks {
+        let (y, label) = (up(values.place(*tick)), values.label(*tick));
+        let _ = writeln!(svg, "<path class=\"rule\" d=\"M{left} {y:.1}H{right}\"/>");
+        let _ = writeln!(
+            svg,
+            "<text class=\"tick\" text-anchor=\"end\" x=\"{:.1}\" y=\"{:.1}\">{label}</text>",
+            left - 8.0,
+            y + 4.0
+        );
+    }
+    for tick in &times.ticks {
+        let (x, label) = (across(times.place(*tick)), times.label(*tick));
+        // The last one would stick out if it stood in the middle.
+        let anchor = if x > right - 1.0 { "end" } else { "middle" };
+        let _ = writeln!(svg, "<path class=\"rule\" d=\"M{x:.1} {floor}v5\"/>");
+        let _ = writeln!(
+            svg,
+            "<text class=\"tick\" text-anchor=\"{anchor}\" x=\"{x:.1}\" y=\"{:.1}\">{label} s</text>",
+            floor + 19.0
+        );
+    }
+    svg
+}
+
+fn line(number: usize, series: &Series, times: &Axis, values: &Axis) -> String {
+    let places: Vec<(f64, f64)> = thinned(&series.points)
+        .into_iter()
+        .map(|(at, value)| (across(times.place(at)), up(values.place(value))))
+        .collect();
+    let (class, name) = (class(number), escaped(&series.name));
+    match places[..] {
+        [] => String::new(),
+        [(x, y)] => format!(
+            "<circle class=\"dot {class}\" cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"3\"><title>{name}</title></circle>\n"
+        ),
+        _ => {
+            let path: Vec<String> = places.iter().map(|(x, y)| format!("{x:.1},{y:.1}")).collect();
+            format!("<polyline class=\"line {class}\" points=\"{}\"><title>{name}</title></polyline>\n", path.join(" "))
+        }
+    }
+}
+
+/// The colour, and for series beyond the colours a dash.
+fn class(number: usize) -> String {
+    let dash = if number >= COLOURS { " dashed" } else { "" };
+    format!("c{}{dash}", number % COLOURS)
+}
+
+/// Of many points that would fall onto one another the highest is kept, so that no peak is lost.
+fn thinned(points: &[(f64, f64)]) -> Vec<(f64, f64)> {
+    let finite: Vec<(f64, f64)> =
+        points.iter().copied().filter(|(at, value)| at.is_finite() && value.is_finite()).collect();
+    let chunk = finite.len().div_ceil(POINTS_MAX).max(1);
+    finite.chunks(chunk).filter_map(|chunk| chunk.iter().copied().max_by(|a, b| a.1.total_cmp(&b.1))).collect()
+}
+
+/// From left to right, and on in the next row.
+fn legend(series: &[&Series]) -> Vec<Spot> {
+    let mut next = Spot { x: LEFT, row: 0 };
+    let place = |one: &&Series| {
+        let width = LEGEND_SWATCH + one.name.chars().count() as f64 * LETTER + LETTER * 2.0;
+        if next.x > LEFT && next.x + width > WIDTH {
+            next = Spot { x: LEFT, row: next.row + 1 };
+        }
+        let here = next;
+        next.x += width;
+        here
+    };
+    series.iter().map(place).collect()
+}
+
+fn entry(number: usize, name: &str, spot: Spot) -> String {
+    let y = TOP + PLOT_HEIGHT + BOTTOM + spot.row as f64 * LEGEND_ROW + 8.0;
+    let (from, to, text) = (spot.x, spot.x + LEGEND_SWATCH - 6.0, spot.x + LEGEND_SWATCH);
+    format!(
+        "<path class=\"line {}\" d=\"M{from:.1} {y}H{to:.1}\"/><text class=\"tick\" x=\"{text:.1}\" y=\"{:.1}\">{}</text>\n",
+        class(number),
+        y + 4.0,
+        escaped(name)
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn series(name: &str, points: Vec<(f64, f64)>) -> Series {
+        Series { name: name.to_owned(), unit: "MiB", points }
+    }
+
+    #[test]
+    fn lines_run_from_corner_to_corner() {
+        let one = series("one", vec![(0.0, 0.0), (10.0, 50.0)]);
+        let svg = svg("memory", "MiB", &[&one]);
+        assert!(svg.contains("points=\"62.0,228.0 746.0,28.0\""), "{svg}");
+        assert_eq!(svg.matches("<polyline").count(), 1);
+    }
+
+    #[test]
+    fn a_single_point_is_a_dot_and_none_is_nothing() {
+        let (dot, none) = (series("dot", vec![(1.0, 1.0)]), series("none", vec![(1.0, f64::NAN)]));
+        let svg = svg("memory", "MiB", &[&dot, &none]);
+        assert_eq!((svg.matches("<circle").count(), svg.matches("<polyline").count()), (1, 0));
+        assert!(!svg.contains("NaN"), "{svg}");
+    }
+
+    #[test]
+    fn thinning_keeps_the_peak() {
+        let mut points: Vec<(f64, f64)> = (0..10_000).map(|at| (f64::from(at), 1.0)).collect();
+        points[5_003].1 = 99.0;
+        let thin = thinned(&points);
+        assert_eq!(thin.len(), POINTS_MAX);
+        assert!(thin.contains(&(5_003.0, 99.0)));
+    }
+
+    #[test]
+    fn a_long_legend_goes_on_in_the_next_row() {
+        let many: Vec<Series> = (0..12).map(|number| series(&format!("replica number {number}"), vec![])).collect();
+        let spots = legend(&many.iter().collect::<Vec<_>>());
+        assert!(spots.iter().all(|spot| spot.x < WIDTH - 100.0));
+        assert!(spots.last().unwrap().row > 0);
+        assert_eq!((class(7), class(8)), ("c7".to_owned(), "c0 dashed".to_owned()));
+    }
+}
