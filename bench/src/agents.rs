@@ -75,7 +75,7 @@ pub async fn run(setting: &Setting) -> Result<Outcome> {
         format!("{p99:.1}"),
         format!("{max:.1}"),
     ]);
-    let mut outcome = Outcome { tables: vec![table, usage.table(accepted)], timeline, ..Outcome::default() };
+    let mut outcome = Outcome { tables: vec![table, usage.table_per_beats(accepted)], timeline, ..Outcome::default() };
     if accepted < said {
         outcome.faults.push(format!("{} of {said} beats were lost", said - accepted));
     }

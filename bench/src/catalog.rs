@@ -7,8 +7,8 @@ use anyhow::Result;
 use crate::outcome::Outcome;
 use crate::setting::Setting;
 use crate::{
-    agents, cidrs, detect, evictions, failover, fleet, footprint, gap, heartbeats, memory, placement, register, state,
-    writes, zone_loss,
+    agents, cidrs, detect, evictions, failover, fleet, footprint, gap, heartbeats, memory, peers, placement, register,
+    state, writes, zone_loss,
 };
 
 /// A scenario that can be asked for by name.
@@ -55,6 +55,8 @@ macro_rules! scenario {
 
 pub static CATALOG: &[Scenario] = &[
     scenario!("heartbeats", "P1", heartbeats, "Beats per second, a stream per node, few hundred connections"),
+    scenario!("peers", "P1", peers, "The same beside a three-member etcd, if one is installed")
+        .taking(&[Flag::Nodes, Flag::Seconds]),
     scenario!("agents", "P2", agents, "Agents with a TLS connection each: memory and beats per second"),
     scenario!("fleet", "P3", fleet, "A large fleet at rest: no false verdict, memory, processor time"),
     scenario!("register", "P4", register, "Nodes registered per second"),

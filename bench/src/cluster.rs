@@ -224,7 +224,8 @@ pub fn label(id: u64) -> String {
     format!("replica {id}")
 }
 
-fn free_ports() -> Result<u16> {
+/// The first of a row of ports that nobody listens on.
+pub(crate) fn free_ports() -> Result<u16> {
     let bases = (12_000..30_000).step_by(usize::from(PORTS));
     let free = |base: &u16| (*base..*base + PORTS).all(|port| TcpListener::bind(("127.0.0.1", port)).is_ok());
     bases.into_iter().find(free).context("no free ports on the loopback address")

@@ -82,7 +82,8 @@ pub async fn measure(stage: &Stage, load: &Load, setting: &Setting) -> Result<Ou
             .with("grace_s", grace.as_secs())
             .with("multiplexed", "many nodes per stream")
     };
-    let mut outcome = Outcome { tables: vec![table, usage.table(silenced.len() as u64)], ..Outcome::default() };
+    let mut outcome =
+        Outcome { tables: vec![table, usage.table_per_beats(silenced.len() as u64)], ..Outcome::default() };
     outcome.findings = vec![
         detailed(RESUME_GOAL, "first verdict after the kill", gap, "s"),
         detailed(CAUGHT_GOAL, "slowest verdict due after the kill, beyond grace", max, "s"),

@@ -72,7 +72,7 @@ pub async fn measure(stage: &Stage, load: &Load, duration: Duration) -> Result<O
         format!("{:.0}", memory.follower),
         format!("{cores:.2}"),
     ]);
-    let mut outcome = Outcome { tables: vec![table, usage.table(accepted)], timeline, ..Outcome::default() };
+    let mut outcome = Outcome { tables: vec![table, usage.table_per_beats(accepted)], timeline, ..Outcome::default() };
     outcome.faults.extend(seen.broken.map(|why| format!("the watch of verdicts was broken off: {why}")));
     if accepted < said {
         outcome.faults.push(format!("{} of {said} beats were lost", said - accepted));

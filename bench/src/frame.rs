@@ -1,5 +1,6 @@
 //! Runs scenarios one after the other, and tells what came of them: on the terminal, as JSON lines, as a page.
 
+use std::fmt::Display;
 use std::fs::File;
 use std::io::Write;
 use std::path::PathBuf;
@@ -41,7 +42,6 @@ struct Frame {
 
 /// Runs them all, whatever becomes of one. Fails only if the results cannot be told.
 pub async fn run(scenarios: &[&'static Scenario], setting: &Setting, outlets: Outlets) -> Result<Tally> {
-    check(scenarios, setting)?;
     let mut frame = Frame::open(outlets)?;
     let mut failed = 0;
     for scenario in scenarios {
@@ -56,8 +56,8 @@ pub async fn run(scenarios: &[&'static Scenario], setting: &Setting, outlets: Ou
     Ok(Tally { failed, total: scenarios.len() })
 }
 
-/// A flag that would change nothing is refused, not ignored.
-fn check(scenarios: &[&'static Scenario], setting: &Setting) -> Result<()> {
+/// Whether they can be asked for so: a flag that would change nothing is refused, not ignored.
+pub fn check(scenarios: &[&'static Scenario], setting: &Setting) -> Result<()> {
     ensure!(!scenarios.is_empty(), "there is no scenario to run; `muster bench --help` lists them");
     for flag in setting.given() {
         ensure!(
@@ -76,7 +76,7 @@ impl Frame {
     /// What cannot be written is said now and not after an hour.
     fn open(outlets: Outlets) -> Result<Self> {
         let machine = Machine::this();
-        println!("muster bench, {machine}");
+        put(format_args!("muster bench, {machine}"));
         let create = |path: &PathBuf| File::create(path).with_context(|| format!("cannot write {}", path.display()));
         let json = outlets.json.as_ref().map(create).transpose()?;
         let frame = Self { machine, json, report: outlets.report, sections: Vec::new() };
@@ -87,11 +87,11 @@ impl Frame {
     /// Everything is written as soon as it is known, so that whoever interrupts loses only what is not.
     fn tell(&mut self, scenario: &Scenario, outcome: Outcome) -> Result<()> {
         for table in &outcome.tables {
-            println!("\n{}", table.to_string().trim_end());
+            put(format_args!("\n{}", table.to_string().trim_end()));
         }
-        println!();
-        outcome.findings.iter().for_each(|finding| println!("{}", sentence(finding)));
-        outcome.faults.iter().for_each(|fault| println!("{}: FAILED: {fault}", scenario.name));
+        put("");
+        outcome.findings.iter().for_each(|finding| put(sentence(finding)));
+        outcome.faults.iter().for_each(|fault| put(format_args!("{}: FAILED: {fault}", scenario.name)));
         self.write_lines(scenario, &outcome)?;
         self.sections.push(Section::new(scenario, outcome));
         self.write_report()
@@ -120,16 +120,21 @@ impl Frame {
     /// Findings of many scenarios once more, together.
     fn close(&self) {
         if self.sections.len() > 1 {
-            println!("\nall together");
+            put("\nall together");
             for section in &self.sections {
-                section.outcome.findings.iter().for_each(|finding| println!("{}", sentence(finding)));
-                section.outcome.faults.iter().for_each(|fault| println!("{}: FAILED: {fault}", section.name));
+                section.outcome.findings.iter().for_each(|finding| put(sentence(finding)));
+                section.outcome.faults.iter().for_each(|fault| put(format_args!("{}: FAILED: {fault}", section.name)));
             }
         }
         if let Some(dir) = &self.report {
             say(format_args!("the report is in {}", dir.join("index.html").display()));
         }
     }
+}
+
+/// One line of data. Whoever closes the pipe still gets the files.
+fn put(text: impl Display) {
+    let _ = writeln!(std::io::stdout(), "{text}");
 }
 
 /// "P1 heartbeats, accepted: 1,234,567 beats/s, goal >= 1,000,000 beats/s: met".

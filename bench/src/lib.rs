@@ -30,6 +30,7 @@ pub mod machine;
 pub mod memory;
 pub mod node;
 pub mod outcome;
+pub mod peers;
 pub mod placement;
 pub mod processor;
 pub mod progress;

@@ -38,7 +38,7 @@ pub async fn measure(stage: &Stage, nodes: usize) -> Result<(Load, Outcome)> {
         .with("refused_and_tried_again", refused)
         .with("server_cpu_us_per_node", cpu);
     let mut outcome = Outcome { findings: vec![finding], tables: vec![table], ..Outcome::default() };
-    outcome.tables.push(usage.table(nodes as u64));
+    outcome.tables.push(usage.table_per_beats(nodes as u64));
     outcome.timeline.extend(usage.series);
     Ok((load, outcome))
 }

@@ -59,7 +59,7 @@ pub fn page(machine: &Machine, sections: &[Section]) -> String {
 }
 
 fn summary(sections: &[Section]) -> String {
-    let rows: String = sections.iter().map(|section| rows(section)).collect();
+    let rows: String = sections.iter().map(rows).collect();
     let head = ["goal", "scenario", "figure", "value", "wanted", ""].map(|name| format!("<th>{name}</th>")).concat();
     format!("<table>\n<thead><tr>{head}</tr></thead>\n<tbody>\n{rows}</tbody>\n</table>\n")
 }

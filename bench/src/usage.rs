@@ -5,7 +5,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use crate::figure::mebibytes;
+use crate::figure::{grouped, mebibytes};
 use crate::table::Table;
 use crate::timeline::{Series, Timeline};
 
@@ -99,17 +99,24 @@ impl Usage {
         self.processes.iter().find(|process| process.label == label)
     }
 
-    /// Who used how much for so many beats.
-    pub fn table(&self, beats: u64) -> Table {
-        let mut table = Table::new("by process", &["process", "cpu s", "cpu s/M beats", "rss MiB", "peak MiB"]);
+    /// A row per process.
+    pub fn table(&self) -> Table {
+        let mut table = Table::new("by process", &["process", "CPU s", "RSS MiB", "peak MiB"]);
         for process in &self.processes {
-            table.row([
-                process.label.clone(),
-                format!("{:.1}", process.cpu_seconds),
-                format!("{:.2}", process.cpu_seconds / (beats.max(1) as f64 / 1e6)),
-                format!("{:.0}", mebibytes(process.rss_bytes)),
-                format!("{:.0}", mebibytes(process.rss_peak_bytes)),
-            ]);
+            let [resident, peak] =
+                [process.rss_bytes, process.rss_peak_bytes].map(|bytes| grouped(mebibytes(bytes).round()));
+            table.row([process.label.clone(), format!("{:.2}", process.cpu_seconds), resident, peak]);
+        }
+        table
+    }
+
+    /// The same with what a million beats took each of them.
+    pub fn table_per_beats(&self, beats: u64) -> Table {
+        let mut table = self.table();
+        table.header.push("CPU s/M beats".to_owned());
+        for (row, process) in table.rows.iter_mut().zip(&self.processes) {
+            let per_million = process.cpu_seconds * 1e6 / beats as f64;
+            row.push(if beats > 0 { format!("{per_million:.3}") } else { "-".to_owned() });
         }
         table
     }
@@ -163,7 +170,10 @@ impl Sampler {
                 known.add(spent, look.rss_bytes);
             }
             self.timeline.push(&process.label, "MiB", at, mebibytes(look.rss_bytes));
-            self.timeline.push(&process.label, "cores", at, if since > 0.0 { spent / since } else { 0.0 });
+            // A tick is too coarse for the rest of a period that was cut short.
+            if since >= SAMPLE_EVERY.as_secs_f64() / 2.0 {
+                self.timeline.push(&process.label, "cores", at, spent / since);
+            }
         }
     }
 }
@@ -214,12 +224,23 @@ mod tests {
     }
 
     #[test]
+    fn a_table_has_what_a_million_beats_took() {
+        let process =
+            ProcessUse { label: "replica 1".to_owned(), cpu_seconds: 3.0, rss_bytes: 1 << 30, rss_peak_bytes: 2 << 30 };
+        let usage = Usage { processes: vec![process], series: Vec::new() };
+        assert_eq!(usage.table().rows, [["replica 1", "3.00", "1,024", "2,048"]]);
+        assert_eq!(usage.table_per_beats(2_000_000).rows, [["replica 1", "3.00", "1,024", "2,048", "1.500"]]);
+        assert_eq!(usage.table_per_beats(0).rows[0][4], "-");
+    }
+
+    #[test]
     fn this_process_is_the_generator() {
         let usage = Meter::start(&[("gone".to_owned(), u32::MAX)]).stop();
         let labels: Vec<&str> = usage.processes.iter().map(|process| process.label.as_str()).collect();
         assert_eq!(labels, ["gone", GENERATOR]);
         assert!(usage.of(GENERATOR).unwrap().rss_peak_bytes > 0);
         assert_eq!(usage.of("gone").unwrap().rss_bytes, 0);
-        assert_eq!(usage.series.len(), 2, "memory and processor time of the one that is there");
+        let memory = |series: &&Series| series.unit == "MiB";
+        assert_eq!(usage.series.iter().filter(memory).count(), 1, "nobody saw what is not there");
     }
 }

@@ -17,8 +17,10 @@ use crate::outcome::{Finding, Goal, Outcome};
 use crate::progress::say;
 use crate::setting::Setting;
 use crate::table::Table;
+use crate::timeline::Timeline;
+use crate::usage::Meter;
 
-const CLIENTS: [usize; 3] = [1, 16, 256];
+const CLIENTS: [(usize, &str); 3] = [(1, "1 client"), (16, "16 clients"), (256, "256 clients")];
 
 /// Held against what most clients reach.
 const GOAL: Goal = Goal::at_least(OTHER, 5_000.0);
@@ -29,8 +31,9 @@ pub async fn run(setting: &Setting) -> Result<Outcome> {
     let title = format!("committed writes on three replicas, {seconds} s each, load generator on the same machine");
     let mut table = Table::new(title, &["clients", "writes/s", "p50 ms", "p99 ms", "max ms"]);
     let mut findings = Vec::new();
-    for clients in CLIENTS {
-        say(format_args!("{clients} clients, {seconds} s"));
+    let meter = Meter::start(&cluster.labelled_processes()?);
+    for (clients, what) in CLIENTS {
+        say(format_args!("{what}, {seconds} s"));
         let (latencies, elapsed) = measure(&cluster, clients, duration).await?;
         let rate = latencies.len() as f64 / elapsed.as_secs_f64();
         let [p50, p99, max] = [50, 99, 100].map(|percent| latencies.percentile_ms(percent));
@@ -41,11 +44,13 @@ pub async fn run(setting: &Setting) -> Result<Outcome> {
             format!("{p99:.2}"),
             format!("{max:.2}"),
         ]);
-        let goal = if CLIENTS.last() == Some(&clients) { GOAL } else { Goal::NONE };
-        let finding = Finding::new("writes", goal, "committed", rate, "writes/s");
+        let goal = if CLIENTS.last() == Some(&(clients, what)) { GOAL } else { Goal::NONE };
+        let finding = Finding::new("writes", goal, what, rate, "writes/s");
         findings.push(finding.with("clients", clients).with("p50_ms", p50).with("p99_ms", p99).with("max_ms", max));
     }
-    Ok(Outcome { findings, tables: vec![table], ..Outcome::default() })
+    let usage = meter.stop();
+    let tables = vec![table, usage.table()];
+    Ok(Outcome { findings, tables, timeline: Timeline { series: usage.series }, ..Outcome::default() })
 }
 
 async fn measure(cluster: &Cluster, clients: usize, duration: Duration) -> Result<(Latencies, Duration)> {

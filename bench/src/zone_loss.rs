@@ -71,7 +71,7 @@ pub async fn measure(stage: &Stage, load: &Load, setting: &Setting) -> Result<Ou
             .with("multiplexed", "many nodes per stream")
             .with("beyond_grace_s", serde_json::json!({ "p50": p50, "p99": p99, "max": max }))
     };
-    let mut outcome = Outcome { tables: vec![table, usage.table(late.len() as u64)], ..Outcome::default() };
+    let mut outcome = Outcome { tables: vec![table, usage.table_per_beats(late.len() as u64)], ..Outcome::default() };
     outcome.findings = vec![
         detailed(LATENESS_GOAL, "last verdict beyond grace", max, "s"),
         detailed(TAINTS_GOAL, "NoExecute taints before PartialDisruption", evictions as f64, "nodes"),

@@ -3,8 +3,9 @@
 //! A round is one beat of every node of the connection, encoded once. Two rounds are under way at most, so the load is as
 //! fast as the replicas read and never floods them; a ping behind each round says when it was read.
 
-use std::sync::Arc;
+use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail, ensure};
@@ -45,7 +46,7 @@ pub enum Phase {
 pub struct Bundles {
     shared: Arc<Shared>,
     phase: watch::Sender<Phase>,
-    tasks: JoinSet<Result<Vec<Duration>>>,
+    tasks: JoinSet<Result<()>>,
     pub connections: usize,
     pub nodes: usize,
 }
@@ -57,13 +58,14 @@ struct Shared {
     said: AtomicU64,
     acknowledged: AtomicU64,
     failed: AtomicBool,
+    rounds: Mutex<Vec<Duration>>,
 }
 
 struct Bundle {
     wire: Wire,
     streams: Vec<StreamId>,
     shared: Arc<Shared>,
-    latencies: Vec<Duration>,
+    rounds: Vec<Duration>,
 }
 
 /// A round that is under way.
@@ -129,14 +131,18 @@ impl Bundles {
         self.wait(move |shared| shared.resting.load(Ordering::Relaxed) == connections).await
     }
 
-    /// How long each round took to be read.
-    pub async fn end(mut self) -> Result<Latencies> {
+    /// How long each round took since this was last asked.
+    pub fn take_rounds(&self) -> Latencies {
+        let taken = self.shared.rounds.lock().map(|mut rounds| std::mem::take(&mut *rounds));
+        taken.unwrap_or_default().into_iter().collect()
+    }
+
+    pub async fn end(mut self) -> Result<()> {
         self.phase.send_replace(Phase::End);
-        let mut all = Vec::new();
         while let Some(ended) = self.tasks.join_next().await {
-            all.extend(ended??);
+            ended??;
         }
-        Ok(all.into_iter().collect())
+        Ok(())
     }
 
     async fn wait(&mut self, is_so: impl Fn(&Shared) -> bool) -> Result<()> {
@@ -171,7 +177,7 @@ impl Bundle {
             wire.say(stream, &encoded(Up::Bind(v1::Bind { bindings })));
             streams.push(stream);
         }
-        let mut bundle = Self { wire, streams, shared, latencies: Vec::new() };
+        let mut bundle = Self { wire, streams, shared, rounds: Vec::new() };
         timeout(BIND_PATIENCE, bundle.bound()).await??;
         bundle.shared.ready.fetch_add(1, Ordering::Relaxed);
         Ok(bundle)
@@ -191,16 +197,19 @@ impl Bundle {
         Ok(())
     }
 
-    async fn run(mut self, mut phases: watch::Receiver<Phase>) -> Result<Vec<Duration>> {
+    async fn run(mut self, mut phases: watch::Receiver<Phase>) -> Result<()> {
         let quiet = encoded(Up::Beats(v1::Beats { handles: vec![HANDLE], acknowledge: 0 }));
         let asking = encoded(Up::Beats(v1::Beats { handles: vec![HANDLE], acknowledge: 1 }));
         let rounds = [quiet, asking].map(|message| Round::new(self.streams.clone(), &message));
         loop {
             let phase = *phases.borrow_and_update();
             match phase {
-                Phase::End => return Ok(self.latencies),
+                Phase::End => return Ok(()),
                 Phase::Beat { acknowledged } => {
                     self.beat(&rounds[usize::from(acknowledged)], acknowledged, &mut phases).await?;
+                    if let Ok(mut rounds) = self.shared.rounds.lock() {
+                        rounds.append(&mut self.rounds);
+                    }
                     self.shared.resting.fetch_add(1, Ordering::Relaxed);
                 }
                 Phase::Rest => tokio::select! {
@@ -213,7 +222,7 @@ impl Bundle {
 
     /// Beats until the phase changes, and then waits until all of it was read.
     async fn beat(&mut self, round: &Round, acknowledged: bool, phases: &mut watch::Receiver<Phase>) -> Result<()> {
-        let mut underway: std::collections::VecDeque<Underway> = std::collections::VecDeque::new();
+        let mut underway: VecDeque<Underway> = VecDeque::new();
         let mut number = 0;
         let at_once = if acknowledged { ASKED_AT_ONCE } else { ROUNDS_AT_ONCE };
         loop {
@@ -241,12 +250,12 @@ impl Bundle {
             while underway.front().is_some_and(|round| round.read && round.owed == 0)
                 && let Some(round) = underway.pop_front()
             {
-                self.latencies.push(round.since.elapsed());
+                self.rounds.push(round.since.elapsed());
             }
         }
     }
 
-    fn answered(&mut self, message: bytes::Bytes, underway: &mut std::collections::VecDeque<Underway>) -> Result<()> {
+    fn answered(&mut self, message: bytes::Bytes, underway: &mut VecDeque<Underway>) -> Result<()> {
         if let Some(Down::Acknowledged(_)) = v1::CarrierReply::decode(message)?.message
             && let Some(round) = underway.iter_mut().find(|round| round.owed > 0)
         {

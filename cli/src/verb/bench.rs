@@ -57,13 +57,14 @@ Progress goes to stderr; tables and figures go to stdout. Each line of --json is
 {\"scenario\",\"goal\",\"value\",\"unit\",\"met\",\"details\"}; `met` is null where there is no goal.
 
 Exit code: 0 if every scenario ran to its end with nothing lost, whether or not goals were met: a missed goal is \
-reported, by how much; 1 if a scenario failed: beats lost, refused or late, a verdict against a living node, or an error. \
-`all` goes on with the others and says at the end how many failed.";
+reported, by how much; 1 if a scenario failed: beats lost, refused or late, a verdict against a living node, or an error; \
+2 if what was asked for makes no sense. `all` goes on with the others and says at the end how many failed.";
 
 pub async fn run(context: &Context, args: Args) -> Result<(), Failure> {
     let scenarios = catalog::select(&args.scenario);
     let outlets = Outlets { json: args.json.clone(), report: args.report.clone() };
     let setting = args.setting(context)?;
+    frame::check(&scenarios, &setting).map_err(|wrong| Failure::Usage(wrong.to_string()))?;
     let Tally { failed, total } = frame::run(&scenarios, &setting, outlets).await.map_err(Failure::Other)?;
     match failed {
         0 => Ok(()),
