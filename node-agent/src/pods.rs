@@ -11,7 +11,7 @@
 
 pub(crate) use ended::REMEMBERED;
 pub use news::{Gathered, Inbox, News, PodNews};
-pub use runtime::{Note, PodSpec, Recollection, Runtime};
+pub use runtime::{Note, PodName, PodSpec, Recollection, Runtime};
 pub use status::{Phase, PodStatus};
 pub use uid::PodUid;
 pub use workload::PodInsight;

@@ -23,7 +23,7 @@ use thiserror::Error;
 use tokio::sync::watch;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
-use crate::pods::{News, Note, Phase, PodNews, PodSpec, PodStatus, PodUid, Recollection, Runtime};
+use crate::pods::{News, Note, Phase, PodName, PodNews, PodSpec, PodStatus, PodUid, Recollection, Runtime};
 
 use cgroup::Nest;
 use dir::PodDir;
@@ -261,6 +261,10 @@ impl Runtime for ProcessRuntime {
         self.ground.lock().wish(uid, Duration::ZERO);
     }
 
+    fn name_of(&self, uid: PodUid) -> Option<PodName> {
+        self.ground.lock().pods.get(&uid).and_then(|pod| pod.view.pod_name())
+    }
+
     fn recall(&self) -> Recollection {
         self.ground.memory.recall()
     }
@@ -401,5 +405,11 @@ impl PodView {
     fn new(uid: PodUid, namespace: &str, name: &str, status: PodStatus) -> Self {
         let (namespace, name) = (namespace.to_owned(), name.to_owned());
         Self { uid, namespace, name, status, stopped: false, containers: Vec::new() }
+    }
+
+    /// None: what was written of it cannot be read.
+    fn pod_name(&self) -> Option<PodName> {
+        let name = PodName { namespace: self.namespace.clone(), name: self.name.clone() };
+        (!name.name.is_empty()).then_some(name)
     }
 }

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use super::memory::{KeptPod, Memory};
 use super::{OpenError, occupy};
-use crate::pods::{News, Note, Phase, PodNews, PodSpec, PodStatus, PodUid, Recollection, Runtime};
+use crate::pods::{News, Note, Phase, PodName, PodNews, PodSpec, PodStatus, PodUid, Recollection, Runtime};
 
 #[derive(Debug)]
 pub struct RecordRuntime {
@@ -74,6 +74,12 @@ impl Runtime for RecordRuntime {
 
     fn kill(&self, uid: PodUid) {
         self.end(uid);
+    }
+
+    fn name_of(&self, uid: PodUid) -> Option<PodName> {
+        let uid = uid.to_string();
+        let kept = self.memory.kept().into_iter().find(|pod| pod.uid == uid)?;
+        Some(PodName { namespace: kept.namespace, name: kept.name })
     }
 
     fn recall(&self) -> Recollection {

@@ -7,7 +7,7 @@ use std::time::Duration;
 use tokio::time::sleep;
 use tokio_util::task::AbortOnDropHandle;
 
-use crate::pods::{News, Phase, PodNews, PodSpec, PodStatus, PodUid, Runtime};
+use crate::pods::{News, Phase, PodName, PodNews, PodSpec, PodStatus, PodUid, Runtime};
 
 /// How long a slow pod takes to start, and again to stop.
 const SLOWLY: Duration = Duration::from_secs(3);
@@ -149,6 +149,11 @@ impl Runtime for SimulatedRuntime {
                 yard.end(uid, PodStatus::new(Phase::Failed, "Killed", "it did not end in time"));
             }
         }
+    }
+
+    fn name_of(&self, uid: PodUid) -> Option<PodName> {
+        let yard = lock(&self.yard);
+        yard.pods.get(&uid).map(|pod| PodName { namespace: pod.namespace.clone(), name: pod.name.clone() })
     }
 }
 
