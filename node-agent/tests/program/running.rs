@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
-use muster_node_agent::agent::{Failed, Notify, Observation, Standing, StateDir, View, Wiring, ask, serve};
+use muster_node_agent::agent::{Failed, Metrics, Notify, Observation, Standing, StateDir, View, Wiring, ask, serve};
 use muster_proto::v1;
 use muster_proto::v1::agent_message::Message as Up;
 use muster_proto::v1::server_message::Message as Down;
@@ -52,8 +52,9 @@ impl Agent {
         let (observation, observed) = watch::channel(observation("4"));
         let (stop, stopped) = oneshot::channel::<()>();
         let expiry = Arc::new(|| EXPIRES.parse::<Timestamp>().ok());
-        let wiring = Wiring { observed, runtime: None, tls: tls::client("rack-1"), expiry };
         let running = tokio::spawn(async move {
+            let metrics = Some(Metrics::open(settings.metrics.as_ref().unwrap()).await?);
+            let wiring = Wiring { observed, runtime: None, tls: tls::client("rack-1"), expiry, metrics };
             let state_dir = StateDir::open(&settings.state_dir)?;
             serve(&settings, &state_dir, wiring, notify, async move { drop(stopped.await) }).await
         });
@@ -126,6 +127,8 @@ async fn posted(session: &mut SessionStream) -> (u64, Value) {
 async fn an_agent_registers_reports_and_says_what_it_does() {
     let mut replica = Replica::start().await;
     let agent = Agent::start(&replica, &["--node-labels=team=x"]);
+    agent.told_systemd("READY=1\nSTATUS=pods are looked after; looking for a replica").await;
+    agent.told_systemd("WATCHDOG=1").await;
     let (mut session, hello) = replica.session().await;
     assert_eq!((hello.node.as_str(), hello.incarnation), ("rack-1", 0));
     agent.view(|view| view.session.state == Standing::Detached && view.node == "rack-1").await;
@@ -135,8 +138,7 @@ async fn an_agent_registers_reports_and_says_what_it_does() {
     let node: Value = serde_json::from_slice(&register.node).unwrap();
     assert_eq!((&node["metadata"]["name"], &node["metadata"]["labels"]["team"]), (&json!("rack-1"), &json!("x")));
     session.say(Down::Welcome(welcome(2, 7, BEAT_MS))).await;
-    agent.told_systemd("READY=1\nSTATUS=attached to replica ").await;
-    agent.told_systemd("WATCHDOG=1").await;
+    agent.told_systemd("STATUS=attached to replica ").await;
 
     agent.observation.send_replace(observation("8"));
     let (sequence, status) = posted(&mut session).await;
@@ -186,7 +188,7 @@ async fn without_the_right_to_register_an_agent_waits_for_its_node() {
     agent.told_systemd(&format!("STATUS={waiting}")).await;
     // It comes again, and by then somebody has created it.
     let mut session = replica.welcomed(welcome(2, 3, BEAT_MS)).await;
-    agent.told_systemd("READY=1").await;
+    agent.told_systemd("STATUS=attached to replica ").await;
     // Deleted under its agent, it waits again.
     session.say(Down::Removed(v1::Removed { incarnation: 3, revision: 9 })).await;
     let gone = async { while session.hear().await.is_some() {} };
