@@ -249,7 +249,7 @@ impl Runtime for ProcessRuntime {
         let status = PodStatus::new(Phase::Pending, "ContainerCreating", "");
         let view = PodView::new(pod.uid, &pod.namespace, &pod.name, status);
         let (uid, status) = (view.uid, view.status.clone());
-        self.keep(view, Origin::Ordered(Box::new(self.ground.record(pod))));
+        self.keep(view, Origin::Ordered(Box::new(self.ground.record(pod)), plan.policy));
         self.ground.lock().tell(uid, status, Vec::new(), false);
     }
 

@@ -17,7 +17,7 @@ use tokio::time::Instant;
 use super::manifest::{PodPlan, RestartPolicy};
 use crate::pods::{Phase, PodStatus};
 
-use backoff::CrashBackoff;
+pub(super) use backoff::CrashBackoff;
 
 mod backoff;
 #[cfg(test)]
@@ -135,7 +135,10 @@ impl PodCore {
         let Stage::Running { since } = container.stage else { return };
         container.last = Some(exit);
         container.stage = match again {
-            true => container.backoff.after(now.saturating_duration_since(since), now),
+            true => {
+                let pause = container.backoff.pause_after(now.saturating_duration_since(since));
+                Stage::BackOff { until: now + pause, pause }
+            }
             false => Stage::Done,
         };
     }

@@ -183,6 +183,21 @@ async fn the_directories_of_ended_pods_are_bounded() {
     assert!(bench.runtime().pods().len() <= 6);
 }
 
+/// A shim that ends before it has begun, as it does on a full disk.
+#[tokio::test]
+async fn what_cannot_be_started_for_now_is_tried_again_unless_it_runs_once() {
+    let mut bench = Bench::vacant();
+    bench.config.shim = "/bin/false".into();
+    bench.open().await;
+    let [always, once] = ["Always", "Never"].map(|policy| bench.start(&shell(policy, "true")));
+    let news = bench.until_stopped(once).await.status;
+    assert_eq!((news.phase, &*news.reason), (Phase::Failed, "StartError"));
+    let news = bench.until(always, |news| news.status.message.ends_with("tried again after 10s")).await;
+    assert_eq!((news.status.phase, &*news.status.reason, news.stopped), (Phase::Pending, "StartError", false));
+    bench.runtime().stop(always, LONG);
+    assert_eq!(bench.until_stopped(always).await.status.reason, "Terminated");
+}
+
 #[tokio::test]
 async fn one_agent_per_directory_and_its_health() {
     let mut bench = Bench::new().await;
