@@ -80,6 +80,7 @@ async fn work(settings: Settings) -> Result<(), Failed> {
         Some(door) => Some(Metrics::open(door).await?),
         None => None,
     };
+    let Chosen { runtime, readiness, version } = runtime::choose(settings.runtime, &state_dir)?;
     notify.status("looking for credentials");
     let credentials = tokio::select! {
         () = &mut stop => return Ok(()),
@@ -88,7 +89,6 @@ async fn work(settings: Settings) -> Result<(), Failed> {
     let _renewing = credentials
         .is_renewable()
         .then(|| AbortOnDropHandle::new(tokio::spawn(keep_renewed(credentials.clone(), settings.server.clone()))));
-    let Chosen { runtime, readiness, version } = runtime::choose(settings.runtime, &state_dir)?;
     let (every, nodefs) = (settings.update_every, state_dir.path());
     let observer = Observer::start(&settings.machine, every, nodefs, &version, readiness).await?;
     let (tls, expiry) = (credentials.tls(), identity::expiry(&credentials));

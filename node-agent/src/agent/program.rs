@@ -89,7 +89,7 @@ pub fn asked_to_stop() -> Result<impl Future<Output = ()>, Failed> {
 impl Program {
     fn start(settings: &Settings, state_dir: &StateDir, wiring: Wiring, notify: Notify) -> Result<Self, Failed> {
         let Wiring { observed, runtime, tls, expiry, metrics } = wiring;
-        let socket = Socket::open(state_dir.socket())?;
+        let socket = Socket::open(state_dir.path())?;
         let config = SessionConfig {
             node: settings.node.clone(),
             endpoints: settings.server.clone(),

@@ -26,7 +26,7 @@ use super::core::CrashBackoff;
 use super::durable;
 use super::kin;
 use super::manifest::{POD_MARK, RestartPolicy};
-use super::record::{ContainerState, Record, STATE_BYTES_MAX, State};
+use super::record::{Record, STATE_BYTES_MAX, State};
 use super::shim::{Command, SHIM_ARGUMENT};
 use super::{Ground, dir::PodDir};
 use crate::pods::{Phase, PodStatus, PodUid};
@@ -37,16 +37,8 @@ const PAUSE: Duration = Duration::from_millis(200);
 const PAUSE_MAX: Duration = Duration::from_secs(5);
 const START_ERROR: &str = "StartError";
 /// What a machine lacks for now: disk, memory, processes, descriptors, or a shim that is just being replaced.
-const PASSING: [Errno; 8] = [
-    Errno::NOSPC,
-    Errno::DQUOT,
-    Errno::NOMEM,
-    Errno::AGAIN,
-    Errno::MFILE,
-    Errno::NFILE,
-    Errno::BUSY,
-    Errno::TXTBSY,
-];
+const PASSING: [Errno; 8] =
+    [Errno::NOSPC, Errno::DQUOT, Errno::NOMEM, Errno::AGAIN, Errno::MFILE, Errno::NFILE, Errno::BUSY, Errno::TXTBSY];
 /// How much of a shim's last words is passed on.
 const LAST_WORDS_MAX: usize = 256;
 
@@ -103,7 +95,7 @@ impl Keeper {
         if let Origin::Ordered(record, policy) = origin
             && let Err(status) = self.begin(&Arc::new(*record), policy).await
         {
-            return self.tell_end(status, Vec::new());
+            return self.tell_end(status);
         }
         let mut pause = PAUSE;
         while !self.ended().await {
@@ -133,7 +125,7 @@ impl Keeper {
             let pause = backoff.pause_after(Duration::ZERO);
             let message = format!("{message}; it is tried again after {pause:?}");
             let status = PodStatus::new(Phase::Pending, START_ERROR, &message);
-            self.ground.lock().tell(self.uid, status, Vec::new(), false);
+            self.ground.lock().tell(self.uid, status, false);
             tokio::select! {
                 () = sleep(pause) => {}
                 Ok(()) = self.wished.changed() => {}
@@ -201,7 +193,7 @@ impl Keeper {
         let dir = self.dir.clone();
         let state = spawn_blocking(move || State::read(&dir.state()).ok().flatten()).await.ok().flatten();
         if let Some(state) = state.filter(|state| state.over) {
-            self.tell_end(state.status(), state.containers);
+            self.tell_end(state.status());
             return true;
         }
         let (dir, uid) = (self.dir.clone(), self.uid);
@@ -212,14 +204,14 @@ impl Keeper {
         status.restarts = self.ground.lock().pods.get(&uid).map_or(0, |pod| pod.view.status.restarts);
         // For the next agent. If it cannot be written, that one will come to the same conclusion.
         let _ = State::new(&status, true, Vec::new()).write(&self.dir.state());
-        self.tell_end(status, Vec::new());
+        self.tell_end(status);
         true
     }
 
-    fn tell_end(&self, status: PodStatus, containers: Vec<ContainerState>) {
+    fn tell_end(&self, status: PodStatus) {
         let PodStatus { phase, reason, message, .. } = &status;
         tracing::info!(uid = %self.uid, phase = phase.as_str(), reason, message, "a pod has ended");
-        self.ground.lock().tell(self.uid, status, containers, true);
+        self.ground.lock().tell(self.uid, status, true);
         let ground = Arc::clone(&self.ground);
         drop(spawn_blocking(move || ground.prune()));
     }
@@ -255,7 +247,7 @@ async fn listen(ground: &Ground, uid: PodUid, heard: OwnedReadHalf) {
         }
         match serde_json::from_slice::<State>(&line) {
             // Its end is told when it is certain that the shim has gone as well.
-            Ok(state) if !state.over => ground.lock().tell(uid, state.status(), state.containers, false),
+            Ok(state) if !state.over => ground.lock().tell(uid, state.status(), false),
             Ok(_) => return,
             Err(_) if line == b"\n" => {}
             Err(error) => return tracing::warn!(%uid, %error, "a shim says what this agent does not understand"),
@@ -287,8 +279,7 @@ fn bury(dir: &PodDir, uid: PodUid) -> Option<String> {
         if let Some(group) = &group {
             group.kill(None);
         }
-        let mark = format!("{POD_MARK}={uid}");
-        let strays: Vec<_> = kin::all().into_iter().filter(|process| process.carries(&mark)).collect();
+        let strays = kin::marked(kin::all(), &format!("{POD_MARK}={uid}"));
         for stray in &strays {
             stray.signal(Signal::KILL);
         }

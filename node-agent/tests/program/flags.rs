@@ -109,7 +109,10 @@ const BAD_VALUES: &[(&[&str], &str)] = &[
         &["--join", "a.b"],
         r#"--join "…": a token has three parts, ID.SECRET.PIN; this has 2: copy the whole last line of `muster token create`"#,
     ),
-    (&["--join", "@/nowhere"], r#"--join "@/nowhere": the secret in /nowhere cannot be read: No such file or directory (os error 2)"#),
+    (
+        &["--join", "@/nowhere"],
+        r#"--join "@/nowhere": the secret in /nowhere cannot be read: No such file or directory (os error 2)"#,
+    ),
     (&["--register-node=maybe"], r#"--register-node "maybe": must be true or false"#),
     (
         &["--node-status-update-frequency", "often"],
@@ -150,7 +153,10 @@ const BAD_VALUES: &[(&[&str], &str)] = &[
         &["--node-external-ip", "10.0.0.1,10.0.0.2"],
         r#"--node-external-ip "10.0.0.2": one address of each family can be given, and 10.0.0.1 came before"#,
     ),
-    (&["--node-external-ip", "0.0.0.0"], r#"--node-external-ip "0.0.0.0": it must be an address that others can reach"#),
+    (
+        &["--node-external-ip", "0.0.0.0"],
+        r#"--node-external-ip "0.0.0.0": it must be an address that others can reach"#,
+    ),
     (&["--max-pods", "many"], r#"--max-pods "many": must be a number from 0 to 1024"#),
     (&["--max-pods", "1025"], r#"--max-pods "1025": must be a number from 0 to 1024"#),
     (&["--system-reserved", "cpu"], r#"--system-reserved "cpu": it must be RESOURCE=QUANTITY, as in memory=200Mi"#),

@@ -32,6 +32,8 @@ struct Agent {
     stop: Option<oneshot::Sender<()>>,
     running: JoinHandle<Result<(), Failed>>,
     metrics: String,
+    /// Apart from its own directory, which may be deep.
+    _notices: TempDir,
 }
 
 impl Agent {
@@ -44,8 +46,8 @@ impl Agent {
         let (endpoint, state) = (replica.endpoint(), dir.path().to_str().unwrap().to_owned());
         let usual = ["--server", &endpoint, "--state-dir", &state, "--hostname-override=rack-1"];
         let settings = settings(&[&usual[..], &["--metrics-address", &metrics], flags].concat()).unwrap();
-        let path = dir.path().join("notify");
-        let _ = std::fs::remove_file(&path);
+        let notices = tempfile::tempdir().unwrap();
+        let path = notices.path().join("notify");
         let systemd = UnixDatagram::bind(&path).unwrap();
         systemd.set_nonblocking(true).unwrap();
         let notify = Notify::to(path.as_os_str(), Some(Duration::from_millis(20))).unwrap();
@@ -58,7 +60,7 @@ impl Agent {
             let state_dir = StateDir::open(&settings.state_dir)?;
             serve(&settings, &state_dir, wiring, notify, async move { drop(stopped.await) }).await
         });
-        Self { dir, systemd, observation, stop: Some(stop), running, metrics }
+        Self { dir, systemd, observation, stop: Some(stop), running, metrics, _notices: notices }
     }
 
     /// Waits until systemd was told something that begins so.
@@ -160,6 +162,16 @@ async fn an_agent_registers_reports_and_says_what_it_does() {
     let (ended, farewell) = tokio::join!(agent.end(), next(&mut session, |up| matches!(up, Up::Goodbye(_))));
     assert_eq!((ended.0, farewell), (Ok(()), Up::Goodbye(v1::Goodbye {})));
     assert!(!socket.exists());
+}
+
+/// Longer than the address of a socket can be.
+#[tokio::test]
+async fn an_agent_answers_however_deep_its_directory_is() {
+    let replica = Replica::start().await;
+    let dir = tempfile::Builder::new().prefix(&"deep-".repeat(30)).tempdir().unwrap();
+    let agent = Agent::start_in(dir, &replica, &[]);
+    agent.view(|view| view.node == "rack-1").await;
+    assert_eq!(agent.end().await.0, Ok(()));
 }
 
 #[tokio::test]
