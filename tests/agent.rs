@@ -15,7 +15,7 @@ use inprocess::{Cluster, eventually};
 use muster_controller::pki;
 use muster_proto::token::Token;
 use muster_proto::v1::write_request::Operation;
-use muster_proto::v1::{Delete, TokenCreation};
+use muster_proto::v1::{Delete, NodeRevocation, TokenCreation};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use tempfile::TempDir;
@@ -84,12 +84,12 @@ impl Machine {
     }
 }
 
-/// A token of this cluster, for one join.
-async fn token(cluster: &Cluster) -> String {
+/// A token of this cluster, for one join of this node; of any new one, if it is empty.
+async fn token(cluster: &Cluster, node: &str) -> String {
     let pin = pki::authority_print(cluster.fleet.client_authority().certificate_pem()).unwrap();
     let token = Token::draw(pin, rand::random);
     let hash = Bytes::copy_from_slice(&token.hash().0);
-    let creation = TokenCreation { id: token.id.clone(), hash, node: String::new(), ttl_ms: 600_000 };
+    let creation = TokenCreation { id: token.id.clone(), hash, node: node.to_owned(), ttl_ms: 600_000 };
     cluster.write(Operation::CreateToken(creation)).await;
     token.to_string()
 }
@@ -186,7 +186,7 @@ async fn a_machine_registers_is_reported_as_it_is_and_comes_again() {
 async fn a_machine_joins_with_a_token_once_and_needs_it_no_more() {
     let cluster = Cluster::start().await;
     let machine = Machine::new(&cluster);
-    let token = token(&cluster).await;
+    let token = token(&cluster, "").await;
     let joining = machine.command(&machine.state_dir(), &["--join", &token]).stdout(Stdio::null()).spawn().unwrap();
     let agent = Agent(joining);
     let view = machine.attached().await;
@@ -202,5 +202,27 @@ async fn a_machine_joins_with_a_token_once_and_needs_it_no_more() {
     assert_eq!(replayed.status.code(), Some(6), "{complaint}");
     assert!(!complaint.contains(&token), "a secret is not repeated");
     assert_eq!(agent.end().await, Some(0));
+    cluster.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn a_revoked_machine_joins_anew_over_its_dead_credentials() {
+    let cluster = Cluster::start().await;
+    let machine = Machine::new(&cluster);
+    let join = async |node: &str| {
+        let file = machine.dir.path().join("token");
+        fs::write(&file, token(&cluster, node).await).unwrap();
+        fs::set_permissions(&file, fs::Permissions::from_mode(0o600)).unwrap();
+        let flags = ["--join".to_owned(), format!("@{}", file.display())];
+        let flags = flags.each_ref().map(String::as_str);
+        let agent = Agent(machine.command(&machine.state_dir(), &flags).stdout(Stdio::null()).spawn().unwrap());
+        machine.attached().await;
+        assert_eq!(agent.end().await, Some(0));
+        fs::read_to_string(machine.state_dir().join("node.pem")).unwrap()
+    };
+    let dead = join("").await;
+    cluster.write(Operation::RevokeNode(NodeRevocation { name: NODE.into() })).await;
+    assert_ne!(join(NODE).await, dead);
+    assert!(!machine.state_dir().join("joining.key").exists());
     cluster.stop().await;
 }

@@ -52,7 +52,7 @@ fn tokens_are_made_listed_and_revoked(cluster: &Cluster) {
     let told = cluster.ok(&["token", "create", "--node", "rack-1", "--ttl", "5m"]);
     let token = told.lines().next_back().unwrap();
     let parsed: muster_proto::token::Token = token.parse().expect("the token stands alone on the last line");
-    assert!(told.contains("muster-agent --join TOKEN --server") && told.contains("within 5m"), "{told}");
+    assert!(told.contains("muster-agent --join @FILE --server") && told.contains("within 5m"), "{told}");
     let listed = cluster.ok(&["token", "list"]);
     let row = listed.lines().find(|line| line.starts_with(&parsed.id)).expect("it is listed");
     assert!(row.contains("rack-1") && row.contains("Open"), "{listed}");

@@ -62,7 +62,19 @@ impl Drop for Agent {
         }
         let _ = self.process.kill();
         let _ = self.process.wait();
+        // Pods outlive their agent, but not this test: a shim that is asked to end ends its pod.
+        shims_in(&self.state_dir).into_iter().for_each(|shim| signal("-TERM", shim));
     }
+}
+
+fn shims_in(state_dir: &Path) -> Vec<u32> {
+    let pids = fs::read_dir("/proc").unwrap().flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+    let is_shim = |pid: &u32| {
+        let line = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+        let words: Vec<_> = line.split(|byte| *byte == 0).map(String::from_utf8_lossy).collect();
+        matches!(&words[..], [_, flag, dir, ..] if flag == "--muster-pod-shim" && Path::new(&**dir).starts_with(state_dir))
+    };
+    pids.filter(is_shim).collect()
 }
 
 fn door(replica: &Value) -> String {

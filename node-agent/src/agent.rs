@@ -33,12 +33,13 @@ use tokio_util::task::AbortOnDropHandle;
 
 use crate::enrolment::keep_renewed;
 
-pub use args::{AgentArgs, Cli, Layer, StatusArgs, Verb, Word};
+pub use args::{AgentArgs, Cli, JoinWord, Layer, StatusArgs, Verb, Word};
 pub use exit::{Exit, Failed};
 pub use flag::BadFlag;
 pub use kubeconfig::Kubeconfig;
 pub use log::Format;
 pub use machine_settings::MachineSettings;
+pub use metrics::Metrics;
 pub use node::{NodeMachine, Observation};
 pub use notify::Notify;
 pub use observing::Observer;
@@ -72,7 +73,15 @@ async fn show(args: &StatusArgs) -> Result<(), Failed> {
 async fn work(settings: Settings) -> Result<(), Failed> {
     log::init(settings.log_format)?;
     let mut stop = std::pin::pin!(asked_to_stop()?);
+    let notify = Notify::from_environment();
     let state_dir = StateDir::open(&settings.state_dir)?;
+    // Whatever may be missing on this machine is found before a token is spent.
+    let metrics = match &settings.metrics {
+        Some(door) => Some(Metrics::open(door).await?),
+        None => None,
+    };
+    let Chosen { runtime, readiness, version } = runtime::choose(settings.runtime, &state_dir)?;
+    notify.status("looking for credentials");
     let credentials = tokio::select! {
         () = &mut stop => return Ok(()),
         obtained = identity::obtain(&settings, &state_dir) => obtained?,
@@ -80,12 +89,11 @@ async fn work(settings: Settings) -> Result<(), Failed> {
     let _renewing = credentials
         .is_renewable()
         .then(|| AbortOnDropHandle::new(tokio::spawn(keep_renewed(credentials.clone(), settings.server.clone()))));
-    let Chosen { runtime, readiness, version } = runtime::choose(settings.runtime, &state_dir)?;
     let (every, nodefs) = (settings.update_every, state_dir.path());
     let observer = Observer::start(&settings.machine, every, nodefs, &version, readiness).await?;
     let (tls, expiry) = (credentials.tls(), identity::expiry(&credentials));
-    let wiring = Wiring { observed: observer.observed(), runtime: Some(runtime), tls, expiry };
-    serve(&settings, &state_dir, wiring, Notify::from_environment(), stop).await
+    let wiring = Wiring { observed: observer.observed(), runtime: Some(runtime), tls, expiry, metrics };
+    serve(&settings, &state_dir, wiring, notify, stop).await
 }
 
 fn hostname() -> String {

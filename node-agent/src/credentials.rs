@@ -29,6 +29,8 @@ pub(crate) use self::store::new_key;
 pub use self::store::{Store, StoreError};
 
 const NODE_PREFIX: &str = "system:node:";
+/// RFC 5280 gives a common name 64 characters, and the prefix takes some of them.
+pub const NODE_NAME_MAX: usize = 64 - NODE_PREFIX.len();
 const ALPN: &[u8] = b"h2";
 /// Our chains are short; a longer file is a mistake.
 const CHAIN_MAX: usize = 8;

@@ -80,6 +80,7 @@ impl Credentials {
             return join(token, servers, node, store).await;
         }
         let credentials = Self::load(store)?;
+        store.forget_key_in_use()?;
         credentials.require_node(node)?;
         let is_expired = credentials.is_expired(SystemTime::now());
         if !is_expired && token.is_none() {

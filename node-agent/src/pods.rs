@@ -10,8 +10,9 @@
 //! to say gathers in the inbox until the session's task looks.
 
 pub(crate) use ended::REMEMBERED;
+pub(crate) use news::Listener;
 pub use news::{Gathered, Inbox, News, PodNews};
-pub use runtime::{Note, PodSpec, Recollection, Runtime};
+pub use runtime::{Note, PodName, PodSpec, Recollection, Runtime};
 pub use status::{Phase, PodStatus};
 pub use uid::PodUid;
 pub use workload::PodInsight;

@@ -23,7 +23,7 @@ use thiserror::Error;
 use tokio::sync::watch;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
-use crate::pods::{News, Note, Phase, PodNews, PodSpec, PodStatus, PodUid, Recollection, Runtime};
+use crate::pods::{Listener, News, Note, Phase, PodName, PodSpec, PodStatus, PodUid, Recollection, Runtime};
 
 use cgroup::Nest;
 use dir::PodDir;
@@ -33,7 +33,6 @@ use memory::Memory;
 use record::{Record, Settings};
 use survey::Found;
 
-pub use record::ContainerState;
 pub use records::RecordRuntime;
 pub use shim::{SHIM_ARGUMENT, shim_main};
 
@@ -55,6 +54,7 @@ mod survey;
 const LOG_BYTES: u64 = 10 << 20;
 const LOG_FILES: u32 = 3;
 const KEEP_ENDED: usize = 10;
+const PODS_DIR: &str = "pods";
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ProcessConfig {
@@ -92,13 +92,12 @@ pub enum Unhealthy {
 
 /// A pod, as its runtime sees it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct PodView {
-    pub uid: PodUid,
-    pub namespace: String,
-    pub name: String,
-    pub status: PodStatus,
-    pub stopped: bool,
-    pub containers: Vec<ContainerState>,
+struct PodView {
+    uid: PodUid,
+    namespace: String,
+    name: String,
+    status: PodStatus,
+    stopped: bool,
 }
 
 /// Runs pods as processes. Dropping it leaves them running: the next one finds them.
@@ -127,7 +126,7 @@ struct Ground {
 
 #[derive(Debug, Default)]
 struct Yard {
-    news: Option<News>,
+    listener: Listener,
     pods: BTreeMap<PodUid, Pod>,
 }
 
@@ -162,7 +161,7 @@ impl ProcessRuntime {
     /// Reads what earlier agents left in this directory, and makes what is missing.
     pub fn open(dir: &Path, config: ProcessConfig) -> Result<Arc<Self>, OpenError> {
         let (held, dir) = occupy(dir)?;
-        let pods_dir = dir.join("pods");
+        let pods_dir = dir.join(PODS_DIR);
         let at = |path: &Path| {
             let path = path.to_owned();
             move |source| OpenError::Io { path, source }
@@ -187,18 +186,13 @@ impl ProcessRuntime {
         self.ground.health()
     }
 
-    /// What runs, and what ended lately.
-    pub fn pods(&self) -> Vec<PodView> {
-        self.ground.lock().pods.values().map(|pod| pod.view.clone()).collect()
-    }
-
     fn refuse(&self, pod: &PodSpec, error: &manifest::Unsupported) {
         let (namespace, name) = (pod.namespace.as_str(), pod.name.as_str());
         tracing::warn!(namespace, name, uid = %pod.uid, %error, "a pod cannot be run by this node and has failed");
         let status = PodStatus::new(Phase::Failed, "Unsupported", &error.to_string());
         let mut yard = self.ground.lock();
         yard.enter(PodView::new(pod.uid, &pod.namespace, &pod.name, status.clone()), None);
-        yard.tell(pod.uid, status, Vec::new(), true);
+        yard.tell(pod.uid, status, true);
     }
 
     fn keep(&self, view: PodView, origin: Origin) {
@@ -223,11 +217,11 @@ impl ProcessRuntime {
 
 impl Runtime for ProcessRuntime {
     fn report_to(&self, news: News) {
-        if self.rebooted && self.ground.lock().news.is_none() {
+        let is_first = self.ground.lock().listener.listen(news);
+        if self.rebooted && is_first {
             tracing::warn!("the machine was booted: the pods that ran before are lost");
-            news.lost();
+            self.ground.lock().listener.lose_all();
         }
-        self.ground.lock().news = Some(news);
         let found = std::mem::take(&mut *self.found.lock().unwrap_or_else(PoisonError::into_inner));
         found.into_iter().for_each(|found| self.adopt(found));
         self.ground.lock().tell_all();
@@ -249,8 +243,8 @@ impl Runtime for ProcessRuntime {
         let status = PodStatus::new(Phase::Pending, "ContainerCreating", "");
         let view = PodView::new(pod.uid, &pod.namespace, &pod.name, status);
         let (uid, status) = (view.uid, view.status.clone());
-        self.keep(view, Origin::Ordered(Box::new(self.ground.record(pod))));
-        self.ground.lock().tell(uid, status, Vec::new(), false);
+        self.keep(view, Origin::Ordered(Box::new(self.ground.record(pod)), plan.policy));
+        self.ground.lock().tell(uid, status, false);
     }
 
     fn stop(&self, uid: PodUid, grace: Duration) {
@@ -261,6 +255,10 @@ impl Runtime for ProcessRuntime {
         self.ground.lock().wish(uid, Duration::ZERO);
     }
 
+    fn name_of(&self, uid: PodUid) -> Option<PodName> {
+        self.ground.lock().pods.get(&uid).and_then(|pod| pod.view.pod_name())
+    }
+
     fn recall(&self) -> Recollection {
         self.ground.memory.recall()
     }
@@ -268,6 +266,11 @@ impl Runtime for ProcessRuntime {
     fn note(&self, note: Note) {
         self.ground.memory.note(note);
     }
+}
+
+/// How many of the pods that a process runtime started in this directory still run.
+pub fn running_in(dir: &Path) -> usize {
+    survey::count_running(&dir.join(PODS_DIR))
 }
 
 fn occupy(dir: &Path) -> Result<(File, PathBuf), OpenError> {
@@ -376,21 +379,18 @@ impl Yard {
         }
     }
 
-    fn tell(&mut self, uid: PodUid, status: PodStatus, containers: Vec<ContainerState>, stopped: bool) {
+    fn tell(&mut self, uid: PodUid, status: PodStatus, stopped: bool) {
         let Some(pod) = self.pods.get_mut(&uid) else { return };
-        pod.view = PodView { status: status.clone(), containers, stopped, ..pod.view.clone() };
+        (pod.view.status, pod.view.stopped) = (status.clone(), stopped);
         if stopped {
             pod.wish = None;
         }
-        if let Some(news) = &self.news {
-            news.tell(PodNews { uid, status, stopped });
-        }
+        self.listener.tell(uid, status, stopped);
     }
 
     fn tell_all(&self) {
-        let Some(news) = &self.news else { return };
         for PodView { uid, status, stopped, .. } in self.pods.values().map(|pod| &pod.view) {
-            news.tell(PodNews { uid: *uid, status: status.clone(), stopped: *stopped });
+            self.listener.tell(*uid, status.clone(), *stopped);
         }
     }
 }
@@ -400,6 +400,12 @@ impl Yard {
 impl PodView {
     fn new(uid: PodUid, namespace: &str, name: &str, status: PodStatus) -> Self {
         let (namespace, name) = (namespace.to_owned(), name.to_owned());
-        Self { uid, namespace, name, status, stopped: false, containers: Vec::new() }
+        Self { uid, namespace, name, status, stopped: false }
+    }
+
+    /// None: what was written of it cannot be read.
+    fn pod_name(&self) -> Option<PodName> {
+        let name = PodName { namespace: self.namespace.clone(), name: self.name.clone() };
+        (!name.name.is_empty()).then_some(name)
     }
 }

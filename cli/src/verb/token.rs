@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use muster_controller::client::{Client, Query};
+use muster_controller::enrolment::signer::check_node;
 use muster_controller::{pki, secret};
 use muster_lifecycle::join_token::check_ttl;
 use muster_lifecycle::policy::Period;
@@ -28,7 +29,7 @@ pub enum Action {
     /// Make a token with which one machine can join, once
     Create {
         /// The only node that may join with it; it may also take the place of one that is there
-        #[arg(long, value_name = "NAME")]
+        #[arg(long, value_name = "NAME", value_parser = node_name)]
         node: Option<String>,
         /// How long it can be used, from 1m to 720h
         #[arg(long, value_name = "TIME", default_value = "10m", value_parser = ttl)]
@@ -49,6 +50,11 @@ pub async fn run(context: &Context, action: Action) -> Result<(), Failure> {
         Action::List => list(&context.client()?).await,
         Action::Revoke { id } => revoke(&context.client()?, id).await,
     }
+}
+
+/// A token for a name that no certificate can carry would only be found out when it is used.
+fn node_name(text: &str) -> Result<String, String> {
+    check_node(text).map(|()| text.to_owned()).map_err(|error| error.to_string())
 }
 
 /// `10m`, `24h`: what the cluster would refuse is refused here.
@@ -84,7 +90,7 @@ async fn agent_doors(client: &Client) -> Result<String, Failure> {
 }
 
 /// What a person should know before the token itself, which stands alone on the last line.
-fn explain(node: Option<&str>, ttl: Duration, servers: &str) -> [String; 4] {
+fn explain(node: Option<&str>, ttl: Duration, servers: &str) -> [String; 5] {
     let who = match node {
         Some(node) => format!("the machine that shall be node {node:?}"),
         None => "one machine under a name that nobody has".to_owned(),
@@ -92,8 +98,9 @@ fn explain(node: Option<&str>, ttl: Duration, servers: &str) -> [String; 4] {
     let period = Period(u64::try_from(ttl.as_millis()).unwrap_or(u64::MAX));
     let flag = node.map(|node| format!(" --hostname-override {node}")).unwrap_or_default();
     [
-        format!("This token lets {who} join, once, within {period}. It is shown only now. On that machine:"),
-        format!("  muster-agent --join TOKEN --server {servers}{flag}"),
+        format!("This token lets {who} join, once, within {period}. It is shown only now."),
+        "On that machine, with the token in FILE (mode 600), or - in its place to paste it:".to_owned(),
+        format!("  muster-agent --join @FILE --server {servers}{flag}"),
         "It also names this cluster's CA, so nothing else has to be copied. The token:".to_owned(),
         String::new(),
     ]
@@ -151,6 +158,7 @@ mod tests {
             ("muster token create", Some(600)),
             ("muster token create --ttl 24h", Some(86_400)),
             ("muster token create --node a --ttl 1m", Some(60)),
+            ("muster token create --node Not_A_Name", None),
             ("muster token create --ttl 59s", None),
             ("muster token create --ttl 721h", None),
             ("muster token create --ttl soon", None),
@@ -164,9 +172,15 @@ mod tests {
     }
 
     #[test]
+    fn a_name_that_no_certificate_can_carry_is_refused_here() {
+        assert!(node_name(&"x".repeat(52)).is_ok());
+        assert!(node_name(&"x".repeat(53)).unwrap_err().ends_with("a certificate has room for 52 characters"));
+    }
+
+    #[test]
     fn what_to_do_is_said_without_the_token() {
         let told = explain(Some("rack-1"), Duration::from_secs(600), "a:7401,b:7401").join("\n");
-        assert!(told.contains("muster-agent --join TOKEN --server a:7401,b:7401 --hostname-override rack-1"), "{told}");
+        assert!(told.contains("muster-agent --join @FILE --server a:7401,b:7401 --hostname-override rack-1"), "{told}");
         assert!(told.contains("within 10m"), "{told}");
     }
 

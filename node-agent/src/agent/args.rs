@@ -40,10 +40,15 @@ pub struct AgentArgs {
     /// A TOML file with the names of these flags as keys; flags win
     #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,
-    /// A one-time token, as `muster token create` prints it; needed once per machine
-    #[arg(long, value_name = "TOKEN")]
-    pub join: Option<String>,
+    /// A one-time token, as `muster token create` prints it, needed once per machine: @FILE reads it from a file, @- from
+    /// the input, where `ps` does not show it
+    #[arg(long, value_name = "@FILE|TOKEN")]
+    pub join: Option<JoinWord>,
 }
+
+/// What `--join` was given. It may be a secret, and must not reach a log by way of a derived `Debug`.
+#[derive(Clone, PartialEq, Eq)]
+pub struct JoinWord(pub String);
 
 #[derive(Debug, Subcommand)]
 pub enum Verb {
@@ -86,6 +91,9 @@ pub struct Layer {
     /// The node's addresses, one per family [default: of the interface of the default route]
     #[arg(long, value_name = "IP,...")]
     pub node_ip: Option<Word>,
+    /// Addresses at which the node is reached from outside, one per family [default: none]
+    #[arg(long, value_name = "IP,...")]
+    pub node_external_ip: Option<Word>,
     /// Labels that the Node is created with, as key=value
     #[arg(long, value_name = "LABEL,...")]
     pub node_labels: Option<Word>,
@@ -148,6 +156,22 @@ pub struct Layer {
 /// A value as it was written. In a file, numbers and truth values need no quotes, and lists may be lists.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Word(pub String);
+
+// === impl JoinWord ===
+
+impl FromStr for JoinWord {
+    type Err = std::convert::Infallible;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        Ok(Self(text.to_owned()))
+    }
+}
+
+impl fmt::Debug for JoinWord {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("JoinWord(…)")
+    }
+}
 
 // === impl Word ===
 

@@ -13,6 +13,8 @@ use muster_lifecycle::node_restriction::is_open_label;
 use muster_lifecycle::taint::{Effect, Taint};
 use thiserror::Error;
 
+use crate::credentials::NODE_NAME_MAX;
+
 const UPDATE_MIN: Duration = Duration::from_secs(1);
 const UPDATE_MAX: Duration = Duration::from_secs(3600);
 /// NV-1: an id is an address of a machine, not a document.
@@ -107,7 +109,10 @@ fn label(item: &str) -> Result<(&str, &str), String> {
 pub(super) fn node_name(text: &str) -> Checked<String> {
     let lower = text.trim().to_lowercase();
     name::dns_subdomain(&lower).map_err(|rule| (text.to_owned(), rule.to_string()))?;
-    Ok(lower)
+    match lower.len() > NODE_NAME_MAX {
+        true => wrong(text, format!("must have at most {NODE_NAME_MAX} characters, as a certificate has room for")),
+        false => Ok(lower),
+    }
 }
 
 pub(super) fn update_frequency(text: &str) -> Checked<Duration> {

@@ -142,11 +142,11 @@ fn unusable(error: CredentialsError) -> String {
 
 pub(super) fn require_secret(path: &Path) -> Result<(), String> {
     let shown = path.display();
-    let metadata = fs::metadata(path).map_err(|error| format!("the key in {shown} cannot be read: {error}"))?;
+    let metadata = fs::metadata(path).map_err(|error| format!("the secret in {shown} cannot be read: {error}"))?;
     match metadata.permissions().mode() & OTHERS {
         0 => Ok(()),
         mode => {
-            Err(format!("the key in {shown} is open to others (mode {mode:03o} too much): run `chmod 600 {shown}`"))
+            Err(format!("the secret in {shown} is open to others (mode {mode:03o} too much): run `chmod 600 {shown}`"))
         }
     }
 }

@@ -1,5 +1,6 @@
 //! What an operator says of the machine itself: addresses, what is kept from pods, when it is under pressure.
 
+use std::net::IpAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -17,6 +18,7 @@ pub struct MachineSettings {
     /// Absent: the machine's own.
     pub hostname: Option<String>,
     pub node_ips: NodeIps,
+    pub external_ips: Vec<IpAddr>,
     pub max_pods: u32,
     pub reservations: Reservations,
     pub thresholds: Thresholds,
@@ -33,6 +35,9 @@ impl Layers {
                 .value("hostname-override", |layer| &layer.hostname_override)
                 .map(|name| name.word.to_owned()),
             node_ips: self.parsed("node-ip", |layer| &layer.node_ip, node_ips)?.unwrap_or_default(),
+            external_ips: self
+                .parsed("node-external-ip", |layer| &layer.node_external_ip, external_ips)?
+                .unwrap_or_default(),
             max_pods: self.parsed("max-pods", |layer| &layer.max_pods, max_pods)?.unwrap_or(MAX_PODS),
             reservations: Reservations {
                 system: self.parsed("system-reserved", |layer| &layer.system_reserved, reserved)?.unwrap_or_default(),
@@ -77,6 +82,15 @@ impl Layers {
 
 fn node_ips(text: &str) -> Checked<NodeIps> {
     text.parse::<NodeIps>().map_err(|error| (error.value, error.rule))
+}
+
+/// Which address a machine has to the outside it cannot find out, so that none stands for any.
+fn external_ips(text: &str) -> Checked<Vec<IpAddr>> {
+    let addresses = node_ips(text)?.addresses().to_vec();
+    match addresses.iter().find(|address| address.is_unspecified()) {
+        Some(any) => Err((any.to_string(), "it must be an address that others can reach".to_owned())),
+        None => Ok(addresses),
+    }
 }
 
 fn reserved(text: &str) -> Checked<Reserved> {

@@ -41,7 +41,7 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(200);
 const TEXT_FORMAT: &str = "text/plain; version=0.0.4; charset=utf-8";
 
 /// A door that is open and not yet served.
-pub(super) struct Metrics {
+pub struct Metrics {
     listener: TcpListener,
     tls: Option<TlsAcceptor>,
 }
@@ -49,10 +49,12 @@ pub(super) struct Metrics {
 // === impl Metrics ===
 
 impl Metrics {
-    pub(super) async fn open(door: &MetricsDoor) -> Result<Self, Failed> {
+    /// An address that cannot be had is no mistake of the flag: whoever has it may let go of it.
+    pub async fn open(door: &MetricsDoor) -> Result<Self, Failed> {
         let tls = door.tls.as_ref().map(|(certificate, key)| acceptor(certificate, key)).transpose()?;
         let listener = TcpListener::bind(door.address).await.map_err(|error| {
-            BadFlag::new("metrics-address", door.address.to_string(), format!("cannot be listened at: {error}"))
+            let rule = format!("cannot be listened at: {error}; give another address, or none");
+            Failed::error(BadFlag::new("metrics-address", door.address.to_string(), rule))
         })?;
         Ok(Self { listener, tls })
     }

@@ -1,4 +1,5 @@
-//! What systemd is told (sd_notify): that the node is welcome, that it stops, and that it still lives.
+//! What systemd is told (sd_notify): that pods are looked after, what the agent waits for, that it stops, and that it
+//! still lives.
 
 use std::ffi::OsStr;
 use std::io;

@@ -51,11 +51,18 @@ impl Observer {
         let sources = Sources {
             hostname_override: settings.hostname.clone(),
             node_ips: settings.node_ips.clone(),
+            external_ips: settings.external_ips.clone(),
             max_pods: settings.max_pods,
             ..Sources::this_machine(nodefs, runtime)
         };
         let (reader, facts) = read(FactsReader::new(sources)).await;
         let facts = facts.map_err(Failed::error)?;
+        for (resource, reserved, capacity) in facts.capacity.overdrawn(&settings.reservations) {
+            tracing::warn!(
+                resource, %reserved, %capacity,
+                "--system-reserved and --kube-reserved keep all there is from pods: none that asks for it is placed here"
+            );
+        }
         let monitor = Arc::new(Monitor::start(monitoring(settings, every, nodefs), readiness));
         let seen = observation(&facts, settings, &monitor.first_look().await);
         let (sender, observed) = watch::channel(seen);

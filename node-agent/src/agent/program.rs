@@ -21,6 +21,9 @@ use super::view::{Desk, Expiry};
 use crate::pods::Runtime;
 use crate::session::{Session, SessionConfig, SessionHandle, SessionState};
 
+/// What systemd shows while there is nothing better to say.
+const UNATTACHED: &str = "pods are looked after; looking for a replica";
+
 /// What the parts beside the program bring to it.
 pub struct Wiring {
     /// The machine, as it was last seen: to be filled before the program starts, and kept up to date.
@@ -30,6 +33,8 @@ pub struct Wiring {
     /// The node's certificate and whom it trusts. Renewals happen behind it.
     pub tls: Arc<ClientConfig>,
     pub expiry: Expiry,
+    /// Where metrics are served, if anywhere.
+    pub metrics: Option<Metrics>,
 }
 
 /// An agent at work.
@@ -51,7 +56,7 @@ pub async fn serve(
     notify: Notify,
     stop: impl Future<Output = ()>,
 ) -> Result<(), Failed> {
-    let mut program = Program::start(settings, state_dir, wiring, notify).await?;
+    let mut program = Program::start(settings, state_dir, wiring, notify)?;
     tokio::pin!(stop);
     let outcome = tokio::select! {
         () = &mut stop => Ok(()),
@@ -82,13 +87,9 @@ pub fn asked_to_stop() -> Result<impl Future<Output = ()>, Failed> {
 // === impl Program ===
 
 impl Program {
-    async fn start(settings: &Settings, state_dir: &StateDir, wiring: Wiring, notify: Notify) -> Result<Self, Failed> {
-        let Wiring { observed, runtime, tls, expiry } = wiring;
-        let metrics = match &settings.metrics {
-            Some(door) => Some(Metrics::open(door).await?),
-            None => None,
-        };
-        let socket = Socket::open(state_dir.socket())?;
+    fn start(settings: &Settings, state_dir: &StateDir, wiring: Wiring, notify: Notify) -> Result<Self, Failed> {
+        let Wiring { observed, runtime, tls, expiry, metrics } = wiring;
+        let socket = Socket::open(state_dir.path())?;
         let config = SessionConfig {
             node: settings.node.clone(),
             endpoints: settings.server.clone(),
@@ -107,7 +108,8 @@ impl Program {
         }
         let (node, events) = (settings.node.clone(), session.events());
         tracing::info!(node, server = settings.server.join(","), "starting");
-        notify.status("looking for a replica");
+        // Not when it is attached: a machine must be able to boot while the control plane is away.
+        notify.ready(UNATTACHED);
         Ok(Self { node, session, events, observed, notify, told: SessionState::default(), _doors: doors })
     }
 
@@ -149,12 +151,12 @@ impl Program {
         match (before.attached_to, state.attached_to) {
             (former, Some(replica)) if former != Some(replica) || before.incarnation != incarnation => {
                 tracing::info!(node, replica, incarnation, fleet = state.fleet.as_deref(), "attached");
-                self.notify.ready(&format!("attached to replica {replica}"));
+                self.notify.status(&format!("attached to replica {replica}"));
             }
             (Some(replica), None) => {
                 let why = state.last_error.as_ref().map(ToString::to_string).unwrap_or_default();
                 tracing::warn!(node, replica, why, "not attached any more");
-                self.notify.status("looking for a replica");
+                self.notify.status(UNATTACHED);
             }
             (Some(_) | None, Some(_)) => {}
             (None, None) => self.tell_trouble(&before, &state),
@@ -214,9 +216,9 @@ mod tests {
         systemd.set_nonblocking(true).unwrap();
         let notify = Notify::to(socket.as_os_str(), None).unwrap();
         let (_observation, observed) = watch::channel(Observation::default());
-        let wiring = Wiring { observed, runtime: None, tls: tls(), expiry: Arc::new(|| None) };
+        let wiring = Wiring { observed, runtime: None, tls: tls(), expiry: Arc::new(|| None), metrics: None };
         let state_dir = StateDir::open(&settings.state_dir).unwrap();
-        let program = Program::start(&settings, &state_dir, wiring, notify).await.unwrap();
+        let program = Program::start(&settings, &state_dir, wiring, notify).unwrap();
         let fed = || std::iter::from_fn(|| systemd.recv(&mut [0; 64]).ok()).any(|length| length == "WATCHDOG=1".len());
 
         program.feed(Duration::from_secs(20)).await;

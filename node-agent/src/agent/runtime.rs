@@ -1,14 +1,16 @@
 //! What runs the pods of this machine, as `--runtime` chooses it.
 
+use std::path::Path;
 use std::sync::Arc;
 
 use super::checkup::Checkup;
 use super::exit::Failed;
+use super::flag::BadFlag;
 use super::settings::RuntimeKind;
 use super::state_dir::StateDir;
 use crate::conditions::Readiness;
 use crate::pods::Runtime;
-use crate::process::{ProcessConfig, ProcessRuntime, RecordRuntime};
+use crate::process::{ProcessConfig, ProcessRuntime, RecordRuntime, running_in};
 
 /// Below the state directory.
 const DIRECTORY: &str = "runtime";
@@ -35,8 +37,48 @@ pub(super) fn choose(kind: RuntimeKind, state_dir: &StateDir) -> Result<Chosen, 
             Ok(Chosen { runtime, readiness, version: format!("process://{VERSION}") })
         }
         RuntimeKind::None => {
+            refuse_to_leave(&dir)?;
             let runtime = RecordRuntime::open(&dir).map_err(Failed::error)?;
             Ok(Chosen { runtime, readiness: Arc::new(|| Ok(())), version: format!("none://{VERSION}") })
         }
+    }
+}
+
+/// Pods that run as processes would go on unseen, and their names be given to others.
+fn refuse_to_leave(dir: &Path) -> Result<(), BadFlag> {
+    match running_in(dir) {
+        0 => Ok(()),
+        count => {
+            let rule = format!(
+                "{count} of the pods that --runtime process started in {} still run: start with --runtime process, \
+                 delete the node's pods, and change it then",
+                dir.display()
+            );
+            Err(BadFlag::new("runtime", "none", rule))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::File;
+
+    use rustix::fs::{FlockOperation, flock};
+
+    use super::*;
+    use crate::pods::PodUid;
+
+    #[test]
+    fn pods_that_run_are_not_left_to_nobody() {
+        let dir = tempfile::tempdir().unwrap();
+        let state_dir = StateDir::open(dir.path()).unwrap();
+        assert!(choose(RuntimeKind::None, &state_dir).is_ok());
+        let pod = dir.path().join("runtime/pods").join(PodUid(7).to_string());
+        std::fs::create_dir_all(&pod).unwrap();
+        let shim = File::create(pod.join("lock")).unwrap();
+        assert!(choose(RuntimeKind::None, &state_dir).is_ok(), "it has ended");
+        flock(&shim, FlockOperation::LockExclusive).unwrap();
+        let refused = choose(RuntimeKind::None, &state_dir).err().unwrap();
+        assert!(refused.message.starts_with("--runtime \"none\": 1 of the pods"), "{refused}");
     }
 }

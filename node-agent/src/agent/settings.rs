@@ -1,6 +1,7 @@
 //! What an operator wants of an agent: flags and a file, merged and checked before anything is contacted.
 
 use std::collections::BTreeMap;
+use std::io::Read;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -8,10 +9,10 @@ use std::time::Duration;
 use muster_lifecycle::taint::Taint;
 use muster_proto::token::{Token, TokenError};
 
-use super::args::{AgentArgs, Layer, STATE_DIR, Word};
+use super::args::{AgentArgs, JoinWord, Layer, STATE_DIR, Word};
 use super::exit::Failed;
 use super::flag::{self, BadFlag, Checked};
-use super::kubeconfig::Kubeconfig;
+use super::kubeconfig::{Kubeconfig, require_secret};
 use super::log::Format;
 use super::machine_settings::MachineSettings;
 use crate::door::{Door, SetupError};
@@ -73,7 +74,7 @@ impl Settings {
         let kubeconfig = kubeconfig.transpose()?;
         Ok(Self {
             node: layers.node(hostname)?,
-            join: args.join.as_deref().map(token).transpose()?,
+            join: args.join.as_ref().map(token).transpose()?,
             server: layers.server(kubeconfig.as_ref())?,
             state_dir: layers
                 .path("state-dir", |layer| &layer.state_dir)?
@@ -95,9 +96,21 @@ impl Settings {
     }
 }
 
-/// A token is a secret: it is not repeated.
-fn token(text: &str) -> Result<Token, BadFlag> {
-    text.parse().map_err(|error: TokenError| BadFlag::new("join", "…", error.to_string()))
+/// A token is a secret: it is not repeated. Of what `muster token create` prints, it is the last line.
+fn token(JoinWord(word): &JoinWord) -> Result<Token, BadFlag> {
+    let (shown, text) = match word.strip_prefix('@') {
+        None => ("…", word.clone()),
+        Some(source) => (word.as_str(), read_secret(source).map_err(|rule| BadFlag::new("join", word, rule))?),
+    };
+    let line = text.trim_end().lines().last().unwrap_or_default();
+    line.parse().map_err(|error: TokenError| BadFlag::new("join", shown, error.to_string()))
+}
+
+fn read_secret(source: &str) -> Result<String, String> {
+    if source == "-" {
+        return read_all(std::io::stdin());
+    }
+    require_secret(Path::new(source)).and_then(|()| read_bounded(Path::new(source)))
 }
 
 fn runtime(text: &str) -> Checked<RuntimeKind> {
@@ -119,11 +132,16 @@ fn read_file(path: &Path) -> Result<Layer, Failed> {
 }
 
 pub(super) fn read_bounded(path: &Path) -> Result<String, String> {
-    let length = std::fs::metadata(path).map_err(|error| error.to_string())?.len();
-    if length > FILE_BYTES_MAX {
-        return Err(format!("has {length} bytes, more than the {FILE_BYTES_MAX} that are read"));
+    std::fs::File::open(path).map_err(|error| error.to_string()).and_then(read_all)
+}
+
+fn read_all(source: impl Read) -> Result<String, String> {
+    let mut text = String::new();
+    source.take(FILE_BYTES_MAX + 1).read_to_string(&mut text).map_err(|error| error.to_string())?;
+    match text.len() as u64 > FILE_BYTES_MAX {
+        true => Err(format!("has more than the {FILE_BYTES_MAX} bytes that are read")),
+        false => Ok(text),
     }
-    std::fs::read_to_string(path).map_err(|error| error.to_string())
 }
 
 /// Flags before file.

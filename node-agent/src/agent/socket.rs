@@ -1,6 +1,6 @@
 //! The socket in the state directory at which an agent says what it is doing: whoever connects is told, and that is all.
 
-use std::fs::{self, Permissions};
+use std::fs::{self, File, Permissions};
 use std::io;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -11,7 +11,7 @@ use tokio::net::{UnixListener, UnixStream};
 use tokio::time::{sleep, timeout};
 
 use super::exit::Failed;
-use super::state_dir::socket_of;
+use super::state_dir::{socket_in, socket_of};
 use super::view::{Desk, View};
 
 /// One asker at a time, and none for long.
@@ -30,13 +30,15 @@ pub(super) struct Socket {
 
 impl Socket {
     /// The caller holds the state directory, so whatever is there is a former process's.
-    pub(super) fn open(path: PathBuf) -> Result<Self, Failed> {
+    pub(super) fn open(state_dir: &Path) -> Result<Self, Failed> {
+        let path = socket_of(state_dir);
         let failed = |error: io::Error| Failed::error(format!("cannot open the socket {}: {error}", path.display()));
         match fs::remove_file(&path) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(failed(error)),
             Ok(()) | Err(_) => {}
         }
-        let listener = UnixListener::bind(&path).map_err(failed)?;
+        let bind = |dir: File| UnixListener::bind(socket_in(&dir));
+        let listener = File::open(state_dir).and_then(bind).map_err(failed)?;
         fs::set_permissions(&path, Permissions::from_mode(0o600)).map_err(failed)?;
         Ok(Self { listener, path })
     }
@@ -77,7 +79,8 @@ pub async fn ask(state_dir: &Path) -> Result<View, Failed> {
         ))
     };
     let reading = async {
-        let asked = UnixStream::connect(&path).await?;
+        let dir = File::open(state_dir)?;
+        let asked = UnixStream::connect(socket_in(&dir)).await?;
         let mut answer = Vec::new();
         asked.take(ANSWER_BYTES_MAX).read_to_end(&mut answer).await?;
         Ok::<_, io::Error>(answer)

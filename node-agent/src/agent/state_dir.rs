@@ -2,6 +2,7 @@
 
 use std::fs::{self, DirBuilder, File, OpenOptions, Permissions};
 use std::io::{self, Write};
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
@@ -50,10 +51,6 @@ impl StateDir {
         &self.path
     }
 
-    pub fn socket(&self) -> PathBuf {
-        socket_of(&self.path)
-    }
-
     /// Who this agent is to the fleet: the same for every process of it until the machine is started anew, so that one
     /// that was restarted takes over its own session at once. Another machine cannot have it.
     pub fn instance(&self) -> Result<u64, Failed> {
@@ -83,6 +80,11 @@ impl StateDir {
 
 pub(super) fn socket_of(state_dir: &Path) -> PathBuf {
     state_dir.join(SOCKET)
+}
+
+/// Addresses of sockets are short and the directory may be deep, so that it is named by a descriptor.
+pub(super) fn socket_in(state_dir: &File) -> PathBuf {
+    PathBuf::from(format!("/proc/self/fd/{}/{SOCKET}", state_dir.as_raw_fd()))
 }
 
 fn private_file(path: &Path) -> io::Result<File> {

@@ -93,6 +93,15 @@ impl Store {
         discard(&self.dir.join(JOINING))
     }
 
+    /// Whoever ended between the answer and [`Self::joined`] left the key, and would join with it a second time.
+    pub(crate) fn forget_key_in_use(&self) -> Result<(), StoreError> {
+        let path = self.dir.join(JOINING);
+        match path.symlink_metadata().is_ok() && read_private(&path)? == self.load()?.key {
+            true => discard(&path),
+            false => Ok(()),
+        }
+    }
+
     fn node(&self) -> PathBuf {
         self.dir.join(NODE)
     }

@@ -104,6 +104,20 @@ fn a_renewal_changes_what_is_shown_and_what_is_on_disk_but_not_the_configuration
     assert_eq!(credentials.expires(), later(5 * HOUR));
 }
 
+/// As after a crash between saving what was answered and discarding the key.
+#[test]
+fn the_key_of_a_join_is_not_used_for_another() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = Store::new(dir.path());
+    let key = store.joining_key().unwrap().serialize_pem();
+    store.save(&Texts { key: "other\n".into(), ..texts("system:node:rack-1", later(HOUR)) }).unwrap();
+    store.forget_key_in_use().unwrap();
+    assert_eq!(store.joining_key().unwrap().serialize_pem(), key, "that of a join which was not answered yet");
+    store.save(&Texts { key: key.clone(), ..texts("system:node:rack-1", later(HOUR)) }).unwrap();
+    store.forget_key_in_use().unwrap();
+    assert_ne!(store.joining_key().unwrap().serialize_pem(), key);
+}
+
 #[test]
 fn the_key_of_a_join_is_kept_until_it_was_answered() {
     let dir = tempfile::tempdir().unwrap();

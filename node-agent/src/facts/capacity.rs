@@ -66,6 +66,17 @@ impl Capacity {
         take(MEMORY, Quantity::bytes(self.huge_pages.values().fold(0, |sum, bytes| sum.saturating_add(*bytes))));
         resources
     }
+
+    /// Of which resources at least as much is reserved as there is: name, reserved, capacity.
+    pub fn overdrawn(&self, reservations: &Reservations) -> Vec<(&'static str, Quantity, Quantity)> {
+        let resources = self.resources();
+        let drawn = |resource: &'static str| {
+            let reserved = reservations.system.of(resource).plus(reservations.kube.of(resource));
+            let capacity = *resources.get(resource)?;
+            (reserved >= capacity && !reserved.is_zero()).then_some((resource, reserved, capacity))
+        };
+        [CPU, MEMORY, EPHEMERAL_STORAGE].into_iter().filter_map(drawn).collect()
+    }
 }
 
 #[cfg(test)]
@@ -86,6 +97,22 @@ mod tests {
 
     fn shown(resources: &Resources) -> Vec<String> {
         resources.iter().map(|(name, amount)| format!("{name}={amount}")).collect()
+    }
+
+    #[test]
+    fn what_is_reserved_to_the_last_is_named() {
+        let reserved = |text: &str| text.parse::<Reserved>().unwrap();
+        for (system, kube, expected) in [
+            ("", "", &[][..]),
+            ("cpu=3,memory=15Gi", "cpu=900m", &[]),
+            ("cpu=3", "cpu=1", &[CPU]),
+            ("memory=17Gi,ephemeral-storage=1Ti", "", &[MEMORY, EPHEMERAL_STORAGE]),
+        ] {
+            let reservations = Reservations { system: reserved(system), kube: reserved(kube) };
+            let overdrawn = machine().overdrawn(&reservations);
+            let names: Vec<_> = overdrawn.iter().map(|(name, ..)| *name).collect();
+            assert_eq!(names, expected, "{system} {kube}");
+        }
     }
 
     #[test]

@@ -23,6 +23,10 @@ pub struct News {
     node: u32,
 }
 
+/// Whom a runtime tells: nobody, until a session listens.
+#[derive(Debug, Default)]
+pub(crate) struct Listener(Option<News>);
+
 /// The session's end, for one node or many.
 #[derive(Debug, Default)]
 pub struct Inbox {
@@ -59,6 +63,27 @@ impl News {
     fn gather(&self, change: impl FnOnce(&mut Gathered)) {
         change(self.inbox.lock().entry(self.node).or_default());
         self.inbox.notify.notify_one();
+    }
+}
+
+// === impl Listener ===
+
+impl Listener {
+    /// Whether nobody did before.
+    pub(crate) fn listen(&mut self, news: News) -> bool {
+        self.0.replace(news).is_none()
+    }
+
+    pub(crate) fn tell(&self, uid: PodUid, status: PodStatus, stopped: bool) {
+        if let Some(news) = &self.0 {
+            news.tell(PodNews { uid, status, stopped });
+        }
+    }
+
+    pub(crate) fn lose_all(&self) {
+        if let Some(news) = &self.0 {
+            news.lost();
+        }
     }
 }
 

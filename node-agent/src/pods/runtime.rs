@@ -19,6 +19,8 @@ pub trait Runtime: Send + Sync + 'static {
     /// Asks it to end. Who does not within the grace is killed: the caller sees to that. A second call shortens it.
     fn stop(&self, uid: PodUid, grace: Duration);
     fn kill(&self, uid: PodUid);
+    /// What a pod is called that nobody ordered from this process of the agent; none if that is not known.
+    fn name_of(&self, uid: PodUid) -> Option<PodName>;
     /// What earlier processes of the agent noted. Called once, after [`Runtime::report_to`].
     fn recall(&self) -> Recollection {
         Recollection::default()
@@ -44,6 +46,12 @@ pub struct Recollection {
     pub revision: u64,
     /// The oldest first.
     pub ended: Vec<(PodUid, PodStatus)>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PodName {
+    pub namespace: String,
+    pub name: String,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]

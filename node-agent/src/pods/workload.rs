@@ -2,23 +2,25 @@
 //!
 //! ```text
 //!   RUN --> Running --STOP, FORGET, not ordered--> Stopping --grace over: killed--> Stopping --news--> Ended
-//!              \____________________________ ended by itself: news ___________________________________^  |
-//!                                                                     reported, taken: only the uid is kept
+//!    |  ^      \____________________________ ended by itself: news ___________________________________^  |
+//!    v  | its name is free                                           reported, taken: only the uid is kept
+//!   Waiting
 //! ```
 //!
 //! A uid that ended here is never started again. Nothing ends by being forgotten: what was told to end counts as running
-//! until the runtime says that nothing of it is left.
+//! until the runtime says that nothing of it is left, and until then nothing else is started under its name.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use bytes::Bytes;
 use muster_proto::v1;
 use tokio::time::Instant;
 
 use super::ended::Ended;
 use super::reporting::Reporting;
-use super::{Gathered, News, Note, Phase, PodNews, PodStatus, PodUid, Runtime};
+use super::{Gathered, News, Note, Phase, PodName, PodNews, PodSpec, PodStatus, PodUid, Runtime};
 use crate::terms::Terms;
 
 mod insight;
@@ -52,25 +54,23 @@ pub(crate) struct Workload {
 }
 
 struct Pod {
-    /// None: nobody is to be told about it, since nobody ordered it, or not any more.
-    key: Option<Key>,
+    /// None: an earlier process of the agent left it, and nobody knows any more.
+    name: Option<PodName>,
+    /// False: nobody is to be told about it, since nobody ordered it, or not any more.
+    is_reported: bool,
     status: PodStatus,
     life: Life,
     /// How long it may take to end when its node's life is over.
     last_grace: Duration,
     /// This stream has spoken of it.
     ordered: bool,
-}
-
-#[derive(Clone)]
-struct Key {
-    namespace: String,
-    name: String,
+    /// What to start it with, until it is.
+    manifest: Bytes,
 }
 
 #[derive(Clone, Copy, PartialEq)]
 enum Life {
-    /// Not started, for want of a runtime.
+    /// Not started, for want of a runtime, or because another of its name still runs.
     Waiting,
     Running,
     /// Killed, if no time is given.
@@ -149,7 +149,7 @@ impl Workload {
     }
 
     pub(crate) fn report_all(&mut self) {
-        self.reporting.begin(self.pods.iter().filter(|(_, pod)| pod.key.is_some()).map(|(uid, _)| *uid));
+        self.reporting.begin(self.pods.iter().filter(|(_, pod)| pod.is_reported).map(|(uid, _)| *uid));
     }
 
     /// The node's life is over: what runs for it ends, and there is nobody to report to.
@@ -189,7 +189,8 @@ impl Workload {
 
     /// Something runs that nobody ordered from this process: it is kept for as long as somebody may still order it.
     fn found(&mut self, uid: PodUid, status: PodStatus, now: Instant) {
-        self.pods.insert(uid, Pod { status, ..Pod::new(None, Life::Running) });
+        let name = self.runtime.as_ref().and_then(|runtime| runtime.name_of(uid));
+        self.pods.insert(uid, Pod { status, is_reported: false, ..Pod::new(name, Life::Running) });
         if self.complete || self.pods.len() > PODS_MAX {
             self.halt(uid, Duration::ZERO, now);
         }
@@ -247,7 +248,7 @@ impl Workload {
     fn abandon(&mut self, uid: PodUid, grace: Duration, now: Instant) {
         self.reporting.forget(uid);
         let Some(pod) = self.pods.get_mut(&uid) else { return };
-        pod.key = None;
+        pod.is_reported = false;
         match pod.life {
             Life::Running | Life::Stopping { .. } => self.halt(uid, grace, now),
             Life::Waiting | Life::Ended => {
@@ -273,9 +274,10 @@ impl Workload {
     /// Nothing of it runs, and nothing of it will.
     fn end(&mut self, uid: PodUid, status: PodStatus) {
         let status = status.ended();
+        let name = self.pods.get(&uid).and_then(|pod| pod.name.clone());
         match self.pods.get_mut(&uid) {
             Some(pod) if pod.life == Life::Ended => return,
-            Some(pod) if pod.key.is_some() => {
+            Some(pod) if pod.is_reported => {
                 (pod.life, pod.status) = (Life::Ended, status.clone());
                 self.reporting.owe(uid);
             }
@@ -284,6 +286,31 @@ impl Workload {
             }
         }
         self.remember(uid, status);
+        if let Some(name) = name {
+            self.start_next(&name);
+        }
+    }
+
+    /// Of those that waited for this name one is started: the others wait for that one.
+    fn start_next(&mut self, name: &PodName) {
+        if self.has_running(name) {
+            return;
+        }
+        let waits = |pod: &Pod| pod.life == Life::Waiting && pod.name.as_ref() == Some(name);
+        let next = self.pods.iter().find(|(_, pod)| waits(pod)).map(|(uid, _)| *uid);
+        next.into_iter().for_each(|uid| self.begin(uid));
+    }
+
+    fn has_running(&self, name: &PodName) -> bool {
+        self.pods.values().any(|pod| pod.runs() && pod.name.as_ref() == Some(name))
+    }
+
+    fn begin(&mut self, uid: PodUid) {
+        let (Some(pod), Some(runtime)) = (self.pods.get_mut(&uid), &self.runtime) else { return };
+        let Some(PodName { namespace, name }) = pod.name.clone() else { return };
+        (pod.life, pod.status) = (Life::Running, PodStatus::new(Phase::Pending, "", ""));
+        runtime.start(PodSpec { namespace, name, uid, manifest: std::mem::take(&mut pod.manifest) });
+        self.owe(uid);
     }
 
     fn remember(&mut self, uid: PodUid, status: PodStatus) {
@@ -298,7 +325,7 @@ impl Workload {
     }
 
     fn owe(&mut self, uid: PodUid) {
-        if self.pods.get(&uid).is_some_and(|pod| pod.key.is_some()) {
+        if self.pods.get(&uid).is_some_and(|pod| pod.is_reported) {
             self.reporting.owe(uid);
         }
     }
@@ -307,9 +334,10 @@ impl Workload {
 // === impl Pod ===
 
 impl Pod {
-    fn new(key: Option<Key>, life: Life) -> Self {
+    fn new(name: Option<PodName>, life: Life) -> Self {
         let status = PodStatus::new(Phase::Pending, "", "");
-        Self { key, status, life, last_grace: LAST_GRACE_MAX, ordered: false }
+        let (last_grace, manifest) = (LAST_GRACE_MAX, Bytes::new());
+        Self { name, is_reported: true, status, life, last_grace, ordered: false, manifest }
     }
 
     fn runs(&self) -> bool {
@@ -333,7 +361,7 @@ impl Pod {
     }
 
     fn state(&self, uid: PodUid) -> Option<v1::PodState> {
-        let Key { namespace, name } = self.key.as_ref()?;
+        let PodName { namespace, name } = self.name.as_ref().filter(|_| self.is_reported)?;
         let PodStatus { phase, ready, restarts, reason, message } = &self.status;
         Some(v1::PodState {
             namespace: namespace.clone(),
@@ -349,7 +377,7 @@ impl Pod {
     }
 
     fn state_bytes(&self) -> usize {
-        let key = self.key.as_ref().map_or(0, |key| key.namespace.len() + key.name.len());
-        STATE_BYTES + key + self.status.reason.len() + self.status.message.len()
+        let name = self.name.as_ref().map_or(0, |name| name.namespace.len() + name.name.len());
+        STATE_BYTES + name + self.status.reason.len() + self.status.message.len()
     }
 }

@@ -151,10 +151,11 @@ impl PodGroup {
         fs::write(group.join("cgroup.kill"), "1").is_ok()
     }
 
-    /// Whether the kernel killed something there for want of memory since the group was made.
-    pub(super) fn out_of_memory(&self, container: &str) -> bool {
+    /// How many the kernel killed there for want of memory since the group was made.
+    pub(super) fn oom_kills(&self, container: &str) -> u64 {
         let events = fs::read_to_string(self.0.pod.join(container).join("memory.events")).unwrap_or_default();
-        events.lines().any(|line| line.strip_prefix("oom_kill ").is_some_and(|count| count != "0"))
+        let count = events.lines().find_map(|line| line.strip_prefix("oom_kill "));
+        count.and_then(|count| count.trim().parse().ok()).unwrap_or(0)
     }
 
     /// False: something is still in it.
@@ -249,7 +250,7 @@ mod tests {
         assert_eq!((read(pod.join("pids.max")).as_str(), read(pod.join("c/cpu.max")).as_str()), ("64", "50000 100000"));
         assert_eq!(read(pod.join("c/memory.max")), "1048576");
         fs::write(pod.join("c/memory.events"), "oom 1\noom_kill 1\n").unwrap();
-        assert!(group.out_of_memory("c") && !group.out_of_memory("other"));
+        assert_eq!((group.oom_kills("c"), group.oom_kills("other")), (1, 0));
     }
 
     #[test]

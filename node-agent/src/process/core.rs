@@ -17,7 +17,7 @@ use tokio::time::Instant;
 use super::manifest::{PodPlan, RestartPolicy};
 use crate::pods::{Phase, PodStatus};
 
-use backoff::CrashBackoff;
+pub(super) use backoff::CrashBackoff;
 
 mod backoff;
 #[cfg(test)]
@@ -35,6 +35,8 @@ pub(super) struct PodCore {
     /// When it has been active for as long as it may be.
     active_until: Option<Instant>,
     ending: Option<Ending>,
+    /// What the pod asks for and does not get, in a sentence; empty if there is nothing.
+    caveat: String,
 }
 
 #[derive(Debug)]
@@ -105,6 +107,7 @@ impl PodCore {
             grace: plan.grace,
             active_until: plan.active_deadline.map(|limit| now + limit),
             ending: None,
+            caveat: caveat(&plan.ignored),
         }
     }
 
@@ -135,7 +138,10 @@ impl PodCore {
         let Stage::Running { since } = container.stage else { return };
         container.last = Some(exit);
         container.stage = match again {
-            true => container.backoff.after(now.saturating_duration_since(since), now),
+            true => {
+                let pause = container.backoff.pause_after(now.saturating_duration_since(since));
+                Stage::BackOff { until: now + pause, pause }
+            }
             false => Stage::Done,
         };
     }
@@ -288,9 +294,17 @@ impl PodCore {
             }
         }
         match self.initialized() {
-            true => (String::new(), String::new()),
+            true => (String::new(), self.caveat.clone()),
             false => ("PodInitializing".to_owned(), String::new()),
         }
+    }
+}
+
+/// Who relies on a probe must see that Ready does not.
+fn caveat(ignored: &[String]) -> String {
+    match ignored {
+        [] => String::new(),
+        fields => format!("ready means that its processes run, because this node does not run {}", fields.join(", ")),
     }
 }
 

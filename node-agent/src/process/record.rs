@@ -59,13 +59,13 @@ pub(super) struct State {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct ContainerState {
-    pub name: String,
+pub(super) struct ContainerState {
+    pub(super) name: String,
     /// Of its process, while it runs.
-    pub pid: Option<i32>,
-    pub restarts: u32,
+    pub(super) pid: Option<i32>,
+    pub(super) restarts: u32,
     /// How it ended last.
-    pub last: Option<String>,
+    pub(super) last: Option<String>,
 }
 
 // === impl Record ===

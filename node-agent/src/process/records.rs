@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use super::memory::{KeptPod, Memory};
 use super::{OpenError, occupy};
-use crate::pods::{News, Note, Phase, PodNews, PodSpec, PodStatus, PodUid, Recollection, Runtime};
+use crate::pods::{Listener, News, Note, Phase, PodName, PodSpec, PodStatus, PodUid, Recollection, Runtime};
 
 #[derive(Debug)]
 pub struct RecordRuntime {
@@ -21,7 +21,7 @@ pub struct RecordRuntime {
 
 #[derive(Debug)]
 struct Books {
-    news: Option<News>,
+    listener: Listener,
     pods: BTreeSet<PodUid>,
 }
 
@@ -33,12 +33,7 @@ impl RecordRuntime {
         let path = dir.join("memory");
         let memory = Memory::open(path.clone()).map_err(|source| OpenError::Io { path, source })?;
         let pods = memory.kept().iter().filter_map(|pod| PodUid::parse(&pod.uid)).collect();
-        Ok(Arc::new(Self { memory, books: Mutex::new(Books { news: None, pods }), _held: held }))
-    }
-
-    /// Namespace, name and uid of what is on record.
-    pub fn pods(&self) -> Vec<(String, String, String)> {
-        self.memory.kept().into_iter().map(|pod| (pod.namespace, pod.name, pod.uid)).collect()
+        Ok(Arc::new(Self { memory, books: Mutex::new(Books { listener: Listener::default(), pods }), _held: held }))
     }
 
     fn lock(&self) -> MutexGuard<'_, Books> {
@@ -49,7 +44,7 @@ impl RecordRuntime {
         let mut books = self.lock();
         if books.pods.remove(&uid) {
             self.memory.let_go(uid);
-            books.tell(uid, PodStatus::new(Phase::Succeeded, "Completed", ""), true);
+            books.listener.tell(uid, PodStatus::new(Phase::Succeeded, "Completed", ""), true);
         }
     }
 }
@@ -57,15 +52,15 @@ impl RecordRuntime {
 impl Runtime for RecordRuntime {
     fn report_to(&self, news: News) {
         let mut books = self.lock();
-        books.news = Some(news);
-        books.pods.iter().for_each(|uid| books.tell(*uid, PodStatus::ready(), false));
+        books.listener.listen(news);
+        books.pods.iter().for_each(|uid| books.listener.tell(*uid, PodStatus::ready(), false));
     }
 
     fn start(&self, pod: PodSpec) {
         let mut books = self.lock();
         books.pods.insert(pod.uid);
         self.memory.keep(KeptPod { uid: pod.uid.to_string(), namespace: pod.namespace, name: pod.name });
-        books.tell(pod.uid, PodStatus::ready(), false);
+        books.listener.tell(pod.uid, PodStatus::ready(), false);
     }
 
     fn stop(&self, uid: PodUid, _grace: Duration) {
@@ -76,22 +71,18 @@ impl Runtime for RecordRuntime {
         self.end(uid);
     }
 
+    fn name_of(&self, uid: PodUid) -> Option<PodName> {
+        let uid = uid.to_string();
+        let kept = self.memory.kept().into_iter().find(|pod| pod.uid == uid)?;
+        Some(PodName { namespace: kept.namespace, name: kept.name })
+    }
+
     fn recall(&self) -> Recollection {
         self.memory.recall()
     }
 
     fn note(&self, note: Note) {
         self.memory.note(note);
-    }
-}
-
-// === impl Books ===
-
-impl Books {
-    fn tell(&self, uid: PodUid, status: PodStatus, stopped: bool) {
-        if let Some(news) = &self.news {
-            news.tell(PodNews { uid, status, stopped });
-        }
     }
 }
 
@@ -120,10 +111,10 @@ mod tests {
         drop(runtime);
         let runtime = RecordRuntime::open(dir.path()).unwrap();
         runtime.report_to(inbox.news(0));
-        assert_eq!((told(&inbox), runtime.pods().len()), (Some((Phase::Running, false)), 1));
+        assert_eq!((told(&inbox), runtime.name_of(UID).is_some()), (Some((Phase::Running, false)), true));
         runtime.stop(UID, Duration::from_secs(30));
         assert_eq!(told(&inbox), Some((Phase::Succeeded, true)));
         runtime.kill(UID);
-        assert_eq!((told(&inbox), runtime.pods().len()), (None, 0));
+        assert_eq!((told(&inbox), runtime.name_of(UID)), (None, None));
     }
 }

@@ -101,9 +101,7 @@ fn look(uid: PodUid, dir: &PodDir, boot_id: &str) -> io::Result<Option<(Verdict,
             return Ok(None);
         }
     }
-    let containers = state.filter(|_| verdict != Verdict::Lost).map(|state| state.containers).unwrap_or_default();
-    let view = PodView { containers, ..PodView::new(uid, &record.namespace, &record.name, status) };
-    Ok(Some((verdict, view)))
+    Ok(Some((verdict, PodView::new(uid, &record.namespace, &record.name, status))))
 }
 
 /// `free`: no shim holds the pod's lock.
@@ -121,6 +119,13 @@ fn judge(record: &Record, state: Option<&State>, free: bool, boot_id: &str) -> V
         Some(_) if record.boot_id != boot_id => Verdict::Interrupted,
         Some(_) | None => Verdict::Runs,
     }
+}
+
+/// How many pods have a shim that lives.
+pub(super) fn count_running(pods_dir: &Path) -> usize {
+    let entries = std::fs::read_dir(pods_dir).into_iter().flatten().flatten();
+    let locks = entries.map(|entry| PodDir::at(&entry.path()).lock()).filter(|lock| lock.exists());
+    locks.filter(|lock| matches!(durable::lock(lock), Ok(None))).count()
 }
 
 fn discard(dir: &Path) {

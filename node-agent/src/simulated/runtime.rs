@@ -7,7 +7,7 @@ use std::time::Duration;
 use tokio::time::sleep;
 use tokio_util::task::AbortOnDropHandle;
 
-use crate::pods::{News, Phase, PodNews, PodSpec, PodStatus, PodUid, Runtime};
+use crate::pods::{Listener, News, Phase, PodName, PodSpec, PodStatus, PodUid, Runtime};
 
 /// How long a slow pod takes to start, and again to stop.
 const SLOWLY: Duration = Duration::from_secs(3);
@@ -24,8 +24,9 @@ pub struct RunningPod {
 }
 
 /// How a machine treats its pods.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) enum Manner {
+    #[default]
     Prompt,
     Slow,
     /// What is to stop does not, not even when killed.
@@ -39,10 +40,10 @@ pub(super) struct SimulatedRuntime {
     yard: Arc<Mutex<Yard>>,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct Yard {
     manner: Manner,
-    news: Option<News>,
+    listener: Listener,
     pods: BTreeMap<PodUid, SimulatedPod>,
 }
 
@@ -59,7 +60,7 @@ struct SimulatedPod {
 
 impl SimulatedRuntime {
     pub(super) fn new() -> Self {
-        Self { yard: Arc::new(Mutex::new(Yard { manner: Manner::Prompt, news: None, pods: BTreeMap::new() })) }
+        Self { yard: Arc::new(Mutex::new(Yard::default())) }
     }
 
     /// What was to stop and did not stops as is now the manner. Must be called on a tokio runtime.
@@ -112,9 +113,9 @@ impl Runtime for SimulatedRuntime {
     /// What runs already was started by an earlier session of the same machine.
     fn report_to(&self, news: News) {
         let mut yard = lock(&self.yard);
-        yard.news = Some(news);
+        yard.listener.listen(news);
         let running: Vec<_> = yard.pods.keys().copied().collect();
-        running.into_iter().for_each(|uid| yard.tell(uid, PodStatus::ready(), false));
+        running.into_iter().for_each(|uid| yard.listener.tell(uid, PodStatus::ready(), false));
     }
 
     fn start(&self, pod: PodSpec) {
@@ -124,13 +125,13 @@ impl Runtime for SimulatedRuntime {
             return;
         }
         let slow = yard.manner == Manner::Slow;
-        let pending = slow.then(|| self.later(move |yard| yard.tell(uid, PodStatus::ready(), false)));
+        let pending = slow.then(|| self.later(move |yard| yard.listener.tell(uid, PodStatus::ready(), false)));
         yard.pods.insert(uid, SimulatedPod { namespace, name, stopping: false, _pending: pending });
         let status = match slow {
             true => PodStatus::new(Phase::Pending, "ContainerCreating", ""),
             false => PodStatus::ready(),
         };
-        yard.tell(uid, status, false);
+        yard.listener.tell(uid, status, false);
     }
 
     fn stop(&self, uid: PodUid, _grace: Duration) {
@@ -150,6 +151,11 @@ impl Runtime for SimulatedRuntime {
             }
         }
     }
+
+    fn name_of(&self, uid: PodUid) -> Option<PodName> {
+        let yard = lock(&self.yard);
+        yard.pods.get(&uid).map(|pod| PodName { namespace: pod.namespace.clone(), name: pod.name.clone() })
+    }
 }
 
 fn completed() -> PodStatus {
@@ -165,21 +171,13 @@ fn lock(yard: &Mutex<Yard>) -> MutexGuard<'_, Yard> {
 impl Yard {
     fn end(&mut self, uid: PodUid, status: PodStatus) {
         if self.pods.remove(&uid).is_some() {
-            self.tell(uid, status, true);
+            self.listener.tell(uid, status, true);
         }
     }
 
     fn lose_power(&mut self) {
         self.pods.clear();
-        if let Some(news) = &self.news {
-            news.lost();
-        }
-    }
-
-    fn tell(&self, uid: PodUid, status: PodStatus, stopped: bool) {
-        if let Some(news) = &self.news {
-            news.tell(PodNews { uid, status, stopped });
-        }
+        self.listener.lose_all();
     }
 }
 

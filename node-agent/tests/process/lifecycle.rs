@@ -7,7 +7,7 @@ use muster_node_agent::pods::{Note, Phase, Runtime};
 use muster_node_agent::process::{OpenError, ProcessRuntime, Unhealthy};
 use serde_json::json;
 
-use crate::bench::{Bench, is_alive, processes_of, shell};
+use crate::bench::{Bench, HELPER, eventually, is_alive, processes_of, shell};
 
 const LONG: Duration = Duration::from_secs(600);
 /// Ignores every polite request, and so does what it leaves behind in a session of its own.
@@ -35,7 +35,7 @@ async fn what_does_not_want_to_end_is_killed_with_all_its_descendants() {
         bench.open().await;
         let uid = bench.start(&shell("Always", STUBBORN));
         bench.until_ready(uid).await;
-        crate::bench::eventually("all of it runs", || processes_of(uid).len() >= 7).await;
+        eventually("all of it runs", || processes_of(uid).len() >= 7).await;
         bench.runtime().stop(uid, LONG);
         bench.runtime().stop(uid, Duration::from_millis(100));
         let news = bench.until_stopped(uid).await;
@@ -179,8 +179,64 @@ async fn the_directories_of_ended_pods_are_bounded() {
     }
     // The last two may have ended before what was noted of those before them was on disk.
     let dirs = || std::fs::read_dir(bench.dir.path().join("pods")).unwrap().count();
-    crate::bench::eventually("directories are removed", || dirs() <= 4).await;
-    assert!(bench.runtime().pods().len() <= 6);
+    eventually("directories are removed", || dirs() <= 4).await;
+}
+
+/// With a shim that is started from a script, which does this first.
+async fn with_shim(prelude: &str) -> Bench {
+    let mut bench = Bench::vacant();
+    let script = bench.dir.path().join("shim");
+    std::fs::write(&script, format!("#!/bin/sh\n{prelude}\nexec {HELPER} \"$@\"\n")).unwrap();
+    std::fs::set_permissions(&script, std::fs::Permissions::from_mode(0o700)).unwrap();
+    bench.config.shim = script;
+    bench.open().await;
+    bench
+}
+
+#[tokio::test]
+async fn a_full_disk_is_not_the_end_of_a_shim() {
+    let mut bench = with_shim("exec 2>/dev/full").await;
+    let gate = bench.dir.path().join("gate");
+    let script = format!("test -e {0} && exec sleep 600; until test -e {0}; do sleep 0.05; done", gate.display());
+    let uid = bench.start(&shell("Always", &script));
+    bench.until_ready(uid).await;
+    // Nothing can be written where its next state is drafted.
+    let draft = bench.pod_dir(uid).join("state.json.new");
+    std::fs::create_dir(&draft).unwrap();
+    std::fs::write(&gate, "").unwrap();
+    bench.until(uid, |news| news.status.ready && news.status.restarts == 1).await;
+    std::fs::remove_dir(&draft).unwrap();
+    bench.runtime().stop(uid, LONG);
+    assert_eq!(bench.until_stopped(uid).await.status.message, "container c was ended by signal 15");
+}
+
+/// An agent is spared when memory runs out, and its shims are.
+#[tokio::test]
+async fn pods_are_not_spared_when_memory_runs_out() {
+    let mut bench = with_shim("echo 500 > /proc/self/oom_score_adj").await;
+    let uid = bench.start(&shell("Always", "exec sleep 600"));
+    bench.until_ready(uid).await;
+    let pid = bench.pid(uid).unwrap();
+    let score = |pid: i32| std::fs::read_to_string(format!("/proc/{pid}/oom_score_adj")).unwrap_or_default();
+    assert_eq!(score(crate::bench::shim_of(&bench.pod_dir(uid)).unwrap()).trim(), "500");
+    eventually("its score is its own", || score(pid).trim() == "0").await;
+    bench.runtime().kill(uid);
+    bench.until_stopped(uid).await;
+}
+
+/// A shim that ends before it has begun, as it does on a full disk.
+#[tokio::test]
+async fn what_cannot_be_started_for_now_is_tried_again_unless_it_runs_once() {
+    let mut bench = Bench::vacant();
+    bench.config.shim = "/bin/false".into();
+    bench.open().await;
+    let [always, once] = ["Always", "Never"].map(|policy| bench.start(&shell(policy, "true")));
+    let news = bench.until_stopped(once).await.status;
+    assert_eq!((news.phase, &*news.reason), (Phase::Failed, "StartError"));
+    let news = bench.until(always, |news| news.status.message.ends_with("tried again after 10s")).await;
+    assert_eq!((news.status.phase, &*news.status.reason, news.stopped), (Phase::Pending, "StartError", false));
+    bench.runtime().stop(always, LONG);
+    assert_eq!(bench.until_stopped(always).await.status.reason, "Terminated");
 }
 
 #[tokio::test]

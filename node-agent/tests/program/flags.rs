@@ -1,5 +1,7 @@
 //! Every flag and every key of the file: what it may be, and what is said if it is something else.
 
+use std::net::IpAddr;
+use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -55,6 +57,7 @@ fn flags_mean_what_upstreams_do() {
         "--provider-id=cloud://eu/i-1",
         "--runtime=none",
         "--node-ip=10.0.0.7,fd00::7",
+        "--node-external-ip=203.0.113.7",
         "--max-pods=20",
         "--metrics-address=none",
         "--eviction-pressure-transition-period=10s",
@@ -76,6 +79,7 @@ fn flags_mean_what_upstreams_do() {
     assert_eq!((settings.provider_id.as_deref(), settings.runtime), (Some("cloud://eu/i-1"), RuntimeKind::None));
     assert!(settings.metrics.is_none() && settings.machine.network.is_some());
     assert_eq!((settings.machine.node_ips.addresses().len(), settings.machine.max_pods), (2, 20));
+    assert_eq!(settings.machine.external_ips, ["203.0.113.7".parse::<IpAddr>().unwrap()]);
     assert_eq!(settings.machine.condition_dir.as_deref(), Some(dir.path()));
     assert!(with_server(&["--register-node"]).unwrap().register_node);
 }
@@ -104,6 +108,10 @@ const BAD_VALUES: &[(&[&str], &str)] = &[
     (
         &["--join", "a.b"],
         r#"--join "…": a token has three parts, ID.SECRET.PIN; this has 2: copy the whole last line of `muster token create`"#,
+    ),
+    (
+        &["--join", "@/nowhere"],
+        r#"--join "@/nowhere": the secret in /nowhere cannot be read: No such file or directory (os error 2)"#,
     ),
     (&["--register-node=maybe"], r#"--register-node "maybe": must be true or false"#),
     (
@@ -139,6 +147,15 @@ const BAD_VALUES: &[(&[&str], &str)] = &[
     (
         &["--node-ip", "10.0.0.1,10.0.0.2"],
         r#"--node-ip "10.0.0.2": one address of each family can be given, and 10.0.0.1 came before"#,
+    ),
+    (&["--node-external-ip", "x"], r#"--node-external-ip "x": it must be an IP address"#),
+    (
+        &["--node-external-ip", "10.0.0.1,10.0.0.2"],
+        r#"--node-external-ip "10.0.0.2": one address of each family can be given, and 10.0.0.1 came before"#,
+    ),
+    (
+        &["--node-external-ip", "0.0.0.0"],
+        r#"--node-external-ip "0.0.0.0": it must be an address that others can reach"#,
     ),
     (&["--max-pods", "many"], r#"--max-pods "many": must be a number from 0 to 1024"#),
     (&["--max-pods", "1025"], r#"--max-pods "1025": must be a number from 0 to 1024"#),
@@ -190,10 +207,34 @@ fn names_are_names_of_nodes() {
         assert!(message.starts_with(&format!("--hostname-override {name:?}: ")), "{message}");
     }
     assert_eq!(with_server(&["--hostname-override=Rack-1"]).unwrap().node, "rack-1");
+    assert!(with_server(&[&format!("--hostname-override={}", "x".repeat(52))]).is_ok());
+    let message = refused(&[&format!("--hostname-override={}", "x".repeat(53))]);
+    assert!(message.ends_with("must have at most 52 characters, as a certificate has room for"), "{message}");
     let args = Cli::try_parse_from(["muster-agent", "--server", SERVER]).unwrap().agent;
     let message = Settings::new(args, "my_laptop").unwrap_err().message;
     assert!(message.starts_with("this machine's host name \"my_laptop\""), "{message}");
     assert!(message.ends_with("give the node a name with --hostname-override"), "{message}");
+}
+
+/// `muster token create` may be written to it as it is.
+#[test]
+fn a_token_is_read_from_a_file_that_nobody_else_can_read() {
+    let token = format!("{}.{}.{}", "a".repeat(10), "b".repeat(32), "c".repeat(64));
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("token");
+    let flag = format!("--join=@{}", path.display());
+    let write = |text: &str, mode: u32| {
+        std::fs::write(&path, text).unwrap();
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(mode)).unwrap();
+    };
+    write(&format!("This token lets one machine join.\n\n{token}\n"), 0o600);
+    assert_eq!(with_server(&[&flag]).unwrap().join.unwrap().to_string(), token);
+    write(&token, 0o644);
+    assert!(refused(&[&flag]).ends_with(&format!("run `chmod 600 {}`", path.display())));
+    write("", 0o600);
+    assert!(refused(&[&flag]).starts_with(&format!("--join \"@{}\": a token has three parts", path.display())));
+    let args = Cli::try_parse_from(["muster-agent", "--join", &token]).unwrap();
+    assert!(!format!("{args:?}").contains("bbbb"), "{args:?}");
 }
 
 #[test]

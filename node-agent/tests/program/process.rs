@@ -39,6 +39,23 @@ fn a_bad_flag_ends_with_2_before_anything_is_contacted() {
 }
 
 #[test]
+fn a_metrics_port_that_is_taken_ends_with_1_before_a_token_is_spent() {
+    let (replica, taken) = (TcpListener::bind("127.0.0.1:0").unwrap(), TcpListener::bind("127.0.0.1:0").unwrap());
+    replica.set_nonblocking(true).unwrap();
+    let [server, metrics] = [&replica, &taken].map(|door| door.local_addr().unwrap().to_string());
+    let dir = tempfile::tempdir().unwrap();
+    let state = dir.path().to_str().unwrap();
+    let token = format!("{}.{}.{}", "a".repeat(10), "b".repeat(32), "c".repeat(64));
+    let flags = ["--server", &server, "--state-dir", state, "--metrics-address", &metrics, "--join", &token];
+    let output = agent(&flags);
+    let complaint = complaint(&output);
+    assert_eq!(output.status.code(), Some(1), "{complaint}");
+    let expected = format!("error: --metrics-address \"{metrics}\": cannot be listened at: Address already in use");
+    assert!(complaint.contains(&expected), "{complaint}");
+    assert!(replica.accept().is_err(), "nobody knocked");
+}
+
+#[test]
 fn help_explains_the_exit_codes_and_the_version_is_known() {
     let output = agent(&["--help"]);
     let help = String::from_utf8_lossy(&output.stdout).into_owned();

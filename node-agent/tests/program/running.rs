@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
-use muster_node_agent::agent::{Failed, Notify, Observation, Standing, StateDir, View, Wiring, ask, serve};
+use muster_node_agent::agent::{Failed, Metrics, Notify, Observation, Standing, StateDir, View, Wiring, ask, serve};
 use muster_proto::v1;
 use muster_proto::v1::agent_message::Message as Up;
 use muster_proto::v1::server_message::Message as Down;
@@ -32,6 +32,8 @@ struct Agent {
     stop: Option<oneshot::Sender<()>>,
     running: JoinHandle<Result<(), Failed>>,
     metrics: String,
+    /// Apart from its own directory, which may be deep.
+    _notices: TempDir,
 }
 
 impl Agent {
@@ -44,20 +46,21 @@ impl Agent {
         let (endpoint, state) = (replica.endpoint(), dir.path().to_str().unwrap().to_owned());
         let usual = ["--server", &endpoint, "--state-dir", &state, "--hostname-override=rack-1"];
         let settings = settings(&[&usual[..], &["--metrics-address", &metrics], flags].concat()).unwrap();
-        let path = dir.path().join("notify");
-        let _ = std::fs::remove_file(&path);
+        let notices = tempfile::tempdir().unwrap();
+        let path = notices.path().join("notify");
         let systemd = UnixDatagram::bind(&path).unwrap();
         systemd.set_nonblocking(true).unwrap();
         let notify = Notify::to(path.as_os_str(), Some(Duration::from_millis(20))).unwrap();
         let (observation, observed) = watch::channel(observation("4"));
         let (stop, stopped) = oneshot::channel::<()>();
         let expiry = Arc::new(|| EXPIRES.parse::<Timestamp>().ok());
-        let wiring = Wiring { observed, runtime: None, tls: tls::client("rack-1"), expiry };
         let running = tokio::spawn(async move {
+            let metrics = Some(Metrics::open(settings.metrics.as_ref().unwrap()).await?);
+            let wiring = Wiring { observed, runtime: None, tls: tls::client("rack-1"), expiry, metrics };
             let state_dir = StateDir::open(&settings.state_dir)?;
             serve(&settings, &state_dir, wiring, notify, async move { drop(stopped.await) }).await
         });
-        Self { dir, systemd, observation, stop: Some(stop), running, metrics }
+        Self { dir, systemd, observation, stop: Some(stop), running, metrics, _notices: notices }
     }
 
     /// Waits until systemd was told something that begins so.
@@ -126,6 +129,8 @@ async fn posted(session: &mut SessionStream) -> (u64, Value) {
 async fn an_agent_registers_reports_and_says_what_it_does() {
     let mut replica = Replica::start().await;
     let agent = Agent::start(&replica, &["--node-labels=team=x"]);
+    agent.told_systemd("READY=1\nSTATUS=pods are looked after; looking for a replica").await;
+    agent.told_systemd("WATCHDOG=1").await;
     let (mut session, hello) = replica.session().await;
     assert_eq!((hello.node.as_str(), hello.incarnation), ("rack-1", 0));
     agent.view(|view| view.session.state == Standing::Detached && view.node == "rack-1").await;
@@ -135,8 +140,7 @@ async fn an_agent_registers_reports_and_says_what_it_does() {
     let node: Value = serde_json::from_slice(&register.node).unwrap();
     assert_eq!((&node["metadata"]["name"], &node["metadata"]["labels"]["team"]), (&json!("rack-1"), &json!("x")));
     session.say(Down::Welcome(welcome(2, 7, BEAT_MS))).await;
-    agent.told_systemd("READY=1\nSTATUS=attached to replica ").await;
-    agent.told_systemd("WATCHDOG=1").await;
+    agent.told_systemd("STATUS=attached to replica ").await;
 
     agent.observation.send_replace(observation("8"));
     let (sequence, status) = posted(&mut session).await;
@@ -158,6 +162,16 @@ async fn an_agent_registers_reports_and_says_what_it_does() {
     let (ended, farewell) = tokio::join!(agent.end(), next(&mut session, |up| matches!(up, Up::Goodbye(_))));
     assert_eq!((ended.0, farewell), (Ok(()), Up::Goodbye(v1::Goodbye {})));
     assert!(!socket.exists());
+}
+
+/// Longer than the address of a socket can be.
+#[tokio::test]
+async fn an_agent_answers_however_deep_its_directory_is() {
+    let replica = Replica::start().await;
+    let dir = tempfile::Builder::new().prefix(&"deep-".repeat(30)).tempdir().unwrap();
+    let agent = Agent::start_in(dir, &replica, &[]);
+    agent.view(|view| view.node == "rack-1").await;
+    assert_eq!(agent.end().await.0, Ok(()));
 }
 
 #[tokio::test]
@@ -186,7 +200,7 @@ async fn without_the_right_to_register_an_agent_waits_for_its_node() {
     agent.told_systemd(&format!("STATUS={waiting}")).await;
     // It comes again, and by then somebody has created it.
     let mut session = replica.welcomed(welcome(2, 3, BEAT_MS)).await;
-    agent.told_systemd("READY=1").await;
+    agent.told_systemd("STATUS=attached to replica ").await;
     // Deleted under its agent, it waits again.
     session.say(Down::Removed(v1::Removed { incarnation: 3, revision: 9 })).await;
     let gone = async { while session.hear().await.is_some() {} };

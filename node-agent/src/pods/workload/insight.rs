@@ -7,7 +7,7 @@ use crate::pods::{Phase, PodUid};
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PodInsight {
     pub uid: PodUid,
-    /// `namespace/name`; empty if nobody ordered it, or not any more.
+    /// `namespace/name`; empty if an earlier process of the agent left it, and nobody knows any more.
     pub name: String,
     pub phase: Phase,
     pub ready: bool,
@@ -27,7 +27,7 @@ impl Pod {
     fn insight(&self, uid: PodUid) -> PodInsight {
         PodInsight {
             uid,
-            name: self.key.as_ref().map(|key| format!("{}/{}", key.namespace, key.name)).unwrap_or_default(),
+            name: self.name.as_ref().map(|name| format!("{}/{}", name.namespace, name.name)).unwrap_or_default(),
             phase: self.status.phase,
             ready: self.status.ready,
             restarts: self.status.restarts,

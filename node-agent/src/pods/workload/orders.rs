@@ -8,8 +8,8 @@ use muster_proto::v1::pod_order::Action;
 use serde_json::Value;
 use tokio::time::Instant;
 
-use super::{Key, LAST_GRACE_MAX, Life, PODS_MAX, Pod, StaleOrders, Workload};
-use crate::pods::{Note, Phase, PodSpec, PodStatus, PodUid};
+use super::{LAST_GRACE_MAX, Life, PODS_MAX, Pod, StaleOrders, Workload};
+use crate::pods::{Note, Phase, PodName, PodStatus, PodUid};
 
 impl Workload {
     pub(crate) fn obey(&mut self, orders: v1::PodOrders, now: Instant) -> Result<(), StaleOrders> {
@@ -44,21 +44,21 @@ impl Workload {
     }
 
     fn run(&mut self, uid: PodUid, order: v1::PodOrder) {
-        let key = Key { namespace: order.namespace, name: order.name };
-        if self.address(uid, &key) {
+        let name = PodName { namespace: order.namespace, name: order.name };
+        if self.address(uid, &name) {
             return;
         }
         match self.ended.get(uid).cloned() {
-            Some(status) => self.say_ended(uid, key, status),
-            None => self.start(uid, key, order.manifest),
+            Some(status) => self.say_ended(uid, name, status),
+            None => self.start(uid, name, order.manifest),
         }
     }
 
     fn stop(&mut self, uid: PodUid, order: v1::PodOrder, now: Instant) {
-        let key = Key { namespace: order.namespace, name: order.name };
-        if !self.address(uid, &key) {
+        let name = PodName { namespace: order.namespace, name: order.name };
+        if !self.address(uid, &name) {
             let status = self.ended.get(uid).cloned();
-            return self.say_ended(uid, key, status.unwrap_or_else(never_ran));
+            return self.say_ended(uid, name, status.unwrap_or_else(never_ran));
         }
         if self.pods.get(&uid).is_some_and(|pod| pod.life == Life::Waiting) {
             return self.end(uid, never_ran());
@@ -67,33 +67,42 @@ impl Workload {
     }
 
     /// If the pod is known here: this stream has spoken of it, and is to be told what nobody was told before.
-    fn address(&mut self, uid: PodUid, key: &Key) -> bool {
+    fn address(&mut self, uid: PodUid, name: &PodName) -> bool {
         let Some(pod) = self.pods.get_mut(&uid) else { return false };
         pod.ordered = true;
-        if pod.key.replace(key.clone()).is_none() || pod.life == Life::Ended {
+        pod.name = Some(name.clone());
+        if !std::mem::replace(&mut pod.is_reported, true) || pod.life == Life::Ended {
             self.reporting.owe(uid);
         }
         true
     }
 
-    fn start(&mut self, uid: PodUid, key: Key, manifest: Bytes) {
+    /// Nothing runs twice under one name: it waits for whatever had the name before.
+    fn start(&mut self, uid: PodUid, name: PodName, manifest: Bytes) {
         let last_grace = grace_of(&manifest).min(LAST_GRACE_MAX);
-        let (status, life) = match self.runtime {
-            Some(_) => (PodStatus::new(Phase::Pending, "", ""), Life::Running),
-            None => (PodStatus::new(Phase::Pending, "NoRuntime", "this machine runs no pods"), Life::Waiting),
-        };
-        let Key { namespace, name } = key.clone();
-        let pod = Pod { status, last_grace, ..Pod::new(Some(key), life) };
-        if self.enter(uid, pod)
-            && let Some(runtime) = &self.runtime
-        {
-            runtime.start(PodSpec { namespace, name, uid, manifest });
+        let obstacle = self.obstacle(&name);
+        let (reason, message) = obstacle.unwrap_or_default();
+        let status = PodStatus::new(Phase::Pending, reason, message);
+        let pod = Pod { status, last_grace, manifest, ..Pod::new(Some(name), Life::Waiting) };
+        if self.enter(uid, pod) && obstacle.is_none() {
+            self.begin(uid);
+        }
+    }
+
+    /// Why a pod of this name cannot be started now, in a word and a sentence.
+    fn obstacle(&self, name: &PodName) -> Option<(&'static str, &'static str)> {
+        match self.runtime {
+            None => Some(("NoRuntime", "this machine runs no pods")),
+            Some(_) if self.has_running(name) => {
+                Some(("NameInUse", "another pod of this name has not ended on this node yet"))
+            }
+            Some(_) => None,
         }
     }
 
     /// It is asked for although it ended, or never began: whoever asks must hear so.
-    fn say_ended(&mut self, uid: PodUid, key: Key, status: PodStatus) {
-        let pod = Pod { status: status.clone(), ..Pod::new(Some(key), Life::Ended) };
+    fn say_ended(&mut self, uid: PodUid, name: PodName, status: PodStatus) {
+        let pod = Pod { status: status.clone(), ..Pod::new(Some(name), Life::Ended) };
         if self.enter(uid, pod) {
             self.remember(uid, status);
         }

@@ -47,6 +47,11 @@ impl Runtime for Notes {
         self.add(Told::Kill(uid));
     }
 
+    fn name_of(&self, uid: PodUid) -> Option<PodName> {
+        let v1::PodOrder { namespace, name, .. } = run(uid);
+        Some(PodName { namespace, name })
+    }
+
     fn recall(&self) -> Recollection {
         self.2.clone()
     }
@@ -162,6 +167,59 @@ async fn a_pod_is_started_once_and_reported_until_it_has_stopped() {
     assert_eq!(bench.report(), [reported(A, "Succeeded", true)]);
     assert!(bench.pods.taken(bench.sequence), "a stop was confirmed");
     assert_eq!((bench.pods.report_due(), bench.pods.pods.len()), (None, 0));
+}
+
+/// Another pod of the same name as A.
+fn successor(action: Action, uid: PodUid) -> v1::PodOrder {
+    v1::PodOrder { name: run(A).name, ..order(action, uid) }
+}
+
+#[tokio::test]
+async fn nothing_runs_twice_under_one_name() {
+    let mut bench = Bench::running(A);
+    bench.order(2, vec![stop(A), successor(Action::Run, B)], true);
+    bench.order(3, vec![successor(Action::Run, B)], true);
+    let stopped = Told::Stop(A, Duration::from_secs(GRACE.into()));
+    assert_eq!((bench.runtime.take(), bench.runs()), (vec![stopped], vec![A]));
+    assert_eq!(bench.report(), [reported(B, "Pending", false)]);
+    assert_eq!(bench.pods.insight()[1].reason, "NameInUse");
+    bench.ends(A, Phase::Succeeded);
+    assert_eq!((bench.runtime.take(), bench.runs()), (vec![Told::Start(B)], vec![B]));
+    assert_eq!(bench.report(), [reported(A, "Succeeded", true), reported(B, "Pending", false)]);
+    bench.hear(B, PodStatus::ready(), false);
+    bench.order(4, vec![run(A)], true);
+    assert_eq!(bench.runtime.take(), [], "the former has ended for good");
+}
+
+/// The old one was forgotten, or left by an earlier process of the agent: it has its name all the same.
+#[tokio::test]
+async fn a_name_is_taken_by_what_nobody_wants_any_more() {
+    let mut forgotten = Bench::running(A);
+    forgotten.order(2, vec![forget(A), successor(Action::Run, B)], true);
+    let mut found = Bench::new();
+    found.hear(A, PodStatus::ready(), false);
+    found.order(1, vec![successor(Action::Run, B)], true);
+    for mut bench in [forgotten, found] {
+        assert_eq!((bench.runtime.take(), bench.runs()), (vec![Told::Kill(A)], vec![A]));
+        bench.ends(A, Phase::Failed);
+        assert_eq!((bench.runtime.take(), bench.runs()), (vec![Told::Start(B)], vec![B]));
+    }
+}
+
+#[tokio::test]
+async fn one_of_those_that_wait_for_a_name_gets_it_and_those_told_to_stop_do_not() {
+    let mut bench = Bench::running(A);
+    let (c, d) = (PodUid(0xc), PodUid(0xd));
+    let waiting = [B, c, d].map(|uid| successor(Action::Run, uid));
+    bench.order(2, [vec![stop(A)], waiting.to_vec()].concat(), true);
+    bench.order(3, vec![successor(Action::Stop, B)], true);
+    bench.report_and_take();
+    bench.runtime.take();
+    bench.ends(A, Phase::Succeeded);
+    assert_eq!((bench.runtime.take(), bench.runs()), (vec![Told::Start(c)], vec![c]));
+    bench.order(4, vec![successor(Action::Forget, c), successor(Action::Run, d)], true);
+    bench.ends(c, Phase::Failed);
+    assert_eq!((bench.runtime.take(), bench.runs()), (vec![Told::Kill(c), Told::Start(d)], vec![d]));
 }
 
 #[tokio::test]

@@ -55,6 +55,19 @@ impl Bench {
 }
 
 #[tokio::test]
+async fn a_pod_whose_probes_are_not_run_says_what_ready_means() {
+    let probed = json!({ "name": "m0", "command": ["true"], "readinessProbe": { "exec": { "command": ["true"] } } });
+    let mut bench = Bench::with("Always", 0, 1, json!({ "containers": [probed] }));
+    bench.acts();
+    let status = bench.core.status();
+    assert_eq!((status.phase, status.ready, status.reason.as_str()), (Phase::Running, true, ""));
+    assert!(status.message.ends_with("this node does not run spec.containers[0].readinessProbe"), "{}", status.message);
+    bench.exit(0, 1);
+    bench.exit(0, 1);
+    assert_eq!(bench.reason(), "CrashLoopBackOff", "what is worse is said before");
+}
+
+#[tokio::test]
 async fn the_phase_after_one_container_ended_follows_policy_and_exit_code() {
     let table = [
         ("Always", 0, Phase::Running, false),

@@ -20,12 +20,16 @@ pub(super) struct Family {
     /// In every environment: of which pod a process is.
     marks: Vec<(&'static str, String)>,
     group: Option<PodGroup>,
+    /// A group that could not be made or entered: not to be relied on, but not to be left behind either.
+    spoilt: Option<PodGroup>,
     running: HashMap<Pid, Member>,
 }
 
 struct Member {
     index: usize,
     name: String,
+    /// Those before it, in a group that could not be removed when they had ended.
+    oom_kills: u64,
 }
 
 /// The other ends of what a container prints.
@@ -43,12 +47,17 @@ impl Family {
             ("MUSTER_POD_NAMESPACE", record.namespace.clone()),
             ("MUSTER_POD_NAME", record.name.clone()),
         ];
-        let mut group = record.settings.cgroup.clone().map(PodGroup::new);
-        if let Some(Err(error)) = group.as_ref().map(PodGroup::make) {
+        let group = record.settings.cgroup.clone().map(PodGroup::new);
+        let mut family = Self { marks, group, spoilt: None, running: HashMap::new() };
+        if let Some(Err(error)) = family.group.as_ref().map(PodGroup::make) {
             say(format_args!("the pod has no control group, and no limits: {error}"));
-            group = None;
+            family.give_up_group();
         }
-        Self { marks, group, running: HashMap::new() }
+        family
+    }
+
+    fn give_up_group(&mut self) {
+        self.spoilt = self.group.take();
     }
 
     pub(super) fn pid_of(&self, index: usize) -> Option<i32> {
@@ -58,6 +67,7 @@ impl Family {
 
     pub(super) fn spawn(&mut self, index: usize, plan: &ContainerPlan) -> io::Result<Output> {
         let ((out, out_end), (err, err_end)) = (io::pipe()?, io::pipe()?);
+        let oom_kills = self.group.as_ref().map_or(0, |group| group.oom_kills(&plan.name));
         let mut command = self.command(plan);
         command.stdin(Stdio::null()).stdout(out_end).stderr(err_end);
         let child = match &self.group {
@@ -66,7 +76,7 @@ impl Family {
                 let (child, grouped) = group.spawn_in(&plan.name, &plan.limits, || command.spawn());
                 if let Err(error) = grouped {
                     say(format_args!("container {} is outside of its control group or limits: {error}", plan.name));
-                    self.group = None;
+                    self.give_up_group();
                 }
                 child
             }
@@ -75,7 +85,7 @@ impl Family {
         let pid = pid.ok_or_else(|| io::Error::other("the process has no number"))?;
         // The agent asks to be spared when memory runs out; its pods must not be.
         let _ = std::fs::write(format!("/proc/{}/oom_score_adj", pid.as_raw_nonzero()), "0");
-        self.running.insert(pid, Member { index, name: plan.name.clone() });
+        self.running.insert(pid, Member { index, name: plan.name.clone(), oom_kills });
         Ok(Output { out, err })
     }
 
@@ -116,6 +126,10 @@ impl Family {
 
     /// True if it is so: nothing is left, not even a group.
     pub(super) fn is_extinct(&self) -> bool {
+        if let Some(spoilt) = &self.spoilt {
+            // What is in it is found among the descendants; nobody waits for a group that may never have been there.
+            spoilt.remove();
+        }
         kin::descendants_of(own()).is_empty() && self.group.as_ref().is_none_or(PodGroup::remove)
     }
 
@@ -127,25 +141,33 @@ impl Family {
         let mut ended = Vec::new();
         while let Ok(Some((pid, status))) = wait(WaitOptions::NOHANG) {
             if let Some(member) = self.running.remove(&pid) {
-                ended.push((member.index, self.bury(&member.name, status)));
+                ended.push((member.index, self.bury(&member, status)));
             }
         }
         ended
     }
 
-    fn bury(&self, container: &str, status: WaitStatus) -> Exit {
-        let mark = format!("{CONTAINER_MARK}={container}");
+    fn bury(&self, member: &Member, status: WaitStatus) -> Exit {
+        let container = member.name.as_str();
         let Some(group) = &self.group else {
-            for process in kin::descendants_of(own()).iter().filter(|process| process.carries(&mark)) {
+            for process in kin::marked(kin::descendants_of(own()), &format!("{CONTAINER_MARK}={container}")) {
                 process.signal(Signal::KILL);
             }
             return exit_of(status);
         };
         group.kill(Some(container));
         let exit = exit_of(status);
-        let starved = exit == Exit::Signal(Signal::KILL.as_raw()) && group.out_of_memory(container);
+        let oom_kills = group.oom_kills(container).saturating_sub(member.oom_kills);
         group.remove_container(container);
-        if starved { Exit::OutOfMemory } else { exit }
+        explained(exit, oom_kills)
+    }
+}
+
+/// `oom_kills`: how many the kernel killed for want of memory while the container ran.
+fn explained(exit: Exit, oom_kills: u64) -> Exit {
+    match exit == Exit::Signal(Signal::KILL.as_raw()) && oom_kills > 0 {
+        true => Exit::OutOfMemory,
+        false => exit,
     }
 }
 
@@ -164,5 +186,41 @@ fn exit_of(status: WaitStatus) -> Exit {
         (Some(code), _) => Exit::Code(code),
         (None, Some(signal)) => Exit::Signal(signal),
         (None, None) => Exit::NotStarted("it ended in an unknown way".to_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::super::record::{CgroupSettings, Settings};
+    use super::*;
+
+    fn record(cgroup: CgroupSettings) -> Record {
+        let [uid, namespace, name, boot_id, manifest] = ["7", "default", "web", "now", "{}"].map(str::to_owned);
+        let settings = Settings { log_bytes: 1, log_files: 1, cgroup: Some(cgroup) };
+        Record { uid, namespace, name, boot_id, manifest, settings }
+    }
+
+    #[test]
+    fn who_was_killed_for_want_of_memory_while_it_ran_starved() {
+        let killed = || Exit::Signal(9);
+        let table = [(killed(), 1, Exit::OutOfMemory), (killed(), 0, killed()), (Exit::Code(1), 1, Exit::Code(1))];
+        for (exit, oom_kills, expected) in table {
+            assert_eq!(explained(exit, oom_kills), expected, "{oom_kills}");
+        }
+    }
+
+    #[test]
+    fn a_group_that_is_not_to_be_relied_on_is_not_left_behind() {
+        let dir = tempfile::tempdir().unwrap();
+        let (pod, home) = (dir.path().join("pod"), dir.path().to_owned());
+        // So that the limit cannot be written.
+        for file in ["pids.max", "cgroup.subtree_control"] {
+            std::fs::create_dir_all(pod.join(file)).unwrap();
+        }
+        let controllers = vec!["pids".to_owned()];
+        let family = Family::new(&record(CgroupSettings { pod: pod.clone(), home, controllers, pids_max: Some(9) }));
+        assert!(family.group.is_none() && pod.exists());
+        family.is_extinct();
+        assert!(!pod.exists());
     }
 }

@@ -27,8 +27,10 @@ use super::say;
 /// Commands that were heard and not yet obeyed.
 const COMMANDS_WAITING: usize = 16;
 const READ_BYTES: usize = 8 << 10;
-/// Between two looks at what does not want to die.
+/// Between two looks at what does not want to die. What sleeps in the kernel may take hours, and each look is one at all
+/// processes of the machine.
 const DYING_PAUSE: Duration = Duration::from_millis(50);
+const DYING_PAUSE_MAX: Duration = Duration::from_secs(5);
 /// Who could still print something is dead by then; what was passed to strangers is not waited for.
 const LAST_WORDS: Duration = Duration::from_secs(2);
 /// Between two attempts to write down how it ended.
@@ -182,10 +184,12 @@ impl Pod {
     /// Until nothing is left, however long it takes: a pod of which anything runs has not stopped.
     async fn extinguish(&mut self) {
         self.family.kill();
+        let mut pause = DYING_PAUSE;
         while !self.family.is_extinct() {
             self.family.kill();
             // A signal that came before is answered by the look itself.
-            let _ = timeout(DYING_PAUSE, self.children.recv()).await;
+            let _ = timeout(pause, self.children.recv()).await;
+            pause = (pause * 2).min(DYING_PAUSE_MAX);
             self.family.reap();
         }
     }

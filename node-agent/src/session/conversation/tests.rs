@@ -287,6 +287,10 @@ impl crate::pods::Runtime for Moved {
     fn stop(&self, _uid: crate::pods::PodUid, _grace: Duration) {}
     fn kill(&self, _uid: crate::pods::PodUid) {}
 
+    fn name_of(&self, _uid: crate::pods::PodUid) -> Option<crate::pods::PodName> {
+        None
+    }
+
     fn recall(&self) -> crate::pods::Recollection {
         crate::pods::Recollection { fleet: "fleet-0".to_owned(), revision: 9, ended: Vec::new() }
     }
