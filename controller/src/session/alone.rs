@@ -41,6 +41,9 @@ use crate::session::{HELLO_PATIENCE, Opened, Sessions, heard, no_hello, tell_ref
 /// How long an agent may take to register once it was asked to.
 const REGISTRATION_PATIENCE: Duration = Duration::from_secs(60);
 
+/// Nobody rings for a node that is not bound, so its stream looks so often whether it is still trusted.
+const TRUST_PERIOD: Duration = Duration::from_secs(3);
+
 /// How much of a name that may be anything is quoted.
 const QUOTED_MAX: usize = 253;
 
@@ -70,6 +73,8 @@ pub(super) struct Alone {
     turn_at: Option<Instant>,
     /// Until when an unbound node must have registered.
     register_by: Instant,
+    /// When an unbound node is looked at next.
+    trust_at: Instant,
 }
 
 /// What the node wants to be written, as it came.
@@ -100,7 +105,7 @@ enum Occurrence {
     Deaf,
     Rung,
     Done(Done),
-    /// What was waited for is due: the next write, or else a registration that did not come.
+    /// What was waited for is due: the next write, a look at an unbound node, or a registration that did not come.
     Due,
 }
 
@@ -132,6 +137,7 @@ impl Alone {
             waiting_pods: None,
             turn_at: None,
             register_by: Instant::now(),
+            trust_at: Instant::now(),
         }
     }
 
@@ -239,13 +245,28 @@ impl Alone {
     }
 
     fn due_at(&self) -> Option<Instant> {
-        let idle = self.binding.is_none() && self.work.is_none() && !self.has_waiting();
-        self.turn_at.or(idle.then_some(self.register_by))
+        let trust_at = self.binding.is_none().then_some(self.trust_at);
+        let register_by = self.is_awaited().then_some(self.register_by);
+        [self.turn_at, trust_at, register_by].into_iter().flatten().min()
+    }
+
+    /// It was asked to register, and has not yet.
+    fn is_awaited(&self) -> bool {
+        self.binding.is_none() && self.work.is_none() && !self.has_waiting()
     }
 
     fn due(&mut self) -> Result<(), Refusal> {
-        self.turn_at.take().ok_or_else(not_registered)?;
-        self.begin_work();
+        let now = Instant::now();
+        if self.binding.is_none() && self.trust_at <= now {
+            self.require_trust()?;
+            self.trust_at = now + TRUST_PERIOD;
+        }
+        if self.is_awaited() && self.register_by <= now {
+            return Err(not_registered());
+        }
+        if self.turn_at.take_if(|at| *at <= now).is_some() {
+            self.begin_work();
+        }
         Ok(())
     }
 

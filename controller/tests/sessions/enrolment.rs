@@ -405,6 +405,28 @@ async fn a_revocation_ends_the_open_stream_at_whichever_replica() {
 }
 
 #[tokio::test]
+async fn a_revocation_ends_the_stream_of_a_node_that_is_not_registered() {
+    let cluster = Cluster::start(&[1]).await;
+    // One that has yet to register, and one whose Node was deleted under it.
+    let (_machine, credentials) = joined(&cluster, "new").await;
+    let mut new = Agent::on(dial_with(&cluster, 1, credentials.tls()).await.unwrap()).await.unwrap();
+    new.say(Up::Hello(hello("new", 1)));
+    assert!(matches!(new.hear().await, Down::RegistrationWanted(_)));
+    let (_machine, credentials) = joined(&cluster, "deleted").await;
+    let mut deleted = greeted(&cluster, 1, credentials.tls(), "deleted").await.unwrap();
+    cluster.delete("deleted").await;
+    assert!(matches!(deleted.hear().await, Down::Removed(_)));
+    for (mut session, node) in [(new, "new"), (deleted, "deleted")] {
+        let started = std::time::Instant::now();
+        revoke(&cluster, node).await;
+        let refused = session.refusal().await;
+        assert!(started.elapsed() < Duration::from_secs(10), "{node}: {:?}", started.elapsed());
+        assert_eq!(refused.code(), Code::PermissionDenied, "{node}: {refused}");
+        assert!(refused.message().contains("was revoked by ada"), "{node}: {refused}");
+    }
+}
+
+#[tokio::test]
 async fn a_machine_that_takes_the_place_of_another_ends_its_stream() {
     let cluster = Cluster::start(&[1]).await;
     let (_machine, credentials) = joined(&cluster, "a").await;
