@@ -38,6 +38,7 @@ pub mod restore;
 pub mod secret;
 pub mod server;
 pub mod session;
+mod strangers;
 pub mod tls;
 pub mod view;
 pub mod watching;
