@@ -143,7 +143,11 @@ fn proc(path: &str) -> String {
 async fn a_machine_registers_is_reported_as_it_is_and_comes_again() {
     let cluster = Cluster::start().await;
     let machine = Machine::new(&cluster);
-    let flags = ["--node-labels=team=x", "--register-with-taints=dedicated=db:NoSchedule", "--provider-id=cloud://1"];
+    let flags = [
+        "--node-labels=team=x,topology.kubernetes.io/zone=z1",
+        "--register-with-taints=dedicated=db:NoSchedule",
+        "--provider-id=cloud://1",
+    ];
     let agent = machine.start(&flags);
     let ready = |seen: &Seen| seen.ready == "True";
     let first = cluster.seen_when("ready", NODE, ready).await;
@@ -167,10 +171,15 @@ async fn a_machine_registers_is_reported_as_it_is_and_comes_again() {
     assert_eq!(agent.end().await, Some(0), "goodbye is no failure");
     assert_eq!(machine.status().status.code(), Some(3), "nobody is there to be asked");
 
-    // Restarted, it is the same node: what it was created with is not asked for again (RG-4).
-    let agent = machine.start(&["--node-labels=team=y"]);
+    // Restarted, it is the same node: only what describes the machine is taken (RG-4).
+    let agent = machine.start(&["--node-labels=team=y,topology.kubernetes.io/zone=z2"]);
     machine.attached().await;
-    assert_eq!(node(&cluster).await["metadata"]["labels"]["team"], "x");
+    let labels = eventually("the zone that it is in now", async || {
+        let labels = node(&cluster).await["metadata"]["labels"].clone();
+        (labels["topology.kubernetes.io/zone"] == "z2").then(|| labels.clone()).ok_or_else(|| labels.to_string())
+    })
+    .await;
+    assert_eq!(labels["team"], "x", "{labels}");
     assert_eq!(cluster.nodes().await[NODE].uid, first.uid);
 
     // Deleted under its agent, it is another one soon after.

@@ -1,28 +1,45 @@
 //! The agents' door: whom did I reach, one node's session, and the streams of aggregators.
 //!
-//! What a caller may be is settled here, by its certificate; everything after that is the session's business.
+//! What a caller may be is settled here, by its certificate; everything after that is the session's business. Whoever has no
+//! certificate, or none that is good any more, is sent away before a byte of the request is read.
+
+use std::sync::Arc;
+use std::time::Instant;
 
 use futures::stream::{self, BoxStream};
 use futures::{Stream, StreamExt};
 use muster_proto::v1;
 use muster_proto::v1::agent_server::{Agent, AgentServer};
 use tokio::sync::mpsc;
+use tonic::service::Interceptor;
+use tonic::service::interceptor::InterceptedService;
 use tonic::{Request, Response, Status, Streaming};
 
 use crate::door::DoorKind;
 use crate::identity::{Identity, Role};
 use crate::listener::Peer;
+use crate::logging::Gate;
 use crate::session::{Opened, Sessions};
 
 /// The service for tonic, with its message limits.
-pub fn agent_service(sessions: Sessions) -> AgentServer<AgentService> {
-    AgentServer::new(AgentService { sessions })
+pub fn agent_service(sessions: Sessions) -> InterceptedService<AgentServer<AgentService>, Porter> {
+    let porter = Porter { sessions: sessions.clone(), told: Arc::new(Gate::of_refusals()) };
+    let service = AgentServer::new(AgentService { sessions, told: Gate::of_refusals() })
         .max_decoding_message_size(DoorKind::Agent.limits().message_bytes)
-        .max_encoding_message_size(DoorKind::Agent.limits().message_bytes)
+        .max_encoding_message_size(DoorKind::Agent.limits().message_bytes);
+    InterceptedService::new(service, porter)
 }
 
 pub struct AgentService {
     sessions: Sessions,
+    told: Gate,
+}
+
+/// Sends away whoever was let in for other calls than those of this service.
+#[derive(Clone)]
+pub struct Porter {
+    sessions: Sessions,
+    told: Arc<Gate>,
 }
 
 // === impl AgentService ===
@@ -30,18 +47,29 @@ pub struct AgentService {
 impl AgentService {
     fn denied(&self, identity: &Identity, what: &str) -> Status {
         self.sessions.refuse_identity();
-        tracing::warn!(%identity, what, "denied");
+        if let Some(unsaid) = self.told.pass(Instant::now()) {
+            tracing::warn!(%identity, what, unsaid, "denied");
+        }
         Status::permission_denied(format!("{identity} may not {what}"))
     }
+}
 
-    /// Whoever has no certificate, or none that is good any more, is let in for other calls than those of this service.
-    fn unauthenticated(&self, identity: &Identity) -> Status {
+// === impl Porter ===
+
+impl Interceptor for Porter {
+    fn call(&mut self, request: Request<()>) -> Result<Request<()>, Status> {
+        let peer = caller(&request)?;
+        let why = match &peer.identity.kind {
+            Role::Lapsed(_) => "the certificate has expired: renew it first",
+            Role::Stranger => "no client certificate: join with a token first",
+            Role::Node(_) | Role::Aggregator(_) | Role::Canary(_) | Role::Replica(_) => return Ok(request),
+            Role::Operator | Role::Viewer => return Ok(request),
+        };
         self.sessions.refuse_identity();
-        tracing::warn!(%identity, "denied: not authenticated");
-        Status::unauthenticated(match matches!(identity.kind, Role::Lapsed(_)) {
-            true => "the certificate has expired: renew it first",
-            false => "no client certificate: join with a token first",
-        })
+        if let Some(unsaid) = self.told.pass(Instant::now()) {
+            tracing::warn!(identity = %peer.identity, remote = %peer.remote, unsaid, "denied: not authenticated");
+        }
+        Err(Status::unauthenticated(why))
     }
 }
 
@@ -55,8 +83,9 @@ impl Agent for AgentService {
                 replica: self.sessions.replica().id(),
                 has_leader: self.sessions.replica().leader().is_some(),
             })),
-            Role::Replica(_) | Role::Operator | Role::Viewer => Err(self.denied(identity, "ask here: it is no agent")),
-            Role::Lapsed(_) | Role::Stranger => Err(self.unauthenticated(identity)),
+            Role::Replica(_) | Role::Operator | Role::Viewer | Role::Lapsed(_) | Role::Stranger => {
+                Err(self.denied(identity, "ask here: it is no agent"))
+            }
         }
     }
 
@@ -75,7 +104,7 @@ impl Agent for AgentService {
             Role::Aggregator(_) | Role::Canary(_) | Role::Replica(_) | Role::Operator | Role::Viewer => {
                 Err(self.denied(&peer.identity, "hold a node's session: it is no node"))
             }
-            Role::Lapsed(_) | Role::Stranger => Err(self.unauthenticated(&peer.identity)),
+            Role::Lapsed(_) | Role::Stranger => Err(self.denied(&peer.identity, "hold a node's session")),
         }
     }
 
@@ -94,7 +123,7 @@ impl Agent for AgentService {
             Role::Node(_) | Role::Canary(_) | Role::Replica(_) | Role::Operator | Role::Viewer => {
                 Err(self.denied(&peer.identity, "carry nodes: it is no aggregator"))
             }
-            Role::Lapsed(_) | Role::Stranger => Err(self.unauthenticated(&peer.identity)),
+            Role::Lapsed(_) | Role::Stranger => Err(self.denied(&peer.identity, "carry nodes")),
         }
     }
 }

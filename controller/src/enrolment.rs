@@ -6,7 +6,8 @@
 //! ```
 //! Signing comes last: a certificate exists only for a key that the whole cluster knows of. Whoever lost the answer
 //! asks again with the same key and gets it again. What the state already rules out is never proposed, so that a stranger
-//! cannot fill the log; a few refusals at a time are told as events, all of them to the log.
+//! cannot fill the log; a few refusals at a time are told as events and logged. Strangers are counted for themselves, so
+//! that a crowd of them cannot hide what somebody with a certificate was refused.
 
 pub mod signer;
 
@@ -33,21 +34,18 @@ use crate::session::Sessions;
 
 use self::signer::{CsrKey, Signer};
 
-/// How long a write may take.
 /// Anybody may ask, so nobody may ask at length: a token, a name and a certificate request are far shorter.
 const REQUEST_BYTES_MAX: usize = 16 * 1024;
+/// How long a write may take.
 const WRITE_LIMIT: Duration = Duration::from_secs(12);
-/// Refusals that are told as events, per window and replica.
-const TOLD_PER_WINDOW: u32 = 10;
-const TELL_WINDOW: Duration = Duration::from_secs(600);
 
 /// The service for tonic, with its message limits.
 pub fn enrolment_service(
     sessions: Sessions,
     signer: Result<Arc<Signer>, signer::Missing>,
 ) -> EnrolmentServer<EnrolmentService> {
-    let told = Arc::new(Gate::new(TOLD_PER_WINDOW, TELL_WINDOW));
-    EnrolmentServer::new(EnrolmentService { sessions, signer, told })
+    let (strangers, nodes) = (Gate::of_refusals(), Gate::of_refusals());
+    EnrolmentServer::new(EnrolmentService { sessions, signer, strangers, nodes })
         .max_decoding_message_size(REQUEST_BYTES_MAX)
         .max_encoding_message_size(DoorKind::Agent.limits().message_bytes)
 }
@@ -55,7 +53,10 @@ pub fn enrolment_service(
 pub struct EnrolmentService {
     sessions: Sessions,
     signer: Result<Arc<Signer>, signer::Missing>,
-    told: Arc<Gate>,
+    /// What is told of those who ask to join.
+    strangers: Gate,
+    /// What is told of those who have a certificate.
+    nodes: Gate,
 }
 
 /// Who asks to join, as far as it was understood.
@@ -78,11 +79,11 @@ impl EnrolmentService {
         let (key, node) = (&applicant.key, &applicant.node);
         let signed = signer.term(key, SystemTime::now());
         if let Err(distrust) = self.admit(applicant, signer).await? {
-            return Err(self.refuse(node, applicant.remote, &distrust));
+            return Err(self.refuse(&self.strangers, node, applicant.remote, &distrust));
         }
         let (token, secret) = (Text::from(applicant.token.id.as_str()), applicant.token.hash());
         let operation = Operation::EnrolNode { node: node.clone(), token, secret, signed };
-        self.commit(operation, node, applicant.remote).await?;
+        self.commit(operation, node, (applicant.remote, &self.strangers)).await?;
         tracing::info!(%node, remote = %applicant.remote, token = applicant.token.id, "node enrolled");
         signer.certify(node, key, &signed).map_err(internal)
     }
@@ -110,12 +111,12 @@ impl EnrolmentService {
         let key = signer::read_csr(csr).map_err(unreadable)?;
         let from = peer.identity.key;
         if let Err(distrust) = self.sessions.trusted_for_enrolment(node, &from).await? {
-            return Err(self.refuse(node, peer.remote, &distrust));
+            return Err(self.refuse(&self.nodes, node, peer.remote, &distrust));
         }
         self.sessions.spend_for_enrolment(node)?;
         let signed = signer.term(&key, SystemTime::now());
         let operation = Operation::RenewCredential { node: node.clone(), from, signed, late };
-        self.commit(operation, node, peer.remote).await?;
+        self.commit(operation, node, (peer.remote, &self.nodes)).await?;
         if late {
             tracing::warn!(%node, remote = %peer.remote, "an expired certificate was renewed");
         } else {
@@ -124,36 +125,47 @@ impl EnrolmentService {
         signer.certify(node, &key, &signed).map_err(internal)
     }
 
-    async fn commit(&self, operation: Operation, node: &Text, remote: SocketAddr) -> Result<(), Status> {
+    /// A refusal is told through `gate`.
+    async fn commit(
+        &self,
+        operation: Operation,
+        node: &Text,
+        (remote, gate): (SocketAddr, &Gate),
+    ) -> Result<(), Status> {
         let written = self.sessions.write_for_node(node, operation, Instant::now() + WRITE_LIMIT).await;
         match written?.outcome {
             Outcome::Done(_) => Ok(()),
-            Outcome::Rejected(Rejection::Distrusted(distrust)) => Err(self.refuse(node, remote, &distrust)),
+            Outcome::Rejected(Rejection::Distrusted(distrust)) => Err(self.refuse(gate, node, remote, &distrust)),
             Outcome::Rejected(rejection) => Err(from_rejection(&rejection)),
         }
     }
 
-    /// Told to the caller, to the log and, a few at a time, to the operators.
-    fn refuse(&self, node: &Text, remote: SocketAddr, distrust: &Distrust) -> Status {
-        let reason = distrust.reason();
-        tracing::warn!(%node, %remote, reason, why = %distrust, "enrolment denied");
+    /// Told to the caller and, a few at a time, to the log and the operators.
+    fn refuse(&self, gate: &Gate, node: &Text, remote: SocketAddr, distrust: &Distrust) -> Status {
         self.sessions.refuse_identity();
-        if self.told.pass(StdInstant::now()).is_some() {
-            let why = Text::from(format!("{remote} was not let in: {distrust}"));
-            let operation = Operation::NoteRefusal { node: node.clone(), why };
-            let (sessions, node) = (self.sessions.clone(), node.clone());
-            tokio::spawn(async move {
-                if let Err(error) = sessions.write_for_node(&node, operation, Instant::now() + WRITE_LIMIT).await {
-                    tracing::warn!(error = error.message(), "a refusal could not be told as an event");
-                }
-            });
+        if let Some(unsaid) = gate.pass(StdInstant::now()) {
+            let reason = distrust.reason();
+            tracing::warn!(%node, %remote, reason, why = %distrust, unsaid, "enrolment denied");
+            self.tell_operators(node, format!("{remote} was not let in: {distrust}"));
         }
         Status::permission_denied(distrust.to_string())
     }
 
+    fn tell_operators(&self, node: &Text, why: String) {
+        let operation = Operation::NoteRefusal { node: node.clone(), why: Text::from(why) };
+        let (sessions, node) = (self.sessions.clone(), node.clone());
+        tokio::spawn(async move {
+            if let Err(error) = sessions.write_for_node(&node, operation, Instant::now() + WRITE_LIMIT).await {
+                tracing::warn!(error = error.message(), "a refusal could not be told as an event");
+            }
+        });
+    }
+
     fn denied(&self, identity: &Identity, what: &str) -> Status {
         self.sessions.refuse_identity();
-        tracing::warn!(%identity, what, "denied");
+        if let Some(unsaid) = self.nodes.pass(StdInstant::now()) {
+            tracing::warn!(%identity, what, unsaid, "denied");
+        }
         Status::permission_denied(format!("{identity} may not {what}"))
     }
 }

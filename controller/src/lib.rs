@@ -42,6 +42,7 @@ pub mod secret;
 pub mod server;
 pub mod session;
 mod sips;
+mod strangers;
 pub mod tls;
 pub mod view;
 pub mod watching;

@@ -32,6 +32,7 @@ use crate::handshakes::Handshakes;
 use crate::identity::{self, Identity, Role};
 use crate::logging::Gate;
 use crate::pki::FleetId;
+use crate::strangers::{Place, STRANGERS_MAX, STRANGERS_PER_ADDRESS, Strangers};
 
 pub const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(5);
 /// Without file descriptors every accept fails at once; a pause lets some be closed instead of burning a core.
@@ -39,8 +40,7 @@ const EXHAUSTED_PAUSE: Duration = Duration::from_millis(100);
 const BACKLOG: u32 = 4096;
 /// Handshaken connections that wait for the server to take them; it does so at once.
 const READY_QUEUE: usize = 64;
-/// Callers without a certificate: those who join, and those who should not be here.
-const STRANGERS_MAX: usize = 256;
+/// Whoever comes without a certificate has joined by then, or should not be here.
 const STRANGER_STAY: Duration = Duration::from_secs(30);
 const LOGGED_PER_WINDOW: u32 = 10;
 const LOG_WINDOW: Duration = Duration::from_secs(10);
@@ -81,7 +81,9 @@ pub enum Refusal {
     Expired,
     #[error("the certificate of {user} expired {ago} s ago: too long to renew it; join again with a new token")]
     Lapsed { user: String, ago: u64 },
-    #[error("too many callers without a certificate")]
+    #[error(
+        "too many callers without a certificate: at most {STRANGERS_PER_ADDRESS} of one address, {STRANGERS_MAX} of all"
+    )]
     Crowded,
     #[error("wrong kind of certificate: it is not for clients")]
     WrongUsage,
@@ -111,7 +113,7 @@ pub struct Door {
     /// For how long after its end the certificate of a node is good for renewing it.
     renewal_grace: Duration,
     /// Places for those without a certificate.
-    strangers: Arc<Semaphore>,
+    strangers: Strangers,
 }
 
 /// Who is connected; every request of the connection carries it as an extension.
@@ -132,7 +134,7 @@ pub struct Connection {
 /// How long somebody without a certificate may stay, and its place among those.
 struct Stay {
     until: Pin<Box<Sleep>>,
-    _place: OwnedSemaphorePermit,
+    _place: Place,
 }
 
 /// The admitted connections of a door. Dropping it closes the door; connections already handed out live on.
@@ -191,7 +193,7 @@ impl Door {
             Arc::make_mut(&mut tls).alpn_protocols = kind.protocols().iter().map(|name| name.to_vec()).collect();
         }
         let (acceptor, handshakes) = (TlsAcceptor::from(tls), Handshakes::default());
-        let strangers = Arc::new(Semaphore::new(STRANGERS_MAX));
+        let strangers = Strangers::default();
         Self { kind, acceptor, fleet, handshakes, renewal_grace: Duration::ZERO, strangers }
     }
 
@@ -230,7 +232,7 @@ impl Door {
             None => return Err(Refusal::NoCertificate),
         };
         self.require_welcome(&identity)?;
-        let stay = (identity.kind == Role::Stranger).then(|| self.short_stay()).transpose()?;
+        let stay = (identity.kind == Role::Stranger).then(|| self.short_stay(remote)).transpose()?;
         Ok(Connection { stream, peer: Peer { identity: Arc::new(identity), remote }, _place: None, stay })
     }
 
@@ -245,8 +247,8 @@ impl Door {
     }
 
     /// Anybody can come without a certificate, so few may at a time, and not for long.
-    fn short_stay(&self) -> Result<Stay, Refusal> {
-        let place = Arc::clone(&self.strangers).try_acquire_owned().map_err(|_| Refusal::Crowded)?;
+    fn short_stay(&self, remote: SocketAddr) -> Result<Stay, Refusal> {
+        let place = self.strangers.admit(remote.ip()).ok_or(Refusal::Crowded)?;
         Ok(Stay { until: Box::pin(sleep(STRANGER_STAY)), _place: place })
     }
 
@@ -374,6 +376,16 @@ impl Connection {
     fn holding(self, place: OwnedSemaphorePermit) -> Self {
         Self { _place: Some(place), ..self }
     }
+
+    /// To be asked before anything else is done: whoever does not read, or is not read from, stays no longer than others.
+    fn require_stay(&mut self, cx: &mut Context<'_>) -> io::Result<()> {
+        if let Some(stay) = &mut self.stay
+            && stay.until.as_mut().poll(cx).is_ready()
+        {
+            return Err(io::Error::new(io::ErrorKind::TimedOut, "it stayed too long without a certificate"));
+        }
+        Ok(())
+    }
 }
 
 impl std::fmt::Debug for Connection {
@@ -392,28 +404,24 @@ impl Connected for Connection {
 
 impl AsyncRead for Connection {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
-        if let Some(stay) = &mut self.stay
-            && stay.until.as_mut().poll(cx).is_ready()
-        {
-            return Poll::Ready(Err(io::Error::new(
-                io::ErrorKind::TimedOut,
-                "it stayed too long without a certificate",
-            )));
-        }
+        self.require_stay(cx)?;
         Pin::new(&mut self.stream).poll_read(cx, buf)
     }
 }
 
 impl AsyncWrite for Connection {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+        self.require_stay(cx)?;
         Pin::new(&mut self.stream).poll_write(cx, buf)
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.require_stay(cx)?;
         Pin::new(&mut self.stream).poll_flush(cx)
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.require_stay(cx)?;
         Pin::new(&mut self.stream).poll_shutdown(cx)
     }
 
@@ -422,6 +430,7 @@ impl AsyncWrite for Connection {
         cx: &mut Context<'_>,
         bufs: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
+        self.require_stay(cx)?;
         Pin::new(&mut self.stream).poll_write_vectored(cx, bufs)
     }
 

@@ -66,6 +66,10 @@ impl fmt::Display for Format {
     }
 }
 
+/// Refusals of callers that are told, and how often so many.
+const REFUSALS_PER_WINDOW: u32 = 10;
+const REFUSALS_WINDOW: Duration = Duration::from_secs(600);
+
 /// Lets a few messages per window through and counts the rest, so that whoever floods a door cannot flood the disk.
 #[derive(Debug)]
 pub struct Gate {
@@ -84,6 +88,11 @@ struct GateState {
 impl Gate {
     pub fn new(burst: u32, window: Duration) -> Self {
         Self { burst, window, state: Mutex::default() }
+    }
+
+    /// For what callers can bring about as often as they like.
+    pub fn of_refusals() -> Self {
+        Self::new(REFUSALS_PER_WINDOW, REFUSALS_WINDOW)
     }
 
     /// `Some(n)`: say it, and that `n` earlier ones were not said. `None`: stay silent.

@@ -29,6 +29,7 @@ mod moving;
 mod orders;
 mod owed;
 mod pods;
+mod reconciling;
 mod refusal;
 mod registry;
 mod report;

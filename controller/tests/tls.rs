@@ -96,6 +96,25 @@ async fn whoever_has_no_certificate_is_a_stranger_to_agents_and_does_not_stay() 
 }
 
 #[tokio::test]
+async fn a_stranger_who_does_not_read_stays_no_longer() {
+    let rig = Rig::new();
+    let (mut incoming, address) = rig.open(DoorKind::Agent);
+    let address: HostPort = address.parse().unwrap();
+    let _deaf = connected(connect_client(rig.stranger(DoorKind::Agent), &address)).await.unwrap();
+    let mut connection = incoming.next().await.unwrap().unwrap();
+    tokio::time::pause();
+    let words = vec![0; 1 << 20];
+    let error = loop {
+        if let Err(error) = connection.write_all(&words).await {
+            break error;
+        }
+    };
+    assert_eq!(error.kind(), io::ErrorKind::TimedOut, "{error}");
+    let error = connection.flush().await.unwrap_err();
+    assert_eq!(error.kind(), io::ErrorKind::TimedOut, "{error}");
+}
+
+#[tokio::test]
 async fn an_expired_certificate_lets_only_a_node_in_and_only_for_a_while() {
     let rig = Rig::new();
     let now = SystemTime::now();

@@ -9,10 +9,11 @@ use crate::apply::{Application, Note, Verdict, node_subject};
 use crate::command::{Origin, Precondition};
 use crate::event::EventType;
 use crate::health::{DISK_PRESSURE, MEMORY_PRESSURE, PID_PRESSURE};
-use crate::meta::{Pairs, Uid};
+use crate::meta::Uid;
 use crate::node::{Condition, ConditionStatus, Incarnation, Node, NodeDraft, NodeStatus, READY};
-use crate::node_restriction::{self, MACHINE_LABELS};
+use crate::node_restriction;
 use crate::node_rules;
+use crate::reconciliation;
 use crate::rejection::Rejection;
 use crate::text::Text;
 use crate::time::Stamp;
@@ -47,7 +48,9 @@ impl Application<'_> {
         node_restriction::registration(draft, known.as_deref())?;
         let Some(before) = known else { return self.register_new(origin, draft, uid, running) };
         let mut after = before.as_ref().clone();
-        describe_machine(&mut after.meta.labels, draft.labels.as_ref());
+        for (key, value) in reconciliation::outdated_labels(&before.meta.labels, draft.labels.as_ref()) {
+            after.meta.labels.insert(key, value);
+        }
         if let Some(status) = &draft.status {
             after.status = reported(&before.status, status, self.now);
         }
@@ -108,14 +111,6 @@ impl Application<'_> {
             self.record_event(node_subject(before), note);
         }
         Ok(receipt)
-    }
-}
-
-fn describe_machine(labels: &mut Pairs, described: Option<&Pairs>) {
-    for key in MACHINE_LABELS {
-        if let Some(value) = described.and_then(|described| described.get(key)) {
-            labels.insert(Text::from(key), value.clone());
-        }
     }
 }
 

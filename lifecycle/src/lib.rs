@@ -63,6 +63,7 @@ pub mod pod_requests;
 pub mod pod_rules;
 pub mod policy;
 pub mod quantity;
+pub mod reconciliation;
 pub mod record;
 pub mod regime;
 pub mod rejection;

@@ -32,6 +32,8 @@ pub enum Failure {
     Unexpected { door: String, heard: &'static str },
     #[error("the status of {node} was not taken: {reason}; posting it again later")]
     StatusRefused { node: String, reason: String },
+    #[error("the labels of the machine under {node} were not taken: {reason}; saying them again later")]
+    RegistrationRefused { node: String, reason: String },
     #[error("what was said of the pods of {node} was not taken: {reason}; saying it again later")]
     PodsRefused { node: String, reason: String },
     #[error("the orders for the pods of {node} were older than those of another replica; asking for them anew")]

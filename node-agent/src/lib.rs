@@ -25,6 +25,7 @@ mod door;
 pub mod enrolment;
 pub mod facts;
 mod failure;
+mod introduction;
 mod link;
 pub mod machine;
 pub mod pods;

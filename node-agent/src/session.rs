@@ -1,7 +1,7 @@
 //! One node's session with the fleet, for a real agent or a simulated one.
 //!
 //! ```text
-//!   Detached --hello--> RegistrationWanted --register--> Welcomed --beats, statuses, pods--> ...
+//!   Detached --hello--> RegistrationWanted --register--> Welcomed --register once, beats, statuses, pods--> ...
 //!      ^        \________________________________________^  |  |
 //!      |                                                    |  Removed: stop what runs, then register anew
 //!      +------- lost, refused: next door, back-off ---------+  Move, silence: another door first, then let go

@@ -1,7 +1,7 @@
 //! One node's own stream, from its hello to its end.
 //!
 //! ```text
-//!   hello --> known, claimed --------------------------> Welcome --> beats, reports ... --> goodbye
+//!   hello --> known, claimed --------------------------> Welcome --> register, beats, reports ... --> goodbye
 //!     |                                                    ^              |
 //!     +-----> RegistrationWanted --> register, claimed ----+ <-- removed --+
 //! ```
@@ -14,6 +14,7 @@ use std::time::Duration;
 use futures::future::BoxFuture;
 use muster_lifecycle::credential::Distrust;
 use muster_lifecycle::fingerprint::Fingerprint;
+use muster_lifecycle::node::Incarnation;
 use muster_lifecycle::text::Text;
 use muster_proto::v1;
 use muster_proto::v1::agent_message::Message as Up;
@@ -30,6 +31,7 @@ use crate::session::entry::{SOLE, Signal};
 use crate::session::figures::Refused;
 use crate::session::owed::{Owed, said};
 use crate::session::pods::PodsReported;
+use crate::session::reconciling::Reconciled;
 use crate::session::refusal::Refusal;
 use crate::session::registry::Stream;
 use crate::session::report::Reported;
@@ -38,6 +40,9 @@ use crate::session::{HELLO_PATIENCE, Opened, Sessions, heard, no_hello, tell_ref
 
 /// How long an agent may take to register once it was asked to.
 const REGISTRATION_PATIENCE: Duration = Duration::from_secs(60);
+
+/// Nobody rings for a node that is not bound, so its stream looks so often whether it is still trusted.
+const TRUST_PERIOD: Duration = Duration::from_secs(3);
 
 /// How much of a name that may be anything is quoted.
 const QUOTED_MAX: usize = 253;
@@ -60,12 +65,16 @@ pub(super) struct Alone {
     work: Option<Work>,
     /// The newest write that waits for its turn.
     waiting: Option<Wish>,
+    /// What a bound node said of its machine, waiting for its turn. Boxed, because few ever say it.
+    waiting_words: Option<Box<v1::Register>>,
     /// The newest report on pods that waits for its turn.
     waiting_pods: Option<v1::PodsReport>,
     /// When the node may write again, if something waits for that.
     turn_at: Option<Instant>,
     /// Until when an unbound node must have registered.
     register_by: Instant,
+    /// When an unbound node is looked at next.
+    trust_at: Instant,
 }
 
 /// What the node wants to be written, as it came.
@@ -76,12 +85,14 @@ enum Wish {
 
 enum Work {
     Registration(BoxFuture<'static, Result<Admitted, Refusal>>),
+    Reconciliation(BoxFuture<'static, Reconciled>),
     Report(BoxFuture<'static, Reported>),
     Pods(BoxFuture<'static, PodsReported>),
 }
 
 enum Done {
     Registered(Result<Admitted, Refusal>),
+    Reconciled(Reconciled),
     Reported(Reported),
     PodsReported(PodsReported),
 }
@@ -94,7 +105,7 @@ enum Occurrence {
     Deaf,
     Rung,
     Done(Done),
-    /// What was waited for is due: the next write, or else a registration that did not come.
+    /// What was waited for is due: the next write, a look at an unbound node, or a registration that did not come.
     Due,
 }
 
@@ -122,9 +133,11 @@ impl Alone {
             binding: None,
             work: None,
             waiting: None,
+            waiting_words: None,
             waiting_pods: None,
             turn_at: None,
             register_by: Instant::now(),
+            trust_at: Instant::now(),
         }
     }
 
@@ -232,13 +245,28 @@ impl Alone {
     }
 
     fn due_at(&self) -> Option<Instant> {
-        let idle = self.binding.is_none() && self.work.is_none() && !self.has_waiting();
-        self.turn_at.or(idle.then_some(self.register_by))
+        let trust_at = self.binding.is_none().then_some(self.trust_at);
+        let register_by = self.is_awaited().then_some(self.register_by);
+        [self.turn_at, trust_at, register_by].into_iter().flatten().min()
+    }
+
+    /// It was asked to register, and has not yet.
+    fn is_awaited(&self) -> bool {
+        self.binding.is_none() && self.work.is_none() && !self.has_waiting()
     }
 
     fn due(&mut self) -> Result<(), Refusal> {
-        self.turn_at.take().ok_or_else(not_registered)?;
-        self.begin_work();
+        let now = Instant::now();
+        if self.binding.is_none() && self.trust_at <= now {
+            self.require_trust()?;
+            self.trust_at = now + TRUST_PERIOD;
+        }
+        if self.is_awaited() && self.register_by <= now {
+            return Err(not_registered());
+        }
+        if self.turn_at.take_if(|at| *at <= now).is_some() {
+            self.begin_work();
+        }
         Ok(())
     }
 
@@ -286,14 +314,16 @@ impl Alone {
     }
 
     fn has_waiting(&self) -> bool {
-        self.waiting.is_some() || self.waiting_pods.is_some()
+        self.waiting.is_some() || self.waiting_words.is_some() || self.waiting_pods.is_some()
     }
 
-    /// One that comes while another is under way, or after it, is answered by the same welcome.
+    /// One that comes while another is under way is answered by the same welcome. Of a node that is bound it is about the
+    /// machine alone.
     fn register(&mut self, register: v1::Register) -> Result<(), Refusal> {
         self.require_trust()?;
         if self.binding.is_some() {
-            self.welcome();
+            self.waiting_words = Some(Box::new(register));
+            self.begin_work();
         } else if self.work.is_none() {
             self.waiting = Some(Wish::Registration(register));
             self.begin_work();
@@ -322,28 +352,36 @@ impl Alone {
             self.turn_at = Some(at);
             return;
         }
-        let node = self.node.clone();
-        self.work = match (self.waiting.take(), &self.binding) {
-            (Some(Wish::Registration(register)), None) => {
-                Some(Work::Registration(self.sessions.register(node, register, self.caller.clone())))
-            }
-            (Some(Wish::Report(report)), Some(binding)) => {
-                Some(Work::Report(self.sessions.report((node, binding.incarnation()), report)))
-            }
-            (None, Some(binding)) => {
-                let subject = (node, binding.incarnation());
-                self.waiting_pods.take().map(|report| Work::Pods(self.sessions.report_pods(subject, report)))
-            }
-            (Some(_) | None, _) => None,
+        self.work = match self.binding.as_ref().map(Binding::incarnation) {
+            Some(incarnation) => self.work_of_bound(incarnation),
+            None => self.work_of_unbound(),
         };
+    }
+
+    fn work_of_unbound(&mut self) -> Option<Work> {
+        let Some(Wish::Registration(register)) = self.waiting.take() else { return None };
+        Some(Work::Registration(self.sessions.register(self.node.clone(), register, self.caller.clone())))
+    }
+
+    /// A wish to register was meant for a node that was not bound.
+    fn work_of_bound(&mut self, incarnation: Incarnation) -> Option<Work> {
+        let subject = (self.node.clone(), incarnation);
+        if let Some(register) = self.waiting_words.take() {
+            return Some(Work::Reconciliation(self.sessions.reconcile(subject, *register)));
+        }
+        if let Some(Wish::Report(report)) = self.waiting.take() {
+            return Some(Work::Report(self.sessions.report(subject, report)));
+        }
+        self.waiting_pods.take().map(|report| Work::Pods(self.sessions.report_pods(subject, report)))
     }
 
     fn done(&mut self, done: Done) -> Result<(), Refusal> {
         match done {
             Done::Registered(admitted) => self.bind(&admitted?)?,
+            Done::Reconciled(Reconciled::Answered(answer)) => self.owed.add(Down::Registered(answer)),
             Done::Reported(reported) => self.reported(reported),
             Done::PodsReported(PodsReported::Taken(taken)) => self.owed.add(Down::PodsTaken(taken)),
-            Done::PodsReported(PodsReported::Gone) => self.stream.bell.touch(SOLE),
+            Done::PodsReported(PodsReported::Gone) | Done::Reconciled(Reconciled::Gone) => self.stream.bell.touch(SOLE),
         }
         self.begin_work();
         Ok(())
@@ -407,6 +445,7 @@ impl Alone {
         // A report on a node that is gone.
         self.work = None;
         self.waiting = None;
+        self.waiting_words = None;
         self.waiting_pods = None;
         self.register_by = Instant::now() + REGISTRATION_PATIENCE;
         self.owed.add(news);
@@ -437,6 +476,7 @@ fn not_registered() -> Refusal {
 async fn finished(work: &mut Option<Work>) -> Done {
     match work {
         Some(Work::Registration(registration)) => Done::Registered(registration.await),
+        Some(Work::Reconciliation(reconciliation)) => Done::Reconciled(reconciliation.await),
         Some(Work::Report(report)) => Done::Reported(report.await),
         Some(Work::Pods(report)) => Done::PodsReported(report.await),
         None => pending().await,

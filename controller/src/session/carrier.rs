@@ -26,6 +26,7 @@ use crate::session::entry::Signal;
 use crate::session::figures::Refused;
 use crate::session::owed::said;
 use crate::session::pods::PodsReported;
+use crate::session::reconciling::Reconciled;
 use crate::session::refusal::Refusal;
 use crate::session::registry::Stream;
 use crate::session::report::Reported;
@@ -260,12 +261,15 @@ impl Carrier {
     }
 
     fn register(&mut self, v1::CarriedRegister { handle, register }: v1::CarriedRegister) {
-        let (Some(_), Some(register)) = (self.holds.get(handle), register) else {
+        let (Some(hold), Some(register)) = (self.holds.get(handle), register) else {
             // Tells the aggregator that the handle stands for nobody.
             self.beats(&[handle]);
             return;
         };
-        self.jobs.add(handle, Job::Register(register));
+        match hold.standing {
+            Standing::Unregistered => self.jobs.add(handle, Job::Register(register)),
+            Standing::Bound(_) => self.jobs.add_words(handle, register),
+        }
         self.begin_jobs();
     }
 
@@ -279,6 +283,10 @@ impl Carrier {
                     let registering = sessions.register(hold.node.clone(), register, caller.clone());
                     Some(jobs::registration(handle, registering))
                 }
+                (Job::Reconcile(register), Standing::Bound(binding)) => {
+                    let subject = (hold.node.clone(), binding.incarnation());
+                    Some(jobs::reconciliation(handle, sessions.reconcile(subject, register)))
+                }
                 (Job::Report(report), Standing::Bound(binding)) => {
                     let subject = (hold.node.clone(), binding.incarnation());
                     Some(jobs::report(handle, sessions.report(subject, report)))
@@ -287,9 +295,8 @@ impl Carrier {
                     let subject = (hold.node.clone(), binding.incarnation());
                     Some(jobs::pods(handle, sessions.report_pods(subject, report)))
                 }
-                (Job::Register(_), Standing::Bound(_)) | (Job::Report(_) | Job::Pods(_), Standing::Unregistered) => {
-                    None
-                }
+                (Job::Register(_), Standing::Bound(_))
+                | (Job::Reconcile(_) | Job::Report(_) | Job::Pods(_), Standing::Unregistered) => None,
             }
         });
     }
@@ -310,9 +317,12 @@ impl Carrier {
             // Released in the meantime.
             Done::Registered(Ok(admitted)) => self.give_back(&admitted),
             Done::Registered(Err(refusal)) => self.refuse(handle, &refusal),
+            Done::Reconciled(Reconciled::Answered(answer)) => self.carried(handle, Down::Registered(answer)),
             Done::Reported(Reported::Taken(taken)) => self.carried(handle, Down::StatusTaken(taken)),
             Done::PodsReported(PodsReported::Taken(taken)) => self.carried(handle, Down::PodsTaken(taken)),
-            Done::Reported(Reported::Gone) | Done::PodsReported(PodsReported::Gone) => self.stream.bell.touch(handle),
+            Done::Reconciled(Reconciled::Gone)
+            | Done::Reported(Reported::Gone)
+            | Done::PodsReported(PodsReported::Gone) => self.stream.bell.touch(handle),
         }
     }
 

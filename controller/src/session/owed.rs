@@ -17,6 +17,7 @@ pub(super) struct Owed {
     status_wanted: Option<u64>,
     terms: Option<v1::Terms>,
     pods_taken: Option<v1::PodsTaken>,
+    registered: Option<v1::Registered>,
     /// There may be orders to give; which, is worked out when there is room to give them.
     orders: bool,
 }
@@ -35,6 +36,7 @@ impl Owed {
             || status_wanted.is_some()
             || terms.is_some()
             || self.pods_taken.is_some()
+            || self.registered.is_some()
             || self.orders
     }
 
@@ -65,6 +67,7 @@ impl Owed {
                 self.removed = Some(removed);
             }
             Down::PodsTaken(taken) => self.pods_taken = Some(taken),
+            Down::Registered(registered) => self.registered = Some(registered),
             Down::Pods(_) => self.orders = true,
         }
     }
@@ -79,6 +82,7 @@ impl Owed {
             .or_else(|| self.acknowledged.take().map(|sequence| Down::Acknowledged(v1::Acknowledged { sequence })))
             .or_else(|| self.pods_taken.take().map(Down::PodsTaken))
             .or_else(|| self.taken.take().map(Down::StatusTaken))
+            .or_else(|| self.registered.take().map(Down::Registered))
             .or_else(|| self.status_wanted.take().map(|revision| Down::StatusWanted(v1::StatusWanted { revision })))
             .or_else(|| self.terms.take().map(Down::Terms));
         message.map(said)
@@ -90,6 +94,7 @@ impl Owed {
         self.taken = None;
         self.status_wanted = None;
         self.pods_taken = None;
+        self.registered = None;
         self.orders = false;
     }
 }

@@ -1,9 +1,11 @@
 //! Machines that join, renew and are shut out, with the agent's own library, over real TLS sockets.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime};
 
+use muster_controller::door::DoorKind;
 use muster_controller::identity;
+use muster_controller::listener::Door;
 use muster_controller::pki::{Authority, Issued, Subject, Usage, Validity};
 use muster_lifecycle::command::Operation;
 use muster_lifecycle::fingerprint::Fingerprint;
@@ -11,6 +13,7 @@ use muster_node_agent::credentials::{Credentials, Store};
 use muster_node_agent::enrolment::{self, EnrolmentError};
 use muster_proto::token::Token;
 use muster_proto::v1;
+use muster_proto::v1::agent_client::AgentClient;
 use muster_proto::v1::agent_message::Message as Up;
 use muster_proto::v1::enrolment_client::EnrolmentClient;
 use muster_proto::v1::server_message::Message as Down;
@@ -20,13 +23,22 @@ use rustls::ClientConfig;
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
 use tempfile::TempDir;
-use tonic::{Code, Status};
+use tokio::io::AsyncReadExt;
+use tokio::net::{TcpSocket, TcpStream};
+use tokio::time::timeout;
+use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
+use tonic::codegen::http::uri::PathAndQuery;
+use tonic::{Code, Request, Status};
+use tonic_prost::ProstCodec;
 
 use crate::agent::{Agent, Carrier, dial_with, hello, node_json};
-use crate::cluster::{Cluster, LIFETIME, RENEWAL_GRACE, eventually};
+use crate::cluster::{Cluster, LIFETIME, PATIENCE, RENEWAL_GRACE, eventually};
 
 const HOUR: Duration = Duration::from_secs(3600);
 const TTL: Duration = Duration::from_secs(600);
+/// Well below what a stranger may stay.
+const JOIN_PATIENCE: Duration = Duration::from_secs(20);
 
 /// A machine with a state directory of its own.
 struct Machine {
@@ -116,7 +128,7 @@ fn stranger(cluster: &Cluster) -> Arc<ClientConfig> {
     Arc::new(config)
 }
 
-fn csr() -> bytes::Bytes {
+pub fn csr() -> bytes::Bytes {
     let key = KeyPair::generate().unwrap();
     CertificateParams::default().serialize_request(&key).unwrap().der().to_vec().into()
 }
@@ -216,15 +228,49 @@ async fn a_token_of_another_cluster_is_never_shown_to_this_one() {
 
 #[tokio::test]
 async fn refusals_do_not_fill_the_log() {
+    let lines = Lines::default();
+    let _listening = lines.listen();
     let cluster = Cluster::start(&[1]).await;
     let unknown = Token::draw(cluster.fleet.client_authority().public_key_print().unwrap(), rand::random);
-    let mut client = EnrolmentClient::new(dial_with(&cluster, 1, stranger(&cluster)).await.unwrap());
+    let channel = dial_with(&cluster, 1, stranger(&cluster)).await.unwrap();
+    let (mut client, mut agents) = (EnrolmentClient::new(channel.clone()), AgentClient::new(channel));
     for _ in 0..50 {
         let request = v1::JoinRequest { token: unknown.to_string(), node: "a".to_owned(), csr: csr() };
         assert_eq!(client.join(request).await.unwrap_err().code(), Code::PermissionDenied);
+        assert_eq!(agents.who_is(v1::WhoIsRequest {}).await.unwrap_err().code(), Code::Unauthenticated);
     }
     eventually("some are told", || refusals(&cluster, "a").len() >= 10).await;
     assert!(refusals(&cluster, "a").len() <= 20, "{}", refusals(&cluster, "a").len());
+    for what in ["enrolment denied", "denied: not authenticated"] {
+        assert!((1..=20).contains(&lines.with(what)), "{what}: {}", lines.with(what));
+    }
+}
+
+/// What is logged on this thread, and so in this test.
+#[derive(Clone, Default)]
+struct Lines(Arc<Mutex<Vec<u8>>>);
+
+impl Lines {
+    fn listen(&self) -> tracing::subscriber::DefaultGuard {
+        let lines = self.clone();
+        let subscriber = tracing_subscriber::fmt().with_ansi(false).with_writer(move || lines.clone()).finish();
+        tracing::subscriber::set_default(subscriber)
+    }
+
+    fn with(&self, what: &str) -> usize {
+        String::from_utf8_lossy(&self.0.lock().unwrap()).lines().filter(|line| line.contains(what)).count()
+    }
+}
+
+impl std::io::Write for Lines {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.0.lock().unwrap().extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
 }
 
 #[tokio::test]
@@ -282,30 +328,87 @@ async fn a_certificate_that_is_not_good_gets_no_session() {
     let peer = issue(&cluster, peers, ("system:muster:replica:1", identity::REPLICAS), now + HOUR);
     let replica = issue(&cluster, ca, ("system:muster:replica:1", identity::REPLICAS), now + HOUR);
     let cases = [
-        ("none", stranger(&cluster), "a", Some((Code::Unauthenticated, "join with a token first"))),
-        ("wrong CA", of(&foreign), "a", None),
-        ("expired", of(&expired), "a", Some((Code::Unauthenticated, "the certificate has expired: renew it first"))),
-        ("expired for long", of(&long_expired), "a", None),
-        ("revoked", revoked.tls(), "revoked", Some((Code::PermissionDenied, "was revoked by ada"))),
-        ("revoked by name", of(&good("system:node:by-hand")), "by-hand", Some((Code::PermissionDenied, "was revoked"))),
-        ("replayed", replaced.tls(), "replaced", Some((Code::PermissionDenied, "was replaced by another"))),
-        ("other node's", of(&good("system:node:b")), "a", Some((Code::PermissionDenied, "it cannot speak for node"))),
-        ("peer's", of(&peer), "a", None),
-        ("peer's of our CA", of(&replica), "a", None),
+        ("none", stranger(&cluster), "a", Some(Code::Unauthenticated), "join with a token first"),
+        ("wrong CA", of(&foreign), "a", None, "wrong CA: the certificate was not signed by the CA of this door"),
+        ("expired", of(&expired), "a", Some(Code::Unauthenticated), "the certificate has expired: renew it first"),
+        ("expired for long", of(&long_expired), "a", None, "too long to renew it; join again with a new token"),
+        ("revoked", revoked.tls(), "revoked", Some(Code::PermissionDenied), "was revoked by ada"),
+        ("revoked by name", of(&good("system:node:by-hand")), "by-hand", Some(Code::PermissionDenied), "was revoked"),
+        ("replayed", replaced.tls(), "replaced", Some(Code::PermissionDenied), "was replaced by another"),
+        ("other node's", of(&good("system:node:b")), "a", Some(Code::PermissionDenied), "it cannot speak for node"),
+        ("peer's", of(&peer), "a", None, "wrong CA: the certificate was not signed by the CA of this door"),
+        ("peer's of our CA", of(&replica), "a", None, "wrong role: a replica"),
     ];
-    for (what, tls, node, wanted) in cases {
-        let refused = greeted(&cluster, 1, tls, node).await.err().unwrap_or_else(|| panic!("{what}: got in"));
-        match wanted {
-            Some((code, text)) => {
+    for (what, tls, node, code, wanted) in cases {
+        let refused = greeted(&cluster, 1, Arc::clone(&tls), node).await.err();
+        let refused = refused.unwrap_or_else(|| panic!("{what}: got in"));
+        // Whoever is turned away at the door learns nothing; why, only the door knows.
+        let why = match code {
+            Some(code) => {
                 assert_eq!(refused.code(), code, "{what}: {refused}");
-                assert!(refused.message().contains(text), "{what}: {refused}");
+                refused.message().to_owned()
             }
-            // A stranger learns nothing: the connection ends.
-            None => assert!(![Code::PermissionDenied, Code::Ok].contains(&refused.code()), "{what}: {refused}"),
-        }
+            None => turned_away(&cluster, tls).await,
+        };
+        assert!(why.contains(wanted), "{what}: {why}");
     }
     assert!(cluster.replica(1).current().state.nodes().is_empty(), "and nothing was registered");
     greeted(&cluster, 1, of(&good("system:node:a")), "a").await.unwrap();
+}
+
+/// Why the agents' door of replica 1 turns somebody away.
+async fn turned_away(cluster: &Cluster, tls: Arc<ClientConfig>) -> String {
+    let door = Door::new(DoorKind::Agent, cluster.tls(1).agent_server, cluster.fleet.id().clone());
+    let door = door.renewing_within(RENEWAL_GRACE);
+    let (near, far) = tokio::io::duplex(1 << 16);
+    let name = cluster.plan(1).agent.host().to_owned().try_into().unwrap();
+    let caller = TlsConnector::from(tls).connect(name, near);
+    let (_, admitted) = tokio::join!(caller, door.admit(Box::new(far), "127.0.0.1:1".parse().unwrap()));
+    admitted.expect_err("it is turned away").to_string()
+}
+
+#[tokio::test]
+async fn a_stranger_is_sent_away_before_its_request_is_read() {
+    let cluster = Cluster::start(&[1]).await;
+    for path in ["/muster.v1.Agent/WhoIs", "/muster.v1.Agent/Session", "/muster.v1.Agent/Carry"] {
+        let mut client = tonic::client::Grpc::new(dial_with(&cluster, 1, stranger(&cluster)).await.unwrap());
+        client.ready().await.unwrap();
+        let codec = ProstCodec::<v1::WhoIsRequest, v1::WhoIsResponse>::default();
+        let silent = Request::new(futures::stream::pending::<v1::WhoIsRequest>());
+        let answer = client.streaming(silent, PathAndQuery::from_static(path), codec);
+        let status = timeout(PATIENCE, answer).await.expect("an answer").unwrap_err();
+        assert_eq!(status.code(), Code::Unauthenticated, "{path}: {status}");
+    }
+}
+
+/// A connection without a certificate from this address, on which nothing is ever said.
+async fn loiterer(cluster: &Cluster, from: &str) -> TlsStream<TcpStream> {
+    let socket = TcpSocket::new_v4().unwrap();
+    socket.bind(from.parse().unwrap()).unwrap();
+    let tcp = socket.connect(cluster.plan(1).agent.listen()).await.unwrap();
+    let name = cluster.plan(1).agent.host().to_owned().try_into().unwrap();
+    TlsConnector::from(stranger(cluster)).connect(name, tcp).await.unwrap()
+}
+
+#[tokio::test]
+async fn a_crowd_of_strangers_keeps_no_machine_from_joining() {
+    let cluster = Cluster::start(&[1]).await;
+    let token = token(&cluster, None).await;
+    let mut crowd = Vec::new();
+    // More than all places that there are.
+    while crowd.len() < 300 {
+        crowd.push(loiterer(&cluster, "127.99.0.1:0").await);
+    }
+    let machine = Machine::new();
+    let joined = timeout(JOIN_PATIENCE, machine.join(&cluster, "a", &token)).await;
+    joined.expect("it does not have to wait until they have gone").unwrap();
+    // Whoever has a place is greeted; the others find the connection closed.
+    let mut greeted = 0;
+    for one in &mut crowd {
+        let heard = timeout(PATIENCE, one.read(&mut [0])).await.expect("a greeting or an end");
+        greeted += heard.unwrap_or_default();
+    }
+    assert!((1..=64).contains(&greeted), "{greeted} have a place");
 }
 
 #[tokio::test]
@@ -315,7 +418,7 @@ async fn strangers_may_only_join_and_the_expired_may_only_renew() {
         issue(&cluster, cluster.fleet.client_authority(), ("system:node:a", identity::NODES), SystemTime::now() - HOUR);
     for tls in [stranger(&cluster), client(&cluster, &expired)] {
         let channel = dial_with(&cluster, 1, tls).await.unwrap();
-        let mut agents = v1::agent_client::AgentClient::new(channel);
+        let mut agents = AgentClient::new(channel);
         let status = agents.who_is(v1::WhoIsRequest {}).await.unwrap_err();
         assert_eq!(status.code(), Code::Unauthenticated, "{status}");
         let status = agents.carry(futures::stream::empty()).await.unwrap_err();
@@ -401,6 +504,28 @@ async fn a_revocation_ends_the_open_stream_at_whichever_replica() {
         assert!(refused.message().contains("was revoked by ada"), "{refused}");
         let refused = greeted(&cluster, id, credentials.tls(), &node).await.err().unwrap();
         assert!(refused.message().contains("was revoked by ada"), "{refused}");
+    }
+}
+
+#[tokio::test]
+async fn a_revocation_ends_the_stream_of_a_node_that_is_not_registered() {
+    let cluster = Cluster::start(&[1]).await;
+    // One that has yet to register, and one whose Node was deleted under it.
+    let (_machine, credentials) = joined(&cluster, "new").await;
+    let mut new = Agent::on(dial_with(&cluster, 1, credentials.tls()).await.unwrap()).await.unwrap();
+    new.say(Up::Hello(hello("new", 1)));
+    assert!(matches!(new.hear().await, Down::RegistrationWanted(_)));
+    let (_machine, credentials) = joined(&cluster, "deleted").await;
+    let mut deleted = greeted(&cluster, 1, credentials.tls(), "deleted").await.unwrap();
+    cluster.delete("deleted").await;
+    assert!(matches!(deleted.hear().await, Down::Removed(_)));
+    for (mut session, node) in [(new, "new"), (deleted, "deleted")] {
+        let started = std::time::Instant::now();
+        revoke(&cluster, node).await;
+        let refused = session.refusal().await;
+        assert!(started.elapsed() < Duration::from_secs(10), "{node}: {:?}", started.elapsed());
+        assert_eq!(refused.code(), Code::PermissionDenied, "{node}: {refused}");
+        assert!(refused.message().contains("was revoked by ada"), "{node}: {refused}");
     }
 }
 

@@ -8,6 +8,7 @@ mod cluster;
 mod enrolment;
 mod node_restriction;
 mod pods;
+mod reconciling;
 mod trouble;
 
 use agent::{Agent, Carrier, dial, hello, node_json, status_json};

@@ -14,6 +14,7 @@ use muster_lifecycle::pod::Phase;
 use muster_proto::v1;
 use muster_proto::v1::agent_client::AgentClient;
 use muster_proto::v1::agent_message::Message as Up;
+use muster_proto::v1::enrolment_client::EnrolmentClient;
 use muster_proto::v1::operator_server::Operator;
 use muster_proto::v1::server_message::Message as Down;
 use tonic::{Code, Request};
@@ -21,9 +22,11 @@ use tonic::{Code, Request};
 use crate::FIRST;
 use crate::agent::{Agent, dial, hello, node_json};
 use crate::cluster::Cluster;
+use crate::enrolment::csr;
 use crate::pods::{pods_taken, report};
 
 const AGENT_PROTO: &str = include_str!("../../../proto/muster/v1/agent.proto");
+const ENROLMENT_PROTO: &str = include_str!("../../../proto/muster/v1/enrolment.proto");
 const OPERATOR_PROTO: &str = include_str!("../../../proto/muster/v1/operator.proto");
 
 /// The calls that a protocol file knows, so that a new one cannot be forgotten here.
@@ -93,6 +96,19 @@ async fn a_node_may_make_these_calls_of_the_agents() {
     assert_eq!(answers.iter().map(|(call, _)| *call).collect::<BTreeSet<_>>(), calls(AGENT_PROTO));
     let expected = [("WhoIs", None), ("Session", None), ("Carry", Some(Code::PermissionDenied))];
     assert_eq!(answers, expected);
+}
+
+#[tokio::test]
+async fn a_node_may_make_these_calls_of_enrolment() {
+    let cluster = Cluster::start(&[1]).await;
+    let mut client = EnrolmentClient::new(dial(&cluster, 1, &cluster.fleet.issue_node("a").unwrap()).await);
+    let join = v1::JoinRequest { token: String::new(), node: "b".to_owned(), csr: csr() };
+    let answers = [
+        ("Join", client.join(join).await.err().map(|status| status.code())),
+        ("Renew", client.renew(v1::RenewRequest { csr: csr() }).await.err().map(|status| status.code())),
+    ];
+    assert_eq!(answers.iter().map(|(call, _)| *call).collect::<BTreeSet<_>>(), calls(ENROLMENT_PROTO));
+    assert_eq!(answers, [("Join", Some(Code::PermissionDenied)), ("Renew", None)]);
 }
 
 #[tokio::test]

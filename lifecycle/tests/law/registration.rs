@@ -2,6 +2,7 @@
 
 use muster_lifecycle::node::{ConditionStatus, NodeDraft, NodeStatus};
 use muster_lifecycle::node_rules::NODE_BYTES_MAX;
+use muster_lifecycle::reconciliation::reconciliation;
 use muster_lifecycle::rejection::Rejection;
 use muster_lifecycle::text::Text;
 
@@ -66,6 +67,44 @@ fn rg_4_a_registration_brings_the_status_of_a_restarted_machine() {
     assert_eq!(events(&applied), ["NodeReady: Node a status is now: NodeReady"]);
     assert_eq!(cluster.agent_told(register(draft("a"))), "unchanged", "without a status it says nothing");
     assert_eq!(ready_of(&cluster, "a"), Some(ConditionStatus::True));
+}
+
+#[test]
+fn rg_4_only_what_describes_the_machine_is_reconciled_and_only_if_it_changed() {
+    let known = "kubernetes.io/os=linux topology.kubernetes.io/zone=z1 team=x";
+    let kept = "beta.kubernetes.io/os=linux";
+    let cases = [
+        ("nothing is said", "", None),
+        ("the same", known, None),
+        ("no word of the zone", "kubernetes.io/os=linux", None),
+        ("another label of the operator's", "team=y new=label", None),
+        ("another zone", "topology.kubernetes.io/zone=z2 team=y", Some("topology.kubernetes.io/zone=z2")),
+        ("a region", "topology.kubernetes.io/region=r", Some("topology.kubernetes.io/region=r")),
+        ("an instance type", "node.kubernetes.io/instance-type=m", Some("node.kubernetes.io/instance-type=m")),
+        ("a host name", "kubernetes.io/hostname=h kubernetes.io/os=linux", Some("kubernetes.io/hostname=h")),
+    ];
+    for (what, said, wanted) in cases {
+        let mut cluster = Cluster::default();
+        cluster.done(create(NodeDraft { labels: Some(pairs(known)), ..draft("a") }));
+        let before = cluster.node("a").clone();
+        let registered = reconciliation(&before, machine(said, "Ready=True"));
+        assert_eq!(registered.is_some(), wanted.is_some(), "{what}");
+        let Some(registered) = registered else { continue };
+        assert_eq!(cluster.agent_told(register(registered.clone())), "changed", "{what}");
+        let after = cluster.node("a");
+        let mut labels = pairs(&format!("{known} {kept}"));
+        pairs(wanted.unwrap()).iter().for_each(|(key, value)| drop(labels.insert(key.clone(), value.clone())));
+        assert_eq!(after.meta.labels, labels, "{what}");
+        assert_eq!(after.status, before.status, "{what}: the status is reported for itself");
+        assert_eq!(reconciliation(after, registered), None, "{what}: once");
+    }
+}
+
+#[test]
+fn nr_1_a_registration_in_another_name_is_left_to_the_law() {
+    let cluster = Cluster::with_node("a");
+    let other = NodeDraft { name: Text::from("b"), ..machine("", "Ready=True") };
+    assert_eq!(reconciliation(&cluster.node("a").clone(), other).map(|draft| draft.name), Some(Text::from("b")));
 }
 
 #[test]

@@ -13,6 +13,7 @@ use tokio::time::Instant;
 
 use crate::attachment::Dice;
 use crate::failure::{Failure, quoted};
+use crate::introduction::Introduction;
 use crate::machine::{Fingerprint, Machine};
 use crate::pods::{Inbox, Workload};
 use crate::status::Posting;
@@ -55,6 +56,7 @@ struct Node {
     machine: Arc<dyn Machine>,
     incarnation: u64,
     standing: Standing,
+    introduction: Introduction,
     status: Posting,
     /// The newest demand for a status: older ones are ignored.
     status_revision: u64,
@@ -87,6 +89,7 @@ struct Owed {
     registrations: BTreeSet<u32>,
     pods: BTreeSet<u32>,
     statuses: BTreeSet<u32>,
+    introductions: BTreeSet<u32>,
 }
 
 /// What a reply means for the connection.
@@ -229,6 +232,13 @@ impl Roster {
         }
     }
 
+    fn owe_introduction_if_due(&mut self, handle: u32, now: Instant) {
+        let node = self.node(handle);
+        if matches!(node.standing, Standing::Bound) && node.introduction.is_due(now) {
+            self.owed.introductions.insert(handle);
+        }
+    }
+
     /// The only place where a node's standing changes, so that the counts stay true.
     fn stand(&mut self, handle: u32, standing: Standing) {
         let before = std::mem::replace(&mut self.nodes[handle as usize].standing, standing);
@@ -263,6 +273,7 @@ impl Node {
     fn new(pods: Workload, node: CarriedNode, now: Instant) -> Self {
         Self {
             name: node.name,
+            introduction: Introduction::new(node.machine.registers(), now),
             status: Posting::new(node.machine.report_every(), now),
             machine: node.machine,
             incarnation: 0,
@@ -278,8 +289,8 @@ impl Node {
 
 impl Owed {
     fn forget(&mut self, handle: u32) {
-        let Self { beats, bindings, registrations, pods, statuses } = self;
-        for set in [beats, bindings, registrations, pods, statuses] {
+        let Self { beats, bindings, registrations, pods, statuses, introductions } = self;
+        for set in [beats, bindings, registrations, pods, statuses, introductions] {
             set.remove(&handle);
         }
     }

@@ -11,6 +11,7 @@ use tokio::time::Instant;
 
 use crate::attachment::Dice;
 use crate::failure::{Failure, quoted};
+use crate::introduction::Introduction;
 use crate::machine::{Fingerprint, Machine};
 use crate::pods::{PodInsight, Workload};
 use crate::status::Posting;
@@ -42,6 +43,7 @@ pub(super) struct Conversation {
     incarnation: u64,
     removals: u64,
     standing: Standing,
+    introduction: Introduction,
     terms: Terms,
     status: Posting,
     /// The newest demand for a status: older ones are ignored.
@@ -91,6 +93,7 @@ impl Conversation {
         now: Instant,
     ) -> Self {
         let status = Posting::new(machine.report_every(), now);
+        let introduction = Introduction::new(machine.registers(), now);
         Self {
             node,
             instance,
@@ -101,6 +104,7 @@ impl Conversation {
             incarnation: 0,
             removals: 0,
             standing: Standing::Detached,
+            introduction,
             terms: Terms::default(),
             status,
             status_revision: 0,
@@ -204,6 +208,7 @@ impl Conversation {
             Down::Removed(removed) => return self.removed(removed.incarnation, now),
             Down::Pods(orders) => return self.pods_ordered(orders, now),
             Down::PodsTaken(taken) => return self.pods_taken(taken, now),
+            Down::Registered(registered) => return self.registered(&registered, now),
         }
         Reaction::Stay
     }
@@ -216,8 +221,8 @@ impl Conversation {
                 registration.deadline(self.pods.is_idle()).unwrap_or(self.next_beat + NOTHING_TO_SAY)
             }
             Standing::Welcomed { .. } => {
-                let due = self.next_beat.min(self.status.due());
-                self.pods.report_due().map_or(due, |pods| due.min(pods))
+                let others = [self.pods.report_due(), self.introduction.due()];
+                others.into_iter().flatten().fold(self.next_beat.min(self.status.due()), Instant::min)
             }
         }
     }
@@ -254,6 +259,7 @@ impl Conversation {
                 self.report_pods(now).map_or(Turn::Nothing, Turn::Say)
             }
             Standing::Welcomed { .. } if self.status.due() <= now => self.post(now).map_or(Turn::Nothing, Turn::Say),
+            Standing::Welcomed { .. } if self.introduction.is_due(now) => Turn::Say(self.introduce(now)),
             Standing::Welcomed { .. } => Turn::Nothing,
         }
     }
@@ -269,12 +275,17 @@ impl Conversation {
         }
         if self.incarnation != 0 && self.incarnation != welcome.incarnation {
             self.forget_former_life(now);
+        } else if self.replica().is_some() {
+            // A replica of an earlier version answers so what it was told of the machine; the stream goes on.
+            self.introduction.known();
+            return Reaction::Stay;
         }
         self.incarnation = welcome.incarnation;
         let replica = welcome.replica;
         let before = std::mem::replace(&mut self.standing, Standing::Welcomed { replica });
         if let Standing::Unregistered(Registration { status: Some(status), .. }) = before {
             self.status.registered(status, now, (self.dice)());
+            self.introduction.known();
         }
         if welcome.status_wanted {
             self.status.demand();
@@ -361,6 +372,24 @@ impl Conversation {
         wrap(Up::Register(v1::Register { node: self.machine.node_json(), running: Some(self.pods.running()) }))
     }
 
+    /// Says what the machine is, although nobody asked.
+    fn introduce(&mut self, now: Instant) -> v1::AgentMessage {
+        self.introduction.put_off(now, (self.dice)());
+        wrap(Up::Register(v1::Register { node: self.machine.node_json(), running: None }))
+    }
+
+    fn registered(&mut self, registered: &v1::Registered, now: Instant) -> Reaction {
+        if registered.refused.is_empty() {
+            self.introduction.known();
+            return Reaction::Stay;
+        }
+        self.introduction.put_off(now, (self.dice)());
+        Reaction::Complain(Failure::RegistrationRefused {
+            node: self.node.clone(),
+            reason: quoted(&registered.refused),
+        })
+    }
+
     fn beat(&mut self, now: Instant) -> v1::AgentMessage {
         let sequence = self.speak(now);
         let acknowledge = self.waiters.any() || self.vigil.wants_word(&self.terms, now);
@@ -407,5 +436,6 @@ fn name_of(message: &Down) -> &'static str {
         Down::Removed(_) => "Removed",
         Down::Pods(_) => "PodOrders",
         Down::PodsTaken(_) => "PodsTaken",
+        Down::Registered(_) => "Registered",
     }
 }

@@ -1,5 +1,6 @@
 //! A replica whose part the test plays: it takes the streams that agents open, hears what they say and answers by hand,
-//! except for acknowledgements, which it gives by itself until it is told to withhold them.
+//! except for acknowledgements, which it gives by itself until it is told to withhold them, and introductions, which it
+//! keeps and takes.
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
@@ -44,6 +45,8 @@ pub(crate) struct Served<U, D> {
     down: mpsc::Sender<Result<D, Status>>,
     pub(crate) opened: Instant,
     pub(crate) acknowledges: bool,
+    /// What welcomed nodes said of their machines.
+    pub(crate) introductions: Vec<v1::Register>,
 }
 
 struct Service {
@@ -167,9 +170,23 @@ impl SessionStream {
 
     /// None if the stream ended.
     pub(crate) async fn hear(&mut self) -> Option<Up> {
-        let message = self.message().await?.message.unwrap();
-        self.acknowledge_if_asked(&message).await;
-        Some(message)
+        loop {
+            let message = self.message().await?.message.unwrap();
+            self.acknowledge_if_asked(&message).await;
+            if !self.is_introduced(&message).await {
+                return Some(message);
+            }
+        }
+    }
+
+    /// Nobody asked for it, and it does not say what runs.
+    async fn is_introduced(&mut self, message: &Up) -> bool {
+        let Up::Register(register @ v1::Register { running: None, .. }) = message else { return false };
+        self.introductions.push(register.clone());
+        let registered = v1::ServerMessage { message: Some(Down::Registered(v1::Registered::default())) };
+        // The agent may have left meanwhile.
+        let _ = self.down.send(Ok(registered)).await;
+        true
     }
 
     async fn acknowledge_if_asked(&self, message: &Up) {
@@ -228,7 +245,9 @@ impl SessionStream {
         while let Ok(message) = timeout_at(until, self.up.next()).await {
             let message = message?.ok()?.message.unwrap();
             self.acknowledge_if_asked(&message).await;
-            heard.push(message);
+            if !self.is_introduced(&message).await {
+                heard.push(message);
+            }
         }
         Some(heard)
     }
@@ -240,15 +259,38 @@ impl CarrierStream {
     }
 
     pub(crate) async fn hear(&mut self) -> Option<CarrierUp> {
-        let message = self.message().await?.message.unwrap();
-        if let CarrierUp::Beats(v1::Beats { acknowledge: sequence @ 1.., .. }) = message
+        loop {
+            let message = self.message().await?.message.unwrap();
+            self.acknowledge_if_asked(&message).await;
+            if !self.is_introduced(&message).await {
+                return Some(message);
+            }
+        }
+    }
+
+    async fn is_introduced(&mut self, message: &CarrierUp) -> bool {
+        let CarrierUp::Register(v1::CarriedRegister { handle, register: Some(register) }) = message else {
+            return false;
+        };
+        if register.running.is_some() {
+            return false;
+        }
+        self.introductions.push(register.clone());
+        let registered = v1::ServerMessage { message: Some(Down::Registered(v1::Registered::default())) };
+        let carried = v1::Carried { handle: *handle, message: Some(registered) };
+        let reply = v1::CarrierReply { message: Some(v1::carrier_reply::Message::Carried(carried)) };
+        let _ = self.down.send(Ok(reply)).await;
+        true
+    }
+
+    async fn acknowledge_if_asked(&self, message: &CarrierUp) {
+        if let CarrierUp::Beats(v1::Beats { acknowledge: sequence @ 1.., .. }) = *message
             && self.acknowledges
         {
             let acknowledged = v1::carrier_reply::Message::Acknowledged(v1::Acknowledged { sequence });
             // The agent may have left meanwhile.
             let _ = self.down.send(Ok(v1::CarrierReply { message: Some(acknowledged) })).await;
         }
-        Some(message)
     }
 }
 
@@ -258,7 +300,13 @@ type Replies<D> = ReceiverStream<Result<D, Status>>;
 
 fn serve<U, D>(request: Request<Streaming<U>>) -> (Served<U, D>, Response<Replies<D>>) {
     let (down, replies) = mpsc::channel(QUEUE);
-    let served = Served { up: request.into_inner(), down, opened: Instant::now(), acknowledges: true };
+    let served = Served {
+        up: request.into_inner(),
+        down,
+        opened: Instant::now(),
+        acknowledges: true,
+        introductions: Vec::new(),
+    };
     (served, Response::new(ReceiverStream::new(replies)))
 }
 

@@ -6,6 +6,7 @@ use std::time::Duration;
 use futures::FutureExt;
 use futures::future::select_all;
 use muster_node_agent::Failure;
+use muster_node_agent::machine::Machine;
 use muster_node_agent::session::{NotAcknowledged, Session, SessionConfig, SessionHandle, SessionState};
 use muster_proto::v1;
 use muster_proto::v1::agent_message::Message as Up;
@@ -98,6 +99,21 @@ async fn l_5_a_node_registers_when_asked_and_beats_once_it_is_welcome() {
     assert!(heard.len() > 2, "{heard:?}");
     assert!(heard.iter().all(|message| matches!(message, Up::Beat(_))), "the status was registered: {heard:?}");
     assert_eq!(agent.session.state().removals, 0);
+}
+
+#[tokio::test]
+async fn rg_4_a_node_that_is_known_says_what_its_machine_is_once_per_process() {
+    let mut replica = Replica::start().await;
+    let agent = Agent::start(&[&replica]);
+    let mut session = replica.welcomed(welcome(1, 1, BEAT_MS)).await;
+    session.take_status().await;
+    session.hear_for(QUIET).await.unwrap();
+    let said: Vec<_> = session.introductions.iter().map(|register| register.node.clone()).collect();
+    assert_eq!(said, [agent.machine.node_json()], "as if it registered");
+    drop(session);
+    let mut session = replica.welcomed(welcome(1, 1, BEAT_MS)).await;
+    session.hear_for(QUIET).await.unwrap();
+    assert!(session.introductions.is_empty(), "another stream is no other process");
 }
 
 #[tokio::test]

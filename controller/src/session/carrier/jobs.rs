@@ -13,6 +13,7 @@ use tokio::time::{Instant, sleep_until};
 
 use crate::session::admission::Admitted;
 use crate::session::pods::PodsReported;
+use crate::session::reconciling::Reconciled;
 use crate::session::refusal::Refusal;
 use crate::session::report::Reported;
 
@@ -22,12 +23,14 @@ const RUNNING_MAX: usize = 256;
 #[derive(Debug)]
 pub(super) enum Job {
     Register(v1::Register),
+    Reconcile(v1::Register),
     Report(v1::StatusReport),
     Pods(v1::PodsReport),
 }
 
 pub(super) enum Done {
     Registered(Result<Admitted, Refusal>),
+    Reconciled(Reconciled),
     Reported(Reported),
     PodsReported(PodsReported),
 }
@@ -40,6 +43,8 @@ pub(super) struct Jobs {
     running: FuturesUnordered<Running>,
     busy: HashSet<u32>,
     waiting: HashMap<u32, Job>,
+    /// What bound nodes said of their machines.
+    waiting_words: HashMap<u32, v1::Register>,
     waiting_pods: HashMap<u32, v1::PodsReport>,
     /// Handles with a waiting job and none under way, in the order they came.
     due: VecDeque<u32>,
@@ -64,6 +69,15 @@ impl Jobs {
         }
     }
 
+    /// The caller has checked that `handle` stands for a node that is bound.
+    pub(super) fn add_words(&mut self, handle: u32, register: v1::Register) {
+        let was_waiting = self.has_waiting(handle);
+        self.waiting_words.insert(handle, register);
+        if !was_waiting && !self.busy.contains(&handle) {
+            self.due.push_back(handle);
+        }
+    }
+
     /// The caller has checked that `handle` stands for a node.
     pub(super) fn add_pods(&mut self, handle: u32, report: v1::PodsReport) {
         let was_waiting = self.has_waiting(handle);
@@ -74,16 +88,20 @@ impl Jobs {
     }
 
     fn has_waiting(&self, handle: u32) -> bool {
-        self.waiting.contains_key(&handle) || self.waiting_pods.contains_key(&handle)
+        let Self { waiting, waiting_words, waiting_pods, .. } = self;
+        waiting.contains_key(&handle) || waiting_words.contains_key(&handle) || waiting_pods.contains_key(&handle)
     }
 
     fn take_waiting(&mut self, handle: u32) -> Option<Job> {
-        self.waiting.remove(&handle).or_else(|| self.waiting_pods.remove(&handle).map(Job::Pods))
+        let words = self.waiting_words.remove(&handle).map(Job::Reconcile);
+        let job = words.or_else(|| self.waiting.remove(&handle));
+        job.or_else(|| self.waiting_pods.remove(&handle).map(Job::Pods))
     }
 
     /// `handle` no longer stands for what it stood for.
     pub(super) fn forget(&mut self, handle: u32) {
         self.waiting.remove(&handle);
+        self.waiting_words.remove(&handle);
         self.waiting_pods.remove(&handle);
     }
 
@@ -149,6 +167,10 @@ async fn due(at: Option<Instant>) {
 
 pub(super) fn registration(handle: u32, registering: BoxFuture<'static, Result<Admitted, Refusal>>) -> Running {
     registering.map(move |registered| (handle, Done::Registered(registered))).boxed()
+}
+
+pub(super) fn reconciliation(handle: u32, reconciling: BoxFuture<'static, Reconciled>) -> Running {
+    reconciling.map(move |reconciled| (handle, Done::Reconciled(reconciled))).boxed()
 }
 
 pub(super) fn pods(handle: u32, reporting: BoxFuture<'static, PodsReported>) -> Running {

@@ -62,6 +62,7 @@ impl Roster {
             NodeDown::Removed(removed) => self.removed(handle, removed.incarnation, now),
             NodeDown::Pods(orders) => return self.pods_ordered(handle, orders, now),
             NodeDown::PodsTaken(taken) => return self.pods_taken(handle, &taken, now),
+            NodeDown::Registered(registered) => return self.registered(handle, &registered, now),
         }
         Reaction::Stay
     }
@@ -81,6 +82,7 @@ impl Roster {
         node.incarnation = incarnation;
         if let Standing::Registering { status, .. } = node.standing {
             node.status.registered(status, now, dice);
+            node.introduction.known();
         }
         if status_wanted {
             node.status.demand();
@@ -91,6 +93,7 @@ impl Roster {
         self.owed.beats.insert(handle);
         self.owe_pods_if_due(handle, now);
         self.owe_status_if_due(handle, now);
+        self.owe_introduction_if_due(handle, now);
     }
 
     /// Asked again while a registration is under way, the node waits for its answer: it is tried again in time.
@@ -122,6 +125,18 @@ impl Roster {
             self.owe_status_if_due(handle, now);
             self.owe_pods_if_due(handle, now);
         }
+    }
+
+    fn registered(&mut self, handle: u32, registered: &v1::Registered, now: Instant) -> Reaction {
+        let dice = (self.dice)();
+        let node = self.node_mut(handle);
+        if registered.refused.is_empty() {
+            node.introduction.known();
+            return Reaction::Stay;
+        }
+        node.introduction.put_off(now, dice);
+        let (node, reason) = (node.name.clone(), quoted(&registered.refused));
+        Reaction::Complain(Failure::RegistrationRefused { node, reason })
     }
 
     fn status_taken(&mut self, handle: u32, taken: &v1::StatusTaken, now: Instant) -> Reaction {

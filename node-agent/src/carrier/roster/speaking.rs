@@ -1,4 +1,4 @@
-//! What the roster says, most urgent first: beats, then bindings, registrations, pods and statuses.
+//! What the roster says, most urgent first: beats, then bindings, registrations, pods, statuses and introductions.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -9,7 +9,7 @@ use tokio::time::Instant;
 
 use crate::machine::Fingerprint;
 
-use super::{Node, Roster, Standing};
+use super::{Node, Owed, Roster, Standing};
 
 /// The interval is divided into so many parts, each with its share of the nodes.
 pub(super) const SLICES: u32 = 10;
@@ -57,13 +57,14 @@ impl Roster {
         }
         let asks = begins && self.vigil.wants_word(&self.terms, now);
         let message = self.beats(asks, now).or_else(|| self.bindings()).or_else(|| self.registration(now));
-        message.or_else(|| self.pods_report(now)).or_else(|| self.status(now)).map(wrap)
+        let message = message.or_else(|| self.pods_report(now)).or_else(|| self.status(now));
+        message.or_else(|| self.introduction(now)).map(wrap)
     }
 
     fn owes_something(&self) -> bool {
         let may_register = !self.owed.registrations.is_empty() && self.registering < REGISTERING_AT_ONCE;
-        let others = [&self.owed.beats, &self.owed.bindings, &self.owed.pods, &self.owed.statuses];
-        may_register || others.iter().any(|owed| !owed.is_empty())
+        let Owed { beats, bindings, pods, statuses, introductions, .. } = &self.owed;
+        may_register || [beats, bindings, pods, statuses, introductions].iter().any(|owed| !owed.is_empty())
     }
 
     /// The nodes of this part of the interval are due: to beat, to post, or to be tried again.
@@ -75,6 +76,7 @@ impl Roster {
                     self.owed.beats.insert(handle);
                     self.owe_pods_if_due(handle, now);
                     self.owe_status_if_due(handle, now);
+                    self.owe_introduction_if_due(handle, now);
                 }
                 Standing::Clearing => {}
                 Standing::Unbound { since } | Standing::Refused { since } => {
@@ -133,6 +135,16 @@ impl Roster {
         let status = Fingerprint::of(&machine.status_json());
         self.stand(handle, Standing::Registering { since: now, status });
         Some(Up::Register(v1::CarriedRegister { handle, register: Some(register) }))
+    }
+
+    /// What the machine of a node is that was welcomed without having to register.
+    fn introduction(&mut self, now: Instant) -> Option<Up> {
+        let handle = self.owed.introductions.pop_first()?;
+        let dice = (self.dice)();
+        let node = self.node_mut(handle);
+        node.introduction.put_off(now, dice);
+        let register = Some(v1::Register { node: node.machine.node_json(), running: None });
+        Some(Up::Register(v1::CarriedRegister { handle, register }))
     }
 
     /// The first of the reports in question that has something to say.

@@ -142,6 +142,26 @@ async fn registrations_wait_for_those_under_way() {
     assert_eq!((registrations(&said), roster.state().bound), (1, 1));
 }
 
+#[tokio::test]
+async fn rg_4_known_nodes_say_what_their_machines_are_once() {
+    let now = Instant::now();
+    let mut roster = attached(3, now);
+    let bound = |handle| v1::BoundNode { handle, incarnation: 1, ..v1::BoundNode::default() };
+    hear(&mut roster, (0..3).map(bound), now);
+    let introduced = |said: &[Up]| {
+        let handle = |up: &Up| if let Up::Register(register) = up { Some(register.handle) } else { None };
+        said.iter().filter_map(handle).collect::<Vec<_>>()
+    };
+    assert_eq!(introduced(&say_all(&mut roster, now, now + Duration::from_millis(1))), [0, 1, 2]);
+    assert_eq!(roster.state().bound, 3, "they stay bound");
+    let registered = |refused: &str| NodeDown::Registered(v1::Registered { refused: refused.into() });
+    about(&mut roster, 0, registered(""), now);
+    about(&mut roster, 1, registered("no leader"), now);
+    let mut again = introduced(&say_all(&mut roster, now, now + Duration::from_secs(45)));
+    again.sort_unstable();
+    assert_eq!(again, [1, 2], "what was refused, and what was not answered");
+}
+
 fn bindings(said: &[Up]) -> usize {
     said.iter().map(|up| if let Up::Bind(bind) = up { bind.bindings.len() } else { 0 }).sum()
 }

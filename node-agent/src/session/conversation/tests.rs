@@ -21,8 +21,11 @@ impl Machine for Still {
     }
 }
 
+/// One whose fleet knows what its machine is.
 fn conversation() -> Conversation {
-    with_pods(Arc::new(Still), Instant::now()).0
+    let mut node = with_pods(Arc::new(Still), Instant::now()).0;
+    node.introduction.known();
+    node
 }
 
 /// With the inbox that news of pods arrive in.
@@ -140,6 +143,47 @@ async fn a_replica_that_does_not_answer_a_registration_is_left() {
     assert!(matches!(node.turn(DOOR, now + REGISTRATION_PATIENCE), Turn::Leave(Failure::Late { .. })));
 }
 
+/// One that was welcomed, has beaten and posted its status.
+fn welcomed(now: Instant) -> Conversation {
+    let mut node = with_pods(Arc::new(Still), now).0;
+    node.heard(welcome(1), DOOR, now);
+    assert!(matches!(said(node.turn(DOOR, now)), Up::Beat(_)));
+    assert!(matches!(said(node.turn(DOOR, now)), Up::Status(_)));
+    node
+}
+
+#[tokio::test]
+async fn rg_4_a_welcomed_node_says_what_its_machine_is_and_again_only_if_it_was_not_taken() {
+    let now = Instant::now();
+    let registered = |refused: &str| down(Down::Registered(v1::Registered { refused: refused.into() }));
+    let mut node = welcomed(now);
+    let Up::Register(register) = said(node.turn(DOOR, now)) else { panic!("an introduction was due") };
+    assert_eq!((register.node, register.running), (Bytes::from_static(b"{}"), None));
+    assert_eq!(node.turn(DOOR, now), Turn::Nothing);
+    let refused = node.heard(registered("metadata.labels: no"), DOOR, now);
+    assert!(matches!(refused, Reaction::Complain(Failure::RegistrationRefused { .. })), "{refused:?}");
+    let again = node.introduction.due().expect("it is said again");
+    assert!(again > now);
+    assert_eq!(node.heard(registered(""), DOOR, now), Reaction::Stay);
+    assert_eq!(node.introduction.due(), None);
+}
+
+#[tokio::test]
+async fn rg_4_what_else_tells_the_fleet_what_the_machine_is() {
+    let now = Instant::now();
+    let mut asked = with_pods(Arc::new(Still), now).0;
+    asked.heard(down(Down::RegistrationWanted(v1::RegistrationWanted::default())), DOOR, now);
+    assert!(matches!(said(asked.turn(DOOR, now)), Up::Register(_)));
+    asked.heard(welcome(1), DOOR, now);
+    assert_eq!(asked.introduction.due(), None, "it has registered");
+
+    let mut node = welcomed(now);
+    assert!(matches!(said(node.turn(DOOR, now)), Up::Register(_)));
+    node.heard(welcome(1), DOOR, now);
+    assert_eq!(node.introduction.due(), None, "a replica of an earlier version answers with another welcome");
+    assert_eq!(node.turn(DOOR, now), Turn::Nothing, "which begins nothing anew");
+}
+
 #[tokio::test]
 async fn a_welcome_as_another_incarnation_ends_the_former_life() {
     let (mut node, now) = (conversation(), Instant::now());
@@ -181,6 +225,7 @@ fn take_news(node: &mut Conversation, inbox: &Inbox, now: Instant) {
 /// A node that was welcomed, beat, posted its status and runs one pod.
 fn with_one_pod(machine: &Arc<SimulatedMachine>, now: Instant) -> (Conversation, Arc<Inbox>) {
     let (mut node, inbox) = with_pods(Arc::clone(machine) as _, now);
+    node.introduction.known();
     node.heard(welcome(1), DOOR, now);
     said(node.turn(DOOR, now));
     let Up::Status(status) = said(node.turn(DOOR, now)) else { panic!("a status was due") };
