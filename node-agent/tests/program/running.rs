@@ -52,7 +52,7 @@ impl Agent {
         let (observation, observed) = watch::channel(observation("4"));
         let (stop, stopped) = oneshot::channel::<()>();
         let expiry = Arc::new(|| EXPIRES.parse::<Timestamp>().ok());
-        let wiring = Wiring { observed, runtime: None, tls: tls::client("rack-1"), expiry };
+        let wiring = Wiring { observed, runtime: None, tls: tls::client("rack-1"), expiry, renewed: None };
         let running = tokio::spawn(async move {
             let state_dir = StateDir::open(&settings.state_dir)?;
             serve(&settings, &state_dir, wiring, notify, async move { drop(stopped.await) }).await
