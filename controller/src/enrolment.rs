@@ -33,9 +33,9 @@ use crate::session::Sessions;
 
 use self::signer::{CsrKey, Signer};
 
-/// How long a write may take.
 /// Anybody may ask, so nobody may ask at length: a token, a name and a certificate request are far shorter.
 const REQUEST_BYTES_MAX: usize = 16 * 1024;
+/// How long a write may take.
 const WRITE_LIMIT: Duration = Duration::from_secs(12);
 /// Refusals that are told as events, per window and replica.
 const TOLD_PER_WINDOW: u32 = 10;
@@ -161,7 +161,7 @@ impl EnrolmentService {
 #[tonic::async_trait]
 impl Enrolment for EnrolmentService {
     async fn join(&self, request: Request<v1::JoinRequest>) -> Result<Response<v1::Certified>, Status> {
-        let peer = caller(&request)?;
+        let peer = Peer::of(&request)?;
         if peer.identity.kind != Role::Stranger {
             return Err(self.denied(&peer.identity, "join: it has a certificate; renew that, or join without it"));
         }
@@ -170,7 +170,7 @@ impl Enrolment for EnrolmentService {
     }
 
     async fn renew(&self, request: Request<v1::RenewRequest>) -> Result<Response<v1::Certified>, Status> {
-        let peer = caller(&request)?;
+        let peer = Peer::of(&request)?;
         let (node, late) = match &peer.identity.kind {
             Role::Node(node) => (Text::from(node.as_str()), false),
             Role::Lapsed(node) => (Text::from(node.as_str()), true),
@@ -196,10 +196,6 @@ impl Applicant {
         let key = signer::read_csr(&request.csr).map_err(unreadable)?;
         Ok(Self { token, node: request.node.into(), key, remote })
     }
-}
-
-fn caller<T>(request: &Request<T>) -> Result<Peer, Status> {
-    request.extensions().get::<Peer>().cloned().ok_or_else(|| Status::unauthenticated("no client certificate"))
 }
 
 fn unreadable(error: signer::CsrError) -> Status {

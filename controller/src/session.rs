@@ -54,6 +54,7 @@ use tonic::{Status, Streaming};
 
 use crate::hearing::Hearing;
 use crate::hearing::contact::Contact;
+use crate::listener::Term;
 use crate::pulse_service::Claims;
 
 use self::alone::Alone;
@@ -103,6 +104,7 @@ pub(crate) struct Opened {
     pub(crate) remote: SocketAddr,
     /// The hash of its public key.
     pub(crate) key: Fingerprint,
+    pub(crate) term: Term,
 }
 
 // === impl Sessions ===

@@ -20,6 +20,7 @@ use tokio::sync::mpsc;
 use tokio::time::timeout;
 use tonic::{Status, Streaming};
 
+use crate::listener::Term;
 use crate::session::binding::{Binding, Finding};
 use crate::session::caller::Caller;
 use crate::session::entry::Signal;
@@ -30,6 +31,7 @@ use crate::session::refusal::Refusal;
 use crate::session::registry::Stream;
 use crate::session::report::Reported;
 use crate::session::terms::terms;
+use crate::session::trust::require_unexpired;
 use crate::session::{HELLO_PATIENCE, Opened, Sessions, heard, no_hello, tell_refusal};
 
 use self::binds::{Batch, Binds};
@@ -53,6 +55,7 @@ struct Carrier {
     sessions: Sessions,
     stream: Stream,
     caller: Caller,
+    term: Term,
     aggregator: String,
     scope: Arc<AggregatorRecord>,
     up: Streaming<v1::CarrierMessage>,
@@ -102,6 +105,7 @@ async fn converse(
     let stream = sessions.open();
     sessions.require_open()?;
     let Some(hello) = hello(&mut up).await? else { return Ok(()) };
+    let term = opened.term;
     let caller = Caller { instance: hello.instance, moving: hello.moving, ..opened.caller() };
     sessions.require_contact_to_move(&caller)?;
     // Once welcomed it leaves where it was.
@@ -109,8 +113,21 @@ async fn converse(
     let scope = scope(&sessions.replica().current().state, aggregator)?;
     let (outgoing, holds, binds, jobs, strangers) = Default::default();
     let aggregator = aggregator.to_owned();
-    let mut carrier =
-        Carrier { sessions, stream, caller, aggregator, scope, up, down, outgoing, holds, binds, jobs, strangers };
+    let mut carrier = Carrier {
+        sessions,
+        stream,
+        caller,
+        term,
+        aggregator,
+        scope,
+        up,
+        down,
+        outgoing,
+        holds,
+        binds,
+        jobs,
+        strangers,
+    };
     carrier.welcome();
     carrier.run().await
 }
@@ -140,7 +157,9 @@ fn scope(state: &State, aggregator: &str) -> Result<Arc<AggregatorRecord>, Refus
 impl Carrier {
     async fn run(&mut self) -> Result<(), Refusal> {
         loop {
-            match self.next().await {
+            let occurrence = self.next().await;
+            require_unexpired(&self.term)?;
+            match occurrence {
                 Occurrence::Heard(message) => match message? {
                     Some(message) => self.heard(message.message)?,
                     None => return Ok(()),
