@@ -222,7 +222,7 @@ async fn ask_all(doors: &[Door], tls: &TlsConnector, question: &Question) -> Res
                 tracing::warn!(%error, "asking the next one");
                 foreign = Some(error);
             }
-            answer => return answer,
+            answer @ (Ok(_) | Err(_)) => return answer,
         }
     }
     Err(unanswered.or(foreign).unwrap_or(EnrolmentError::Setup(SetupError::NoEndpoints)))

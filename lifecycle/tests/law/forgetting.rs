@@ -33,19 +33,13 @@ fn forget(name: &str) -> Operation {
 }
 
 /// By the clock of whoever signs, which may be `ahead` of the leader's by so many days.
-fn sign(cluster: &Cluster, operation: Operation, days: u64, ahead: u64) -> Operation {
+fn sign(cluster: &Cluster, mut operation: Operation, days: u64, ahead: u64) -> Operation {
     let issued = cluster.now().wall.0 + (ahead * DAY * 1000) as i64;
-    let term =
-        |key| SignedKey { key, issued: WallTime(issued), expires: WallTime(issued + (days * DAY * 1000) as i64) };
-    match operation {
-        Operation::EnrolNode { node, token, secret, signed } => {
-            Operation::EnrolNode { node, token, secret, signed: term(signed.key) }
-        }
-        Operation::RenewCredential { node, from, signed, late } => {
-            Operation::RenewCredential { node, from, signed: term(signed.key), late }
-        }
-        other => other,
+    let expires = issued + (days * DAY * 1000) as i64;
+    if let Operation::EnrolNode { signed, .. } | Operation::RenewCredential { signed, .. } = &mut operation {
+        *signed = SignedKey { key: signed.key, issued: WallTime(issued), expires: WallTime(expires) };
     }
+    operation
 }
 
 fn submit(cluster: &mut Cluster, operation: Operation) -> bool {
