@@ -60,7 +60,7 @@ impl Chore {
         match self {
             Self::TaintEviction => sight().evictions(state, &mut memory.spared, OPERATIONS_MAX),
             Self::Placement => sight().placements(state, OPERATIONS_MAX),
-            Self::PodGc => chores::pod_garbage(state, now, OPERATIONS_MAX),
+            Self::PodGc => chores::pod_garbage(state, now, OPERATIONS_MAX - 1).and(chores::forsaken_names(state, now)),
             Self::Staffing => chores::staffing(state, OPERATIONS_MAX),
             Self::Ipam => chores::cidr_assignments(state, now, ASSIGNED_AT_ONCE),
         }

@@ -58,7 +58,7 @@ impl AgentService {
 
 impl Interceptor for Porter {
     fn call(&mut self, request: Request<()>) -> Result<Request<()>, Status> {
-        let peer = caller(&request)?;
+        let peer = Peer::of(&request)?;
         let why = match &peer.identity.kind {
             Role::Lapsed(_) => "the certificate has expired: renew it first",
             Role::Stranger => "no client certificate: join with a token first",
@@ -76,7 +76,7 @@ impl Interceptor for Porter {
 #[tonic::async_trait]
 impl Agent for AgentService {
     async fn who_is(&self, request: Request<v1::WhoIsRequest>) -> Result<Response<v1::WhoIsResponse>, Status> {
-        let identity = &caller(&request)?.identity;
+        let identity = &Peer::of(&request)?.identity;
         match identity.kind {
             Role::Node(_) | Role::Aggregator(_) | Role::Canary(_) => Ok(Response::new(v1::WhoIsResponse {
                 fleet: identity.fleet.to_string(),
@@ -95,7 +95,7 @@ impl Agent for AgentService {
         &self,
         request: Request<Streaming<v1::AgentMessage>>,
     ) -> Result<Response<Self::SessionStream>, Status> {
-        let peer = caller(&request)?;
+        let peer = Peer::of(&request)?;
         match &peer.identity.kind {
             Role::Node(node) => {
                 let told = self.sessions.serve_alone(node, opened(&peer), request.into_inner());
@@ -114,7 +114,7 @@ impl Agent for AgentService {
         &self,
         request: Request<Streaming<v1::CarrierMessage>>,
     ) -> Result<Response<Self::CarryStream>, Status> {
-        let peer = caller(&request)?;
+        let peer = Peer::of(&request)?;
         match &peer.identity.kind {
             Role::Aggregator(name) => {
                 let told = self.sessions.serve_carrier(name.clone(), opened(&peer), request.into_inner());
@@ -128,12 +128,8 @@ impl Agent for AgentService {
     }
 }
 
-fn caller<T>(request: &Request<T>) -> Result<Peer, Status> {
-    request.extensions().get::<Peer>().cloned().ok_or_else(|| Status::unauthenticated("no client certificate"))
-}
-
 fn opened(peer: &Peer) -> Opened {
-    Opened { fleet: peer.identity.fleet.as_str().into(), remote: peer.remote, key: peer.identity.key }
+    Opened { fleet: peer.identity.fleet.as_str().into(), remote: peer.remote, key: peer.identity.key, term: peer.term }
 }
 
 fn in_order<T>(mut told: mpsc::Receiver<Result<Box<T>, Status>>) -> impl Stream<Item = Result<T, Status>> {

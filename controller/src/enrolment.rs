@@ -173,7 +173,7 @@ impl EnrolmentService {
 #[tonic::async_trait]
 impl Enrolment for EnrolmentService {
     async fn join(&self, request: Request<v1::JoinRequest>) -> Result<Response<v1::Certified>, Status> {
-        let peer = caller(&request)?;
+        let peer = Peer::of(&request)?;
         if peer.identity.kind != Role::Stranger {
             return Err(self.denied(&peer.identity, "join: it has a certificate; renew that, or join without it"));
         }
@@ -182,7 +182,7 @@ impl Enrolment for EnrolmentService {
     }
 
     async fn renew(&self, request: Request<v1::RenewRequest>) -> Result<Response<v1::Certified>, Status> {
-        let peer = caller(&request)?;
+        let peer = Peer::of(&request)?;
         let (node, late) = match &peer.identity.kind {
             Role::Node(node) => (Text::from(node.as_str()), false),
             Role::Lapsed(node) => (Text::from(node.as_str()), true),
@@ -208,10 +208,6 @@ impl Applicant {
         let key = signer::read_csr(&request.csr).map_err(unreadable)?;
         Ok(Self { token, node: request.node.into(), key, remote })
     }
-}
-
-fn caller<T>(request: &Request<T>) -> Result<Peer, Status> {
-    request.extensions().get::<Peer>().cloned().ok_or_else(|| Status::unauthenticated("no client certificate"))
 }
 
 fn unreadable(error: signer::CsrError) -> Status {

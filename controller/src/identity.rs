@@ -120,9 +120,9 @@ impl Identity {
     /// The same with a certificate that has expired. Only a node's is then worth anything.
     pub fn lapsed(self) -> Option<Self> {
         match self.kind {
-            Role::Node(node) => Some(Self { kind: Role::Lapsed(node), ..self }),
+            Role::Node(node) | Role::Lapsed(node) => Some(Self { kind: Role::Lapsed(node), ..self }),
             Role::Replica(_) | Role::Operator | Role::Viewer => None,
-            Role::Aggregator(_) | Role::Canary(_) | Role::Lapsed(_) | Role::Stranger => None,
+            Role::Aggregator(_) | Role::Canary(_) | Role::Stranger => None,
         }
     }
 }
@@ -175,11 +175,11 @@ impl Role {
     }
 }
 
-/// How long ago a certificate has expired, if it has.
-pub fn expired_for(der: &CertificateDer<'_>, now: SystemTime) -> Result<Option<Duration>, Error> {
+/// The last moment at which a certificate is good.
+pub fn expires(der: &CertificateDer<'_>) -> Result<SystemTime, Error> {
     let (_, certificate) = X509Certificate::from_der(der).map_err(|_| Error::Unreadable)?;
     let seconds = u64::try_from(certificate.validity().not_after.timestamp()).unwrap_or_default();
-    Ok(now.duration_since(UNIX_EPOCH + Duration::from_secs(seconds)).ok().filter(|ago| !ago.is_zero()))
+    Ok(UNIX_EPOCH + Duration::from_secs(seconds))
 }
 
 /// True for a user name that an operator or viewer may carry.

@@ -4,6 +4,8 @@
 //! away. This one waits for a free place before it accepts, so that the surplus stays in the kernel's backlog; gives
 //! each handshake a few seconds; and logs each refusal with the address and the reason, at a bounded rate.
 
+mod peer;
+
 use std::convert::Infallible;
 use std::io;
 use std::net::SocketAddr;
@@ -33,6 +35,8 @@ use crate::identity::{self, Identity, Role};
 use crate::logging::Gate;
 use crate::pki::FleetId;
 use crate::strangers::{Place, STRANGERS_MAX, STRANGERS_PER_ADDRESS, Strangers};
+
+pub use self::peer::{Peer, Term};
 
 pub const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(5);
 /// Without file descriptors every accept fails at once; a pause lets some be closed instead of burning a core.
@@ -114,13 +118,6 @@ pub struct Door {
     renewal_grace: Duration,
     /// Places for those without a certificate.
     strangers: Strangers,
-}
-
-/// Who is connected; every request of the connection carries it as an extension.
-#[derive(Debug, Clone)]
-pub struct Peer {
-    pub identity: Arc<Identity>,
-    pub remote: SocketAddr,
 }
 
 /// An admitted connection. It holds its place in the door's count until it is dropped.
@@ -226,24 +223,17 @@ impl Door {
         let handshake = timeout(HANDSHAKE_TIMEOUT, self.acceptor.accept(io));
         let stream = handshake.await.map_err(|_| Refusal::Stalled)?.map_err(Refusal::from_handshake)?;
         let certificates = stream.get_ref().1.peer_certificates().unwrap_or_default();
-        let identity = match certificates.first() {
-            Some(certificate) => self.recognise(certificate, SystemTime::now())?,
-            None if self.kind == DoorKind::Agent => Identity::stranger(self.fleet.clone()),
+        let (identity, until) = match certificates.first() {
+            Some(certificate) => read(certificate)?,
+            None if self.kind == DoorKind::Agent => (Identity::stranger(self.fleet.clone()), None),
             None => return Err(Refusal::NoCertificate),
         };
-        self.require_welcome(&identity)?;
-        let stay = (identity.kind == Role::Stranger).then(|| self.short_stay(remote)).transpose()?;
-        Ok(Connection { stream, peer: Peer { identity: Arc::new(identity), remote }, _place: None, stay })
-    }
-
-    /// An expired certificate gets this far at the agents' door only.
-    fn recognise(&self, certificate: &CertificateDer<'_>, now: SystemTime) -> Result<Identity, Refusal> {
-        let identity = Identity::from_certificate(certificate)?;
-        let Some(ago) = identity::expired_for(certificate, now)? else { return Ok(identity) };
-        if ago > self.renewal_grace {
-            return Err(Refusal::Lapsed { user: identity.user, ago: ago.as_secs() });
-        }
-        identity.lapsed().ok_or(Refusal::Expired)
+        let term = Term { until, renewal_grace: self.renewal_grace };
+        // An expired certificate gets this far at the agents' door only.
+        let peer = Peer { identity: Arc::new(identity), remote, term }.as_of(SystemTime::now())?;
+        self.require_welcome(&peer.identity)?;
+        let stay = (peer.identity.kind == Role::Stranger).then(|| self.short_stay(remote)).transpose()?;
+        Ok(Connection { stream, peer, _place: None, stay })
     }
 
     /// Anybody can come without a certificate, so few may at a time, and not for long.
@@ -262,6 +252,10 @@ impl Door {
         }
         Ok(())
     }
+}
+
+fn read(certificate: &CertificateDer<'_>) -> Result<(Identity, Option<SystemTime>), Refusal> {
+    Ok((Identity::from_certificate(certificate)?, Some(identity::expires(certificate)?)))
 }
 
 async fn accept_loop(door: Door, mut listener: impl Listener, limits: Limits, admitted: mpsc::Sender<Connection>) {

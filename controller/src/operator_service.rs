@@ -178,6 +178,7 @@ impl Operator for OperatorService {
 
     async fn watch(&self, request: Request<v1::WatchRequest>) -> Result<Response<Self::WatchStream>, Status> {
         reader(&request)?;
+        let term = Peer::of(&request)?.term;
         let request = request.into_inner();
         let selectors = (&request.label_selector, &request.field_selector);
         let selection = match Wanted::parse(&request.kind, selectors.0, selectors.1, &request.namespace)? {
@@ -186,7 +187,7 @@ impl Operator for OperatorService {
         };
         let from = request.from_revision.map(Revision);
         let events = watching::watch(self.replica.feed(), selection, from, self.last_heard.clone())?;
-        Ok(Response::new(events))
+        Ok(Response::new(events.take_until(term.ended()).boxed()))
     }
 
     async fn write(&self, request: Request<v1::WriteRequest>) -> Result<Response<v1::WriteResponse>, Status> {
@@ -317,8 +318,7 @@ fn writer<T>(request: &Request<T>) -> Result<Arc<Identity>, Status> {
 }
 
 fn caller<T>(request: &Request<T>) -> Result<Arc<Identity>, Status> {
-    let caller = request.extensions().get::<Peer>();
-    caller.map(|caller| Arc::clone(&caller.identity)).ok_or_else(|| Status::unauthenticated("no client certificate"))
+    Peer::of(request).map(|caller| caller.identity)
 }
 
 fn denied(identity: &Identity, what: &str) -> Status {

@@ -26,7 +26,8 @@ const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 pub const AUTHORITY_LIFETIME: Duration = DAY.saturating_mul(3653);
 pub const REPLICA_LIFETIME: Duration = DAY.saturating_mul(365);
 pub const OPERATOR_LIFETIME: Duration = DAY.saturating_mul(365);
-pub const AGENT_LIFETIME: Duration = DAY.saturating_mul(365);
+/// The log reckons with it, so that it does not forget too early whom it shut out.
+pub const AGENT_LIFETIME: Duration = muster_lifecycle::credential::BY_HAND_LIFE;
 /// A machine whose clock runs behind must still accept a certificate made a moment ago.
 pub(crate) const CLOCK_SKEW: Duration = Duration::from_secs(60 * 60);
 /// RFC 5280's upper bound for a common name; also keeps log lines and audit records short.

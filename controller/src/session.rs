@@ -55,6 +55,7 @@ use tonic::{Status, Streaming};
 
 use crate::hearing::Hearing;
 use crate::hearing::contact::Contact;
+use crate::listener::Term;
 use crate::pulse_service::Claims;
 
 use self::alone::Alone;
@@ -104,6 +105,7 @@ pub(crate) struct Opened {
     pub(crate) remote: SocketAddr,
     /// The hash of its public key.
     pub(crate) key: Fingerprint,
+    pub(crate) term: Term,
 }
 
 // === impl Sessions ===

@@ -88,10 +88,12 @@ impl ReplicaTls {
     }
 }
 
-/// A replica that was not given the CA's key signs nothing; one that was must be able to use it.
+/// A replica that was not given the CA's key signs nothing; one that was must be able to use it. A key that cannot be
+/// looked for is not missing.
 fn authority(dir: &Path) -> Result<Option<Arc<Authority>>, Error> {
     let (certificate, key) = (dir.join(files::CLIENT_CA), dir.join(files::CLIENT_CA_KEY));
-    if !key.exists() {
+    let unseen = |source| secret::Error::Io { action: "look for", path: key.clone(), source };
+    if !key.try_exists().map_err(unseen)? {
         return Ok(None);
     }
     let (certificate, text) = (secret::read(&certificate)?, secret::read_private(&key)?);
@@ -208,5 +210,20 @@ impl<'a> Pem<'a> {
 
     fn private_key(&self) -> Result<PrivateKeyDer<'static>, Error> {
         PrivateKeyDer::from_pem_slice(self.text.as_bytes()).map_err(|_| Error::Key { place: self.place.clone() })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_key_that_cannot_be_looked_for_is_not_taken_for_missing() {
+        let dir = tempfile::tempdir().unwrap();
+        assert!(authority(dir.path()).unwrap().is_none());
+        let file = dir.path().join("file");
+        std::fs::write(&file, "").unwrap();
+        let error = authority(&file).unwrap_err().to_string();
+        assert!(error.starts_with("cannot look for ") && error.ends_with(files::CLIENT_CA_KEY), "{error}");
     }
 }

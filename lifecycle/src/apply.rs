@@ -163,6 +163,7 @@ impl Application<'_> {
             Operation::ConfirmCredential { node, key } => self.confirm_credential(node, *key),
             Operation::RevokeNode { name } => self.revoke_node(origin, name),
             Operation::NoteRefusal { node, why } => self.note_refusal(node, why),
+            Operation::ForgetCredentials { names } => self.forget_credentials(names),
         }
     }
 
@@ -238,6 +239,9 @@ impl Application<'_> {
         let before = self.state.nodes.insert(node.clone());
         before.iter().for_each(|before| self.state.derived.leave(before));
         self.state.derived.enter(&node);
+        if before.is_none() {
+            self.claim_name(&node.meta.name, true);
+        }
         self.wake_under(&node);
         self.follow_node(before.as_deref(), &node);
         self.touch::<Node>(&node.meta.name);
@@ -260,6 +264,12 @@ impl Application<'_> {
         }
     }
 
+    fn claim_name(&mut self, name: &Text, is_claimed: bool) {
+        if let Some(credential) = self.state.credentials.get(name) {
+            self.state.derived.claim(credential, is_claimed);
+        }
+    }
+
     /// Removes a node and frees its slot.
     pub(crate) fn remove_node(&mut self, node: &Arc<Node>) -> Revision {
         self.state.nodes.remove(&node.meta.name);
@@ -267,6 +277,7 @@ impl Application<'_> {
         let State { derived, pods, addressing, .. } = &mut *self.state;
         derived.addresses.leave(node, addressing.as_deref());
         derived.pods.node_changed(&node.meta.name, None, pods);
+        self.claim_name(&node.meta.name, false);
         self.rest_addresses(node);
         self.touch::<Node>(&node.meta.name);
         if let Some(free) = FreeSlot::after(node.slot) {

@@ -7,7 +7,8 @@ use crate::apply::{Application, EVENT_SOURCE, Note, Verdict, node_subject};
 use crate::apply_lifecycle::subject;
 use crate::command::{Origin, ReceiptEffect};
 use crate::credential::{
-    CREDENTIALS_MAX, Credential, Distrust, Join, Joining, NODE_ENROLLED, NODE_REVOKED, Revocation, SignedKey,
+    BY_HAND_LIFE, CREDENTIALS_MAX, Credential, FORGOTTEN_MAX, Join, Joining, NODE_ENROLLED, NODE_REVOKED, Revocation,
+    SignedKey,
 };
 use crate::event::{EventType, Subject};
 use crate::fingerprint::Fingerprint;
@@ -70,10 +71,10 @@ impl Application<'_> {
 
     pub(crate) fn revoke_token(&mut self, id: &Text) -> Verdict {
         let Some(token) = self.state.join_tokens.get(id) else {
-            return Err(Distrust::UnknownToken { id: Text::clipped(id, 64) }.into());
+            return Err(Rejection::NoSuchToken { id: Text::clipped(id, 64) });
         };
         if let Some(used) = &token.used {
-            return Err(Distrust::ReplayedToken { id: id.clone(), node: used.node.clone() }.into());
+            return Err(Rejection::TokenSpent { id: id.clone(), node: used.node.clone() });
         }
         if token.revoked.is_some() {
             return Ok(self.receipt(ReceiptEffect::Unchanged));
@@ -95,7 +96,8 @@ impl Application<'_> {
             let consumed = JoinToken { used: Some(used), ..token.as_ref().clone() };
             self.put_token(consumed);
         }
-        self.put_credential(Credential::enrolled(node.clone(), *signed));
+        let lapses = self.lapse(node, signed, self.state.nodes.contains(node));
+        self.put_credential(Credential::enrolled(node.clone(), *signed, lapses));
         self.tell(EventType::Normal, node, NODE_ENROLLED, format!("joined with token {token}"));
         Ok(self.receipt(ReceiptEffect::Created))
     }
@@ -118,7 +120,8 @@ impl Application<'_> {
         }
         self.require_room_for(node)?;
         let known = self.state.credentials.get(node).cloned();
-        self.put_credential(Credential::renewed(node.clone(), known.as_deref(), from, *signed));
+        let lapses = self.lapse(node, signed, true);
+        self.put_credential(Credential::renewed(node.clone(), known.as_deref(), from, *signed, lapses));
         if late {
             let message = "renewed its certificate after it had expired".to_owned();
             self.tell(EventType::Warning, node, RENEWED_LATE, message);
@@ -142,20 +145,18 @@ impl Application<'_> {
     /// A name may be revoked whether or not anybody has it: the certificate of a node need not come from here.
     pub(crate) fn revoke_node(&mut self, origin: &Origin, node: &Text) -> Verdict {
         name::dns_subdomain(node).map_err(|rule| Invalid::new("name", rule))?;
-        let known = self.state.credentials.get(node).cloned();
-        if known.as_ref().is_some_and(|known| known.revoked.is_some()) {
+        self.require_room_for(node)?;
+        let known = self.state.credentials.get(node).map(|known| known.as_ref().clone());
+        let known = known.unwrap_or_else(|| Credential::unsigned(node.clone()));
+        // Somebody may have made one by hand, as late as now.
+        let lapses = known.lapses.max(join_token::later(self.now.cluster, BY_HAND_LIFE));
+        if known.revoked.is_some() {
+            self.put_credential(Credential { lapses, ..known });
             return Ok(self.receipt(ReceiptEffect::Unchanged));
         }
-        self.require_room_for(node)?;
         let by = Text::from(origin.to_string());
         let revoked = Some(Revocation { at: self.now, by: by.clone() });
-        let credential = match known {
-            Some(known) => Credential { revoked, ..known.as_ref().clone() },
-            None => {
-                let (issued, expires) = (WallTime::default(), WallTime::default());
-                Credential { node: node.clone(), key: None, previous: None, lineage: None, issued, expires, revoked }
-            }
-        };
+        let credential = Credential { revoked, lapses, ..known };
         let is_nobody = credential.key.is_none() && !self.state.nodes.contains(node);
         self.put_credential(credential);
         self.revoke_tokens_for(node);
@@ -170,6 +171,31 @@ impl Application<'_> {
         let meant: Vec<_> = open.filter(|token| token.node.as_ref() == Some(node)).cloned().collect();
         for token in meant {
             self.put_token(JoinToken { revoked: Some(self.now), ..token.as_ref().clone() });
+        }
+    }
+
+    /// The names of nodes that are gone, once nobody can have a certificate for them that is good for anything.
+    pub(crate) fn forget_credentials(&mut self, names: &[Text]) -> Verdict {
+        if names.len() > FORGOTTEN_MAX {
+            return Err(Rejection::LimitReached {
+                what: Text::from("names in one entry"),
+                limit: FORGOTTEN_MAX as u64,
+            });
+        }
+        let now = self.now.cluster;
+        let due: Vec<_> = names.iter().filter(|name| self.state.is_forgettable(name, now)).collect();
+        due.iter().for_each(|name| self.forget_credential(name));
+        Ok(self.receipt(if due.is_empty() { ReceiptEffect::Unchanged } else { ReceiptEffect::Deleted }))
+    }
+
+    /// When everything that was ever signed for a node is over. What the first record of a name shuts out may have been
+    /// made by hand, if there is or was anybody.
+    fn lapse(&self, node: &Text, signed: &SignedKey, is_known: bool) -> ClusterTime {
+        let lapses = signed.lapses(self.now);
+        match self.state.credentials.get(node) {
+            Some(known) => lapses.max(known.lapses),
+            None if is_known => lapses.max(join_token::later(self.now.cluster, BY_HAND_LIFE)),
+            None => lapses,
         }
     }
 
@@ -200,7 +226,12 @@ impl Application<'_> {
 
     fn put_credential(&mut self, credential: Credential) {
         self.touch::<Credential>(&credential.node);
-        self.state.credentials.insert(Arc::new(credential));
+        self.state.insert_credential(credential);
+    }
+
+    fn forget_credential(&mut self, node: &Text) {
+        self.touch::<Credential>(node);
+        self.state.remove_credential(node);
     }
 
     /// The node need not exist yet.

@@ -58,7 +58,8 @@ impl StateBuilder {
 
     /// What follows from several tables together.
     fn derive(&mut self) {
-        let State { derived, nodes, pods, workloads, addressing, resting, .. } = &mut self.state;
+        let State { derived, nodes, pods, workloads, addressing, resting, credentials, .. } = &mut self.state;
+        credentials.iter().for_each(|credential| derived.claim(credential, nodes.contains(&credential.node)));
         for pod in pods.iter() {
             let node = pod.node().and_then(|name| nodes.get(name));
             derived.pods.enter(pod, node.map(Arc::as_ref));

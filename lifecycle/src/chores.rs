@@ -1,4 +1,5 @@
-//! What a leader finds to do about pods, workloads and addresses, read off the state.
+//! What a leader finds to do about pods, workloads, addresses and the credentials of those who are gone, read off the
+//! state.
 //!
 //! Like [`oversight`](crate::oversight): whoever drives these asks and proposes, and nothing is remembered here. Each
 //! answer is bounded; whoever has done what it says asks again.
@@ -6,6 +7,7 @@
 use std::sync::Arc;
 
 use crate::command::Operation;
+use crate::credential::FORGOTTEN_MAX;
 use crate::garbage::TERMINATED_KEPT;
 use crate::node::Node;
 use crate::placement::Board;
@@ -23,6 +25,15 @@ use crate::workload::{Workload, WorkloadKind};
 pub struct Chores {
     pub operations: Vec<Operation>,
     pub look_again_at: Option<ClusterTime>,
+}
+
+impl Chores {
+    #[must_use]
+    pub fn and(mut self, other: Self) -> Self {
+        self.operations.extend(other.operations);
+        self.look_again_at = self.look_again_at.into_iter().chain(other.look_again_at).min();
+        self
+    }
 }
 
 /// How many pods that cannot be evicted now are passed over in one look, so that it stays short.
@@ -68,6 +79,16 @@ pub fn pod_garbage(state: &State, now: ClusterTime, most: usize) -> Chores {
     let operations = surplus.chain(due).take(most).map(collect).collect();
     let look_again_at = state.forsaken_pods().next().map(|(from, _)| from).filter(|from| *from > now);
     Chores { operations, look_again_at }
+}
+
+/// Credentials that nobody needs any more.
+pub fn forsaken_names(state: &State, now: ClusterTime) -> Chores {
+    let due = state.forsaken_names().take_while(|(from, _)| *from <= now).take(FORGOTTEN_MAX);
+    let names: Vec<Text> = due.map(|(_, name)| name.clone()).collect();
+    match names.is_empty() {
+        true => Chores { look_again_at: state.forsaken_names().next().map(|(from, _)| from), ..Chores::default() },
+        false => Chores { operations: vec![Operation::ForgetCredentials { names }], look_again_at: None },
+    }
 }
 
 /// Workloads that lack pods or have too many.

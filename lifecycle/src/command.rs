@@ -307,6 +307,10 @@ pub enum Operation {
         node: Text,
         why: Text,
     },
+    /// Nobody can have a certificate for these names any more, and no Node has them.
+    ForgetCredentials {
+        names: Vec<Text>,
+    },
 }
 
 /// What an agent says runs on its node, by uid; `None` if it says nothing about that.
@@ -356,6 +360,7 @@ impl Operation {
             | Self::StaffWorkload { .. }
             | Self::FoundAddressing { .. }
             | Self::AssignCidrs { .. }
+            | Self::ForgetCredentials { .. }
             | Self::CreateToken { .. }
             | Self::RevokeToken { .. } => None,
         }
@@ -387,7 +392,8 @@ impl Operation {
             | Self::NoteUnplaced { .. }
             | Self::StaffWorkload { .. }
             | Self::FoundAddressing { .. }
-            | Self::AssignCidrs { .. } => Entitled::Controller,
+            | Self::AssignCidrs { .. }
+            | Self::ForgetCredentials { .. } => Entitled::Controller,
             Self::RegisterNode { .. }
             | Self::ReportStatus { .. }
             | Self::ReportPods { .. }
@@ -465,6 +471,7 @@ impl Operation {
             Self::ConfirmCredential { .. } => "confirm-credential",
             Self::RevokeNode { .. } => "revoke-node",
             Self::NoteRefusal { .. } => "note-refusal",
+            Self::ForgetCredentials { .. } => "forget-credentials",
         }
     }
 }

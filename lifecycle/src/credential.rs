@@ -3,13 +3,19 @@
 //! A certificate alone does not make a node: once the cluster has signed a key for a name, only that key is the node's,
 //! until it is renewed, revoked, or another machine joins in its place. A node that the cluster never signed for
 //! (its certificate was issued by hand) is known by its certificate alone, unless its name was revoked.
+//!
+//! What is known of a name is kept for as long as its Node is there or a certificate for it could be good for anything,
+//! and forgotten then: fleets come and go under ever new names.
+
+use std::sync::Arc;
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 use crate::event::Event;
 use crate::fingerprint::Fingerprint;
-use crate::join_token::{JoinToken, Standing};
+use crate::join_token::{JoinToken, Standing, later};
 use crate::record::RecordKey;
 use crate::state::State;
 use crate::table::Stored;
@@ -21,6 +27,14 @@ pub(crate) const NODE_REVOKED: &str = "NodeRevoked";
 
 /// How many nodes a cluster can have signed for.
 pub const CREDENTIALS_MAX: usize = 1_000_000;
+
+const DAY: Duration = Duration::from_secs(24 * 3600);
+/// How long a certificate lasts that is made by hand. Nobody tells the cluster of it.
+pub const BY_HAND_LIFE: Duration = DAY.saturating_mul(365);
+/// For how long at most a replica lets a node renew a certificate that has expired.
+pub const LATE_RENEWAL_MAX: Duration = DAY.saturating_mul(90);
+/// How many names are forgotten in one entry.
+pub const FORGOTTEN_MAX: usize = 256;
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Credential {
@@ -35,6 +49,8 @@ pub struct Credential {
     pub issued: WallTime,
     pub expires: WallTime,
     pub revoked: Option<Revocation>,
+    /// By then every certificate has expired that this record is about, those that it shuts out included.
+    pub lapses: ClusterTime,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -115,15 +131,33 @@ pub enum Distrust {
 
 impl Credential {
     /// A node that came with a key which was signed just now.
-    pub(crate) fn enrolled(node: Text, signed: SignedKey) -> Self {
+    pub(crate) fn enrolled(node: Text, signed: SignedKey, lapses: ClusterTime) -> Self {
         let SignedKey { key, issued, expires } = signed;
-        Self { node, key: Some(key), previous: None, lineage: Some(key), issued, expires, revoked: None }
+        Self { key: Some(key), lineage: Some(key), issued, expires, lapses, ..Self::unsigned(node) }
+    }
+
+    /// A name that nothing was signed for, which is worth a record only if it is revoked.
+    pub(crate) fn unsigned(node: Text) -> Self {
+        let (issued, expires) = (WallTime::default(), WallTime::default());
+        let (key, previous, lineage, revoked, lapses) = Default::default();
+        Self { node, key, previous, lineage, issued, expires, revoked, lapses }
     }
 
     /// The same node with its next key. One of which there was no record came with the key by which it asks.
-    pub(crate) fn renewed(node: Text, known: Option<&Self>, from: Fingerprint, signed: SignedKey) -> Self {
+    pub(crate) fn renewed(
+        node: Text,
+        known: Option<&Self>,
+        from: Fingerprint,
+        signed: SignedKey,
+        lapses: ClusterTime,
+    ) -> Self {
         let lineage = known.and_then(|known| known.lineage).or(Some(from));
-        Self { previous: Some(from), lineage, ..Self::enrolled(node, signed) }
+        Self { previous: Some(from), lineage, ..Self::enrolled(node, signed, lapses) }
+    }
+
+    /// From when on nothing that it says matters to anybody, unless its Node is there.
+    pub fn forgettable_from(&self) -> ClusterTime {
+        later(self.lapses, LATE_RENEWAL_MAX)
     }
 
     pub fn admits(&self, key: &Fingerprint) -> Result<(), Distrust> {
@@ -137,6 +171,15 @@ impl Credential {
             Some(revoked) => Err(Distrust::RevokedNode { node: self.node.clone(), by: revoked.by.clone() }),
             None => Ok(()),
         }
+    }
+}
+
+impl SignedKey {
+    /// When its certificate is over. Whoever signed it may have a clock that is ahead of the others', so the longer of what
+    /// both clocks say counts.
+    pub(crate) fn lapses(&self, now: Stamp) -> ClusterTime {
+        let left = |from: WallTime| u64::try_from(self.expires.0.saturating_sub(from.0)).unwrap_or_default();
+        ClusterTime(now.cluster.0.saturating_add(left(self.issued).max(left(now.wall))))
     }
 }
 
@@ -184,6 +227,29 @@ impl State {
     pub fn awaits_confirmation(&self, node: &str, key: &Fingerprint) -> bool {
         let credential = self.credentials.get(node);
         credential.is_some_and(|credential| credential.key == Some(*key) && credential.previous.is_some())
+    }
+
+    /// Whether what is known of the name may be forgotten.
+    pub fn is_forgettable(&self, node: &str, now: ClusterTime) -> bool {
+        let credential = self.credentials.get(node).filter(|_| !self.nodes.contains(node));
+        credential.is_some_and(|credential| credential.forgettable_from() <= now)
+    }
+
+    /// Names without a Node, and from when on each may be forgotten, the earliest first.
+    pub fn forsaken_names(&self) -> impl Iterator<Item = (ClusterTime, &Text)> {
+        self.derived.forsaken_names.iter().map(|(from, name)| (*from, name))
+    }
+
+    pub(crate) fn insert_credential(&mut self, credential: Credential) {
+        self.remove_credential(&credential.node.clone());
+        self.derived.claim(&credential, self.nodes.contains(&credential.node));
+        self.credentials.insert(Arc::new(credential));
+    }
+
+    pub(crate) fn remove_credential(&mut self, node: &str) {
+        if let Some(before) = self.credentials.remove(node) {
+            self.derived.claim(&before, true);
+        }
     }
 
     /// Whether a machine may join.

@@ -6,6 +6,7 @@ use imbl::{OrdMap, OrdSet};
 
 use crate::address_index::AddressIndex;
 use crate::condition_taint::{self, NoExecuteAction};
+use crate::credential::Credential;
 use crate::eviction::Queue;
 use crate::meta::Uid;
 use crate::node::Node;
@@ -33,6 +34,8 @@ pub(crate) struct Derived {
     /// Workloads by uid, which is what pods are theirs by.
     pub(crate) employers: OrdSet<(Uid, WorkloadKey)>,
     pub(crate) addresses: AddressIndex,
+    /// Credentials of names that no Node has, by when they may be forgotten.
+    pub(crate) forsaken_names: OrdSet<(ClusterTime, Text)>,
 }
 
 // === impl Derived ===
@@ -69,6 +72,15 @@ impl Derived {
         if is_absent(node) {
             self.absent.remove(&node.meta.name);
         }
+    }
+
+    /// Whether there is a Node under the name of a credential.
+    pub(crate) fn claim(&mut self, credential: &Credential, is_claimed: bool) {
+        let place = (credential.forgettable_from(), credential.node.clone());
+        match is_claimed {
+            true => self.forsaken_names.remove(&place),
+            false => self.forsaken_names.insert(place),
+        };
     }
 
     /// The workload, or one of its pods, is not what it was.

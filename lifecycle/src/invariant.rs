@@ -35,7 +35,7 @@ type Held = Result<(), String>;
 pub type Invariant = (&'static str, fn(&State) -> Held);
 
 /// Every invariant there is.
-pub const INVARIANTS: [Invariant; 22] = [
+pub const INVARIANTS: [Invariant; 23] = [
     ("slots are unique", slots_are_unique),
     ("names match keys", names_match_keys),
     ("every node is valid", every_node_is_valid),
@@ -54,6 +54,7 @@ pub const INVARIANTS: [Invariant; 22] = [
     ("Z-6 nothing is evicted in the dark", lifecycle::nothing_moves_in_the_dark),
     ("aggregators are valid and bounded", lifecycle::aggregators_are_valid),
     ("tokens and credentials are valid and bounded", trust::tokens_and_credentials_are_valid),
+    ("forsaken names equal recomputation", trust::forsaken_names_equal_recomputation),
     ("pods and workloads equal recomputation", work::pods_equal_recomputation),
     ("addresses equal recomputation", work::addresses_equal_recomputation),
     ("I-07 no address is held twice", work::no_address_is_held_twice),

@@ -107,6 +107,16 @@ pub enum Rejection {
     Forbidden(Invalid),
     #[error("{0}")]
     Distrusted(Distrust),
+    #[error(
+        "token {id} is not known: it was never made here, or it ended long ago and cannot be used; `muster token list` \
+         shows those that are"
+    )]
+    NoSuchToken { id: Text },
+    #[error(
+        "token {id} cannot be revoked: node {node:?} has joined with it, and it lets in nobody else; to shut that node \
+         out, `muster node revoke {node}`"
+    )]
+    TokenSpent { id: Text, node: Text },
 }
 
 fn shown(ready: &Option<ConditionStatus>) -> &'static str {

@@ -392,7 +392,7 @@ impl State {
         let now = self.counters.stamp;
         let unrevoked = self.credentials.iter().filter(|credential| credential.revoked.is_none());
         let doubtful: Vec<Text> = unrevoked.map(|credential| credential.node.clone()).collect();
-        doubtful.iter().for_each(|node| drop(self.credentials.remove(node)));
+        doubtful.iter().for_each(|node| self.remove_credential(node));
         let open = self.join_tokens.iter().filter(|token| token.used.is_none() && token.revoked.is_none());
         let open: Vec<_> = open.cloned().collect();
         for token in open {

@@ -92,7 +92,8 @@ async fn work(settings: Settings) -> Result<(), Failed> {
     let (every, nodefs) = (settings.update_every, state_dir.path());
     let observer = Observer::start(&settings.machine, every, nodefs, &version, readiness).await?;
     let (tls, expiry) = (credentials.tls(), identity::expiry(&credentials));
-    let wiring = Wiring { observed: observer.observed(), runtime: Some(runtime), tls, expiry, metrics };
+    let renewed = credentials.is_renewable().then_some(credentials);
+    let wiring = Wiring { observed: observer.observed(), runtime: Some(runtime), tls, expiry, metrics, renewed };
     serve(&settings, &state_dir, wiring, notify, stop).await
 }
 

@@ -2,7 +2,7 @@
 //!
 //! At most one link is held and one attempt is under way. An agent that was told to move, or that doubts its replica,
 //! keeps its link until the attempt has succeeded; if nobody takes it in, it stays where it is and goes on trying. A
-//! doubt may pass, and then the search is over.
+//! doubt may pass, and then the search is over. One whose certificate is new does the same, at its own door first.
 
 use std::future::pending;
 use std::time::Duration;
@@ -28,6 +28,8 @@ pub(crate) struct Attachment<C: Call> {
     moving: bool,
     /// The replica does not seem to listen.
     doubtful: bool,
+    /// The link was opened with a certificate that has been renewed since.
+    outdated: bool,
     dice: Dice,
 }
 
@@ -47,7 +49,8 @@ pub(crate) enum Occurrence<C: Call> {
 impl<C: Call> Attachment<C> {
     pub(crate) fn new(opener: Opener, seed: u64, dice: Dice) -> Self {
         let pursuit = Pursuit::new(opener.doors.len(), seed, Instant::now());
-        Self { opener, pursuit, link: None, attempt: None, tried: 0, moving: false, doubtful: false, dice }
+        let (link, attempt) = (None, None);
+        Self { opener, pursuit, link, attempt, tried: 0, moving: false, doubtful: false, outdated: false, dice }
     }
 
     /// Waits for whatever comes first. Nothing is lost when the future is dropped.
@@ -70,7 +73,9 @@ impl<C: Call> Attachment<C> {
 
     /// Tries the next door with the hello that `hello` makes, which is told whether this is a move.
     pub(crate) fn knock(&mut self, terms: &Terms, hello: impl FnOnce(bool) -> C::Up) {
-        self.tried = self.pursuit.door(self.link.as_ref().map(|link| link.door), Instant::now());
+        // Only whoever is not content with its replica looks for another one.
+        let left = self.link.as_ref().map(|link| link.door).filter(|_| self.moving || self.doubtful);
+        self.tried = self.pursuit.door(left, Instant::now());
         self.attempt = Some(self.opener.attempt(self.tried, hello(self.link.is_some()), terms.patience()));
     }
 
@@ -102,6 +107,16 @@ impl<C: Call> Attachment<C> {
     pub(crate) fn relocate(&mut self, cap: Duration) {
         self.begin_search(cap);
         self.moving = true;
+    }
+
+    /// There is a new certificate: from now on nothing is opened with the old one, and the link is replaced.
+    pub(crate) fn renew(&mut self, cap: Duration) {
+        // It may have shown the old one.
+        self.attempt = None;
+        if self.link.is_some() {
+            self.begin_search(cap);
+            self.outdated = true;
+        }
     }
 
     /// Looks for another place for as long as this one is in doubt.
@@ -149,7 +164,7 @@ impl<C: Call> Attachment<C> {
     }
 
     fn searches(&self) -> bool {
-        self.moving || self.doubtful
+        self.moving || self.doubtful || self.outdated
     }
 
     /// Former failures do not delay a search that begins after a time of peace.
@@ -163,6 +178,7 @@ impl<C: Call> Attachment<C> {
         self.attempt = None;
         self.moving = false;
         self.doubtful = false;
+        self.outdated = false;
     }
 }
 

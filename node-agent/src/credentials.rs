@@ -6,7 +6,7 @@
 //!   STATE-DIR/joining.key    the key of a join that has not been answered, 0600
 //! ```
 //! The key is made here and never leaves. Connections take the newest certificate when they are opened; those that are
-//! open stay as they are.
+//! open stay as they are, and whoever holds one hears of each renewal.
 
 mod store;
 
@@ -22,6 +22,7 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::sign::CertifiedKey;
 use rustls::{ClientConfig, RootCertStore, SignatureScheme};
 use thiserror::Error;
+use tokio::sync::{Notify, watch};
 use x509_parser::certificate::X509Certificate;
 use x509_parser::prelude::FromDer;
 
@@ -52,6 +53,8 @@ struct Shared {
     store: Option<Store>,
     tls: Arc<ClientConfig>,
     shown: Arc<Shown>,
+    renewals: watch::Sender<u64>,
+    doubted: Notify,
 }
 
 /// What is shown to replicas.
@@ -124,7 +127,9 @@ impl Credentials {
         tls.alpn_protocols = vec![ALPN.to_vec()];
         // A resumed session would carry an old certificate past its end.
         tls.resumption = Resumption::disabled();
-        Ok(Self(Arc::new(Shared { node, ca: texts.ca.clone(), store, tls: Arc::new(tls), shown })))
+        let (ca, tls) = (texts.ca.clone(), Arc::new(tls));
+        let (renewals, doubted) = (watch::Sender::default(), Notify::new());
+        Ok(Self(Arc::new(Shared { node, ca, store, tls, shown, renewals, doubted })))
     }
 
     /// The same configuration always: each handshake takes the certificate of that moment.
@@ -171,7 +176,23 @@ impl Credentials {
             store.save(&texts)?;
         }
         *self.0.shown.0.write().unwrap_or_else(PoisonError::into_inner) = held;
+        self.0.renewals.send_modify(|renewals| *renewals += 1);
         Ok(())
+    }
+
+    /// How often they were renewed.
+    pub fn renewals(&self) -> watch::Receiver<u64> {
+        self.0.renewals.subscribe()
+    }
+
+    /// A replica says that the certificate has expired, whatever the clock of this machine says.
+    pub fn doubt(&self) {
+        self.0.doubted.notify_one();
+    }
+
+    /// Completes once for all doubts since the last time.
+    pub(crate) async fn doubted(&self) {
+        self.0.doubted.notified().await;
     }
 }
 

@@ -5,10 +5,12 @@
 //!                                                                   ^      |
 //!                                                                   +-- Renew at 70 to 90 % of the certificate's life
 //! ```
-//! A renewal has a key of its own and touches no open connection. One that fails is tried again, with longer and longer
-//! pauses, also after the certificate has expired: replicas take that for a while.
+//! A renewal has a key of its own and touches no open connection; the session then goes on with it, which ends the old
+//! key. One that fails is tried again, with longer and longer pauses, also after the certificate has expired: replicas
+//! take that for a while.
 
 mod pinned;
+mod schedule;
 
 use std::time::{Duration, SystemTime};
 
@@ -22,10 +24,13 @@ use tokio_rustls::TlsConnector;
 use tonic::Code;
 
 use crate::backoff::Backoff;
-use crate::credentials::{Credentials, CredentialsError, Store, StoreError, Texts, Validity};
+use crate::credentials::{Credentials, CredentialsError, Store, StoreError, Texts};
 use crate::dial;
 use crate::door::{Door, SetupError};
 use crate::failure::{Failure, quoted};
+
+pub use self::schedule::renewal_due;
+use self::schedule::{Failed, Schedule};
 
 /// For each step of a connection.
 const STEP_PATIENCE: Duration = Duration::from_secs(5);
@@ -35,14 +40,8 @@ const ANSWER_PATIENCE: Duration = Duration::from_secs(20);
 const JOIN_PATIENCE: Duration = Duration::from_secs(120);
 /// The longest pause between two attempts.
 const JOIN_PAUSE_MAX: Duration = Duration::from_secs(5);
-const RENEWAL_PAUSE_MAX: Duration = Duration::from_secs(300);
 /// Between two looks at the wall clock, which may be set at any time.
 const LOOK_PERIOD: Duration = Duration::from_secs(600);
-/// However short certificates last, there is no renewing them without a pause.
-const RENEWAL_PAUSE_MIN: Duration = Duration::from_secs(5);
-/// A renewal is due at this part of a certificate's life, and within a fifth of it from there.
-const DUE_FROM: f64 = 0.7;
-const DUE_SPREAD: f64 = 0.2;
 
 #[derive(Debug, Error)]
 pub enum EnrolmentError {
@@ -152,35 +151,30 @@ fn accept(
     Ok(credentials)
 }
 
-/// When to renew; `dice` is drawn from 0 to 1, so that machines which joined together do not renew together.
-pub fn renewal_due(validity: Validity, dice: f64) -> SystemTime {
-    let life = validity.until.duration_since(validity.from).unwrap_or_default();
-    validity.from + life.mul_f64(DUE_FROM + DUE_SPREAD * dice.clamp(0.0, 1.0))
-}
-
 /// Renews in time, for ever. To be run beside the session. What somebody else looks after is left to them.
 pub async fn keep_renewed(credentials: Credentials, servers: Vec<String>) {
     if !credentials.is_renewable() {
         return;
     }
-    let mut backoff = Backoff::default();
+    let mut schedule = Schedule::new(credentials.validity(), rand::random());
     loop {
-        wait_until(renewal_due(credentials.validity(), rand::random())).await;
+        tokio::select! {
+            () = wait_until(schedule.due()) => {}
+            () = credentials.doubted() => schedule.hasten(SystemTime::now()),
+        }
         let pause = match renew(&credentials, &servers).await {
-            Ok(()) => {
-                backoff.reset();
-                RENEWAL_PAUSE_MIN
-            }
+            Ok(()) => schedule.renewed(credentials.validity(), rand::random()),
             Err(error) => {
                 tell_failure(&error, credentials.is_expired(SystemTime::now()));
-                match matches!(error, EnrolmentError::Unanswered(_)) {
-                    true => backoff.pause(RENEWAL_PAUSE_MAX, rand::random()),
-                    false => backoff.long_pause(RENEWAL_PAUSE_MAX, rand::random()),
-                }
+                schedule.failed(how(&error), rand::random())
             }
         };
         sleep(pause).await;
     }
+}
+
+fn how(error: &EnrolmentError) -> Failed {
+    if matches!(error, EnrolmentError::Unanswered(_)) { Failed::Unanswered } else { Failed::Refused }
 }
 
 fn tell_failure(error: &EnrolmentError, expired: bool) {
@@ -218,16 +212,21 @@ enum Question {
     Renew(v1::RenewRequest),
 }
 
-/// The first answer counts; a refusal is one.
+/// The first answer counts; a refusal is one. That a door is another cluster's says nothing of the next: it is the answer
+/// only if it is true of all.
 async fn ask_all(doors: &[Door], tls: &TlsConnector, question: &Question) -> Result<v1::Certified, EnrolmentError> {
-    let mut last = Err(EnrolmentError::Setup(SetupError::NoEndpoints));
+    let (mut unanswered, mut foreign) = (None, None);
     for door in doors {
-        last = ask(door, tls, question).await;
-        if !matches!(last, Err(EnrolmentError::Unanswered(_))) {
-            return last;
+        match ask(door, tls, question).await {
+            Err(error @ EnrolmentError::Unanswered(_)) => unanswered = Some(error),
+            Err(error @ EnrolmentError::OtherCluster { .. }) => {
+                tracing::warn!(%error, "asking the next one");
+                foreign = Some(error);
+            }
+            answer @ (Ok(_) | Err(_)) => return answer,
         }
     }
-    last
+    Err(unanswered.or(foreign).unwrap_or(EnrolmentError::Setup(SetupError::NoEndpoints)))
 }
 
 async fn ask(door: &Door, tls: &TlsConnector, question: &Question) -> Result<v1::Certified, EnrolmentError> {
@@ -264,22 +263,7 @@ fn unreached(door: &Door, failure: Failure) -> EnrolmentError {
 
 #[cfg(test)]
 mod tests {
-    use std::time::UNIX_EPOCH;
-
     use super::*;
-
-    #[test]
-    fn a_renewal_is_due_between_70_and_90_percent_of_the_life() {
-        let at = |seconds: u64| UNIX_EPOCH + Duration::from_secs(seconds);
-        let validity = Validity { from: at(1_000), until: at(2_000) };
-        for (dice, due) in [(0.0, 1_700), (0.5, 1_800), (1.0, 1_900), (7.0, 1_900), (-1.0, 1_700)] {
-            let got = renewal_due(validity, dice).duration_since(at(due));
-            let off = got.unwrap_or_else(|error| error.duration());
-            assert!(off < Duration::from_millis(1), "{dice}: {off:?} off");
-        }
-        let nonsense = Validity { from: at(2_000), until: at(1_000) };
-        assert_eq!(renewal_due(nonsense, 0.5), at(2_000));
-    }
 
     #[tokio::test]
     async fn a_machine_without_credentials_and_without_a_token_is_told_what_to_do() {

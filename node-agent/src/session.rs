@@ -124,6 +124,11 @@ impl SessionHandle {
         self.wishes.send_modify(|wishes| wishes.reports += 1);
     }
 
+    /// The certificate is a new one: the session goes on with it on a new stream, and the present one stays until then.
+    pub fn reattach(&self) {
+        self.wishes.send_modify(|wishes| wishes.renewals += 1);
+    }
+
     /// Asks for an acknowledgement: that a replica in contact with the leader hears this node now.
     pub async fn acknowledged(&self, within: Duration) -> Result<(), NotAcknowledged> {
         let (waiter, answer) = oneshot::channel();

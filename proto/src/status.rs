@@ -44,7 +44,9 @@ impl From<FieldError> for Status {
 fn code(rejection: &Rejection) -> Code {
     match rejection {
         Rejection::Invalid(_) => Code::InvalidArgument,
-        Rejection::NotFound { .. } | Rejection::Distrusted(Distrust::UnknownToken { .. }) => Code::NotFound,
+        Rejection::NotFound { .. }
+        | Rejection::NoSuchToken { .. }
+        | Rejection::Distrusted(Distrust::UnknownToken { .. }) => Code::NotFound,
         Rejection::AlreadyExists { .. } => Code::AlreadyExists,
         Rejection::Conflict { .. }
         | Rejection::OtherUid { .. }
@@ -66,6 +68,7 @@ fn code(rejection: &Rejection) -> Code {
         | Rejection::StillRunning { .. }
         | Rejection::NoAddressing
         | Rejection::Distrusted(_)
+        | Rejection::TokenSpent { .. }
         | Rejection::NotDark => Code::FailedPrecondition,
         Rejection::LimitReached { .. } => Code::ResourceExhausted,
         Rejection::NotEntitled { .. } | Rejection::Forbidden(_) => Code::PermissionDenied,
@@ -123,6 +126,8 @@ mod tests {
             (Rejection::NotDark, Code::FailedPrecondition),
             (Rejection::Distrusted(Distrust::UnknownToken { id: "t".into() }), Code::NotFound),
             (Rejection::Distrusted(Distrust::ExpiredToken { id: "t".into() }), Code::FailedPrecondition),
+            (Rejection::NoSuchToken { id: "t".into() }, Code::NotFound),
+            (Rejection::TokenSpent { id: "t".into(), node: "n1".into() }, Code::FailedPrecondition),
         ]
     }
 

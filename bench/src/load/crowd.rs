@@ -275,7 +275,14 @@ impl Driver {
                 }
             }
             Some(Told::RegistrationWanted(_) | Told::Removed(_)) => self.stand(handle, Standing::Unregistered),
-            Some(Told::Terms(_) | Told::Acknowledged(_) | Told::Move(_) | Told::Pods(_) | Told::PodsTaken(_))
+            Some(
+                Told::Terms(_)
+                | Told::Acknowledged(_)
+                | Told::Move(_)
+                | Told::Pods(_)
+                | Told::PodsTaken(_)
+                | Told::Registered(_),
+            )
             | None => {}
         }
     }

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use muster_lifecycle::credential::LATE_RENEWAL_MAX;
 use muster_lifecycle::policy::Period;
 use serde::{Deserialize, Serialize};
 
@@ -13,6 +14,8 @@ const GRACE_DEFAULT: Period = Period::from_secs(7 * DAY_SECS);
 /// A node renews at 70 to 90 % of the life of its certificate and needs time to try again.
 const LIFETIME_MIN: Period = Period::from_secs(60);
 const LIFETIME_MAX: Period = Period::from_secs(3650 * DAY_SECS);
+/// After that a node that is gone may be forgotten, and with it that its keys were replaced or revoked.
+const GRACE_MAX: Period = Period::from_secs(LATE_RENEWAL_MAX.as_secs());
 
 /// Durations as people write them: `720h`, `30m`.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -54,8 +57,8 @@ impl EnrolmentLayer {
         }
         const GRACE: &str = "enrolment.expired-certificate-renewal";
         let grace = period(GRACE, self.expired_certificate_renewal.as_deref(), GRACE_DEFAULT)?;
-        if grace > LIFETIME_MAX {
-            return Err(Error::Invalid { key: GRACE, reason: format!("{grace} is longer than {LIFETIME_MAX}") });
+        if grace > GRACE_MAX {
+            return Err(Error::Invalid { key: GRACE, reason: format!("{grace} is longer than {GRACE_MAX}") });
         }
         Ok(Enrolment { lifetime: Duration::from_millis(lifetime.0), grace: Duration::from_millis(grace.0) })
     }
@@ -99,7 +102,7 @@ mod tests {
             (Some("soon"), None, "`enrolment.node-certificate-lifetime`: \"soon\" is not a duration"),
             (Some("1s"), None, "`enrolment.node-certificate-lifetime`: 1s is not between 1m and"),
             (None, Some("later"), "`enrolment.expired-certificate-renewal`: \"later\" is not a duration"),
-            (None, Some("999999h"), "`enrolment.expired-certificate-renewal`: 999999h is longer than"),
+            (None, Some("2161h"), "`enrolment.expired-certificate-renewal`: 2161h is longer than"),
         ] {
             let message = resolve(lifetime, grace).unwrap_err();
             assert!(message.starts_with(wanted), "{message}");

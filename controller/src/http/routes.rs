@@ -1,7 +1,7 @@
 //! What the HTTP door answers, and to which requests it does not.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use axum::extract::{DefaultBodyLimit, RawQuery, Request, State};
 use axum::http::{Method, StatusCode, Uri, header};
@@ -15,7 +15,7 @@ use tokio::time::timeout;
 use super::Sources;
 use super::health::{self, Check};
 use crate::door::Limits;
-use crate::listener::Peer;
+use crate::listener::{Peer, Refusal};
 use crate::metrics;
 
 /// Every path, and what it is good for.
@@ -57,6 +57,7 @@ async fn guard(
 ) -> Response {
     let (method, path) = (request.method().clone(), request.uri().path().to_owned());
     let response = match method {
+        _ if peer.term.is_over(SystemTime::now()) => refuse(StatusCode::UNAUTHORIZED, Refusal::Expired.to_string()),
         Method::GET => match timeout(shared.answer_timeout, next.run(request)).await {
             Ok(response) => response,
             Err(_) => refuse(StatusCode::SERVICE_UNAVAILABLE, "there was no answer in time; try again".into()),

@@ -24,6 +24,7 @@ use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep_until, timeout};
 use tonic::{Status, Streaming};
 
+use crate::listener::Term;
 use crate::session::admission::{Admitted, Look};
 use crate::session::binding::{Binding, Finding, registration_wanted};
 use crate::session::caller::Caller;
@@ -36,6 +37,7 @@ use crate::session::refusal::Refusal;
 use crate::session::registry::Stream;
 use crate::session::report::Reported;
 use crate::session::terms::terms;
+use crate::session::trust::require_unexpired;
 use crate::session::{HELLO_PATIENCE, Opened, Sessions, heard, no_hello, tell_refusal};
 
 /// How long an agent may take to register once it was asked to.
@@ -54,6 +56,7 @@ pub(super) struct Alone {
     stream: Stream,
     node: Text,
     key: Fingerprint,
+    term: Term,
     /// By which it is still known when its key was renewed meanwhile.
     lineage: Fingerprint,
     caller: Caller,
@@ -125,6 +128,7 @@ impl Alone {
             sessions,
             node: node.into(),
             key: opened.key,
+            term: opened.term,
             lineage: opened.key,
             caller: opened.caller(),
             up,
@@ -203,7 +207,9 @@ impl Alone {
 
     async fn run(&mut self) -> Result<(), Refusal> {
         loop {
-            match self.next().await {
+            let occurrence = self.next().await;
+            require_unexpired(&self.term)?;
+            match occurrence {
                 Occurrence::Heard(message) => {
                     let Some(message) = message? else { return Ok(()) };
                     if self.heard(message.message)?.is_break() {

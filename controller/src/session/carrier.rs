@@ -20,6 +20,7 @@ use tokio::sync::mpsc;
 use tokio::time::timeout;
 use tonic::{Status, Streaming};
 
+use crate::listener::Term;
 use crate::session::binding::{Binding, Finding};
 use crate::session::caller::Caller;
 use crate::session::entry::Signal;
@@ -31,6 +32,7 @@ use crate::session::refusal::Refusal;
 use crate::session::registry::Stream;
 use crate::session::report::Reported;
 use crate::session::terms::terms;
+use crate::session::trust::require_unexpired;
 use crate::session::{HELLO_PATIENCE, Opened, Sessions, heard, no_hello, tell_refusal};
 
 use self::binds::{Batch, Binds};
@@ -54,6 +56,7 @@ struct Carrier {
     sessions: Sessions,
     stream: Stream,
     caller: Caller,
+    term: Term,
     aggregator: String,
     scope: Arc<AggregatorRecord>,
     up: Streaming<v1::CarrierMessage>,
@@ -105,6 +108,7 @@ async fn converse(
     let stream = sessions.open();
     sessions.require_open()?;
     let Some(hello) = hello(&mut up).await? else { return Ok(()) };
+    let term = opened.term;
     let caller = Caller { instance: hello.instance, moving: hello.moving, ..opened.caller() };
     sessions.require_contact_to_move(&caller)?;
     // Once welcomed it leaves where it was.
@@ -116,6 +120,7 @@ async fn converse(
         sessions,
         stream,
         caller,
+        term,
         aggregator,
         scope,
         up,
@@ -156,7 +161,9 @@ fn scope(state: &State, aggregator: &str) -> Result<Arc<AggregatorRecord>, Refus
 impl Carrier {
     async fn run(&mut self) -> Result<(), Refusal> {
         loop {
-            match self.next().await {
+            let occurrence = self.next().await;
+            require_unexpired(&self.term)?;
+            match occurrence {
                 Occurrence::Heard(message) => match message? {
                     Some(message) => self.heard(message.message)?,
                     None => return Ok(()),

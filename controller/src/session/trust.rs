@@ -1,5 +1,7 @@
 //! Whether a key may speak for a node, and what the enrolment of nodes needs of the sessions.
 
+use std::time::SystemTime;
+
 use muster_lifecycle::command::Operation;
 use muster_lifecycle::credential::Distrust;
 use muster_lifecycle::fingerprint::Fingerprint;
@@ -8,11 +10,23 @@ use muster_raft::proposer::Settled;
 use tokio::time::{Duration, Instant};
 use tonic::Status;
 
+use crate::listener::Term;
 use crate::session::Sessions;
+use crate::session::figures::Refused;
 use crate::session::refusal::Refusal;
 
 /// How long it may take to write down that a new key was used.
 const CONFIRMATION_LIMIT: Duration = Duration::from_secs(10);
+
+/// A stream may outlive the certificate it was opened with; what passes on it then does not count.
+pub(super) fn require_unexpired(term: &Term) -> Result<(), Refusal> {
+    match term.is_over(SystemTime::now()) {
+        true => {
+            Err(Refusal::new(Refused::Identity, Status::unauthenticated("the certificate has expired: renew it first")))
+        }
+        false => Ok(()),
+    }
+}
 
 impl Sessions {
     /// A replica that lags behind may not know of the newest key, so it refuses nobody before it has caught up.

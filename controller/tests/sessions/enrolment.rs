@@ -227,6 +227,14 @@ async fn a_token_of_another_cluster_is_never_shown_to_this_one() {
 }
 
 #[tokio::test]
+async fn a_door_of_another_cluster_does_not_keep_a_machine_from_the_next() {
+    let (other, cluster) = (Cluster::start(&[1]).await, Cluster::start(&[1]).await);
+    let (machine, token) = (Machine::new(), token(&cluster, None).await);
+    let doors = [doors(&other), doors(&cluster)].concat();
+    enrolment::join(&token, &doors, "a", &machine.store).await.unwrap();
+}
+
+#[tokio::test]
 async fn refusals_do_not_fill_the_log() {
     let lines = Lines::default();
     let _listening = lines.listen();
@@ -430,6 +438,34 @@ async fn strangers_may_only_join_and_the_expired_may_only_renew() {
     let token = token(&cluster, None).await.to_string();
     let request = v1::JoinRequest { token, node: "a".to_owned(), csr: csr() };
     assert_eq!(client_of.join(request).await.unwrap_err().code(), Code::PermissionDenied);
+}
+
+#[tokio::test]
+async fn an_open_stream_ends_with_its_certificate() {
+    let cluster = Cluster::start(&[1]).await;
+    let node = ("system:node:a", identity::NODES);
+    let short = issue(&cluster, cluster.fleet.client_authority(), node, SystemTime::now() + Duration::from_secs(4));
+    let tls = client(&cluster, &short);
+    let channel = dial_with(&cluster, 1, Arc::clone(&tls)).await.unwrap();
+    let mut session = greeted(&cluster, 1, tls, "a").await.unwrap();
+    session.say(Up::Beat(v1::Beat { sequence: 1, acknowledge: true }));
+    let refused = loop {
+        match session.try_hear().await {
+            Ok(Some(Down::Acknowledged(v1::Acknowledged { sequence }))) => {
+                session.say(Up::Beat(v1::Beat { sequence: sequence + 1, acknowledge: true }));
+            }
+            Ok(heard) => assert!(heard.is_some(), "it ended without a word"),
+            Err(refused) => break refused,
+        }
+    };
+    assert_eq!(refused.code(), Code::Unauthenticated, "{refused}");
+    assert!(refused.message().contains("the certificate has expired: renew it first"), "{refused}");
+    // A connection that is open is no way round that; it is good for renewing, as one that is opened now would be.
+    let mut agents = v1::agent_client::AgentClient::new(channel.clone());
+    assert_eq!(agents.who_is(v1::WhoIsRequest {}).await.unwrap_err().code(), Code::Unauthenticated);
+    EnrolmentClient::new(channel).renew(v1::RenewRequest { csr: csr() }).await.unwrap();
+    let current = cluster.replica(1).current();
+    assert!(current.state.events().iter().any(|event| event.reason == "ExpiredCertificateRenewed"));
 }
 
 // === renewing ===

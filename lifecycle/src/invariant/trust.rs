@@ -1,5 +1,7 @@
 //! What is true of join tokens and credentials.
 
+use std::collections::BTreeSet;
+
 use crate::credential::CREDENTIALS_MAX;
 use crate::join_token::TOKENS_MAX;
 use crate::name;
@@ -25,4 +27,12 @@ pub(super) fn tokens_and_credentials_are_valid(state: &State) -> Held {
         let twice = credential.previous.is_some() && credential.previous == credential.key;
         ensure(!twice, || format!("credential {node} has the same key twice"))
     })
+}
+
+pub(super) fn forsaken_names_equal_recomputation(state: &State) -> Held {
+    let forsaken = state.credentials().iter().filter(|credential| !state.nodes().contains(&credential.node));
+    let recomputed: BTreeSet<_> =
+        forsaken.map(|credential| (credential.forgettable_from(), &credential.node)).collect();
+    let kept: BTreeSet<_> = state.forsaken_names().collect();
+    ensure(kept == recomputed, || format!("kept {kept:?}, recomputed {recomputed:?}"))
 }

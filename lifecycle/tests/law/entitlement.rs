@@ -61,6 +61,7 @@ fn every_operation() -> Vec<(Operation, Entitled)> {
         Operation::StaffWorkload { key: workload_key(WorkloadKind::ReplicaSet, "w"), uid, nodes: Vec::new() },
         plan("10.0.0.0/16", "", REST),
         Operation::AssignCidrs { names: vec![name()] },
+        Operation::ForgetCredentials { names: vec![name()] },
     ];
     let agent = [
         register(draft("a")),
@@ -134,5 +135,5 @@ fn labels_are_different_for_every_operation() {
     let count = labels.len();
     labels.sort_unstable();
     labels.dedup();
-    assert_eq!((labels.len(), count), (42, 42));
+    assert_eq!((labels.len(), count), (43, 43));
 }

@@ -13,6 +13,7 @@ mod explain_node;
 mod explain_zone;
 mod fixture;
 mod fleet;
+mod forgetting;
 mod garbage;
 mod limits;
 mod node_cidrs;

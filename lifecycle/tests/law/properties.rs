@@ -291,7 +291,8 @@ fn about(operation: &mut Operation) -> Option<(Text, &mut Precondition)> {
         | Operation::RenewCredential { .. }
         | Operation::ConfirmCredential { .. }
         | Operation::RevokeNode { .. }
-        | Operation::NoteRefusal { .. } => None,
+        | Operation::NoteRefusal { .. }
+        | Operation::ForgetCredentials { .. } => None,
     }
 }
 

@@ -273,8 +273,11 @@ fn tokens_are_made_and_revoked() {
         (&[create_token(ANY_NODE, None)], "id: token anynode000 exists already; draw another"),
         (&[create_token("anewtoken0", Some("Not_a_name"))], "node: \"Not_a_name\" is not a DNS-1123 subdomain"),
         (&[revoke_token(ANY_NODE), revoke_token(ANY_NODE)], "unchanged"),
-        (&[revoke_token("unknown000")], "token unknown000 is not known here"),
-        (&[enrol("a", ANY_NODE, 1), revoke_token(ANY_NODE)], "token anynode000 was used already"),
+        (&[revoke_token("unknown000")], "token unknown000 is not known: it was never made here"),
+        (
+            &[enrol("a", ANY_NODE, 1), revoke_token(ANY_NODE)],
+            "token anynode000 cannot be revoked: node \"a\" has joined with it",
+        ),
     ];
     for (steps, wanted) in cases {
         let got = last(steps);

@@ -9,6 +9,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 use tokio::time::{Interval, MissedTickBehavior, interval};
 use tokio_util::task::AbortOnDropHandle;
+use tonic::Code;
 
 use super::exit::Failed;
 use super::metrics::Metrics;
@@ -18,6 +19,8 @@ use super::settings::Settings;
 use super::socket::Socket;
 use super::state_dir::StateDir;
 use super::view::{Desk, Expiry};
+use crate::credentials::Credentials;
+use crate::failure::Failure;
 use crate::pods::Runtime;
 use crate::session::{Session, SessionConfig, SessionHandle, SessionState};
 
@@ -35,6 +38,8 @@ pub struct Wiring {
     pub expiry: Expiry,
     /// Where metrics are served, if anywhere.
     pub metrics: Option<Metrics>,
+    /// What `tls` shows, if it is renewed from here.
+    pub renewed: Option<Credentials>,
 }
 
 /// An agent at work.
@@ -43,6 +48,8 @@ struct Program {
     session: Arc<SessionHandle>,
     events: watch::Receiver<SessionState>,
     observed: watch::Receiver<Observation>,
+    credentials: Option<Credentials>,
+    renewals: Option<watch::Receiver<u64>>,
     notify: Notify,
     told: SessionState,
     _doors: Vec<AbortOnDropHandle<()>>,
@@ -88,7 +95,9 @@ pub fn asked_to_stop() -> Result<impl Future<Output = ()>, Failed> {
 
 impl Program {
     fn start(settings: &Settings, state_dir: &StateDir, wiring: Wiring, notify: Notify) -> Result<Self, Failed> {
-        let Wiring { observed, runtime, tls, expiry, metrics } = wiring;
+        let Wiring { observed, runtime, tls, expiry, metrics, renewed: credentials } = wiring;
+        // From before the first connection, so that none is opened with a certificate whose renewal goes unnoticed.
+        let renewals = credentials.as_ref().map(Credentials::renewals);
         let socket = Socket::open(state_dir.path())?;
         let config = SessionConfig {
             node: settings.node.clone(),
@@ -110,7 +119,8 @@ impl Program {
         tracing::info!(node, server = settings.server.join(","), "starting");
         // Not when it is attached: a machine must be able to boot while the control plane is away.
         notify.ready(UNATTACHED);
-        Ok(Self { node, session, events, observed, notify, told: SessionState::default(), _doors: doors })
+        let told = SessionState::default();
+        Ok(Self { node, session, events, observed, credentials, renewals, notify, told, _doors: doors })
     }
 
     /// Returns only if something is wrong.
@@ -127,6 +137,7 @@ impl Program {
                     Ok(()) => self.session.report(),
                     Err(_) => return Failed::error("nobody looks at the machine any more, which is a defect of the agent"),
                 },
+                () = renewed(&mut self.renewals) => self.session.reattach(),
                 () = next(&mut feedings) => self.feed(watchdog.unwrap_or_default()).await,
             }
         }
@@ -147,6 +158,9 @@ impl Program {
         let (node, incarnation) = (self.node.as_str(), state.incarnation);
         if state.removals > before.removals {
             tracing::warn!(node, "the Node was removed: its pods are stopped before anything else");
+        }
+        if has_expired(&state) && !has_expired(&before) {
+            self.credentials.iter().for_each(Credentials::doubt);
         }
         match (before.attached_to, state.attached_to) {
             (former, Some(replica)) if former != Some(replica) || before.incarnation != incarnation => {
@@ -173,10 +187,23 @@ impl Program {
     }
 }
 
+/// A replica says so; the clock of this machine may say otherwise.
+fn has_expired(state: &SessionState) -> bool {
+    matches!(&state.last_error, Some(Failure::Refused { code: Code::Unauthenticated, .. }))
+}
+
 fn every(period: Duration) -> Interval {
     let mut interval = interval(period.max(Duration::from_millis(1)));
     interval.set_missed_tick_behavior(MissedTickBehavior::Delay);
     interval
+}
+
+/// Completes after each renewal; never, if there are none.
+async fn renewed(renewals: &mut Option<watch::Receiver<u64>>) {
+    match renewals {
+        Some(renewals) => drop(renewals.changed().await),
+        None => pending().await,
+    }
 }
 
 async fn next(interval: &mut Option<Interval>) {
@@ -216,7 +243,8 @@ mod tests {
         systemd.set_nonblocking(true).unwrap();
         let notify = Notify::to(socket.as_os_str(), None).unwrap();
         let (_observation, observed) = watch::channel(Observation::default());
-        let wiring = Wiring { observed, runtime: None, tls: tls(), expiry: Arc::new(|| None), metrics: None };
+        let wiring =
+            Wiring { observed, runtime: None, tls: tls(), expiry: Arc::new(|| None), metrics: None, renewed: None };
         let state_dir = StateDir::open(&settings.state_dir).unwrap();
         let program = Program::start(&settings, &state_dir, wiring, notify).unwrap();
         let fed = || std::iter::from_fn(|| systemd.recv(&mut [0; 64]).ok()).any(|length| length == "WATCHDOG=1".len());

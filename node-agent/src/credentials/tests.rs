@@ -32,20 +32,21 @@ fn later(by: Duration) -> SystemTime {
     UNIX_EPOCH + Duration::from_secs(now) + by
 }
 
-fn saved(user: &str) -> (TempDir, Store) {
+fn saved(user: &str, until: SystemTime) -> (TempDir, Store) {
     let dir = tempfile::tempdir().unwrap();
     let store = Store::new(dir.path().join("state"));
-    store.save(&texts(user, later(HOUR))).unwrap();
+    store.save(&texts(user, until)).unwrap();
     (dir, store)
 }
 
 #[test]
 fn what_is_saved_is_loaded_and_only_its_owner_can_read_the_key() {
-    let (_dir, store) = saved("system:node:rack-1");
+    let until = later(HOUR);
+    let (_dir, store) = saved("system:node:rack-1", until);
     let credentials = Credentials::load(&store).unwrap();
-    assert_eq!((credentials.node(), credentials.expires()), ("rack-1", later(HOUR)));
-    assert!(credentials.is_renewable() && !credentials.is_expired(later(Duration::ZERO)));
-    assert!(credentials.is_expired(later(HOUR)));
+    assert_eq!((credentials.node(), credentials.expires()), ("rack-1", until));
+    assert!(credentials.is_renewable() && !credentials.is_expired(until - HOUR));
+    assert!(credentials.is_expired(until));
     let [node, _] = files(store.dir());
     assert_eq!(fs::metadata(&node).unwrap().mode() & 0o777, 0o600);
     assert_eq!(fs::metadata(store.dir()).unwrap().mode() & 0o777, 0o700);
@@ -54,7 +55,7 @@ fn what_is_saved_is_loaded_and_only_its_owner_can_read_the_key() {
 
 #[test]
 fn a_key_that_others_can_read_is_refused_with_the_remedy() {
-    let (_dir, store) = saved("system:node:rack-1");
+    let (_dir, store) = saved("system:node:rack-1", later(HOUR));
     let [node, _] = files(store.dir());
     for mode in [0o640, 0o604, 0o644] {
         fs::set_permissions(&node, fs::Permissions::from_mode(mode)).unwrap();
@@ -90,18 +91,20 @@ fn what_does_not_belong_together_is_refused() {
 
 #[test]
 fn a_renewal_changes_what_is_shown_and_what_is_on_disk_but_not_the_configuration() {
-    let (_dir, store) = saved("system:node:rack-1");
-    let credentials = Credentials::load(&store).unwrap();
+    let (_dir, store) = saved("system:node:rack-1", later(HOUR));
+    let (credentials, until) = (Credentials::load(&store).unwrap(), later(5 * HOUR));
+    let mut renewals = credentials.renewals();
     let (tls, shown) = (credentials.tls(), credentials.0.shown.held().key);
-    let renewed = texts("system:node:rack-1", later(5 * HOUR));
+    let renewed = texts("system:node:rack-1", until);
     credentials.renew(renewed.certificate, renewed.key).unwrap();
-    assert_eq!(credentials.expires(), later(5 * HOUR));
+    assert_eq!(credentials.expires(), until);
+    assert!(renewals.has_changed().unwrap() && *renewals.borrow_and_update() == 1);
     assert!(Arc::ptr_eq(&tls, &credentials.tls()));
     assert!(!Arc::ptr_eq(&shown, &credentials.0.shown.held().key));
-    assert_eq!(Credentials::load(&store).unwrap().expires(), later(5 * HOUR));
+    assert_eq!(Credentials::load(&store).unwrap().expires(), until);
     let other = texts("system:node:rack-2", later(HOUR));
     assert!(credentials.renew(other.certificate, other.key).is_err());
-    assert_eq!(credentials.expires(), later(5 * HOUR));
+    assert!(credentials.expires() == until && !renewals.has_changed().unwrap());
 }
 
 /// As after a crash between saving what was answered and discarding the key.

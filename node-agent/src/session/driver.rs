@@ -190,6 +190,9 @@ impl Driver {
         if wishes.reports != self.obeyed.reports {
             self.conversation.status_changed();
         }
+        if wishes.renewals != self.obeyed.renewals {
+            self.attachment.renew(self.backoff_cap());
+        }
         if wishes.presence != self.obeyed.presence {
             self.appear(wishes.presence);
         }

@@ -16,5 +16,7 @@ pub(super) struct Wishes {
     pub(super) presence: Presence,
     /// How often a changed status was announced.
     pub(super) reports: u64,
+    /// How often there was a new certificate.
+    pub(super) renewals: u64,
     pub(super) stopping: bool,
 }

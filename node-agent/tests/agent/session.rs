@@ -225,6 +225,31 @@ async fn an_agent_told_to_move_keeps_its_stream_until_another_replica_welcomes_i
     old.ended().await;
 }
 
+/// The old key is good until the new one was used, so that must be soon.
+#[tokio::test]
+async fn a_renewed_agent_keeps_its_stream_until_its_own_replica_welcomes_it_anew() {
+    let replicas = vec![Replica::start().await, Replica::start().await];
+    let agent = Agent::start(&replicas.iter().collect::<Vec<_>>());
+    let (mut visited, mut old, mut others) = first_visited(replicas).await;
+    old.say(Down::Welcome(welcome(1, 4, BEAT_MS))).await;
+    old.take_status().await;
+    agent.session.reattach();
+
+    let (new, hello) = visited.session().await;
+    assert_eq!((hello.moving, hello.incarnation, hello.instance), (true, 4, 77));
+    assert!(old.hear_for(QUIET).await.expect("the old stream must stay open").len() > 2);
+    new.refuse(Status::unavailable("busy")).await;
+    // Then anybody will do.
+    let (new, hello) = others[0].session().await;
+    assert!(hello.moving);
+    old.beat().await;
+    assert_eq!(agent.session.state().attached_to, Some(1), "it never was without a session");
+    new.say(Down::Welcome(welcome(2, 4, BEAT_MS))).await;
+    agent.state(|state| state.attached_to == Some(2) && state.last_error.is_none()).await;
+    old.ended().await;
+    assert!(visited.is_left_alone(QUIET).await, "once is enough");
+}
+
 #[tokio::test]
 async fn a_removed_node_registers_again_as_a_new_incarnation() {
     let mut replica = Replica::start().await;

@@ -56,7 +56,7 @@ impl Agent {
         let expiry = Arc::new(|| EXPIRES.parse::<Timestamp>().ok());
         let running = tokio::spawn(async move {
             let metrics = Some(Metrics::open(settings.metrics.as_ref().unwrap()).await?);
-            let wiring = Wiring { observed, runtime: None, tls: tls::client("rack-1"), expiry, metrics };
+            let wiring = Wiring { observed, runtime: None, tls: tls::client("rack-1"), expiry, metrics, renewed: None };
             let state_dir = StateDir::open(&settings.state_dir)?;
             serve(&settings, &state_dir, wiring, notify, async move { drop(stopped.await) }).await
         });

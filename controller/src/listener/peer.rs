@@ -1,0 +1,143 @@
+//! Who is connected, and for how long that is worth anything.
+//!
+//! A handshake looks at a certificate once, and connections last for months. So whoever is asked for something looks
+//! again at when it ends, and judges as a handshake of that moment would.
+
+use std::future::pending;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use tokio::time::sleep;
+use tonic::{Request, Status};
+
+use crate::identity::Identity;
+use crate::listener::Refusal;
+
+/// Every request of a connection carries it as an extension.
+#[derive(Debug, Clone)]
+pub struct Peer {
+    pub identity: Arc<Identity>,
+    pub remote: SocketAddr,
+    pub term: Term,
+}
+
+/// How long a certificate is good.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Term {
+    /// Nothing for whoever has none.
+    pub until: Option<SystemTime>,
+    /// For how long after that a node's is good for renewing it.
+    pub renewal_grace: Duration,
+}
+
+// === impl Peer ===
+
+impl Peer {
+    /// Who asks, as of this moment.
+    pub fn of<T>(request: &Request<T>) -> Result<Self, Status> {
+        let peer = request.extensions().get::<Self>();
+        let peer = peer.ok_or_else(|| Status::unauthenticated("no client certificate"))?;
+        peer.as_of(SystemTime::now()).map_err(|refusal| Status::unauthenticated(refusal.to_string()))
+    }
+
+    /// What it is once its certificate has expired: a node that may renew it for a while, or nobody.
+    pub fn as_of(&self, now: SystemTime) -> Result<Self, Refusal> {
+        let Some(ago) = self.term.over_for(now) else { return Ok(self.clone()) };
+        let identity = Identity::clone(&self.identity).lapsed().ok_or(Refusal::Expired)?;
+        if ago > self.term.renewal_grace {
+            return Err(Refusal::Lapsed { user: identity.user, ago: ago.as_secs() });
+        }
+        Ok(Self { identity: Arc::new(identity), ..self.clone() })
+    }
+}
+
+// === impl Term ===
+
+impl Term {
+    pub fn is_over(&self, now: SystemTime) -> bool {
+        self.over_for(now).is_some()
+    }
+
+    /// How long it still lasts; nothing if it has no end.
+    pub fn left(&self, now: SystemTime) -> Option<Duration> {
+        self.until.map(|until| until.duration_since(now).unwrap_or_default())
+    }
+
+    /// Completes when it is over.
+    pub async fn ended(self) {
+        match self.left(SystemTime::now()) {
+            Some(left) => sleep(left).await,
+            None => pending().await,
+        }
+    }
+
+    fn over_for(&self, now: SystemTime) -> Option<Duration> {
+        now.duration_since(self.until?).ok().filter(|ago| !ago.is_zero())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::UNIX_EPOCH;
+
+    use muster_lifecycle::fingerprint::Fingerprint;
+
+    use super::*;
+    use crate::identity::Role;
+    use crate::pki::FleetId;
+
+    const GRACE: u64 = 100;
+    const UNTIL: u64 = 1_000;
+
+    fn peer(kind: Role) -> Peer {
+        let (user, groups, key) = ("u".to_owned(), Vec::new(), Fingerprint([0; 32]));
+        let fleet = FleetId::from_uri("muster://fleet/0f0e0d0c-0b0a-4909-8807-060504030201").unwrap();
+        let until = (kind != Role::Stranger).then(|| at(UNTIL));
+        let term = Term { until, renewal_grace: Duration::from_secs(GRACE) };
+        let identity = Arc::new(Identity { user, groups, fleet, kind, key });
+        Peer { identity, remote: "127.0.0.1:1".parse().unwrap(), term }
+    }
+
+    fn at(seconds: u64) -> SystemTime {
+        UNIX_EPOCH + Duration::from_secs(seconds)
+    }
+
+    #[test]
+    fn a_connection_is_judged_as_its_handshake_would_be_now() {
+        let (node, lapsed) = (Role::Node("a".into()), Role::Lapsed("a".into()));
+        let expired = "the certificate has expired";
+        let cases = [
+            (node.clone(), UNTIL, Ok(node.clone())),
+            (node.clone(), UNTIL + 1, Ok(lapsed.clone())),
+            (node.clone(), UNTIL + GRACE, Ok(lapsed.clone())),
+            (node, UNTIL + GRACE + 1, Err("the certificate of u expired 101 s ago: too long to renew it")),
+            (lapsed.clone(), UNTIL + GRACE, Ok(lapsed.clone())),
+            (lapsed, UNTIL + GRACE + 1, Err("the certificate of u expired 101 s ago: too long to renew it")),
+            (Role::Aggregator("a".into()), UNTIL, Ok(Role::Aggregator("a".into()))),
+            (Role::Aggregator("a".into()), UNTIL + 1, Err(expired)),
+            (Role::Canary(1), UNTIL + 1, Err(expired)),
+            (Role::Operator, UNTIL, Ok(Role::Operator)),
+            (Role::Operator, UNTIL + 1, Err(expired)),
+            (Role::Viewer, UNTIL + GRACE + 1, Err(expired)),
+            (Role::Stranger, UNTIL + GRACE + 1, Ok(Role::Stranger)),
+        ];
+        for (role, now, wanted) in cases {
+            let got = peer(role.clone()).as_of(at(now)).map(|peer| peer.identity.kind.clone());
+            match (got, wanted) {
+                (Ok(got), Ok(wanted)) => assert_eq!(got, wanted, "{role:?} at {now}"),
+                (Err(got), Err(wanted)) => assert!(got.to_string().starts_with(wanted), "{role:?} at {now}: {got}"),
+                (got, wanted) => panic!("{role:?} at {now}: {got:?}, not {wanted:?}"),
+            }
+        }
+    }
+
+    #[test]
+    fn a_term_counts_down_to_its_end() {
+        let term = peer(Role::Operator).term;
+        assert_eq!(term.left(at(UNTIL - 7)), Some(Duration::from_secs(7)));
+        assert_eq!(term.left(at(UNTIL + 7)), Some(Duration::ZERO));
+        assert!(!term.is_over(at(UNTIL)) && term.is_over(at(UNTIL + 1)));
+        assert_eq!(Term::default().left(at(UNTIL)), None);
+    }
+}
