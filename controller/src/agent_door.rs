@@ -127,7 +127,7 @@ fn builder(allowance: Allowance) -> http2::Builder<TokioExecutor> {
 impl Allowance {
     pub fn of(role: &Role) -> Self {
         match role {
-            Role::Aggregator(_) => Self { streams: 2_048, stream_window: 256 * KIB, connection_window: 8 * MIB },
+            Role::Aggregator(_) => Self { streams: 2_048, stream_window: 256 * KIB, connection_window: 16 * MIB },
             Role::Node(_)
             | Role::Canary(_)
             | Role::Lapsed(_)
