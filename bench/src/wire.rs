@@ -156,10 +156,16 @@ impl Wire {
         frame::put_message(&mut self.outgoing, stream, message);
     }
 
-    /// Says the same short message on many streams, encoded beforehand.
-    pub fn say_round(&mut self, round: &Round) {
+    /// Says a round, encoded beforehand. The stream at `asking`, if any, says its other message.
+    pub fn say_round(&mut self, round: &Round, asking: Option<usize>) {
         round.streams.iter().for_each(|stream| self.room.take(*stream, round.bytes_each));
-        self.outgoing.extend_from_slice(&round.frames);
+        let Some(asking) = asking.filter(|asking| *asking < round.len()) else {
+            return self.outgoing.extend_from_slice(&round.frames);
+        };
+        let (at, length) = (asking * round.frame, round.frame);
+        self.outgoing.extend_from_slice(&round.frames[..at]);
+        frame::put_message(&mut self.outgoing, round.streams[asking], &round.other);
+        self.outgoing.extend_from_slice(&round.frames[at + length..]);
     }
 
     pub fn ping(&mut self, number: u64) {
@@ -350,15 +356,21 @@ fn place(stream: StreamId) -> usize {
 #[derive(Debug, Clone)]
 pub struct Round {
     frames: Bytes,
+    /// Of each stream's frame.
+    frame: usize,
     streams: Vec<StreamId>,
+    /// What one of them may say instead.
+    other: Vec<u8>,
+    /// What is allowed for each, whichever of the two it says.
     bytes_each: usize,
 }
 
 impl Round {
-    pub fn new(streams: Vec<StreamId>, message: &[u8]) -> Self {
+    pub fn new(streams: Vec<StreamId>, message: &[u8], other: &[u8]) -> Self {
         let mut frames = BytesMut::new();
         streams.iter().for_each(|stream| frame::put_message(&mut frames, *stream, message));
-        Self { frames: frames.freeze(), streams, bytes_each: message.len() + PREFIX }
+        let (frame, bytes_each) = (frames.len() / streams.len().max(1), message.len().max(other.len()) + PREFIX);
+        Self { frames: frames.freeze(), frame, streams, other: other.to_vec(), bytes_each }
     }
 
     pub fn len(&self) -> usize {

@@ -8,9 +8,6 @@ use std::io;
 use rustix::process::setpriority_process;
 use tokio::runtime::{Builder, Handle, Runtime};
 
-/// Every so many turns one is given to a task of the queue that all threads share. By default it is one in dozens, and
-/// what overflows into it when a connection wakes hundreds of streams would wait for longer than its sender.
-const SHARED_QUEUE_INTERVAL: u32 = 3;
 /// As `nice` counts: what else the replica does is preferred.
 const NICENESS: i32 = 5;
 
@@ -25,7 +22,6 @@ impl Hall {
         let threads = Builder::new_multi_thread()
             .enable_all()
             .thread_name("muster-agents")
-            .global_queue_interval(SHARED_QUEUE_INTERVAL)
             .on_thread_start(|| {
                 // Without it they compete on equal terms, which is no worse than it would be without threads of their own.
                 let _ = setpriority_process(None, NICENESS);

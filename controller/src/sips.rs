@@ -6,14 +6,13 @@
 //! where they wait longest.
 
 use std::io;
-use std::pin::{Pin, pin};
+use std::pin::Pin;
 use std::task::{Context, Poll};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::task::yield_now;
 
-/// Of the smallest messages this wakes about a hundred tasks.
-const SIP: usize = 2 << 10;
+/// Of the smallest messages this wakes about two hundred tasks.
+const SIP: usize = 4 << 10;
 
 pub(crate) struct Sips<I> {
     io: I,
@@ -32,8 +31,8 @@ impl<I> Sips<I> {
 impl<I: AsyncRead + Unpin> AsyncRead for Sips<I> {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         if std::mem::take(&mut self.drank) {
-            // Behind those that were woken, not beside them: waking itself it would often be first again.
-            return pin!(yield_now()).poll(cx).map(Ok);
+            cx.waker().wake_by_ref();
+            return Poll::Pending;
         }
         let most = SIP.min(buf.remaining());
         let mut sip = ReadBuf::new(buf.initialize_unfilled_to(most));

@@ -1,7 +1,8 @@
 //! Many streams on one connection, each with one node: every beat is a message and a frame of its own.
 //!
-//! A round is one beat of every node of the connection, encoded once. Two rounds are under way at most, so the load is as
-//! fast as the replicas read and never floods them; a ping behind each round says when it was read.
+//! A round is one beat of every node of the connection, encoded once. One beat of each round, of another node every time,
+//! asks for an answer, and two rounds are under way at most: so the load is as fast as the replicas take it in and never
+//! floods them. A ping would be answered by whoever reads the connection, while the beats still wait for their streams.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -73,7 +74,6 @@ struct Underway {
     since: Instant,
     /// Answers that are still to come.
     owed: usize,
-    read: bool,
 }
 
 // === impl Bundles ===
@@ -200,7 +200,8 @@ impl Bundle {
     async fn run(mut self, mut phases: watch::Receiver<Phase>) -> Result<()> {
         let quiet = encoded(Up::Beats(v1::Beats { handles: vec![HANDLE], acknowledge: 0 }));
         let asking = encoded(Up::Beats(v1::Beats { handles: vec![HANDLE], acknowledge: 1 }));
-        let rounds = [quiet, asking].map(|message| Round::new(self.streams.clone(), &message));
+        let rounds = [(&quiet, &asking), (&asking, &asking)]
+            .map(|(message, other)| Round::new(self.streams.clone(), message, other));
         loop {
             let phase = *phases.borrow_and_update();
             match phase {
@@ -229,25 +230,19 @@ impl Bundle {
             let over = phases.has_changed()?;
             while !over && underway.len() < at_once && round.fits(&self.wire) {
                 number += 1;
-                self.wire.say_round(round);
-                self.wire.ping(number);
+                self.wire.say_round(round, Some(number % round.len()));
                 self.shared.said.fetch_add(round.len() as u64, Ordering::Relaxed);
-                let owed = if acknowledged { round.len() } else { 0 };
-                underway.push_back(Underway { since: Instant::now(), owed, read: false });
+                let owed = if acknowledged { round.len() } else { 1 };
+                underway.push_back(Underway { since: Instant::now(), owed });
             }
             if over && underway.is_empty() {
                 return Ok(());
             }
             match self.next().await? {
-                Event::Pong(_) => {
-                    if let Some(first) = underway.iter_mut().find(|round| !round.read) {
-                        first.read = true;
-                    }
-                }
+                Event::Pong(_) | Event::Ended { .. } => {}
                 Event::Message { message, .. } => self.answered(message, &mut underway)?,
-                Event::Ended { .. } => {}
             }
-            while underway.front().is_some_and(|round| round.read && round.owed == 0)
+            while underway.front().is_some_and(|round| round.owed == 0)
                 && let Some(round) = underway.pop_front()
             {
                 self.rounds.push(round.since.elapsed());

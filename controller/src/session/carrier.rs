@@ -198,8 +198,8 @@ impl Carrier {
                 Err(_) => Occurrence::Deaf,
             },
             () = stream.bell.rung(), if has_room => Occurrence::Rung,
-            batch = binds.decided(), if has_room => Occurrence::Decided(batch),
-            ended = jobs.next() => Occurrence::Done(ended),
+            batch = binds.decided(), if has_room && binds.is_under_way() => Occurrence::Decided(batch),
+            ended = jobs.next(), if jobs.is_under_way() => Occurrence::Done(ended),
         }
     }
 

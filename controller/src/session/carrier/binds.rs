@@ -69,6 +69,11 @@ impl Binds {
         self.batch_of.remove(&handle);
     }
 
+    /// Whether there is a batch to wait for.
+    pub(super) fn is_under_way(&self) -> bool {
+        !self.running.is_empty()
+    }
+
     /// Waits for the next batch; for ever if none is under way.
     pub(super) async fn decided(&mut self) -> Batch {
         match self.running.next().await {

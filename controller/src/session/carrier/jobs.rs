@@ -131,6 +131,11 @@ impl Jobs {
         }
     }
 
+    /// Whether there is a job to wait for.
+    pub(super) fn is_under_way(&self) -> bool {
+        !self.running.is_empty() || !self.delayed.is_empty()
+    }
+
     /// Waits for the next job to end, or for one that was delayed to be due; for ever if there is none.
     pub(super) async fn next(&mut self) -> Option<(u32, Done)> {
         let delayed_until = self.delayed.first().map(|(at, _)| *at);
