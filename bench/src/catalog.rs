@@ -7,8 +7,8 @@ use anyhow::Result;
 use crate::outcome::Outcome;
 use crate::setting::Setting;
 use crate::{
-    agents, cidrs, detect, evictions, failover, fleet, footprint, gap, heartbeats, memory, peers, placement, register,
-    state, writes, zone_loss,
+    agents, bereft, cidrs, detect, evictions, failover, fleet, flood, footprint, gap, heartbeats, memory, peers,
+    placement, register, stalled, state, storm, writes, zone_loss,
 };
 
 /// A scenario that can be asked for by name.
@@ -64,6 +64,12 @@ pub static CATALOG: &[Scenario] = &[
     scenario!("failover", "P6", failover, "Verdicts around kill -9 of the leader"),
     scenario!("zone-loss", "P7", zone_loss, "Most of a zone falls silent at once"),
     scenario!("footprint", "P8", footprint, "Memory per node on a follower, and the sweep"),
+    scenario!("stalled", "guard", stalled, "Readers that stall beside a fleet that beats"),
+    scenario!("storm", "guard", storm, "Everybody loses its connection at once and comes back at once")
+        .taking(&[Flag::Nodes, Flag::Dir]),
+    scenario!("flood", "guard", flood, "An aggregator that floods beside a fleet that beats"),
+    scenario!("bereft", "guard", bereft, "Agents with a TLS connection each, one replica killed for good")
+        .taking(&[Flag::Nodes]),
     scenario!("writes", OTHER, writes, "Committed writes per second at 1, 16 and 256 clients")
         .taking(&[Flag::Seconds, Flag::Dir]),
     scenario!("gap", OTHER, gap, "How long writes pause when the leader is killed").taking(&[Flag::Kills, Flag::Dir]),

@@ -77,9 +77,7 @@ pub async fn measure(stage: &Stage, load: &Load, duration: Duration) -> Result<O
     if accepted < said {
         outcome.faults.push(format!("{} of {said} beats were lost", said - accepted));
     }
-    if visibility.late > 0 {
-        outcome.faults.push(format!("the leader lacked the last beats of {} nodes after a second", visibility.late));
-    }
+    outcome.faults.extend(visibility.fault());
     if ready != load.nodes as u64 {
         outcome.faults.push(format!("{ready} of {} nodes are ready, and all of them beat", load.nodes));
     }

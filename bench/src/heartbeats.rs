@@ -215,12 +215,7 @@ impl Course {
         if self.accepted < self.said {
             faults.push(format!("{name}: {} of {} beats were lost", self.said - self.accepted, self.said));
         }
-        if self.visibility.late > 0 {
-            let Visibility { nodes, late, worst } = self.visibility;
-            faults.push(format!(
-                "{name}: the leader lacked the last beat of {late} of {nodes} nodes a second later, by {worst:?} at worst"
-            ));
-        }
+        faults.extend(self.visibility.fault().map(|fault| format!("{name}: {fault}")));
         faults
     }
 }

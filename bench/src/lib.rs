@@ -9,15 +9,19 @@
 //! Load generator and replicas share the machine, so figures are to be compared within one run.
 
 pub mod agents;
+pub mod bereft;
+pub mod calm;
 pub mod carried;
 pub mod catalog;
 pub mod cidrs;
 pub mod cluster;
+pub mod comeback;
 pub mod detect;
 pub mod evictions;
 pub mod failover;
 pub mod figure;
 pub mod fleet;
+pub mod flood;
 pub mod footprint;
 pub mod frame;
 pub mod gap;
@@ -39,7 +43,9 @@ pub mod report;
 pub mod scrape;
 pub mod setting;
 pub mod stage;
+pub mod stalled;
 pub mod state;
+pub mod storm;
 pub mod table;
 pub mod timeline;
 pub mod usage;

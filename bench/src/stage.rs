@@ -109,14 +109,19 @@ impl Stage {
     pub async fn revive(&self, load: &Load, silenced: &Silenced) -> Result<()> {
         let numbers: Vec<usize> = silenced.keys().copied().collect();
         load.speak(&numbers).await?;
+        self.ready(load.nodes).await
+    }
+
+    /// Until so many nodes are ready.
+    pub async fn ready(&self, nodes: usize) -> Result<()> {
         let start = Instant::now();
         loop {
             let ready = self.client.status().await?.nodes_ready;
-            if ready == load.nodes as u64 {
+            if ready == nodes as u64 {
                 return Ok(());
             }
             if start.elapsed() > PATIENCE {
-                bail!("{ready} of {} nodes are ready again", load.nodes);
+                bail!("{ready} of {nodes} nodes are ready");
             }
             sleep(LOOK_AGAIN).await;
         }

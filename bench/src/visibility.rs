@@ -73,6 +73,19 @@ fn compare(accepted: &BTreeMap<String, Instant>, known: &BTreeMap<String, Instan
     visibility
 }
 
+// === impl Visibility ===
+
+impl Visibility {
+    /// What is to be said of nodes that were late.
+    pub fn fault(&self) -> Option<String> {
+        let Self { nodes, late, worst } = self;
+        let text = || {
+            format!("the leader lacked the last beat of {late} of {nodes} nodes a second later, by {worst:?} at worst")
+        };
+        (*late > 0).then(text)
+    }
+}
+
 // === impl Heard ===
 
 impl Heard {

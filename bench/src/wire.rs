@@ -5,7 +5,7 @@
 
 mod frame;
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::future::poll_fn;
 use std::net::SocketAddr;
 use std::pin::Pin;
@@ -33,7 +33,7 @@ const CONNECT_PATIENCE: Duration = Duration::from_secs(20);
 /// No message of a replica is longer.
 const MESSAGE_MAX: usize = 256 << 10;
 /// A message begins with whether it is compressed, and its length.
-const PREFIX: usize = 5;
+pub const PREFIX: usize = 5;
 
 /// Calls of the agents' door.
 pub const SESSION: &str = "/muster.v1.Agent/Session";
@@ -47,6 +47,15 @@ pub struct Target {
     pub address: SocketAddr,
     pub name: ServerName<'static>,
     pub tls: Arc<ClientConfig>,
+}
+
+/// How a connection is opened.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Opening {
+    /// What a replica may say on a stream before it hears that it was read.
+    pub window: u32,
+    /// Of the socket, in bytes; the kernel's choice if it is not said.
+    pub receive_buffer: Option<u32>,
 }
 
 pub struct Wire {
@@ -77,11 +86,14 @@ pub enum Event {
 }
 
 /// What was read and the replica has not been told so.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Unread {
+    window: u32,
     connection: u32,
     /// By stream, as in [`Room`].
     streams: Vec<u32>,
+    /// Streams of which the replica is never told.
+    withheld: BTreeSet<StreamId>,
 }
 
 /// How much may still be said.
@@ -102,12 +114,27 @@ impl Target {
     }
 }
 
+// === impl Opening ===
+
+impl Default for Opening {
+    fn default() -> Self {
+        Self { window: WINDOW, receive_buffer: None }
+    }
+}
+
 // === impl Wire ===
 
 impl Wire {
     pub async fn connect(target: &Target) -> Result<Self> {
+        Self::connect_with(target, Opening::default()).await
+    }
+
+    pub async fn connect_with(target: &Target, opening: Opening) -> Result<Self> {
         let connecting = async {
             let socket = TcpSocket::new_v4()?;
+            if let Some(bytes) = opening.receive_buffer {
+                socket.set_recv_buffer_size(bytes)?;
+            }
             let tcp = socket.connect(target.address).await?;
             tcp.set_nodelay(true)?;
             TlsConnector::from(Arc::clone(&target.tls)).connect(target.name.clone(), tcp).await
@@ -116,14 +143,14 @@ impl Wire {
         let late = || format!("no connection to {} within {} s", target.address, CONNECT_PATIENCE.as_secs());
         let io = connected.with_context(late)?.with_context(|| format!("cannot connect to {}", target.address))?;
         let mut outgoing = BytesMut::with_capacity(1 << 10);
-        frame::put_preface(&mut outgoing, WINDOW);
+        frame::put_preface(&mut outgoing, opening.window);
         Ok(Self {
             io,
             incoming: BytesMut::new(),
             outgoing,
             room: Room { connection: frame::DEFAULT_WINDOW, initial: frame::DEFAULT_WINDOW, streams: Vec::new() },
             partial: BTreeMap::new(),
-            unread: Unread::default(),
+            unread: Unread::new(opening.window),
             next_stream: 1,
             events: VecDeque::new(),
         })
@@ -170,6 +197,20 @@ impl Wire {
 
     pub fn ping(&mut self, number: u64) {
         frame::put_ping(&mut self.outgoing, number, 0);
+    }
+
+    /// From now on the replica is not told what was read of `stream`, so that it soon may say nothing more there.
+    pub fn withhold(&mut self, stream: StreamId) {
+        self.unread.withheld.insert(stream);
+    }
+
+    /// Writes all that there is to write and reads nothing. Nothing is lost when the future is dropped.
+    pub async fn write(&mut self) -> Result<()> {
+        poll_fn(|context| {
+            let written = self.poll_write(context);
+            if written.is_ok() && !self.outgoing.is_empty() { Poll::Pending } else { Poll::Ready(written) }
+        })
+        .await
     }
 
     /// Writes what there is to write and waits for what happens next. Nothing is lost when the future is dropped.
@@ -305,15 +346,22 @@ fn length(bytes: &[u8]) -> Result<Option<usize>> {
 // === impl Unread ===
 
 impl Unread {
+    fn new(window: u32) -> Self {
+        Self { window, connection: 0, streams: Vec::new(), withheld: BTreeSet::new() }
+    }
+
     /// Tells the replica what was read when it is worth a frame.
     fn add(&mut self, head: &Head, outgoing: &mut BytesMut) {
         self.connection += head.length;
-        if self.connection >= WINDOW / 4 {
+        if self.connection >= self.window / 4 {
             frame::put_window(outgoing, 0, std::mem::take(&mut self.connection));
+        }
+        if self.withheld.contains(&head.stream) {
+            return;
         }
         let Some(unread) = self.streams.get_mut(place(head.stream)) else { return };
         *unread += head.length;
-        if *unread >= WINDOW / 4 && !head.has(flag::END_STREAM) {
+        if *unread >= self.window / 4 && !head.has(flag::END_STREAM) {
             frame::put_window(outgoing, head.stream, std::mem::take(unread));
         }
     }
@@ -385,5 +433,31 @@ impl Round {
     pub fn fits(&self, wire: &Wire) -> bool {
         let all = i64::try_from(self.streams.len() * self.bytes_each).unwrap_or(i64::MAX);
         wire.room.connection >= all && self.streams.iter().all(|stream| wire.has_room(*stream, self.bytes_each))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Every frame that tells of what was read of `stream`, when `times` frames of `length` bytes came.
+    fn told(unread: &mut Unread, stream: StreamId, length: usize, times: usize) -> Vec<StreamId> {
+        let (mut incoming, mut outgoing) = (BytesMut::new(), BytesMut::new());
+        for _ in 0..times {
+            frame::put_message(&mut incoming, stream, &vec![0; length - PREFIX]);
+            let taken = frame::take(&mut incoming).unwrap();
+            unread.add(&taken.unwrap().0, &mut outgoing);
+        }
+        std::iter::from_fn(|| frame::take(&mut outgoing).unwrap()).map(|(head, _)| head.stream).collect()
+    }
+
+    #[test]
+    fn a_replica_hears_of_what_was_read_unless_it_is_withheld() {
+        let mut unread = Unread::new(400);
+        unread.streams = vec![0, 0];
+        assert_eq!(told(&mut unread, 1, 50, 2), [0, 1]);
+        unread.withheld.insert(1);
+        assert_eq!(told(&mut unread, 1, 50, 4), [0, 0], "the connection goes on");
+        assert_eq!(told(&mut unread, 3, 50, 2), [0, 3], "and so do the others");
     }
 }

@@ -88,7 +88,8 @@ fn apply(number: usize) -> Operation {
     Operation::Apply(v1::ManifestWrite { object: node::manifest(number).into() })
 }
 
-fn label(number: usize, round: usize) -> Operation {
+/// Gives a node of the load another label.
+pub(crate) fn label(number: usize, round: usize) -> Operation {
     Operation::Label(v1::PairsEdit {
         name: format!("node-{number:07}"),
         set: [("round".to_owned(), format!("r{round}"))].into(),

@@ -22,12 +22,13 @@ use crate::progress;
 use crate::wire::{self, Event, StreamId, Wire};
 
 const RETRY_FIRST: Duration = Duration::from_millis(200);
-const RETRY_CAP: Duration = Duration::from_secs(7);
+/// The longest pause between two attempts, however long the replica allows.
+pub const RETRY_CAP: Duration = Duration::from_secs(7);
 const LOOK_AGAIN: Duration = Duration::from_millis(100);
 const SPEAK_EVERY: Duration = Duration::from_secs(5);
 /// After so long without any progress nothing more is waited for.
 const STUCK_AFTER: Duration = Duration::from_secs(60);
-/// At the first start: everybody at once is another scenario.
+/// At the first start, until [`Agents::rush`].
 const CONNECTING_AT_ONCE: usize = 64;
 /// One beat in so many asks for an answer, by which latency is measured.
 const ASK_EVERY: u64 = 100;
@@ -50,7 +51,8 @@ struct Shared {
     doors: Doors,
     instance: u64,
     gate: Semaphore,
-    attached: AtomicUsize,
+    /// By door.
+    attached: Vec<AtomicUsize>,
     attempts: AtomicUsize,
     said: AtomicU64,
     lost: AtomicUsize,
@@ -65,6 +67,8 @@ struct Agent {
     phases: watch::Receiver<Phase>,
     sequence: u64,
     asked: Option<(u64, Instant)>,
+    /// The longest pause between two attempts.
+    pause_cap: Duration,
     /// Where in its interval it beats.
     share: f64,
 }
@@ -79,7 +83,7 @@ impl Agents {
             doors: doors.clone(),
             instance,
             gate: Semaphore::new(CONNECTING_AT_ONCE),
-            attached: AtomicUsize::new(0),
+            attached: std::iter::repeat_with(AtomicUsize::default).take(doors.count()).collect(),
             attempts: AtomicUsize::new(0),
             said: AtomicU64::new(0),
             lost: AtomicUsize::new(0),
@@ -96,6 +100,7 @@ impl Agents {
                 phases: phases.clone(),
                 sequence: 0,
                 asked: None,
+                pause_cap: RETRY_CAP,
                 share: rand::random(),
             };
             tasks.spawn(agent.run());
@@ -104,7 +109,16 @@ impl Agents {
     }
 
     pub fn attached(&self) -> usize {
-        self.shared.attached.load(Ordering::Relaxed)
+        (0..self.shared.attached.len()).map(|door| self.attached_at(door)).sum()
+    }
+
+    pub fn attached_at(&self, door: usize) -> usize {
+        self.shared.attached[door % self.shared.attached.len()].load(Ordering::SeqCst)
+    }
+
+    /// From now on nobody waits for others to be connected first.
+    pub fn rush(&self) {
+        self.shared.gate.add_permits(self.count);
     }
 
     /// Connections that were begun, also in vain.
@@ -156,6 +170,14 @@ impl Agents {
     }
 }
 
+// === impl Shared ===
+
+impl Shared {
+    fn attached_at(&self, door: usize) -> &AtomicUsize {
+        &self.attached[door % self.attached.len()]
+    }
+}
+
 // === impl Agent ===
 
 impl Agent {
@@ -165,7 +187,7 @@ impl Agent {
             let mut welcomed = false;
             let ended = self.attend(door, &mut welcomed).await;
             if welcomed {
-                self.shared.attached.fetch_sub(1, Ordering::Relaxed);
+                self.shared.attached_at(door).fetch_sub(1, Ordering::SeqCst);
                 self.shared.lost.fetch_add(1, Ordering::Relaxed);
                 pause = RETRY_FIRST;
             }
@@ -173,8 +195,8 @@ impl Agent {
                 *last = Some(format!("{error:#}"));
             }
             sleep(pause.mul_f64(0.5 + rand::random::<f64>() / 2.0)).await;
-            pause = (pause * 2).min(RETRY_CAP);
-            door += 1;
+            pause = (pause * 2).min(self.pause_cap);
+            door += another(self.shared.doors.count(), rand::random::<u32>() as usize);
         }
     }
 
@@ -182,7 +204,7 @@ impl Agent {
     async fn attend(&mut self, door: usize, welcomed: &mut bool) -> Result<()> {
         let (mut wire, stream) = self.begin(door).await?;
         *welcomed = true;
-        self.shared.attached.fetch_add(1, Ordering::Relaxed);
+        self.shared.attached_at(door).fetch_add(1, Ordering::SeqCst);
         let mut next = tokio::time::Instant::now();
         loop {
             let phase = *self.phases.borrow_and_update();
@@ -219,6 +241,9 @@ impl Agent {
             };
             match told {
                 Some(Down::Welcome(welcome)) => {
+                    if let Some(cap) = welcome.terms.map(|terms| terms.backoff_cap_ms).filter(|cap| *cap > 0) {
+                        self.pause_cap = RETRY_CAP.min(Duration::from_millis(cap.into()));
+                    }
                     if welcome.status_wanted {
                         self.post(&mut wire, stream);
                     }
@@ -274,6 +299,26 @@ impl Agent {
     }
 }
 
+/// How many doors further on to try next: any other one, so that those of one replica spread over all the rest.
+fn another(doors: usize, dice: usize) -> usize {
+    match doors {
+        0 | 1 => 1,
+        doors => 1 + dice % (doors - 1),
+    }
+}
+
 fn encoded(message: Up) -> Vec<u8> {
     v1::AgentMessage { message: Some(message) }.encode_to_vec()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_next_door_is_another_and_any_other() {
+        let reached: std::collections::BTreeSet<usize> = (0..10).map(|dice| another(3, dice)).collect();
+        assert_eq!(reached, [1, 2].into());
+        assert_eq!(another(1, 7), 1);
+    }
 }
