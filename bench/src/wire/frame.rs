@@ -151,7 +151,7 @@ fn put_literal(block: &mut Vec<u8>, name: &[u8], value: &[u8]) {
 pub(super) fn initial_window(payload: &[u8]) -> Option<u32> {
     let settings = payload.chunks_exact(SETTING);
     let window = |mut setting: &[u8]| (setting.get_u16() == INITIAL_WINDOW_SETTING).then(|| setting.get_u32());
-    settings.filter_map(window).last()
+    settings.filter_map(window).next_back()
 }
 
 fn put_head(out: &mut BytesMut, length: usize, kind: Kind, flags: u8, stream: StreamId) {

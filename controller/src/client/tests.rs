@@ -271,6 +271,7 @@ type Chunks<T> = BoxStream<'static, Result<T, Status>>;
 impl Operator for Replica {
     type ListStream = Chunks<v1::ListChunk>;
     type WatchStream = Chunks<v1::WatchEvent>;
+    type PulsesStream = Chunks<v1::PulsesPart>;
     type BackupStream = Chunks<v1::BackupChunk>;
 
     async fn get(&self, request: Request<v1::GetRequest>) -> Result<Response<v1::GetResponse>, Status> {
@@ -315,6 +316,11 @@ impl Operator for Replica {
     async fn member(&self, _: Request<v1::MemberRequest>) -> Result<Response<v1::MemberResponse>, Status> {
         self.behave().await?;
         Ok(Response::new(v1::MemberResponse::default()))
+    }
+
+    async fn pulses(&self, _: Request<v1::PulsesRequest>) -> Result<Response<Self::PulsesStream>, Status> {
+        self.behave().await?;
+        Ok(Response::new(stream::empty().boxed()))
     }
 
     async fn backup(&self, _: Request<v1::BackupRequest>) -> Result<Response<Self::BackupStream>, Status> {
