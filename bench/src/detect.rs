@@ -6,14 +6,13 @@ use anyhow::Result;
 use rand::seq::IteratorRandom;
 use tokio::time::sleep;
 
-use crate::latency::Latencies;
 use crate::load::fleet::{Load, Silenced};
 use crate::outcome::{Finding, Goal, Outcome};
 use crate::progress;
 use crate::setting::Setting;
 use crate::stage::{GRACE, Stage};
 use crate::table::Table;
-use crate::verdicts::{Seen, Verdicts};
+use crate::verdicts::Verdicts;
 
 const SCENARIO: &str = "detect";
 const GOAL: Goal = Goal::at_most("P5", 1.0);
@@ -25,8 +24,7 @@ const GROUPS: usize = 10;
 const PATIENCE: Duration = Duration::from_secs(60);
 
 pub async fn run(setting: &Setting) -> Result<Outcome> {
-    let stage = Stage::set(setting, &GRACE.flags(setting.scale)).await?;
-    let (load, _) = stage.fleet(setting.nodes(3_000, 1_000_000)).await?;
+    let (stage, load) = Stage::with_fleet(setting).await?;
     measure(&stage, &load, setting).await
 }
 
@@ -42,9 +40,9 @@ pub async fn measure(stage: &Stage, load: &Load, setting: &Setting) -> Result<Ou
         sleep(Duration::from_secs(1)).await;
     }
     let seen = verdicts.wait(silenced.len(), grace + PATIENCE).await?;
-    let late = beyond_grace(&seen, &silenced, grace);
-    let [p50, p99, max] = [50, 99, 100].map(|percent| late.percentile_ms(percent) / 1_000.0);
-    let innocent = seen.unknown.keys().filter(|number| !silenced.contains_key(number)).count();
+    let late = seen.beyond_grace(&silenced, grace);
+    let [p50, p99, max] = late.spread_ms().map(|millis| millis / 1_000.0);
+    let innocent = seen.innocent(&silenced);
     let mut table = Table::new(
         format!("{} of {} nodes fell silent, grace {} s", silenced.len(), load.nodes, grace.as_secs()),
         &["found", "beyond grace: p50 s", "p99 s", "max s", "false verdicts"],
@@ -59,17 +57,7 @@ pub async fn measure(stage: &Stage, load: &Load, setting: &Setting) -> Result<Ou
         .with("p50_s", p50)
         .with("max_s", max);
     let mut outcome = Outcome { findings: vec![finding], tables: vec![table], ..Outcome::default() };
-    if innocent > 0 {
-        outcome.faults.push(format!("{innocent} nodes were held for lost while they beat"));
-    }
+    outcome.faults.extend(seen.faults(&silenced));
     stage.revive(load, &silenced).await?;
     Ok(outcome)
-}
-
-/// How long after its deadline each verdict was seen; nothing for one that was seen before it.
-pub fn beyond_grace(seen: &Seen, silenced: &Silenced, grace: Duration) -> Latencies {
-    let late = |(number, last): (&usize, &std::time::Instant)| {
-        Some(seen.unknown.get(number)?.saturating_duration_since(*last + grace))
-    };
-    silenced.iter().filter_map(late).collect()
 }

@@ -7,7 +7,6 @@ use anyhow::{Context, Result};
 use rand::seq::IteratorRandom;
 use tokio::time::{sleep, sleep_until};
 
-use crate::detect::beyond_grace;
 use crate::load::fleet::{Load, Silenced};
 use crate::outcome::{Finding, Goal, Outcome};
 use crate::progress;
@@ -33,8 +32,7 @@ const WATCH_ON: Duration = Duration::from_secs(15);
 const PATIENCE: Duration = Duration::from_secs(60);
 
 pub async fn run(setting: &Setting) -> Result<Outcome> {
-    let stage = Stage::set(setting, &GRACE.flags(setting.scale)).await?;
-    let (load, _) = stage.fleet(setting.nodes(3_000, 1_000_000)).await?;
+    let (stage, load) = Stage::with_fleet(setting).await?;
     measure(&stage, &load, setting).await
 }
 
@@ -60,9 +58,9 @@ pub async fn measure(stage: &Stage, load: &Load, setting: &Setting) -> Result<Ou
     let gap = resumed.duration_since(killed).as_secs_f64();
     let affected: Silenced =
         silenced.iter().filter(|(_, last)| **last + grace > killed).map(|(n, l)| (*n, *l)).collect();
-    let late = beyond_grace(&seen, &affected, grace);
-    let [p50, p99, max] = [50, 99, 100].map(|percent| late.percentile_ms(percent) / 1_000.0);
-    let innocent = seen.unknown.keys().filter(|number| !silenced.contains_key(number)).count();
+    let late = seen.beyond_grace(&affected, grace);
+    let [p50, p99, max] = late.spread_ms().map(|millis| millis / 1_000.0);
+    let innocent = seen.innocent(&silenced);
     let mut table = Table::new(
         format!("{} nodes, {} of them die around the kill, grace {} s", load.nodes, silenced.len(), grace.as_secs()),
         &["first verdict after s", "due after the kill", "beyond grace: p50 s", "p99 s", "max s", "false verdicts"],
@@ -89,7 +87,7 @@ pub async fn measure(stage: &Stage, load: &Load, setting: &Setting) -> Result<Ou
         detailed(CAUGHT_GOAL, "slowest verdict due after the kill, beyond grace", max, "s"),
         detailed(FALSE_GOAL, "false verdicts", innocent as f64, "nodes"),
     ];
-    outcome.faults.extend(seen.broken.map(|why| format!("the watch of verdicts was broken off: {why}")));
+    outcome.faults.extend(seen.faults(&silenced));
     outcome.timeline.extend(usage.series);
     Ok(outcome)
 }

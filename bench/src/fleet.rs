@@ -7,11 +7,11 @@ use anyhow::Result;
 use tokio::time::sleep;
 
 use crate::figure::{grouped, mebibytes};
-use crate::load::fleet::Load;
+use crate::load::fleet::{Load, Silenced};
 use crate::outcome::{Finding, Goal, Outcome};
 use crate::progress;
 use crate::setting::Setting;
-use crate::stage::{GRACE, Stage};
+use crate::stage::Stage;
 use crate::table::Table;
 use crate::timeline::Timeline;
 use crate::usage::{Meter, Usage};
@@ -26,8 +26,7 @@ const CPU_GOAL: Goal = Goal::at_most("P3", 1.0);
 const SAMPLE_EVERY: Duration = Duration::from_secs(5);
 
 pub async fn run(setting: &Setting) -> Result<Outcome> {
-    let stage = Stage::set(setting, &GRACE.flags(setting.scale)).await?;
-    let (load, _) = stage.fleet(setting.nodes(3_000, 1_000_000)).await?;
+    let (stage, load) = Stage::with_fleet(setting).await?;
     measure(&stage, &load, setting.duration(10, 600)).await
 }
 
@@ -73,7 +72,7 @@ pub async fn measure(stage: &Stage, load: &Load, duration: Duration) -> Result<O
         format!("{cores:.2}"),
     ]);
     let mut outcome = Outcome { tables: vec![table, usage.table_per_beats(accepted)], timeline, ..Outcome::default() };
-    outcome.faults.extend(seen.broken.map(|why| format!("the watch of verdicts was broken off: {why}")));
+    outcome.faults.extend(seen.faults(&Silenced::new()));
     if accepted < said {
         outcome.faults.push(format!("{} of {said} beats were lost", said - accepted));
     }

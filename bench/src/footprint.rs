@@ -11,7 +11,7 @@ use crate::load::fleet::Load;
 use crate::outcome::{Finding, Goal, Outcome};
 use crate::progress;
 use crate::setting::Setting;
-use crate::stage::{GRACE, Stage};
+use crate::stage::Stage;
 use crate::table::Table;
 
 const SCENARIO: &str = "footprint";
@@ -24,8 +24,7 @@ const CATCH_UP_PATIENCE: Duration = Duration::from_secs(300);
 const LOOK_AGAIN: Duration = Duration::from_millis(200);
 
 pub async fn run(setting: &Setting) -> Result<Outcome> {
-    let stage = Stage::set(setting, &GRACE.flags(setting.scale)).await?;
-    let (load, _) = stage.fleet(setting.nodes(3_000, 1_000_000)).await?;
+    let (stage, load) = Stage::with_fleet(setting).await?;
     measure(&stage, &load, setting).await
 }
 

@@ -23,6 +23,11 @@ impl Latencies {
         self.0.is_empty()
     }
 
+    /// p50, p99 and the largest.
+    pub fn spread_ms(&self) -> [f64; 3] {
+        [50, 99, 100].map(|percent| self.percentile_ms(percent))
+    }
+
     /// The smallest sample that is not exceeded by `percent` of them, in milliseconds.
     pub fn percentile_ms(&self, percent: usize) -> f64 {
         let rank = (self.0.len() * percent).div_ceil(100).max(1);
@@ -37,9 +42,8 @@ mod tests {
     #[test]
     fn percentiles_are_samples() {
         let latencies: Latencies = (1..=100).rev().map(Duration::from_millis).collect();
-        assert_eq!(latencies.percentile_ms(50), 50.0);
-        assert_eq!(latencies.percentile_ms(99), 99.0);
-        assert_eq!(latencies.percentile_ms(100), 100.0);
+        assert_eq!(latencies.percentile_ms(1), 1.0);
+        assert_eq!(latencies.spread_ms(), [50.0, 99.0, 100.0]);
         assert_eq!(Latencies::default().percentile_ms(50), 0.0);
     }
 }

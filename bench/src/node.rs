@@ -201,10 +201,8 @@ mod tests {
     fn a_rendered_node_is_lawful_and_its_own() {
         let draft = node_from_json(manifest(123_456).as_bytes()).unwrap().draft;
         assert_eq!((&*draft.name, number(&draft.name)), ("node-0123456", Some(123_456)));
-        assert_eq!(
-            draft.labels.as_ref().unwrap().get("topology.kubernetes.io/zone").map(|zone| &**zone),
-            Some(&*zone(123_456))
-        );
+        let labels = draft.labels.unwrap();
+        assert_eq!(labels.get("topology.kubernetes.io/zone").map(|zone| &**zone), Some(&*zone(123_456)));
         assert!(!manifest(7).contains('@'));
         assert_ne!(manifest(7), manifest(8));
         let status: Value = serde_json::from_str(&status(7)).unwrap();

@@ -16,6 +16,9 @@ use crate::setting::{Scale, Setting};
 
 /// How long a silence is forgiven.
 pub const GRACE: Grace = Grace { small: "8s", full: "40s" };
+/// A large fleet, at the one scale and at the other.
+const NODES_SMALL: usize = 3_000;
+const NODES_FULL: usize = 1_000_000;
 /// What was read has been counted a moment later.
 const SETTLED_AFTER: Duration = Duration::from_secs(5);
 const LOOK_AGAIN: Duration = Duration::from_millis(200);
@@ -54,6 +57,13 @@ impl Stage {
         let doors = Doors::open(&cluster, &client).await?;
         let idle = cluster.resident_bytes()?.into_iter().collect();
         Ok(Self { cluster, client, doors, instance: rand::random(), idle })
+    }
+
+    /// What a large fleet is measured on: as many nodes as are asked for, or a million, and a grace as the scale says.
+    pub async fn with_fleet(setting: &Setting) -> Result<(Self, Load)> {
+        let stage = Self::set(setting, &GRACE.flags(setting.scale)).await?;
+        let (load, _) = stage.fleet(setting.nodes(NODES_SMALL, NODES_FULL)).await?;
+        Ok((stage, load))
     }
 
     /// `nodes` that beat, registered if they were not.

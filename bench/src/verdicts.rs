@@ -9,6 +9,8 @@ use muster_controller::client::{Client, Query};
 use tokio::time::sleep;
 use tokio_util::task::AbortOnDropHandle;
 
+use crate::latency::Latencies;
+use crate::load::fleet::Silenced;
 use crate::node;
 
 const LOOK_AGAIN: Duration = Duration::from_millis(50);
@@ -95,6 +97,27 @@ impl Verdicts {
 // === impl Seen ===
 
 impl Seen {
+    /// How long after its deadline each verdict was seen; nothing for one that was seen before it.
+    pub fn beyond_grace(&self, silenced: &Silenced, grace: Duration) -> Latencies {
+        let late = |(number, last): (&usize, &Instant)| {
+            Some(self.unknown.get(number)?.saturating_duration_since(*last + grace))
+        };
+        silenced.iter().filter_map(late).collect()
+    }
+
+    /// How many were held for lost while they beat.
+    pub fn innocent(&self, silenced: &Silenced) -> usize {
+        self.unknown.keys().filter(|number| !silenced.contains_key(number)).count()
+    }
+
+    /// What must not happen, whatever the figures.
+    pub fn faults(&self, silenced: &Silenced) -> Vec<String> {
+        let innocent = Some(self.innocent(silenced)).filter(|count| *count > 0);
+        let held = innocent.map(|count| format!("{count} nodes were held for lost while they beat"));
+        let broken = self.broken.as_ref().map(|why| format!("the watch of verdicts was broken off: {why}"));
+        held.into_iter().chain(broken).collect()
+    }
+
     fn note(&mut self, object: &[u8], at: Instant) {
         let Ok(Some(number)) = number(object) else { return };
         if contains(object, UNKNOWN) {
@@ -137,5 +160,18 @@ mod tests {
         seen.note(lost, first + Duration::from_secs(1));
         assert_eq!(seen.unknown, BTreeMap::from([(7, first)]));
         assert!(seen.tainted.is_empty());
+    }
+
+    #[test]
+    fn a_verdict_against_the_living_is_a_fault() {
+        let (first, grace) = (Instant::now(), Duration::from_secs(40));
+        let found = first + grace + Duration::from_millis(300);
+        let mut seen = Seen { unknown: BTreeMap::from([(7, found)]), ..Seen::default() };
+        let silenced = Silenced::from([(7, first)]);
+        assert_eq!(seen.beyond_grace(&silenced, grace).spread_ms(), [300.0; 3]);
+        assert!(seen.faults(&silenced).is_empty());
+        assert_eq!(seen.faults(&Silenced::new()), ["1 nodes were held for lost while they beat"]);
+        seen.broken = Some("gone".to_owned());
+        assert_eq!(seen.faults(&silenced), ["the watch of verdicts was broken off: gone"]);
     }
 }

@@ -7,7 +7,6 @@ use anyhow::{Context, Result, bail};
 use serde_json::Value;
 use tokio::time::sleep;
 
-use crate::detect::beyond_grace;
 use crate::load::fleet::Load;
 use crate::node;
 use crate::outcome::{Finding, Goal, Outcome};
@@ -29,8 +28,7 @@ const LOOK_AGAIN: Duration = Duration::from_millis(20);
 const DISRUPTED: &str = "PartialDisruption";
 
 pub async fn run(setting: &Setting) -> Result<Outcome> {
-    let stage = Stage::set(setting, &GRACE.flags(setting.scale)).await?;
-    let (load, _) = stage.fleet(setting.nodes(3_000, 1_000_000)).await?;
+    let (stage, load) = Stage::with_fleet(setting).await?;
     measure(&stage, &load, setting).await
 }
 
@@ -46,9 +44,9 @@ pub async fn measure(stage: &Stage, load: &Load, setting: &Setting) -> Result<Ou
     let evictions = evictions_when_disrupted(stage, grace + PATIENCE).await?;
     let seen = verdicts.wait(silenced.len(), grace + PATIENCE).await?;
     let usage = meter.stop();
-    let late = beyond_grace(&seen, &silenced, grace);
-    let [p50, p99, max] = [50, 99, 100].map(|percent| late.percentile_ms(percent) / 1_000.0);
-    let innocent = seen.unknown.keys().filter(|number| !silenced.contains_key(number)).count();
+    let late = seen.beyond_grace(&silenced, grace);
+    let [p50, p99, max] = late.spread_ms().map(|millis| millis / 1_000.0);
+    let innocent = seen.innocent(&silenced);
     let span = span(seen.unknown.values());
     let mut table = Table::new(
         format!("{} of {} nodes of one zone, {} in all", silenced.len(), zone.len(), load.nodes),
@@ -76,9 +74,7 @@ pub async fn measure(stage: &Stage, load: &Load, setting: &Setting) -> Result<Ou
         detailed(LATENESS_GOAL, "last verdict beyond grace", max, "s"),
         detailed(TAINTS_GOAL, "NoExecute taints before PartialDisruption", evictions as f64, "nodes"),
     ];
-    if innocent > 0 {
-        outcome.faults.push(format!("{innocent} nodes were held for lost while they beat"));
-    }
+    outcome.faults.extend(seen.faults(&silenced));
     outcome.timeline.extend(usage.series);
     stage.revive(load, &silenced).await?;
     Ok(outcome)

@@ -271,6 +271,7 @@ type Chunks<T> = BoxStream<'static, Result<T, Status>>;
 impl Operator for Replica {
     type ListStream = Chunks<v1::ListChunk>;
     type WatchStream = Chunks<v1::WatchEvent>;
+    type PulsesStream = Chunks<v1::PulsesPart>;
     type BackupStream = Chunks<v1::BackupChunk>;
     type PulsesStream = Chunks<v1::PulsesPart>;
 

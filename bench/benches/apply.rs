@@ -1,0 +1,99 @@
+//! What an entry of 256 commands costs on the replicated state alone, in a small fleet and in a large one, with Nodes as
+//! real agents register them.
+//!
+//! Every round starts from a copy that shares its memory with the fleet, as a replica's readers do: what it costs to
+//! leave them their version is counted.
+
+use divan::Bencher;
+use divan::counter::ItemsCount;
+use mimalloc::MiMalloc;
+use muster_bench::ledger::{self, BATCH, Ledger};
+use muster_bench::node;
+use muster_lifecycle::command::{Command, Operation, Sighting};
+use muster_lifecycle::health::MEMORY_PRESSURE;
+use muster_lifecycle::node::{ConditionStatus, Node};
+use muster_lifecycle::time::ClusterTime;
+
+/// As in the binary.
+#[global_allocator]
+static ALLOCATOR: MiMalloc = MiMalloc;
+
+const FLEETS: [usize; 2] = [1_000, 100_000];
+/// When the measured entry is applied, in milliseconds.
+const AT: u64 = 60_000;
+
+fn main() {
+    divan::main();
+}
+
+#[divan::bench(args = FLEETS)]
+fn registrations(bencher: Bencher<'_, '_>, nodes: usize) {
+    measure(bencher, &fleet(nodes), register(nodes, nodes + BATCH));
+}
+
+#[divan::bench(args = FLEETS)]
+fn silent_verdicts(bencher: Bencher<'_, '_>, nodes: usize) {
+    let ledger = fleet(nodes);
+    let verdicts = some_of(&ledger).map(mark_silent).collect();
+    measure(bencher, &ledger, verdicts);
+}
+
+#[divan::bench(args = FLEETS)]
+fn status_reports(bencher: Bencher<'_, '_>, nodes: usize) {
+    let ledger = fleet(nodes);
+    let reports = some_of(&ledger).map(report_pressure).collect();
+    measure(bencher, &ledger, reports);
+}
+
+fn measure(bencher: Bencher<'_, '_>, ledger: &Ledger, commands: Vec<Command>) {
+    assert_eq!(commands.len(), BATCH);
+    let batch = ledger::batch(commands, AT);
+    bencher
+        .counter(ItemsCount::new(BATCH))
+        .with_inputs(|| ledger.clone())
+        .bench_local_refs(|ledger| ledger.apply(&batch).expect("all of it is legal"));
+}
+
+fn fleet(nodes: usize) -> Ledger {
+    let mut ledger = Ledger::default();
+    for first in (0..nodes).step_by(BATCH) {
+        let batch = ledger::batch(register(first, nodes.min(first + BATCH)), 0);
+        ledger.apply(&batch).expect("all of it is legal");
+    }
+    ledger
+}
+
+fn register(from: usize, to: usize) -> Vec<Command> {
+    (from..to).map(|number| node::registration(number).expect("the manifest is lawful")).collect()
+}
+
+/// A batch of them, from all over the fleet.
+fn some_of(ledger: &Ledger) -> impl Iterator<Item = &Node> {
+    let nodes = ledger.state.nodes();
+    let step = nodes.len() / BATCH;
+    nodes.iter().map(AsRef::as_ref).step_by(step).take(BATCH)
+}
+
+fn mark_silent(node: &Node) -> Command {
+    ledger::by_leader(Operation::MarkSilent {
+        name: node.meta.name.clone(),
+        incarnation: node.incarnation,
+        from: node.status.ready().map(|ready| ready.status),
+        heard: Some(Sighting { at: ClusterTime(0), through: 1 }),
+        decided: ClusterTime(AT),
+    })
+}
+
+/// Its memory runs out, which taints it.
+fn report_pressure(node: &Node) -> Command {
+    let mut status = node.status.clone();
+    for condition in status.conditions.iter_mut().filter(|condition| &*condition.kind == MEMORY_PRESSURE) {
+        condition.status = ConditionStatus::True;
+    }
+    ledger::by_agent(Operation::ReportStatus {
+        name: node.meta.name.clone(),
+        incarnation: node.incarnation,
+        status: Box::new(status),
+        running: None,
+    })
+}

@@ -1,0 +1,82 @@
+//! What the leader's sweep costs over a million slots that three replicas share: when nothing changed, and when one node
+//! in a hundred did.
+
+use std::time::Duration;
+
+use divan::counter::ItemsCount;
+use divan::{Bencher, black_box};
+use muster_lifecycle::node::Slot;
+use muster_pulse::blindness::Blindness;
+use muster_pulse::fleet::{Fleet, Origin};
+use muster_pulse::sweep::{Hearing, Sweep};
+use muster_pulse::table::CHUNK_SLOTS;
+use muster_pulse::tick::Tick;
+
+const SLOTS: u32 = 1_000_000;
+/// One in so many is not heard any more.
+const QUIET: u32 = 100;
+const GRACE: Duration = Duration::from_secs(40);
+/// When the quiet ones were last heard, and all the others.
+const QUIET_SINCE: u64 = 50;
+const HEARD: u64 = 80;
+/// Everybody is within grace.
+const EARLY: u64 = 89;
+/// The quiet ones are not any more.
+const LATE: u64 = 100;
+
+fn main() {
+    divan::main();
+}
+
+#[divan::bench]
+fn healthy(bencher: Bencher<'_, '_>) {
+    let mut ground = Ground::new();
+    bencher.counter(ItemsCount::new(SLOTS)).bench_local(|| assert_eq!(ground.changes(EARLY), 0));
+}
+
+/// They fall silent in one run and are heard again in the next.
+#[divan::bench]
+fn one_percent_changed(bencher: Bencher<'_, '_>) {
+    let mut ground = Ground::new();
+    let mut moments = [LATE, EARLY].into_iter().cycle();
+    bencher.counter(ItemsCount::new(SLOTS)).bench_local(|| {
+        let now = moments.next().unwrap_or(LATE);
+        assert_eq!(ground.changes(now), SLOTS / QUIET);
+    });
+}
+
+struct Ground {
+    fleet: Fleet,
+    blindness: Blindness,
+    sweep: Sweep,
+}
+
+// === impl Ground ===
+
+impl Ground {
+    fn new() -> Self {
+        let mut fleet = Fleet::new(Origin(1));
+        let mut sweep = Sweep::over(0..(SLOTS as usize).div_ceil(CHUNK_SLOTS));
+        let others = [2, 3].map(|origin| fleet.admit(Origin(origin)).cloned().expect("there is room"));
+        let tables = [fleet.own().clone()].into_iter().chain(others).cycle();
+        for (index, table) in (0..SLOTS).zip(tables) {
+            let slot = Slot { index, generation: 1 };
+            let _ = table.beat(slot, at(if index % QUIET == 0 { QUIET_SINCE } else { HEARD }));
+            sweep.watch(slot, Tick::BOOT, Hearing::Heard).expect("the slot is swept");
+        }
+        Self { fleet, blindness: Blindness::new(Duration::from_secs(10)), sweep }
+    }
+
+    fn changes(&mut self, now: u64) -> u32 {
+        let mut changes = 0;
+        self.sweep.run(&self.fleet, &self.blindness, GRACE, at(now), |change| {
+            black_box(change);
+            changes += 1;
+        });
+        changes
+    }
+}
+
+fn at(seconds: u64) -> Tick {
+    Tick::since_boot(Duration::from_secs(seconds))
+}
