@@ -28,7 +28,7 @@ const SETTLE_SMALL: Duration = Duration::from_secs(1);
 const FLAGS: [&str; 2] = ["--node-monitor-grace-period=10m", "--node-startup-grace-period=10m"];
 
 pub async fn run(setting: &Setting) -> Result<Outcome> {
-    let (count, duration) = (setting.nodes(300, 18_000), setting.duration(5, 20));
+    let (count, duration) = (setting.nodes(300, 18_000), setting.duration(3, 20));
     let settle = setting.scale.pick(SETTLE_SMALL, SETTLE);
     let offered = setting.scale.pick(BEATS_PER_SECOND_SMALL, BEATS_PER_SECOND);
     let stage = Stage::set(setting, &FLAGS).await?;

@@ -25,10 +25,13 @@ const GROUP: usize = 20;
 const GROUP_SMALL: usize = 2;
 const GROUP_EVERY: Duration = Duration::from_millis(250);
 const DYING_FOR: Duration = Duration::from_secs(40);
+const DYING_FOR_SMALL: Duration = Duration::from_secs(16);
 /// After the first deadline.
 const KILL_AFTER: Duration = Duration::from_secs(12);
+const KILL_AFTER_SMALL: Duration = Duration::from_secs(4);
 /// Beyond another grace after the kill: by then whoever is falsely held for lost would have been.
 const WATCH_ON: Duration = Duration::from_secs(15);
+const WATCH_ON_SMALL: Duration = Duration::from_secs(4);
 const PATIENCE: Duration = Duration::from_secs(60);
 
 pub async fn run(setting: &Setting) -> Result<Outcome> {
@@ -43,7 +46,7 @@ pub async fn measure(stage: &Stage, load: &Load, setting: &Setting) -> Result<Ou
     let verdicts = Verdicts::watch(&stage.client).await?;
     let leader = stage.cluster.leader().await?;
     let meter = Meter::start(&stage.processes()?);
-    let kill_at = tokio::time::Instant::now() + grace + KILL_AFTER;
+    let kill_at = tokio::time::Instant::now() + grace + setting.scale.pick(KILL_AFTER_SMALL, KILL_AFTER);
     let (silenced, killed) = tokio::join!(die(load, setting), async {
         sleep_until(kill_at).await;
         progress::say(format_args!("kill -9 of replica {leader}, which leads"));
@@ -51,7 +54,8 @@ pub async fn measure(stage: &Stage, load: &Load, setting: &Setting) -> Result<Ou
     });
     let (silenced, killed) = (silenced?, killed?);
     let found = verdicts.wait(silenced.len(), grace + PATIENCE).await?;
-    sleep((killed + grace + WATCH_ON).saturating_duration_since(Instant::now())).await;
+    sleep((killed + grace + setting.scale.pick(WATCH_ON_SMALL, WATCH_ON)).saturating_duration_since(Instant::now()))
+        .await;
     let seen = verdicts.seen();
     let usage = meter.stop();
     let resumed = found.unknown.values().filter(|at| **at > killed).min().context("no verdict after the kill")?;
@@ -94,7 +98,7 @@ pub async fn measure(stage: &Stage, load: &Load, setting: &Setting) -> Result<Ou
 
 async fn die(load: &Load, setting: &Setting) -> Result<Silenced> {
     let group = setting.scale.pick(GROUP_SMALL, GROUP);
-    let groups = DYING_FOR.as_millis() / GROUP_EVERY.as_millis();
+    let groups = setting.scale.pick(DYING_FOR_SMALL, DYING_FOR).as_millis() / GROUP_EVERY.as_millis();
     let dying = (0..load.nodes).sample(&mut rand::rng(), group * usize::try_from(groups)?);
     let (mut silenced, mut next) = (Silenced::new(), tokio::time::Instant::now());
     for group in dying.chunks(group) {

@@ -27,7 +27,7 @@ const SAMPLE_EVERY: Duration = Duration::from_secs(5);
 
 pub async fn run(setting: &Setting) -> Result<Outcome> {
     let (stage, load) = Stage::with_fleet(setting).await?;
-    measure(&stage, &load, setting.duration(10, 600)).await
+    measure(&stage, &load, setting.duration(5, 600)).await
 }
 
 pub async fn measure(stage: &Stage, load: &Load, duration: Duration) -> Result<Outcome> {

@@ -70,7 +70,7 @@ pub async fn run(setting: &Setting) -> Result<Outcome> {
     let flooder = Flooder::start(&stage.doors, 0, healthy..healthy + FLOODERS, stage.instance).await?;
     stage.manned(healthy + FLOODERS).await?;
     stage.ready(healthy + FLOODERS).await?;
-    let measured = measure(&stage, &load, &flooder, setting.duration(10, 30), grace).await?;
+    let measured = measure(&stage, &load, &flooder, setting.duration(4, 30), grace).await?;
     Ok(measured.outcome())
 }
 

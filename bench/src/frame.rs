@@ -15,7 +15,7 @@ use crate::machine::Machine;
 use crate::outcome::{Finding, Outcome};
 use crate::progress::say;
 use crate::report::{self, Section};
-use crate::setting::Setting;
+use crate::setting::{Scale, Setting};
 
 /// Where figures go besides stdout.
 #[derive(Debug, Clone, Default)]
@@ -47,7 +47,10 @@ pub async fn run(scenarios: &[&'static Scenario], setting: &Setting, outlets: Ou
     for scenario in scenarios {
         say(format_args!("{}: {}", scenario.name, scenario.about));
         let started = Instant::now();
-        let outcome = scenario.run(setting).await.unwrap_or_else(|error| Outcome::broken(&error));
+        let mut outcome = scenario.run(setting).await.unwrap_or_else(|error| Outcome::broken(&error));
+        if setting.scale == Scale::Small {
+            outcome.forgive();
+        }
         say(format_args!("{}: done after {:.0} s", scenario.name, started.elapsed().as_secs_f64()));
         failed += usize::from(outcome.failed());
         frame.tell(scenario, outcome)?;

@@ -22,6 +22,9 @@ const SCENARIO: &str = "heartbeats";
 const GOAL: Goal = Goal::at_least("P1", 1_000_000.0);
 /// A few hundred connections for a hundred thousand nodes.
 const NODES_PER_CONNECTION: usize = 333;
+/// Until the replicas have written down what was registered, which is another scenario.
+const SETTLE: Duration = Duration::from_secs(15);
+const SETTLE_SMALL: Duration = Duration::from_millis(500);
 /// Before anything is measured.
 const WARM_UP: Duration = Duration::from_secs(2);
 const SAMPLE_EVERY: Duration = Duration::from_secs(1);
@@ -70,9 +73,10 @@ pub async fn ours(setting: &Setting, connections: usize) -> Result<Ours> {
 
 impl Courses {
     async fn take(setting: &Setting, nodes: usize, connections: usize) -> Result<Self> {
-        let duration = setting.duration(5, 20);
+        let duration = setting.duration(2, 20);
         let stage = Stage::set(setting, &FLAGS).await?;
         stage.registered(nodes).await?;
+        sleep(setting.scale.pick(SETTLE_SMALL, SETTLE)).await;
         let mut bundles = Bundles::start(&stage.doors, nodes, connections, stage.instance);
         bundles.wait_ready().await?;
         progress::say(format_args!("{nodes} streams over {connections} connections"));

@@ -51,6 +51,16 @@ impl Outcome {
     pub fn failed(&self) -> bool {
         !self.faults.is_empty()
     }
+
+    /// A small run is about whether anything is lost, not about how fast or how large: only what must not happen at all
+    /// is held against it.
+    pub fn forgive(&mut self) {
+        for finding in &mut self.findings {
+            if finding.goal.bound != Bound::Zero {
+                finding.goal.bound = Bound::None;
+            }
+        }
+    }
 }
 
 // === impl Finding ===

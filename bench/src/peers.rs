@@ -54,7 +54,7 @@ async fn measure(program: &Program, setting: &Setting) -> Result<Theirs> {
         clients: CLIENTS,
         connections: CONNECTIONS,
         leases: setting.nodes(1_000, 10_000),
-        length: setting.duration(3, 10),
+        length: setting.duration(2, 10),
     };
     let name = format!("etcd {}", program.version());
     let peer = |operation, measured: Measured| measured.into_peer(name.clone(), operation);

@@ -79,7 +79,7 @@ pub async fn run(setting: &Setting) -> Result<Outcome> {
     let stage = Stage::set(setting, &GRACE.flags(setting.scale)).await?;
     let cast = Cast::start(&stage, healthy, grace).await?;
     let deaf_for = setting.scale.pick(DEAF_FOR_SMALL, DEAF_FOR);
-    let measured = measure(&stage, &cast, setting.duration(15, 60), deaf_for, grace).await?;
+    let measured = measure(&stage, &cast, setting.duration(8, 60), deaf_for, grace).await?;
     Ok(measured.outcome())
 }
 

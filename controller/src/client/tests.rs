@@ -273,7 +273,6 @@ impl Operator for Replica {
     type WatchStream = Chunks<v1::WatchEvent>;
     type PulsesStream = Chunks<v1::PulsesPart>;
     type BackupStream = Chunks<v1::BackupChunk>;
-    type PulsesStream = Chunks<v1::PulsesPart>;
 
     async fn get(&self, request: Request<v1::GetRequest>) -> Result<Response<v1::GetResponse>, Status> {
         self.behave().await?;
