@@ -255,8 +255,14 @@ impl Driver {
             self.members.incarnation(handle, node.incarnation);
             self.stand(handle, Standing::Bound);
             if node.status_wanted {
-                self.statuses_wanted.push_back(handle);
+                self.status_wanted(handle);
             }
+        }
+    }
+
+    fn status_wanted(&mut self, handle: u32) {
+        if self.members.ask_status(handle) {
+            self.statuses_wanted.push_back(handle);
         }
     }
 
@@ -267,9 +273,9 @@ impl Driver {
                 self.tally.registered.fetch_add(1, Ordering::Relaxed);
                 self.stand(handle, Standing::Bound);
             }
-            Some(Told::StatusWanted(_)) => self.statuses_wanted.push_back(handle),
+            Some(Told::StatusWanted(_)) => self.status_wanted(handle),
             Some(Told::StatusTaken(taken)) => {
-                self.writing = self.writing.saturating_sub(1);
+                self.writing = self.writing.saturating_sub(usize::from(self.members.posted(handle)));
                 if !taken.refused.is_empty() {
                     self.tally.refuse(taken.refused);
                 }
@@ -306,13 +312,21 @@ impl Driver {
                 let last = numbers.into_iter().map(|number| (number, self.members.silence(number)));
                 let _ = answer.send(last.collect());
             }
-            Order::Speak(numbers) => numbers.into_iter().for_each(|number| self.members.speak(number)),
+            Order::Speak(numbers) => numbers.into_iter().for_each(|number| self.speak(number)),
             Order::Release(answer) => {
                 self.release(wire, stream).await?;
                 let _ = answer.send(());
             }
         }
         Ok(())
+    }
+
+    fn speak(&mut self, number: usize) {
+        if self.members.speak(number)
+            && let Ok(handle) = u32::try_from(number - self.members.first())
+        {
+            self.statuses_wanted.push_back(handle);
+        }
     }
 
     /// Returns once the replica has read it.
@@ -389,7 +403,7 @@ impl Driver {
     /// Those that were asked for first, then those whose time has come.
     fn next_status(&mut self) -> Option<(u32, usize)> {
         while let Some(handle) = self.statuses_wanted.pop_front() {
-            if let Some(number) = self.members.speaking(handle) {
+            if let Some(number) = self.members.begin_post(handle) {
                 return Some((handle, number));
             }
         }
@@ -397,7 +411,7 @@ impl Driver {
             self.status_debt -= 1.0;
             let handle = u32::try_from(self.next_status).ok()?;
             self.next_status = (self.next_status + 1) % self.members.count();
-            if let Some(number) = self.members.speaking(handle) {
+            if let Some(number) = self.members.begin_post(handle) {
                 return Some((handle, number));
             }
         }

@@ -34,6 +34,10 @@ struct Member {
     incarnation: u64,
     standing: Standing,
     silent: bool,
+    /// Its status was asked for while it was silent.
+    owes_status: bool,
+    /// Its status is under way.
+    posting: bool,
     /// When it last beat or was refused, since the crowd was born.
     last: Option<Duration>,
 }
@@ -43,7 +47,14 @@ struct Member {
 impl Members {
     pub(super) fn new(numbers: Range<usize>) -> Self {
         let (first, count) = (numbers.start, numbers.len());
-        let member = || Member { incarnation: 0, standing: Standing::Unbound, silent: false, last: None };
+        let member = || Member {
+            incarnation: 0,
+            standing: Standing::Unbound,
+            silent: false,
+            owes_status: false,
+            posting: false,
+            last: None,
+        };
         Self {
             first,
             members: std::iter::repeat_with(member).take(count).collect(),
@@ -53,6 +64,10 @@ impl Members {
             attached: false,
             born: Instant::now(),
         }
+    }
+
+    pub(super) fn first(&self) -> usize {
+        self.first
     }
 
     pub(super) fn count(&self) -> usize {
@@ -75,7 +90,9 @@ impl Members {
     /// How many were bound.
     pub(super) fn unbind_all(&mut self) -> usize {
         let bound = self.members.iter().filter(|member| member.standing == Standing::Bound).count();
-        self.members.iter_mut().for_each(|member| member.standing = Standing::Unbound);
+        for member in &mut self.members {
+            (member.standing, member.owes_status, member.posting) = (Standing::Unbound, false, false);
+        }
         self.unbound.clear();
         self.unregistered.clear();
         (self.binding, self.attached) = (0, false);
@@ -107,15 +124,37 @@ impl Members {
         member.last.map(|last| born + last)
     }
 
-    pub(super) fn speak(&mut self, number: usize) {
-        let Some(member) = self.member(number) else { return };
+    /// Whether it was asked for its status meanwhile.
+    pub(super) fn speak(&mut self, number: usize) -> bool {
+        let Some(member) = self.member(number) else { return false };
         member.silent = false;
+        let owes_status = std::mem::take(&mut member.owes_status);
         if member.standing == Standing::Unbound
             && self.attached
             && let Ok(handle) = u32::try_from(number - self.first)
         {
             self.unbound.push_back(handle);
         }
+        owes_status
+    }
+
+    /// Its status is asked for: whether it can say it now, and will not say it twice.
+    pub(super) fn ask_status(&mut self, handle: u32) -> bool {
+        let Some(member) = self.members.get_mut(handle as usize) else { return false };
+        member.owes_status |= member.silent;
+        !member.silent
+    }
+
+    /// The number of a node that may post its status now, which then counts as under way.
+    pub(super) fn begin_post(&mut self, handle: u32) -> Option<usize> {
+        let number = self.speaking(handle)?;
+        let member = self.members.get_mut(handle as usize)?;
+        (!std::mem::replace(&mut member.posting, true)).then_some(number)
+    }
+
+    /// Whether one was under way.
+    pub(super) fn posted(&mut self, handle: u32) -> bool {
+        self.members.get_mut(handle as usize).is_some_and(|member| std::mem::take(&mut member.posting))
     }
 
     fn member(&mut self, number: usize) -> Option<&mut Member> {
@@ -126,8 +165,7 @@ impl Members {
         (0..).zip(&self.members).filter(|(_, member)| member.standing == Standing::Bound).map(|(handle, _)| handle)
     }
 
-    /// The number of a node that is bound and speaks.
-    pub(super) fn speaking(&self, handle: u32) -> Option<usize> {
+    fn speaking(&self, handle: u32) -> Option<usize> {
         let member = self.members.get(handle as usize)?;
         (member.standing == Standing::Bound && !member.silent).then_some(self.first + handle as usize)
     }
@@ -211,6 +249,17 @@ mod tests {
         assert!(members.silence(104).is_some());
         members.speak(103);
         assert!((0..3).flat_map(|slice| members.beat(slice, 3)).any(|handle| handle == 3));
+    }
+
+    #[test]
+    fn a_status_asked_for_in_silence_is_owed_and_none_is_said_twice_at_once() {
+        let mut members = bound(2);
+        members.silence(100);
+        assert!(!members.ask_status(0) && members.ask_status(1));
+        assert_eq!(members.begin_post(0), None);
+        assert!(members.speak(100) && !members.speak(100));
+        assert_eq!((members.begin_post(0), members.begin_post(0)), (Some(100), None));
+        assert!(members.posted(0) && !members.posted(0));
     }
 
     #[test]
