@@ -1,15 +1,11 @@
 //! Threads of their own for the crowd at the agents' door.
 //!
 //! A hundred thousand agents that come back at once keep every thread busy that serves them. Consensus, digests and
-//! verdicts run on other threads, and the kernel gives those their turn first: being busy must not look like being dead.
+//! verdicts run on other threads, to which the kernel gives their turn: being busy must not look like being dead.
 
 use std::io;
 
-use rustix::process::setpriority_process;
 use tokio::runtime::{Builder, Handle, Runtime};
-
-/// As `nice` counts: what else the replica does is preferred.
-const NICENESS: i32 = 5;
 
 /// Dropping it ends all that runs there.
 #[derive(Debug)]
@@ -19,14 +15,7 @@ pub struct Hall(Option<Runtime>);
 
 impl Hall {
     pub fn open() -> io::Result<Self> {
-        let threads = Builder::new_multi_thread()
-            .enable_all()
-            .thread_name("muster-agents")
-            .on_thread_start(|| {
-                // Without it they compete on equal terms, which is no worse than it would be without threads of their own.
-                let _ = setpriority_process(None, NICENESS);
-            })
-            .build()?;
+        let threads = Builder::new_multi_thread().enable_all().thread_name("muster-agents").build()?;
         Ok(Self(Some(threads)))
     }
 

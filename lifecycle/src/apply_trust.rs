@@ -88,6 +88,7 @@ impl Application<'_> {
         name::dns_subdomain(node).map_err(|rule| Invalid::new("node", rule))?;
         let joining = Joining { token, secret, node, key: signed.key };
         if self.state.admits_joining(&joining, self.now.cluster)? == Join::Again {
+            self.outlast(node, signed);
             return Ok(self.receipt(ReceiptEffect::Unchanged));
         }
         self.require_room_for(node)?;
@@ -113,6 +114,7 @@ impl Application<'_> {
         name::dns_subdomain(node).map_err(|rule| Invalid::new("node", rule))?;
         self.state.admits_key(node, &from)?;
         if self.state.credentials.get(node).is_some_and(|known| known.key == Some(signed.key) && from != signed.key) {
+            self.outlast(node, signed);
             return Ok(self.receipt(ReceiptEffect::Unchanged));
         }
         if from == signed.key {
@@ -196,6 +198,15 @@ impl Application<'_> {
             Some(known) => lapses.max(known.lapses),
             None if is_known => lapses.max(join_token::later(self.now.cluster, BY_HAND_LIFE)),
             None => lapses,
+        }
+    }
+
+    /// The answer is signed anew, and may last longer than the one that was lost.
+    fn outlast(&mut self, node: &Text, signed: &SignedKey) {
+        let lapses = self.lapse(node, signed, true);
+        if let Some(known) = self.state.credentials.get(node).filter(|known| known.lapses < lapses) {
+            let known = known.as_ref().clone();
+            self.put_credential(Credential { lapses, ..known });
         }
     }
 

@@ -58,13 +58,17 @@ impl<C: Call> Attachment<C> {
     /// A doubt does not wait for room on the link: one that takes nothing any more is the very reason for it.
     pub(crate) async fn next(&mut self, turn_at: Instant, doubt_at: Option<Instant>) -> Occurrence<C> {
         let knock_at = self.wants_attempt().then(|| self.pursuit.not_before());
-        let Self { link, attempt, .. } = self;
+        let Self { link, attempt, outdated, .. } = self;
         let (ear, mouth) = match link {
             Some(link) => link.split(),
             None => return outcome_or_knock(attempt, knock_at).await,
         };
         tokio::select! {
-            heard = ear.hear() => Occurrence::Heard(heard),
+            // The replica ended it because the session goes on with the new certificate: what it says there is on its way.
+            heard = ear.hear() => match heard {
+                Err(_) if *outdated && attempt.is_some() => outcome_or_knock(attempt, None).await,
+                heard @ (Ok(_) | Err(_)) => Occurrence::Heard(heard),
+            },
             () = mouth.turn(turn_at) => Occurrence::Turn,
             () = sleep_until(doubt_at.unwrap_or(turn_at)), if doubt_at.is_some() => Occurrence::Doubt,
             occurrence = outcome_or_knock(attempt, knock_at) => occurrence,

@@ -61,6 +61,7 @@ async fn a_node_may_make_no_call_of_the_operators() {
         ("Write", service.write(as_node(&cluster, "a", v1::WriteRequest::default())).await.err()),
         ("Status", service.status(as_node(&cluster, "a", v1::StatusRequest {})).await.err()),
         ("Explain", service.explain(as_node(&cluster, "a", v1::ExplainRequest::default())).await.err()),
+        ("Pulses", service.pulses(as_node(&cluster, "a", v1::PulsesRequest::default())).await.err()),
         ("Member", service.member(as_node(&cluster, "a", remove)).await.err()),
         ("Backup", service.backup(as_node(&cluster, "a", v1::BackupRequest {})).await.err()),
     ];

@@ -251,6 +251,24 @@ async fn a_renewed_agent_keeps_its_stream_until_its_own_replica_welcomes_it_anew
 }
 
 #[tokio::test]
+async fn a_renewed_agent_whose_old_stream_ends_first_waits_for_its_welcome() {
+    let replicas = vec![Replica::start().await, Replica::start().await];
+    let agent = Agent::start(&replicas.iter().collect::<Vec<_>>());
+    let (mut visited, mut old, mut others) = first_visited(replicas).await;
+    old.say(Down::Welcome(welcome(1, 4, BEAT_MS))).await;
+    old.take_status().await;
+    agent.session.reattach();
+
+    let (mut new, _) = visited.session().await;
+    old.refuse(Status::aborted("continued at replica 1")).await;
+    assert!(others[0].is_left_alone(QUIET).await, "it is about to be welcomed where it was");
+    assert_eq!(agent.session.state().attached_to, Some(1), "it never was without a session");
+    new.say(Down::Welcome(welcome(1, 4, BEAT_MS))).await;
+    new.beat().await;
+    agent.state(|state| state.attached_to == Some(1) && state.last_error.is_none()).await;
+}
+
+#[tokio::test]
 async fn a_removed_node_registers_again_as_a_new_incarnation() {
     let mut replica = Replica::start().await;
     let agent = Agent::start(&[&replica]);
