@@ -6,16 +6,12 @@
 
 use std::convert::Infallible;
 use std::pin::pin;
-use std::sync::Arc;
 use std::time::Duration;
 
-use futures::StreamExt;
 use hyper::body::Incoming as Body;
 use hyper::server::conn::http2;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
-use tokio::sync::Semaphore;
-use tokio::task::JoinSet;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 use tonic::Status;
@@ -44,33 +40,18 @@ pub struct Allowance {
 type Answer = hyper::Response<tonic::body::Body>;
 
 /// Serves whoever comes in until `closing`, then lets the calls under way finish.
-pub async fn serve(mut incoming: Incoming, routes: Routes, closing: CancellationToken) {
+pub async fn serve(incoming: Incoming, routes: Routes, closing: CancellationToken) {
     let routes = routes.prepare();
-    // No larger than the door is wide: a connection holds its place there until its task ends.
-    let mut connections = JoinSet::new();
-    loop {
-        tokio::select! {
-            () = closing.cancelled() => break,
-            Some(_) = connections.join_next() => {}
-            next = incoming.next() => match next {
-                Some(Ok(connection)) => {
-                    connections.spawn(serve_connection(connection, routes.clone(), closing.clone()));
-                }
-                None => break,
-            },
-        }
-    }
-    drop(incoming);
-    while connections.join_next().await.is_some() {}
+    let serve = |connection| serve_connection(connection, routes.clone(), closing.clone());
+    incoming.serve_each(&closing, serve).await;
 }
 
 async fn serve_connection(connection: Connection, routes: Routes, closing: CancellationToken) {
     let peer = connection.peer().clone();
     let allowance = Allowance::of(&peer.identity.kind);
-    let calls = Arc::new(Semaphore::new(allowance.streams as usize));
     let service = {
         let peer = peer.clone();
-        service_fn(move |request| call(routes.clone(), peer.clone(), Arc::clone(&calls), request))
+        service_fn(move |request| call(routes.clone(), peer.clone(), request))
     };
     let mut served = pin!(builder(allowance).serve_connection(TokioIo::new(Sips::new(connection)), service));
     let outcome = tokio::select! {
@@ -89,16 +70,8 @@ async fn serve_connection(connection: Connection, routes: Routes, closing: Cance
     }
 }
 
-/// A call holds its place until it begins to answer; from then on it is a stream, which the connection counts.
-async fn call(
-    mut routes: Routes,
-    peer: Peer,
-    calls: Arc<Semaphore>,
-    mut request: hyper::Request<Body>,
-) -> Result<Answer, Infallible> {
-    let Ok(_place) = calls.try_acquire() else {
-        return Ok(Status::resource_exhausted("too many calls at once on this connection").into_http());
-    };
+/// How many there are at once, the connection's streams bound.
+async fn call(mut routes: Routes, peer: Peer, mut request: hyper::Request<Body>) -> Result<Answer, Infallible> {
     request.extensions_mut().insert(peer);
     match timeout(CALL_TIMEOUT, routes.call(request)).await {
         Ok(answered) => answered,

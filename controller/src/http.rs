@@ -12,11 +12,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::{Extension, Router};
-use futures::StreamExt;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto::Builder;
 use hyper_util::service::TowerToHyperService;
-use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
@@ -43,24 +41,10 @@ pub struct Sources {
 }
 
 /// Serves whoever comes in until `closing`, then lets the answers under way finish.
-pub async fn serve(mut incoming: Incoming, sources: Sources, closing: CancellationToken) {
+pub async fn serve(incoming: Incoming, sources: Sources, closing: CancellationToken) {
     let router = routes::router(sources, DoorKind::Http.limits());
-    // No larger than the door is wide: a connection holds its place there until its task ends.
-    let mut connections = JoinSet::new();
-    loop {
-        tokio::select! {
-            () = closing.cancelled() => break,
-            Some(_) = connections.join_next() => {}
-            next = incoming.next() => match next {
-                Some(Ok(connection)) => {
-                    connections.spawn(serve_connection(connection, router.clone(), closing.clone()));
-                }
-                None => break,
-            },
-        }
-    }
-    drop(incoming);
-    while connections.join_next().await.is_some() {}
+    let serve = |connection| serve_connection(connection, router.clone(), closing.clone());
+    incoming.serve_each(&closing, serve).await;
 }
 
 async fn serve_connection(connection: Connection, router: Router, closing: CancellationToken) {

@@ -26,6 +26,7 @@ use tokio::task::{AbortHandle, JoinSet};
 use tokio::time::{Sleep, sleep, timeout};
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
+use tokio_util::sync::CancellationToken;
 use tonic::transport::server::Connected;
 
 use crate::connector;
@@ -434,6 +435,29 @@ impl AsyncWrite for Connection {
 }
 
 // === impl Incoming ===
+
+impl Incoming {
+    /// Gives everybody who comes in a task of its own until `closing`, and then waits for those under way.
+    pub(crate) async fn serve_each<F>(mut self, closing: &CancellationToken, serve: impl Fn(Connection) -> F)
+    where
+        F: Future<Output = ()> + Send + 'static,
+    {
+        // No larger than the door is wide: a connection holds its place there until its task ends.
+        let mut connections = JoinSet::new();
+        loop {
+            tokio::select! {
+                () = closing.cancelled() => break,
+                Some(_) = connections.join_next() => {}
+                next = self.ready.recv() => match next {
+                    Some(connection) => drop(connections.spawn(serve(connection))),
+                    None => break,
+                },
+            }
+        }
+        drop(self);
+        while connections.join_next().await.is_some() {}
+    }
+}
 
 impl Stream for Incoming {
     type Item = Result<Connection, Infallible>;

@@ -57,7 +57,6 @@ struct Shared {
     ready: AtomicUsize,
     resting: AtomicUsize,
     said: AtomicU64,
-    acknowledged: AtomicU64,
     failed: AtomicBool,
     rounds: Mutex<Vec<Duration>>,
 }
@@ -113,10 +112,6 @@ impl Bundles {
     /// Beats that were said so far.
     pub fn said(&self) -> u64 {
         self.shared.said.load(Ordering::Relaxed)
-    }
-
-    pub fn acknowledged(&self) -> u64 {
-        self.shared.acknowledged.load(Ordering::Relaxed)
     }
 
     pub fn beat(&self, acknowledged: bool) {
@@ -255,7 +250,6 @@ impl Bundle {
             && let Some(round) = underway.iter_mut().find(|round| round.owed > 0)
         {
             round.owed -= 1;
-            self.shared.acknowledged.fetch_add(1, Ordering::Relaxed);
         }
         Ok(())
     }

@@ -65,17 +65,13 @@ impl Doors {
         self.target_with(number, Arc::clone(&self.tls))
     }
 
-    /// To the `number`th door, counted round, with a certificate of the node's own.
-    pub fn target_of(&self, number: usize, node: &str) -> Result<Target> {
-        self.target_with(number, self.identity(node)?)
-    }
-
     /// What a node shows at the doors.
     pub fn identity(&self, node: &str) -> Result<Arc<ClientConfig>> {
         let issued = self.fleet.issue_node(node)?;
         Ok(tls::agent(self.fleet.client_authority().certificate_pem(), &issued.certificate, &issued.key)?)
     }
 
+    /// To the `number`th door, counted round, with another certificate.
     pub fn target_with(&self, number: usize, tls: Arc<ClientConfig>) -> Result<Target> {
         let door = &self.doors[number % self.doors.len()];
         Target::new(door.address, &door.host, tls)

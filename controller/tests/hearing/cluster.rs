@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use muster_controller::agent_door;
 use muster_controller::agent_service::agent_service;
 use muster_controller::connector::TlsConnector;
 use muster_controller::door::{DoorKind, door_limits};
@@ -14,7 +15,7 @@ use muster_controller::handshakes::Handshakes;
 use muster_controller::hearing::canary::Canary;
 use muster_controller::hearing::contact::Contact;
 use muster_controller::hearing::{Hearing, exchange};
-use muster_controller::listener::{Door, Tcp};
+use muster_controller::listener::{Door, Incoming, Tcp};
 use muster_controller::pulse_service::{Claims, Explains, pulse_service};
 use muster_controller::server::prove_replica;
 use muster_controller::session::Sessions;
@@ -38,6 +39,7 @@ use tempfile::TempDir;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use tonic::Status;
+use tonic::service::Routes;
 use tonic::service::interceptor::InterceptedService;
 use tonic::transport::Server;
 use tonic::transport::server::Router;
@@ -201,8 +203,8 @@ impl Cluster {
         let close = CancellationToken::new();
         let Running { replica, hearing, contact, .. } = &self.running[&id];
         let sessions = Sessions::new(replica.clone(), hearing.clone(), contact.clone());
-        let router = door_limits(Server::builder(), DoorKind::Agent).add_service(agent_service(sessions));
-        let serving = self.serve(DoorKind::Agent, id, router, &close);
+        let routes = Routes::new(agent_service(sessions));
+        let serving = tokio::spawn(agent_door::serve(self.open(DoorKind::Agent, id), routes, close.clone()));
         AgentDoor { close, serving }
     }
 
@@ -245,13 +247,17 @@ impl Cluster {
         self.serve(DoorKind::Peer, id, router, stop)
     }
 
-    fn serve(&self, kind: DoorKind, id: ReplicaId, router: Router, stop: &CancellationToken) -> JoinHandle<()> {
+    fn open(&self, kind: DoorKind, id: ReplicaId) -> Incoming {
         let (plan, tls) = (self.plan(id), self.tls(id));
         let (address, tls) = match kind {
             DoorKind::Peer => (plan.peer.listen(), tls.peer_server),
             DoorKind::Agent | DoorKind::Client | DoorKind::Http => (plan.agent.listen(), tls.agent_server),
         };
-        let incoming = Door::new(kind, tls, self.fleet.id().clone()).open(Tcp::bind(kind, address).unwrap());
+        Door::new(kind, tls, self.fleet.id().clone()).open(Tcp::bind(kind, address).unwrap())
+    }
+
+    fn serve(&self, kind: DoorKind, id: ReplicaId, router: Router, stop: &CancellationToken) -> JoinHandle<()> {
+        let incoming = self.open(kind, id);
         let closed = stop.clone().cancelled_owned();
         tokio::spawn(async move { router.serve_with_incoming_shutdown(incoming, closed).await.unwrap() })
     }

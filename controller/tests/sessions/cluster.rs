@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
+use muster_controller::agent_door;
 use muster_controller::agent_service::agent_service;
 use muster_controller::connector::TlsConnector;
 use muster_controller::door::{DoorKind, door_limits};
@@ -16,7 +17,7 @@ use muster_controller::fleet::{Fleet, ReplicaPlan};
 use muster_controller::handshakes::Handshakes;
 use muster_controller::hearing::contact::Contact;
 use muster_controller::hearing::{Hearing, exchange};
-use muster_controller::listener::{Door, Tcp};
+use muster_controller::listener::{Door, Incoming, Tcp};
 use muster_controller::pulse_service::{Explains, pulse_service};
 use muster_controller::server::prove_replica;
 use muster_controller::session::Sessions;
@@ -40,6 +41,7 @@ use tempfile::TempDir;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tonic::Status;
+use tonic::service::Routes;
 use tonic::service::interceptor::InterceptedService;
 use tonic::transport::Server;
 use tonic::transport::server::Router;
@@ -230,20 +232,23 @@ impl Cluster {
         self.serve(DoorKind::Peer, id, peers, stop);
         let dir = self.fleet.replica_dir(id).join("tls");
         let signer = Signer::of(self.tls(id).authority.as_ref(), &dir, self.fleet.id(), LIFETIME);
-        let agents = door_limits(Server::builder(), DoorKind::Agent)
-            .add_service(agent_service(sessions.clone()))
-            .add_service(enrolment_service(sessions.clone(), signer));
-        self.serve(DoorKind::Agent, id, agents, stop);
+        let routes =
+            Routes::new(agent_service(sessions.clone())).add_service(enrolment_service(sessions.clone(), signer));
+        tokio::spawn(agent_door::serve(self.open(DoorKind::Agent, id), routes, stop.clone()));
     }
 
-    fn serve(&self, kind: DoorKind, id: ReplicaId, router: Router, stop: &CancellationToken) {
+    fn open(&self, kind: DoorKind, id: ReplicaId) -> Incoming {
         let (plan, tls) = (self.plan(id), self.tls(id));
         let (address, tls) = match kind {
             DoorKind::Peer => (plan.peer.listen(), tls.peer_server),
             DoorKind::Agent | DoorKind::Client | DoorKind::Http => (plan.agent.listen(), tls.agent_server),
         };
         let door = Door::new(kind, tls, self.fleet.id().clone()).renewing_within(RENEWAL_GRACE);
-        let incoming = door.open(Tcp::bind(kind, address).unwrap());
+        door.open(Tcp::bind(kind, address).unwrap())
+    }
+
+    fn serve(&self, kind: DoorKind, id: ReplicaId, router: Router, stop: &CancellationToken) {
+        let incoming = self.open(kind, id);
         let closed = stop.clone().cancelled_owned();
         tokio::spawn(async move { router.serve_with_incoming_shutdown(incoming, closed).await.unwrap() });
     }
