@@ -16,14 +16,14 @@ use crate::letterbox::{Letterbox, Reader, Wake};
 use crate::news::{News, RollCall};
 use crate::nursery::Nursery;
 use crate::population::Presence;
-use crate::proposal::Settlement;
+use crate::proposal::{OPERATIONS_MAX, Settlement};
 use crate::roster::{self, ChunkNumber, ShardRoster, ZoneRoster};
 use crate::surroundings::ActorKind;
 use crate::transition::Transition;
 use crate::{cluster, eviction_queue, restart, shard};
 
 /// How many verdicts are confirmed and proposed at once: those that wait can still fall.
-const VERDICTS_MAX: usize = 512;
+const VERDICTS_MAX: usize = OPERATIONS_MAX;
 
 pub(crate) struct Actor;
 

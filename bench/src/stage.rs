@@ -146,7 +146,9 @@ impl Grace {
         Duration::from_secs(seconds.unwrap_or(0))
     }
 
-    pub fn flags(&self, scale: Scale) -> [&'static str; 4] {
-        ["--node-monitor-grace-period", scale.pick(self.small, self.full), "--node-startup-grace-period", "10m"]
+    /// The rest is as Kubernetes has it, and not as it is hurried along for trying things out.
+    pub fn flags(&self, scale: Scale) -> [&'static str; 5] {
+        let grace = scale.pick(self.small, self.full);
+        ["--preset=upstream", "--node-monitor-grace-period", grace, "--node-startup-grace-period", "10m"]
     }
 }

@@ -123,8 +123,8 @@ impl Leading {
         let me = self.replica.id();
         let voters = self.replica.members().into_iter().filter(|(id, member)| member.voter && *id != me);
         let others: Vec<fleet::Origin> = voters.map(|(id, _)| fleet::Origin(id)).collect();
-        let now = self.hearing.tick();
-        self.hearing.ear().blindness().took_over(others, now);
+        let grace = duration(self.replica.current().state.policy().shortest_grace());
+        self.hearing.ear().blindness().took_over(others, self.hearing.tick(), grace);
     }
 
     /// Ends when this replica no longer leads, after everything that could still propose is gone.

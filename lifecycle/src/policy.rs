@@ -73,7 +73,7 @@ const MILLION: u64 = 1_000_000;
 
 const BEAT_INTERVAL_MAX: Period = Period::from_secs(10);
 const SWEEP_PERIOD_MIN: Period = Period(100);
-const SWEEP_PERIOD_MAX: Period = Period::from_secs(1);
+const SWEEP_PERIOD_MAX: Period = Period(500);
 
 /// Below this the beats alone, four to a grace period, would be a load.
 const MONITOR_PERIOD_MIN: Period = Period(100);

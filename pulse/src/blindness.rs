@@ -86,10 +86,17 @@ impl Blindness {
         self.window
     }
 
-    /// This replica leads since `now` and knows of these reachable voters, itself not among them.
-    pub fn took_over(&mut self, reachable: impl IntoIterator<Item = Origin>, now: Tick) {
-        self.awaited = reachable.into_iter().take(ORIGINS_MAX).collect();
-        self.periods.insert(Excuse::Takeover, Period::new(now));
+    /// This replica leads since `now` and knows of these other voters, each of which has to tell its table or be found
+    /// unreachable.
+    ///
+    /// If all of them had told theirs a moment ago, this replica knows the fleet as well as the leader before it did, and
+    /// nobody needs time to come back only because somebody else leads. If not, it may have been cut off together with
+    /// the agents it heard, or they may have moved to where it could not hear them.
+    pub fn took_over(&mut self, voters: impl IntoIterator<Item = Origin>, now: Tick, grace: Duration) {
+        self.awaited = voters.into_iter().take(ORIGINS_MAX).collect();
+        let seamless = self.awaited.iter().all(|voter| self.was_told_by(*voter, now, grace));
+        let period = if seamless { Period::seamless(now) } else { Period::new(now) };
+        self.periods.insert(Excuse::Takeover, period);
         // The judging loop begins to turn now: standing still before its first turn counts, a pause as a follower does not.
         self.last_tick = Some(now);
         self.settle_takeover(now);
@@ -225,6 +232,12 @@ impl Blindness {
         let concerns = |excuse: Excuse| excuse.origin().is_none() || excuse.origin() == origin;
         let concerning = self.periods.iter().filter(|(excuse, _)| concerns(**excuse));
         concerning.map(|(excuse, period)| (period.until(*excuse, now, self.window), *excuse)).max()
+    }
+
+    /// Whether what `origin` heard is known up to a quarter of the grace ago. Beats are at most another quarter apart and
+    /// the window is half of it, so that whoever moved since then is back before its grace is over.
+    fn was_told_by(&self, origin: Origin, now: Tick, grace: Duration) -> bool {
+        self.last_digest(origin).is_some_and(|last| now.elapsed_since(last) <= grace / 4)
     }
 
     fn open(&mut self, excuse: Excuse, now: Tick) {

@@ -1,7 +1,8 @@
 //! Why a silence may be ours and not the node's, from when, and for how long that counts.
 //!
-//! An excuse lasts while we are blind and one reattach window longer. What keeps a replica that is lost for good from
-//! excusing its nodes for ever is that blindness towards one origin counts for a bounded time only.
+//! An excuse lasts while we are blind and one reattach window longer, unless nobody lost its way meanwhile. What keeps a
+//! replica that is lost for good from excusing its nodes for ever is that blindness towards one origin counts for a
+//! bounded time only.
 
 use std::fmt;
 use std::time::Duration;
@@ -52,6 +53,8 @@ pub(crate) struct Period {
     /// Where the run of barely separated periods began that this one belongs to.
     run_started: Tick,
     prolonged: Tick,
+    /// Nobody lost its way meanwhile, so that nobody is waited for once it is over.
+    seamless: bool,
 }
 
 // === impl Excuse ===
@@ -82,7 +85,12 @@ impl fmt::Display for Excuse {
 
 impl Period {
     pub(crate) fn new(started: Tick) -> Self {
-        Self { started, ended: None, run_started: started, prolonged: Tick::ZERO }
+        Self { started, ended: None, run_started: started, prolonged: Tick::ZERO, seamless: false }
+    }
+
+    /// Leaves no window behind.
+    pub(crate) fn seamless(started: Tick) -> Self {
+        Self { seamless: true, ..Self::new(started) }
     }
 
     pub(crate) fn over(started: Tick, ended: Tick) -> Self {
@@ -107,6 +115,9 @@ impl Period {
     }
 
     pub(crate) fn until(&self, excuse: Excuse, now: Tick, window: Duration) -> Tick {
+        if self.seamless && !self.is_open() {
+            return self.counted_end(excuse, now, window);
+        }
         let until = self.counted_end(excuse, now, window).after(window);
         until.max(self.prolonged).min(self.ceiling(excuse, now, window))
     }

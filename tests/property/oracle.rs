@@ -31,8 +31,12 @@ pub(crate) struct Oracle {
     known: [Receipts; REPLICAS],
     /// Whose telling would bring a replica nothing new.
     told: [[bool; REPLICAS]; REPLICAS],
+    /// When each replica was last told by each other all that it had heard.
+    told_at: [[Option<Millis>; REPLICAS]; REPLICAS],
     leader: ReplicaIndex,
     led_since: Millis,
+    /// How long ago, when it took over, the leader had been told by everybody; `None` if it never was by somebody.
+    uninformed_for: Option<Millis>,
     /// Where the last noticed standstill of a leader ended.
     stalled_until: Option<Millis>,
     /// Since when each node is there, if it came after the start.
@@ -102,6 +106,7 @@ impl Oracle {
         self.heard[replica].iter_mut().for_each(|receipt| *receipt = None);
         self.known[replica].iter_mut().for_each(|receipt| *receipt = None);
         self.told[replica] = [false; REPLICAS];
+        self.told_at[replica] = [None; REPLICAS];
         self.told.iter_mut().for_each(|told| told[replica] = false);
     }
 
@@ -152,7 +157,8 @@ impl Witness for Oracle {
         self.told.iter_mut().for_each(|told| told[through] = false);
     }
 
-    fn told(&mut self, _: Millis, listener: ReplicaIndex, teller: ReplicaIndex) {
+    fn told(&mut self, at: Millis, listener: ReplicaIndex, teller: ReplicaIndex) {
+        self.told_at[listener][teller] = Some(at);
         if std::mem::replace(&mut self.told[listener][teller], true) {
             return;
         }
@@ -210,6 +216,9 @@ impl Witness for Oracle {
     fn leads(&mut self, at: Millis, _: u64, replica: ReplicaIndex) {
         self.leader = replica;
         self.led_since = at;
+        let others = (0..REPLICAS).filter(|other| *other != replica);
+        self.uninformed_for =
+            others.map(|other| self.told_at[replica][other]).min().flatten().map(|earliest| at - earliest);
         self.stalled_until = None;
         self.tally.takeovers += 1;
     }
@@ -240,10 +249,12 @@ impl Oracle {
         }
     }
 
-    /// I-03: a leader that is new, or stood still, gives everybody time to come back first.
+    /// I-03: a leader that is new and was not told by everybody a moment before, or that stood still, gives everybody
+    /// time to come back first.
     fn check_sight(&mut self, at: Millis, name: &Text, policy: &Policy) {
         let window = (2 * policy.beat_interval().0).min(120_000);
-        let taken_over = (self.tally.takeovers > 0).then_some(self.led_since);
+        let informed = self.uninformed_for.is_some_and(|gap| gap <= policy.shortest_grace().0 / 4);
+        let taken_over = (self.tally.takeovers > 0 && !informed).then_some(self.led_since);
         for (since, why) in [(taken_over, "took over"), (self.stalled_until, "stood still until")] {
             if let Some(since) = since.filter(|since| at < since + window) {
                 self.fail(at, "I-03", format!("{name} was judged by a leader that {why} {since} ms"));

@@ -102,7 +102,7 @@ async fn a_shorter_grace_takes_effect_once_the_agents_know() {
     let sweeps = watcher.sweeps.load(Ordering::SeqCst);
     stage.pass(seconds(10)).await;
     let sweeps = watcher.sweeps.load(Ordering::SeqCst) - sweeps;
-    assert!((15..=17).contains(&sweeps), "{sweeps} sweeps in 10 s at a grace of 5 s");
+    assert!((19..=21).contains(&sweeps), "{sweeps} sweeps in 10 s at a grace of 5 s");
     assert_eq!(stage.marked().len(), 1);
 }
 
