@@ -149,6 +149,6 @@ impl Grace {
     /// The rest is as Kubernetes has it, and not as it is hurried along for trying things out.
     pub fn flags(&self, scale: Scale) -> [&'static str; 5] {
         let grace = scale.pick(self.small, self.full);
-        ["--preset=upstream", "--node-monitor-grace-period", grace, "--node-startup-grace-period", "10m"]
+        ["--policy=upstream", "--node-monitor-grace-period", grace, "--node-startup-grace-period", "10m"]
     }
 }
