@@ -23,11 +23,6 @@ const GROUPS: usize = 10;
 /// Beyond the grace, until a node that was not found is not waited for any longer.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-pub async fn run(setting: &Setting) -> Result<Outcome> {
-    let (stage, load) = Stage::with_fleet(setting).await?;
-    measure(&stage, &load, setting).await
-}
-
 pub async fn measure(stage: &Stage, load: &Load, setting: &Setting) -> Result<Outcome> {
     let grace = GRACE.of(setting.scale);
     stage.manned(load.nodes).await?;

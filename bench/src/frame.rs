@@ -43,11 +43,11 @@ struct Frame {
 /// Runs them all, whatever becomes of one. Fails only if the results cannot be told.
 pub async fn run(scenarios: &[&'static Scenario], setting: &Setting, outlets: Outlets) -> Result<Tally> {
     let mut frame = Frame::open(outlets)?;
-    let mut failed = 0;
+    let (mut failed, mut garrison) = (0, None);
     for scenario in scenarios {
         say(format_args!("{}: {}", scenario.name, scenario.about));
         let started = Instant::now();
-        let mut outcome = scenario.run(setting).await.unwrap_or_else(|error| Outcome::broken(&error));
+        let mut outcome = scenario.run(setting, &mut garrison).await.unwrap_or_else(|error| Outcome::broken(&error));
         if setting.scale == Scale::Small {
             outcome.forgive();
         }
@@ -55,6 +55,7 @@ pub async fn run(scenarios: &[&'static Scenario], setting: &Setting, outlets: Ou
         failed += usize::from(outcome.failed());
         frame.tell(scenario, outcome)?;
     }
+    drop(garrison);
     frame.close();
     Ok(Tally { failed, total: scenarios.len() })
 }
