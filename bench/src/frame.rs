@@ -147,17 +147,8 @@ pub fn sentence(finding: &Finding) -> String {
     let id = if finding.goal.is_numbered() { format!("{} ", finding.goal.id) } else { String::new() };
     let figure = format!("{id}{scenario}, {what}: {} {unit}", grouped(finding.value));
     match finding.target() {
-        Some(target) => format!("{figure}, goal {target}: {}", verdict(finding)),
+        Some(target) => format!("{figure}, goal {target}: {}", finding.verdict()),
         None => figure,
-    }
-}
-
-pub fn verdict(finding: &Finding) -> String {
-    match (finding.met(), finding.goal.bound.missed_by(finding.value)) {
-        (Some(true), _) => "met".to_owned(),
-        (Some(false), Some(percent)) => format!("missed by {percent:.0} %"),
-        (Some(false), None) => "missed".to_owned(),
-        (None, _) => String::new(),
     }
 }
 
@@ -199,9 +190,20 @@ mod tests {
         let said = |goal, value| sentence(&Finding::new("heartbeats", goal, "accepted", value, "beats/s"));
         for (goal, value, expected) in [
             (Goal::at_least("P1", 1e6), 1_234_567.0, "1,234,567 beats/s, goal >= 1,000,000 beats/s: met"),
-            (Goal::at_least("P1", 1e6), 880_000.0, "880,000 beats/s, goal >= 1,000,000 beats/s: missed by 12 %"),
-            (Goal::at_most("P1", 50.0), 75.0, "75 beats/s, goal <= 50 beats/s: missed by 50 %"),
-            (Goal::zero("P1"), 3.0, "3 beats/s, goal 0 beats/s: missed"),
+            (
+                Goal::at_least("P1", 1e6),
+                880_000.0,
+                "880,000 beats/s, goal >= 1,000,000 beats/s: missed by 12 % (120,000 beats/s)",
+            ),
+            (Goal::at_least("P1", 33e3), 4_350.0, "4,350 beats/s, goal >= 33,000 beats/s: missed by a factor of 7.6"),
+            (Goal::at_least("P1", 1.0), f64::NAN, "NaN beats/s, goal >= 1 beats/s: missed"),
+            (Goal::at_most("P1", 50.0), 75.0, "75 beats/s, goal <= 50 beats/s: missed by 50 % (25 beats/s)"),
+            (
+                Goal::at_most("P1", 50.0),
+                50.25,
+                "50.25 beats/s, goal <= 50 beats/s: missed by less than 1 % (0.25 beats/s)",
+            ),
+            (Goal::zero("P1"), 3.0, "3 beats/s, goal 0 beats/s: missed by 3 beats/s"),
             (Goal::told("P1"), 3.0, "3 beats/s"),
         ] {
             assert_eq!(said(goal, value), format!("P1 heartbeats, accepted: {expected}"));

@@ -5,7 +5,6 @@ pub mod plot;
 
 use crate::catalog::Scenario;
 use crate::figure::grouped;
-use crate::frame::verdict;
 use crate::machine::Machine;
 use crate::outcome::{Finding, Outcome};
 use crate::table::Table;
@@ -90,7 +89,7 @@ fn finding_row(finding: &Finding) -> String {
         grouped(finding.value),
         escaped(unit),
         escaped(&finding.target().unwrap_or_default()),
-        verdict(finding),
+        escaped(&finding.verdict()),
     )
 }
 
@@ -137,7 +136,7 @@ mod tests {
     fn the_page_holds_everything_and_nothing_from_elsewhere() {
         let page = page(&Machine::this(), &[section()]);
         for part in [
-            "<td class=n>&gt;= 2 beats/s</td><td class=\"bad\">missed by 50 %</td>",
+            "<td class=n>&gt;= 2 beats/s</td><td class=\"bad\">missed by a factor of 2.0</td>",
             "<td class=n>7 streams</td><td class=n></td><td class=\"\"></td>",
             "<p class=bad>Failed: 1 &lt; 2</p>",
             "<tr><td>a &amp; b</td><td class=n>10</td></tr>",
