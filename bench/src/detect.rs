@@ -23,11 +23,6 @@ const GROUPS: usize = 10;
 /// Beyond the grace, until a node that was not found is not waited for any longer.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-pub async fn run(setting: &Setting) -> Result<Outcome> {
-    let (stage, load) = Stage::with_fleet(setting).await?;
-    measure(&stage, &load, setting).await
-}
-
 pub async fn measure(stage: &Stage, load: &Load, setting: &Setting) -> Result<Outcome> {
     let grace = GRACE.of(setting.scale);
     stage.manned(load.nodes).await?;
@@ -58,6 +53,6 @@ pub async fn measure(stage: &Stage, load: &Load, setting: &Setting) -> Result<Ou
         .with("max_s", max);
     let mut outcome = Outcome { findings: vec![finding], tables: vec![table], ..Outcome::default() };
     outcome.faults.extend(seen.faults(&silenced));
-    stage.revive(load, &silenced).await?;
+    outcome.faults.extend(stage.revive(load, &silenced).await.err().map(|why| format!("after it: {why:#}")));
     Ok(outcome)
 }

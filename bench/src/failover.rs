@@ -34,11 +34,6 @@ const WATCH_ON: Duration = Duration::from_secs(15);
 const WATCH_ON_SMALL: Duration = Duration::from_secs(4);
 const PATIENCE: Duration = Duration::from_secs(60);
 
-pub async fn run(setting: &Setting) -> Result<Outcome> {
-    let (stage, load) = Stage::with_fleet(setting).await?;
-    measure(&stage, &load, setting).await
-}
-
 /// The killed replica stays away.
 pub async fn measure(stage: &Stage, load: &Load, setting: &Setting) -> Result<Outcome> {
     let grace = GRACE.of(setting.scale);

@@ -25,12 +25,8 @@ const FOLLOWER_GOAL: Goal = Goal::at_most("P3", 3_000.0);
 const CPU_GOAL: Goal = Goal::at_most("P3", 1.0);
 const SAMPLE_EVERY: Duration = Duration::from_secs(5);
 
-pub async fn run(setting: &Setting) -> Result<Outcome> {
-    let (stage, load) = Stage::with_fleet(setting).await?;
-    measure(&stage, &load, setting.duration(5, 600)).await
-}
-
-pub async fn measure(stage: &Stage, load: &Load, duration: Duration) -> Result<Outcome> {
+pub async fn measure(stage: &Stage, load: &Load, setting: &Setting) -> Result<Outcome> {
+    let duration = setting.duration(5, 600);
     stage.manned(load.nodes).await?;
     let verdicts = Verdicts::watch(&stage.client).await?;
     let (first, said_before) = (stage.cluster.accepted().await?, load.tally.beats.load(Ordering::Relaxed));

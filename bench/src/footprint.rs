@@ -2,44 +2,44 @@
 
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, ensure};
 use tokio::time::sleep;
 
 use crate::cluster::resident_bytes;
 use crate::figure::mebibytes;
 use crate::load::fleet::Load;
 use crate::outcome::{Finding, Goal, Outcome};
+use crate::patience;
 use crate::progress;
 use crate::setting::Setting;
 use crate::stage::Stage;
+use crate::sweep::Sweeps;
 use crate::table::Table;
 
 const SCENARIO: &str = "footprint";
 const MEMORY_GOAL: Goal = Goal::at_most("P8", 2_000.0);
 const SWEEP_GOAL: Goal = Goal::at_most("P8", 5.0);
+/// How long sweeps are watched.
+const SWEEPS_FOR: Duration = Duration::from_secs(5);
 /// Until memory that was only needed to begin has been given back.
 const SETTLE: Duration = Duration::from_secs(10);
 const SETTLE_SMALL: Duration = Duration::from_secs(1);
 const CATCH_UP_PATIENCE: Duration = Duration::from_secs(300);
-const LOOK_AGAIN: Duration = Duration::from_millis(200);
-
-pub async fn run(setting: &Setting) -> Result<Outcome> {
-    let (stage, load) = Stage::with_fleet(setting).await?;
-    measure(&stage, &load, setting).await
-}
 
 /// A follower is killed and restarted: what it then has is what it needs.
 pub async fn measure(stage: &Stage, load: &Load, setting: &Setting) -> Result<Outcome> {
     stage.manned(load.nodes).await?;
     let leader = stage.cluster.leader().await?;
-    let sweep = sweep_ms(stage, leader).await?;
+    let swept = Sweeps::of(&stage.cluster, leader).await?;
+    sleep(SWEEPS_FOR).await;
+    let sweep = Sweeps::of(&stage.cluster, leader).await?.millis_since(&swept);
     let follower = stage.cluster.processes()?.into_iter().map(|(id, _)| id).find(|id| *id != leader);
     let follower = follower.context("there is no follower")?;
     let loaded = stage.resident(follower)?;
     progress::say(format_args!("replica {follower}, a follower, is restarted"));
     stage.cluster.kill(follower)?;
     stage.cluster.restart(follower)?;
-    let caught_up = caught_up(stage, follower).await?;
+    let caught_up = caught_up(stage, follower, load.nodes).await?;
     sleep(setting.scale.pick(SETTLE_SMALL, SETTLE)).await;
     let restarted = stage.resident(follower)?;
     let idle = stage.idle.get(&follower).copied().unwrap_or(0);
@@ -69,31 +69,20 @@ pub async fn measure(stage: &Stage, load: &Load, setting: &Setting) -> Result<Ou
     Ok(Outcome { findings, tables: vec![table], ..Outcome::default() })
 }
 
-/// On average, as the leader measured it.
-async fn sweep_ms(stage: &Stage, leader: u64) -> Result<f64> {
-    let figures = |metrics: crate::scrape::Metrics| {
-        ["sum", "count"].map(|part| metrics.sum(&format!("muster_sweep_duration_seconds_{part}")))
-    };
-    let [sum, count] = figures(stage.cluster.scrape(leader).await?);
-    sleep(Duration::from_secs(5)).await;
-    let [later_sum, later_count] = figures(stage.cluster.scrape(leader).await?);
-    Ok(1_000.0 * (later_sum - sum) / (later_count - count).max(1.0))
-}
-
 /// How long it took to have all that the others have.
-async fn caught_up(stage: &Stage, id: u64) -> Result<Duration> {
+async fn caught_up(stage: &Stage, id: u64, nodes: usize) -> Result<Duration> {
     let start = Instant::now();
-    loop {
+    let look = || async {
         let status = stage.client.status().await?;
         let replica = status.replicas.iter().find(|replica| replica.id == id).context("no such replica")?;
-        if replica.reachable && replica.applied >= status.applied {
-            return Ok(start.elapsed());
-        }
-        if start.elapsed() > CATCH_UP_PATIENCE {
-            bail!("replica {id} has not caught up: it is at {} of {}", replica.applied, status.applied);
-        }
-        sleep(LOOK_AGAIN).await;
-    }
+        let (applied, wanted) = (replica.applied, status.applied);
+        ensure!(
+            replica.reachable && applied >= wanted,
+            "replica {id} has not caught up: it is at {applied} of {wanted}"
+        );
+        Ok(start.elapsed())
+    };
+    patience::until(patience::with(CATCH_UP_PATIENCE, nodes), look).await
 }
 
 // === impl Stage ===

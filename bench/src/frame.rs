@@ -3,7 +3,7 @@
 use std::fmt::Display;
 use std::fs::File;
 use std::io::Write;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use anyhow::{Context, Result, ensure};
@@ -22,7 +22,7 @@ use crate::setting::{Scale, Setting};
 pub struct Outlets {
     /// A file for one JSON object per finding.
     pub json: Option<PathBuf>,
-    /// A folder for a page with plots.
+    /// A folder for a page with plots, and for each plot as a file.
     pub report: Option<PathBuf>,
 }
 
@@ -43,11 +43,11 @@ struct Frame {
 /// Runs them all, whatever becomes of one. Fails only if the results cannot be told.
 pub async fn run(scenarios: &[&'static Scenario], setting: &Setting, outlets: Outlets) -> Result<Tally> {
     let mut frame = Frame::open(outlets)?;
-    let mut failed = 0;
+    let (mut failed, mut garrison) = (0, None);
     for scenario in scenarios {
         say(format_args!("{}: {}", scenario.name, scenario.about));
         let started = Instant::now();
-        let mut outcome = scenario.run(setting).await.unwrap_or_else(|error| Outcome::broken(&error));
+        let mut outcome = scenario.run(setting, &mut garrison).await.unwrap_or_else(|error| Outcome::broken(&error));
         if setting.scale == Scale::Small {
             outcome.forgive();
         }
@@ -55,6 +55,7 @@ pub async fn run(scenarios: &[&'static Scenario], setting: &Setting, outlets: Ou
         failed += usize::from(outcome.failed());
         frame.tell(scenario, outcome)?;
     }
+    drop(garrison);
     frame.close();
     Ok(Tally { failed, total: scenarios.len() })
 }
@@ -114,10 +115,11 @@ impl Frame {
 
     fn write_report(&self) -> Result<()> {
         let Some(dir) = &self.report else { return Ok(()) };
-        let path = dir.join("index.html");
-        let written = std::fs::create_dir_all(dir)
-            .and_then(|()| std::fs::write(&path, report::page(&self.machine, &self.sections)));
-        written.with_context(|| format!("cannot write {}", path.display()))
+        std::fs::create_dir_all(dir).with_context(|| format!("cannot write into {}", dir.display()))?;
+        write(&dir.join("index.html"), &report::page(&self.machine, &self.sections))?;
+        // Those of the others are there already.
+        let plots = self.sections.last().map(Section::plots).unwrap_or_default();
+        plots.iter().try_for_each(|plot| write(&dir.join(&plot.file), &plot.svg))
     }
 
     /// Findings of many scenarios once more, together.
@@ -135,6 +137,10 @@ impl Frame {
     }
 }
 
+fn write(path: &Path, text: &str) -> Result<()> {
+    std::fs::write(path, text).with_context(|| format!("cannot write {}", path.display()))
+}
+
 /// One line of data. Whoever closes the pipe still gets the files.
 fn put(text: impl Display) {
     let _ = writeln!(std::io::stdout(), "{text}");
@@ -143,20 +149,15 @@ fn put(text: impl Display) {
 /// "P1 heartbeats, accepted: 1,234,567 beats/s, goal >= 1,000,000 beats/s: met".
 pub fn sentence(finding: &Finding) -> String {
     let Finding { scenario, what, unit, .. } = finding;
-    let id = if finding.goal.is_numbered() { format!("{} ", finding.goal.id) } else { String::new() };
+    let id = if finding.goal.is_numbered() && finding.goal.id != *scenario {
+        format!("{} ", finding.goal.id)
+    } else {
+        String::new()
+    };
     let figure = format!("{id}{scenario}, {what}: {} {unit}", grouped(finding.value));
     match finding.target() {
-        Some(target) => format!("{figure}, goal {target}: {}", verdict(finding)),
+        Some(target) => format!("{figure}, goal {target}: {}", finding.verdict()),
         None => figure,
-    }
-}
-
-pub fn verdict(finding: &Finding) -> String {
-    match (finding.met(), finding.goal.bound.missed_by(finding.value)) {
-        (Some(true), _) => "met".to_owned(),
-        (Some(false), Some(percent)) => format!("missed by {percent:.0} %"),
-        (Some(false), None) => "missed".to_owned(),
-        (None, _) => String::new(),
     }
 }
 
@@ -198,9 +199,20 @@ mod tests {
         let said = |goal, value| sentence(&Finding::new("heartbeats", goal, "accepted", value, "beats/s"));
         for (goal, value, expected) in [
             (Goal::at_least("P1", 1e6), 1_234_567.0, "1,234,567 beats/s, goal >= 1,000,000 beats/s: met"),
-            (Goal::at_least("P1", 1e6), 880_000.0, "880,000 beats/s, goal >= 1,000,000 beats/s: missed by 12 %"),
-            (Goal::at_most("P1", 50.0), 75.0, "75 beats/s, goal <= 50 beats/s: missed by 50 %"),
-            (Goal::zero("P1"), 3.0, "3 beats/s, goal 0 beats/s: missed"),
+            (
+                Goal::at_least("P1", 1e6),
+                880_000.0,
+                "880,000 beats/s, goal >= 1,000,000 beats/s: missed by 12 % (120,000 beats/s)",
+            ),
+            (Goal::at_least("P1", 33e3), 4_350.0, "4,350 beats/s, goal >= 33,000 beats/s: missed by a factor of 7.6"),
+            (Goal::at_least("P1", 1.0), f64::NAN, "NaN beats/s, goal >= 1 beats/s: missed"),
+            (Goal::at_most("P1", 50.0), 75.0, "75 beats/s, goal <= 50 beats/s: missed by 50 % (25 beats/s)"),
+            (
+                Goal::at_most("P1", 50.0),
+                50.25,
+                "50.25 beats/s, goal <= 50 beats/s: missed by less than 1 % (0.25 beats/s)",
+            ),
+            (Goal::zero("P1"), 3.0, "3 beats/s, goal 0 beats/s: missed by 3 beats/s"),
             (Goal::told("P1"), 3.0, "3 beats/s"),
         ] {
             assert_eq!(said(goal, value), format!("P1 heartbeats, accepted: {expected}"));

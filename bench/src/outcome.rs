@@ -5,13 +5,15 @@ use serde_json::{Map, Value};
 use crate::catalog::OTHER;
 use crate::figure::grouped;
 use crate::table::Table;
-use crate::timeline::Timeline;
+use crate::timeline::{Series, Timeline};
 
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Outcome {
     pub findings: Vec<Finding>,
     pub tables: Vec<Table>,
     pub timeline: Timeline,
+    /// Costs by the number of nodes.
+    pub curves: Vec<Series>,
     /// What must not happen and did, one sentence each: beats lost, refused or late, verdicts against the living. With
     /// any of these the scenario counts as failed, whatever its figures.
     pub faults: Vec<String>,
@@ -31,7 +33,7 @@ pub struct Finding {
 
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Goal {
-    /// As in docs/performance.md: P1 to P8, `guard` for guard rails, `other` for all the rest.
+    /// As in docs/performance.md: P1 to P8, `growth`, `guard` for guard rails, `other` for all the rest.
     pub id: &'static str,
     pub bound: Bound,
 }
@@ -44,6 +46,20 @@ pub enum Bound {
     /// The figure is only told.
     None,
 }
+
+/// By how much a goal was missed, in the way that says most.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Miss {
+    /// So many times too much or too little.
+    Factor(f64),
+    /// Of the goal, and how much that is.
+    Percent(f64, f64),
+    /// From a goal of which there is no part.
+    Difference(f64),
+}
+
+/// From so many times on, percents say little.
+const FAR: f64 = 2.0;
 
 // === impl Outcome ===
 
@@ -78,6 +94,16 @@ impl Finding {
 
     pub fn met(&self) -> Option<bool> {
         self.goal.bound.met(self.value)
+    }
+
+    /// Whether the goal was met, or by how much it was missed; nothing if there is none.
+    pub fn verdict(&self) -> String {
+        match (self.met(), self.goal.bound.missed_by(self.value)) {
+            (Some(true), _) => "met".to_owned(),
+            (Some(false), Some(miss)) => format!("missed by {}", miss.in_words(self.unit)),
+            (Some(false), None) => "missed".to_owned(),
+            (None, _) => String::new(),
+        }
     }
 
     /// The goal in words, as ">= 1,000,000 beats/s".
@@ -133,14 +159,36 @@ impl Bound {
         }
     }
 
-    /// By how many percent of the goal it is missed; nothing if it is met, or if a percentage would say nothing.
-    pub fn missed_by(self, value: f64) -> Option<f64> {
-        let percent = match self {
-            Self::AtLeast(least) => 100.0 * (least - value) / least,
-            Self::AtMost(most) => 100.0 * (value - most) / most,
-            Self::Zero | Self::None => return None,
+    /// Nothing if it is met, or if nothing can be said of what was seen.
+    pub fn missed_by(self, value: f64) -> Option<Miss> {
+        let (wanted, factor) = match self {
+            Self::AtLeast(least) => (least, least / value),
+            Self::AtMost(most) => (most, value / most),
+            Self::Zero => (0.0, f64::NAN),
+            Self::None => return None,
         };
-        Some(percent).filter(|percent| percent.is_finite() && *percent > 0.0)
+        let difference = (value - wanted).abs();
+        let told = self.met(value) == Some(false) && difference.is_finite();
+        told.then(|| match factor {
+            far if far.is_finite() && far >= FAR => Miss::Factor(far),
+            near if near.is_finite() && near > 0.0 => Miss::Percent(100.0 * difference / wanted, difference),
+            _ => Miss::Difference(difference),
+        })
+    }
+}
+
+// === impl Miss ===
+
+impl Miss {
+    fn in_words(self, unit: &str) -> String {
+        match self {
+            Self::Factor(factor) => format!("a factor of {factor:.1}"),
+            Self::Percent(percent, difference) if percent < 1.0 => {
+                format!("less than 1 % ({} {unit})", grouped(difference))
+            }
+            Self::Percent(percent, difference) => format!("{percent:.0} % ({} {unit})", grouped(difference)),
+            Self::Difference(difference) => format!("{} {unit}", grouped(difference)),
+        }
     }
 }
 
@@ -152,13 +200,16 @@ mod tests {
     fn figures_are_held_against_bounds() {
         for (bound, value, met, missed_by) in [
             (Bound::AtLeast(100.0), 100.0, Some(true), None),
-            (Bound::AtLeast(100.0), 88.0, Some(false), Some(12.0)),
+            (Bound::AtLeast(100.0), 88.0, Some(false), Some(Miss::Percent(12.0, 12.0))),
+            (Bound::AtLeast(100.0), 40.0, Some(false), Some(Miss::Factor(2.5))),
+            (Bound::AtLeast(100.0), 0.0, Some(false), Some(Miss::Difference(100.0))),
             (Bound::AtLeast(100.0), f64::NAN, Some(false), None),
             (Bound::AtMost(50.0), 50.0, Some(true), None),
-            (Bound::AtMost(50.0), 75.0, Some(false), Some(50.0)),
+            (Bound::AtMost(50.0), 75.0, Some(false), Some(Miss::Percent(50.0, 25.0))),
+            (Bound::AtMost(50.0), 400.0, Some(false), Some(Miss::Factor(8.0))),
             (Bound::AtMost(50.0), f64::INFINITY, Some(false), None),
             (Bound::Zero, 0.0, Some(true), None),
-            (Bound::Zero, 1.0, Some(false), None),
+            (Bound::Zero, 1.0, Some(false), Some(Miss::Difference(1.0))),
             (Bound::None, 1.0, None, None),
         ] {
             assert_eq!((bound.met(value), bound.missed_by(value)), (met, missed_by), "{bound:?} {value}");

@@ -3,26 +3,27 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use anyhow::{Result, bail};
+use anyhow::{Result, ensure};
 use muster_controller::client::Client;
 use tokio::time::sleep;
 
 use crate::cluster::Cluster;
 use crate::load::doors::Doors;
 use crate::load::fleet::{Load, Silenced};
+use crate::patience;
 use crate::progress;
 use crate::scrape::Accepted;
 use crate::setting::{Scale, Setting};
 
 /// How long a silence is forgiven.
 pub const GRACE: Grace = Grace { small: "8s", full: "40s" };
-/// A large fleet, at the one scale and at the other.
-const NODES_SMALL: usize = 3_000;
-const NODES_FULL: usize = 1_000_000;
 /// What was read has been counted a moment later.
 const SETTLED_AFTER: Duration = Duration::from_secs(5);
 const LOOK_AGAIN: Duration = Duration::from_millis(200);
+/// With any fleet.
 const PATIENCE: Duration = Duration::from_secs(300);
+/// With a replica that was not there a moment ago.
+const RETURN_PATIENCE: Duration = Duration::from_secs(30);
 
 /// The grace of small and of full scenarios.
 pub struct Grace {
@@ -59,21 +60,21 @@ impl Stage {
         Ok(Self { cluster, client, doors, instance: rand::random(), idle })
     }
 
-    /// What a large fleet is measured on: as many nodes as are asked for, or a million, and a grace as the scale says.
-    pub async fn with_fleet(setting: &Setting) -> Result<(Self, Load)> {
-        let stage = Self::set(setting, &GRACE.flags(setting.scale)).await?;
-        let (load, _) = stage.fleet(setting.nodes(NODES_SMALL, NODES_FULL)).await?;
-        Ok((stage, load))
-    }
-
     /// `nodes` that beat, registered if they were not.
     pub async fn fleet(&self, nodes: usize) -> Result<(Load, Registered)> {
-        let start = Instant::now();
-        let load = Load::start(&self.doors, nodes, self.instance);
+        let mut load = Load::default();
+        let registered = self.grow(&mut load, nodes).await?;
+        Ok((load, registered))
+    }
+
+    /// The load goes on, with as many more nodes as make up for what is missing to `nodes`.
+    pub async fn grow(&self, load: &mut Load, nodes: usize) -> Result<Registered> {
+        let (start, more) = (Instant::now(), nodes.saturating_sub(load.nodes));
+        load.grow(&self.doors, nodes, self.instance);
         load.wait_bound(nodes).await?;
         let seconds = start.elapsed().as_secs_f64();
-        progress::say(format_args!("{nodes} nodes registered and bound in {seconds:.1} s"));
-        Ok((load, Registered { nodes, seconds }))
+        progress::say(format_args!("{more} nodes registered and bound in {seconds:.1} s"));
+        Ok(Registered { nodes: more, seconds })
     }
 
     /// The same, and then let go: they exist, but nobody speaks for them.
@@ -89,18 +90,13 @@ impl Stage {
 
     /// Until the leader has an actor for every node.
     pub async fn manned(&self, nodes: usize) -> Result<()> {
-        let start = Instant::now();
-        loop {
+        let look = move || async move {
             let leader = self.cluster.leader().await?;
             let manned = self.cluster.scrape(leader).await?.get(r#"muster_actors{kind="node"}"#).unwrap_or(0.0);
-            if manned as usize >= nodes {
-                return Ok(());
-            }
-            if start.elapsed() > PATIENCE {
-                bail!("{manned} of {nodes} nodes have an actor");
-            }
-            sleep(LOOK_AGAIN).await;
-        }
+            ensure!(manned as usize >= nodes, "{manned} of {nodes} nodes have an actor");
+            Ok(())
+        };
+        patience::until(patience::with(PATIENCE, nodes), look).await
     }
 
     /// How many beats were accepted since `before`, once as many as were said have been counted or should have been.
@@ -124,17 +120,23 @@ impl Stage {
 
     /// Until so many nodes are ready.
     pub async fn ready(&self, nodes: usize) -> Result<()> {
-        let start = Instant::now();
-        loop {
+        let look = move || async move {
             let ready = self.client.status().await?.nodes_ready;
-            if ready == nodes as u64 {
-                return Ok(());
-            }
-            if start.elapsed() > PATIENCE {
-                bail!("{ready} of {nodes} nodes are ready");
-            }
-            sleep(LOOK_AGAIN).await;
-        }
+            ensure!(ready == nodes as u64, "{ready} of {nodes} nodes are ready");
+            Ok(())
+        };
+        patience::until(patience::with(PATIENCE, nodes), look).await
+    }
+
+    /// Until all replicas are up.
+    pub async fn complete(&self) -> Result<()> {
+        let look = move || async move {
+            let status = self.client.status().await?;
+            let away = status.replicas.iter().filter(|replica| !replica.reachable).count();
+            ensure!(away == 0, "{away} of {} replicas are away", status.replicas.len());
+            Ok(())
+        };
+        patience::until(RETURN_PATIENCE, look).await
     }
 }
 

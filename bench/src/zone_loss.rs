@@ -27,11 +27,6 @@ const PATIENCE: Duration = Duration::from_secs(120);
 const LOOK_AGAIN: Duration = Duration::from_millis(20);
 const DISRUPTED: &str = "PartialDisruption";
 
-pub async fn run(setting: &Setting) -> Result<Outcome> {
-    let (stage, load) = Stage::with_fleet(setting).await?;
-    measure(&stage, &load, setting).await
-}
-
 pub async fn measure(stage: &Stage, load: &Load, setting: &Setting) -> Result<Outcome> {
     let grace = GRACE.of(setting.scale);
     stage.manned(load.nodes).await?;
@@ -76,7 +71,7 @@ pub async fn measure(stage: &Stage, load: &Load, setting: &Setting) -> Result<Ou
     ];
     outcome.faults.extend(seen.faults(&silenced));
     outcome.timeline.extend(usage.series);
-    stage.revive(load, &silenced).await?;
+    outcome.faults.extend(stage.revive(load, &silenced).await.err().map(|why| format!("after it: {why:#}")));
     Ok(outcome)
 }
 
