@@ -5,6 +5,7 @@
 //! while ([`Spared`]).
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use muster_lifecycle::command::Operation;
@@ -40,7 +41,12 @@ pub(crate) struct Args {
     pub(crate) key: ZoneKey,
     pub(crate) cluster: ActorRef<cluster::Msg>,
     pub(crate) letterbox: Arc<Letterbox<()>>,
+    pub(crate) found_silent: FoundSilent,
 }
+
+/// How many nodes of the zone were found silent and are not yet written down. Kept by the zone, read by its queue.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct FoundSilent(Arc<AtomicU32>);
 
 pub(crate) struct State {
     ground: Arc<Ground>,
@@ -48,6 +54,7 @@ pub(crate) struct State {
     label: String,
     cluster: ActorRef<cluster::Msg>,
     letterbox: Arc<Letterbox<()>>,
+    found_silent: FoundSilent,
     /// An eviction is on its way through the log.
     proposed: bool,
     alarm: Option<Alarm<ClusterTime>>,
@@ -71,6 +78,7 @@ fn next_step(
     zone: &ZoneKey,
     now: ClusterTime,
     is_blind: bool,
+    found_silent: u32,
     is_spared: impl FnMut(&Node) -> bool,
 ) -> Step {
     match oversight::eviction_step_sparing(state, zone, now, is_spared) {
@@ -78,6 +86,7 @@ fn next_step(
         EvictionStep::WaitUntil(at) => Step::LookAgainAt(at),
         // I-03: whoever is blind now may have been when it judged.
         EvictionStep::Evict { .. } if is_blind => Step::Rest,
+        EvictionStep::Evict { .. } if oversight::is_about_to_change(state, zone, found_silent) => Step::Rest,
         EvictionStep::Evict { .. } if oversight::assessment_is_due(state, now) => Step::AskForAssessment,
         EvictionStep::Evict { name, incarnation } => Step::Propose(Operation::EvictNode { name, incarnation }),
     }
@@ -97,12 +106,12 @@ impl ractor::Actor for Actor {
     type Arguments = Args;
 
     async fn pre_start(&self, myself: ActorRef<Msg>, args: Args) -> Result<State, ActorProcessingErr> {
-        let Args { ground, key, cluster, letterbox } = args;
+        let Args { ground, key, cluster, letterbox, found_silent } = args;
         let _presence = ground.enter(ActorKind::EvictionQueue);
         myself.cast(Msg::Look)?;
         let label = key.to_string();
         let (proposed, alarm, spared) = (false, None, Spared::default());
-        Ok(State { ground, key, label, cluster, letterbox, proposed, alarm, spared, _presence })
+        Ok(State { ground, key, label, cluster, letterbox, found_silent, proposed, alarm, spared, _presence })
     }
 
     async fn handle(&self, myself: ActorRef<Msg>, message: Msg, state: &mut State) -> Result<(), ActorProcessingErr> {
@@ -113,6 +122,18 @@ impl ractor::Actor for Actor {
             Msg::Settled(settlements) => state.settled(&settlements, &myself),
         }
         Ok(())
+    }
+}
+
+// === impl FoundSilent ===
+
+impl FoundSilent {
+    pub(crate) fn set(&self, count: usize) {
+        self.0.store(u32::try_from(count).unwrap_or(u32::MAX), Ordering::Relaxed);
+    }
+
+    fn count(&self) -> u32 {
+        self.0.load(Ordering::Relaxed)
     }
 }
 
@@ -145,7 +166,7 @@ impl State {
             let heard = fleet.last_heard(node.slot).map(|(at, _)| moment.cluster_time_of(at));
             self.spared.passes_over(node, heard, committed.policy(), now)
         };
-        next_step(committed, &self.key, now, is_blind, is_spared)
+        next_step(committed, &self.key, now, is_blind, self.found_silent.count(), is_spared)
     }
 
     fn ring(&mut self, myself: &ActorRef<Msg>) {

@@ -5,7 +5,7 @@
 //! and again at each later sweep from the moment on that the last verdict named.
 
 use muster_lifecycle::command::{Operation, Sighting};
-use muster_lifecycle::health::{Excuse, Verdict};
+use muster_lifecycle::health::{Evidence, Excuse, Verdict};
 use muster_lifecycle::node::{Incarnation, Node, Slot};
 use muster_lifecycle::oversight;
 use muster_lifecycle::policy::Period;
@@ -121,10 +121,7 @@ impl NodeWatch {
             return Judgement::Nothing;
         }
         let trace = self.trace(fleet);
-        let silent_since = blindness.silent_since(trace, moment.tick);
-        let excuse = excuse(blindness, trace, moment);
-        let heard = moment.cluster_time_of(silent_since);
-        let evidence = oversight::evidence(state, node, Some(heard), excuse, moment.stamp);
+        let evidence = evidence(state, node, trace, blindness, moment);
         match evidence.verdict(state.policy()) {
             Verdict::Alive => self.look_again(evidence.deadline(state.policy())),
             Verdict::WaitUntil(deadline) => self.look_again(deadline),
@@ -166,6 +163,18 @@ impl NodeWatch {
             decided: moment.stamp.cluster,
         }
     }
+}
+
+/// What a node with this trace is judged on.
+pub fn evidence<'a>(
+    state: &State,
+    node: &'a Node,
+    trace: Trace,
+    blindness: &Blindness,
+    moment: Moment,
+) -> Evidence<'a> {
+    let heard = moment.cluster_time_of(blindness.silent_since(trace, moment.tick));
+    oversight::evidence(state, node, Some(heard), excuse(blindness, trace, moment), moment.stamp)
 }
 
 pub fn sighting(trace: Trace, moment: Moment) -> Option<Sighting> {

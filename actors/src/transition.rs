@@ -1,10 +1,17 @@
 //! What a node's actor wants to have proposed about it, and whether that is still so.
 
+use std::sync::Arc;
+
 use muster_lifecycle::command::Operation;
-use muster_lifecycle::node::Slot;
+use muster_lifecycle::health::Verdict;
+use muster_lifecycle::node::{Node, Slot};
+use muster_lifecycle::state::State;
 use muster_pulse::blindness::{Blindness, Trace};
 use muster_pulse::fleet::Fleet;
+use muster_pulse::moment::Moment;
 use muster_pulse::tick::Tick;
+
+use crate::node_watch;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Transition {
@@ -27,6 +34,34 @@ impl Transition {
             Trace::Unplaced { .. } => None,
         };
         heard == known && blindness.excused_until(trace.origin(), now).is_none()
+    }
+
+    /// The same as if it were decided now, or nothing if it would not be. Where many wait, a verdict is older than the log
+    /// takes it by the time it is its turn.
+    pub(crate) fn renewed(
+        mut self,
+        state: &State,
+        fleet: &Fleet,
+        blindness: &Blindness,
+        now: Moment,
+    ) -> Result<Self, Self> {
+        if !self.stands(fleet, blindness, now.tick) {
+            return Err(self);
+        }
+        if let (Some(trace), Operation::MarkSilent { name, incarnation, decided, .. }) =
+            (self.trace, &mut self.operation)
+        {
+            let node = state.node(name).filter(|node| node.incarnation == *incarnation);
+            let is_silent = |node: &Arc<Node>| {
+                let evidence = node_watch::evidence(state, node, trace, blindness, now);
+                matches!(evidence.verdict(state.policy()), Verdict::Silent(changes) if !changes.is_empty())
+            };
+            if !node.is_some_and(is_silent) {
+                return Err(self);
+            }
+            *decided = now.stamp.cluster;
+        }
+        Ok(self)
     }
 }
 

@@ -11,6 +11,7 @@ use muster_lifecycle::zone::ZoneKey;
 use ractor::{Actor as _, ActorProcessingErr, ActorRef, SupervisionEvent};
 use tokio::time::Instant;
 
+use crate::eviction_queue::FoundSilent;
 use crate::ground::Ground;
 use crate::letterbox::{Letterbox, Reader, Wake};
 use crate::news::{News, RollCall};
@@ -56,6 +57,8 @@ pub(crate) struct State {
     waiting: BTreeMap<Slot, Transition>,
     /// Whose transitions are in flight, in the order of the proposal.
     in_flight: Option<Vec<Slot>>,
+    /// How many these are, for the queue: it spends no token while they would change the zone.
+    found_silent: FoundSilent,
     _presence: Presence,
 }
 
@@ -86,6 +89,7 @@ impl ractor::Actor for Actor {
             queue: Nursery::new(),
             waiting: BTreeMap::new(),
             in_flight: None,
+            found_silent: FoundSilent::default(),
             _presence,
         })
     }
@@ -221,6 +225,7 @@ impl State {
             key: self.key.clone(),
             cluster: self.cluster.clone(),
             letterbox: Arc::clone(&letterbox),
+            found_silent: self.found_silent.clone(),
         };
         match eviction_queue::Actor::spawn_linked(None, eviction_queue::Actor, args, myself.get_cell()).await {
             Ok((actor, _)) => self.queue.put((), Reader { actor, letterbox }),
@@ -238,6 +243,7 @@ impl State {
     fn gather(&mut self, transition: Transition, myself: &ActorRef<Msg>) {
         let is_first = self.waiting.is_empty() && self.in_flight.is_none();
         self.waiting.insert(transition.slot, transition);
+        self.count_silent();
         if is_first {
             let _ = myself.cast(Msg::Flush);
         }
@@ -252,6 +258,7 @@ impl State {
         let Some(permit) = ground.proposer.permit() else { return };
         let (standing, fallen) = self.next_transitions();
         self.give_back(fallen.into_iter().map(|transition| (transition.slot, false)));
+        self.found_silent.set(self.waiting.len() + standing.len());
         if standing.is_empty() {
             return;
         }
@@ -261,16 +268,23 @@ impl State {
         permit.propose(operations, true).report_to(myself.clone(), Msg::Settled);
     }
 
+    fn count_silent(&self) {
+        self.found_silent.set(self.waiting.len() + self.in_flight.as_ref().map_or(0, Vec::len));
+    }
+
     fn next_transitions(&mut self) -> (Vec<Transition>, Vec<Transition>) {
         let ear = Arc::clone(&self.ground.surroundings.ear);
-        let (fleet, now) = (ear.fleet(), self.ground.surroundings.ledger.moment().tick);
+        let ledger = &self.ground.surroundings.ledger;
+        let (fleet, state, now) = (ear.fleet(), ledger.state(), ledger.moment());
         let (mut standing, mut fallen) = (Vec::new(), Vec::new());
         let blindness = ear.blindness();
         while standing.len() < VERDICTS_MAX
             && let Some((_, transition)) = self.waiting.pop_first()
         {
-            let group = if transition.stands(&fleet, &blindness, now) { &mut standing } else { &mut fallen };
-            group.push(transition);
+            match transition.renewed(&state, &fleet, &blindness, now) {
+                Ok(transition) => standing.push(transition),
+                Err(transition) => fallen.push(transition),
+            }
         }
         (standing, fallen)
     }
@@ -278,6 +292,7 @@ impl State {
     /// If it failed, others would now fail too: they wait for the next round.
     fn settled(&mut self, settlements: Vec<Settlement>, myself: &ActorRef<Msg>) {
         let slots = self.in_flight.take().unwrap_or_default();
+        self.count_silent();
         let all_decided = settlements.iter().all(Settlement::is_decided);
         self.give_back(slots.into_iter().zip(settlements.iter().map(Settlement::is_decided)));
         if all_decided {

@@ -34,6 +34,13 @@ pub fn assessment_is_due(state: &State, now: ClusterTime) -> bool {
     !state.zone_transition(now).is_quiet()
 }
 
+/// Whether the zone would be in another state if so many of its ready nodes were lost: those found silent whose verdicts are
+/// not written down yet. Then no token is spent, or the first of many would pay for what the rest will tell.
+pub fn is_about_to_change(state: &State, zone: &ZoneKey, found_silent: u32) -> bool {
+    let (census, threshold) = (state.census_of(zone), state.policy().unhealthy_zone_threshold);
+    census.after_losing(found_silent).state(threshold) != census.state(threshold)
+}
+
 pub fn eviction_step(state: &State, zone: &ZoneKey, now: ClusterTime) -> EvictionStep {
     eviction_step_sparing(state, zone, now, |_| false)
 }

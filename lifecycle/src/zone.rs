@@ -215,6 +215,12 @@ impl Census {
         }
     }
 
+    /// What it would be if so many of those who are ready were not.
+    pub fn after_losing(self, lost: u32) -> Self {
+        let lost = lost.min(self.ready);
+        Self { ready: self.ready - lost, not_ready: self.not_ready.saturating_add(lost), ..self }
+    }
+
     /// Not even nodes that do not count are there.
     pub fn is_deserted(&self) -> bool {
         self.size() == 0 && self.excluded == 0

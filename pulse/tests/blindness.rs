@@ -69,7 +69,11 @@ fn a_leader_that_was_told_all_a_moment_before_it_took_over_judges_as_soon_as_it_
         assert!(blindness.excused_until(Some(TWO), at(101)).is_some(), "it still gathers");
         blindness.unreachable(THREE, at(102));
         blindness.digest_complete(TWO, at(103));
-        assert_eq!(blindness.excused_until(Some(TWO), at(103)), excused, "told at {told} s, a quarter of the grace ago");
+        assert_eq!(
+            blindness.excused_until(Some(TWO), at(103)),
+            excused,
+            "told at {told} s, a quarter of the grace ago"
+        );
         let lost = blindness.excused_until(Some(THREE), at(103)).map(|(until, _)| until);
         assert!(lost >= Some(at(102 + WINDOW)), "who was heard through the lost one has time to come back");
     }

@@ -1,10 +1,11 @@
 //! Many nodes fall silent together: the zone slows down or stops, and when all are dark everything is taken back.
 
 use muster_actors::Ledger;
+use muster_actors::proposal::Settlement;
 use muster_lifecycle::command::Operation;
 use muster_lifecycle::zone::ZoneState;
 
-use crate::stage::{Stage, seconds};
+use crate::stage::{Entry, Stage, seconds};
 
 #[tokio::test(start_paused = true)]
 async fn a_small_zone_that_loses_most_of_its_nodes_evicts_nobody() {
@@ -32,6 +33,22 @@ async fn a_large_zone_that_loses_most_of_its_nodes_evicts_slowly() {
     stage.pass(seconds(950)).await;
     let evicted = stage.evicted().len();
     assert!((9..=10).contains(&evicted), "{evicted} evictions in 950 s at one per 100 s");
+}
+
+#[tokio::test(start_paused = true)]
+async fn no_token_is_spent_on_a_zone_whose_other_dead_are_still_to_be_written_down() {
+    let stage = Stage::set().with_zone("a", 6_000).with_zone("b", 3);
+    stage.grow().await;
+    stage.pass(seconds(10)).await;
+    (0..4_500).for_each(|number| stage.kill(&format!("a-{number}")));
+    // More than fit into one proposal, and each takes longer than an eviction would.
+    stage.world.set_latency(seconds(3));
+    stage.until("the first is evicted", seconds(120), |stage| !stage.evicted().is_empty()).await;
+    let state = stage.world.state();
+    let disrupted = state.zones().iter().any(|zone| zone.zone.state == ZoneState::PartialDisruption);
+    assert!(disrupted && stage.marked().len() >= 3_300, "{} marked", stage.marked().len());
+    let rejected = |entry: &Entry| matches!(entry.settlement, Settlement::Rejected(_));
+    assert!(!stage.world.log().iter().any(rejected), "a verdict that waits is as good as one that was just found");
 }
 
 #[tokio::test(start_paused = true)]

@@ -114,6 +114,14 @@ fn z_3_state_by_how_many_are_ready() {
 }
 
 #[test]
+fn z_3_losing_more_than_are_ready_loses_all_that_are() {
+    let cases = [(0, census(4, 3)), (1, census(3, 4)), (4, census(0, 7)), (9, census(0, 7))];
+    for (lost, expected) in cases {
+        assert_eq!(census(4, 3).after_losing(lost), expected, "{lost} lost");
+    }
+}
+
+#[test]
 fn z_3_only_true_counts_as_ready() {
     let statuses = [None, Some(ConditionStatus::True), Some(ConditionStatus::False), Some(ConditionStatus::Unknown)];
     let mut zone = Census::default();
