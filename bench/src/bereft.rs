@@ -143,7 +143,7 @@ impl Measured {
         let tables = vec![self.table(), self.usage.table()];
         let mut timeline = self.timeline;
         timeline.extend(self.usage.series);
-        Outcome { findings, tables, timeline, faults: self.disturbance.faults }
+        Outcome { findings, tables, timeline, faults: self.disturbance.faults, ..Outcome::default() }
     }
 }
 

@@ -235,7 +235,7 @@ impl Measured {
         let tables = vec![self.table(), self.usage.table_per_beats(self.accepted)];
         let mut timeline = self.timeline;
         timeline.extend(self.usage.series);
-        Outcome { findings, tables, timeline, faults }
+        Outcome { findings, tables, timeline, faults, ..Outcome::default() }
     }
 }
 

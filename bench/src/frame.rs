@@ -3,7 +3,7 @@
 use std::fmt::Display;
 use std::fs::File;
 use std::io::Write;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use anyhow::{Context, Result, ensure};
@@ -22,7 +22,7 @@ use crate::setting::{Scale, Setting};
 pub struct Outlets {
     /// A file for one JSON object per finding.
     pub json: Option<PathBuf>,
-    /// A folder for a page with plots.
+    /// A folder for a page with plots, and for each plot as a file.
     pub report: Option<PathBuf>,
 }
 
@@ -115,10 +115,11 @@ impl Frame {
 
     fn write_report(&self) -> Result<()> {
         let Some(dir) = &self.report else { return Ok(()) };
-        let path = dir.join("index.html");
-        let written = std::fs::create_dir_all(dir)
-            .and_then(|()| std::fs::write(&path, report::page(&self.machine, &self.sections)));
-        written.with_context(|| format!("cannot write {}", path.display()))
+        std::fs::create_dir_all(dir).with_context(|| format!("cannot write into {}", dir.display()))?;
+        write(&dir.join("index.html"), &report::page(&self.machine, &self.sections))?;
+        // Those of the others are there already.
+        let plots = self.sections.last().map(Section::plots).unwrap_or_default();
+        plots.iter().try_for_each(|plot| write(&dir.join(&plot.file), &plot.svg))
     }
 
     /// Findings of many scenarios once more, together.
@@ -134,6 +135,10 @@ impl Frame {
             say(format_args!("the report is in {}", dir.join("index.html").display()));
         }
     }
+}
+
+fn write(path: &Path, text: &str) -> Result<()> {
+    std::fs::write(path, text).with_context(|| format!("cannot write {}", path.display()))
 }
 
 /// One line of data. Whoever closes the pipe still gets the files.

@@ -108,7 +108,7 @@ impl Courses {
             (vec![self.table(), self.plain.usage.table_per_beats(self.plain.measured)], self.faults());
         let mut timeline = self.plain.timeline;
         timeline.extend(self.plain.usage.series);
-        Outcome { findings, tables, timeline, faults }
+        Outcome { findings, tables, timeline, faults, ..Outcome::default() }
     }
 
     fn table(&self) -> Table {

@@ -5,13 +5,15 @@ use serde_json::{Map, Value};
 use crate::catalog::OTHER;
 use crate::figure::grouped;
 use crate::table::Table;
-use crate::timeline::Timeline;
+use crate::timeline::{Series, Timeline};
 
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Outcome {
     pub findings: Vec<Finding>,
     pub tables: Vec<Table>,
     pub timeline: Timeline,
+    /// Costs by the number of nodes.
+    pub curves: Vec<Series>,
     /// What must not happen and did, one sentence each: beats lost, refused or late, verdicts against the living. With
     /// any of these the scenario counts as failed, whatever its figures.
     pub faults: Vec<String>,

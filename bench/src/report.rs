@@ -1,4 +1,5 @@
-//! What `--report` writes: one page that needs nothing else, with plots of all that was seen over time.
+//! What `--report` writes: one page that needs nothing else, with plots of all that was seen over time, and the same plots
+//! once more as files of their own, for other pages.
 
 pub mod axis;
 pub mod plot;
@@ -18,6 +19,13 @@ pub struct Section {
     pub outcome: Outcome,
 }
 
+/// A plot, and the name of its file.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Plot {
+    pub file: String,
+    pub svg: String,
+}
+
 const STYLE: &str = include_str!("report/page.css");
 
 // === impl Section ===
@@ -32,16 +40,36 @@ impl Section {
         let faults: String =
             outcome.faults.iter().map(|fault| format!("<p class=bad>Failed: {}</p>\n", escaped(fault))).collect();
         let tables: String = outcome.tables.iter().map(table).collect();
-        let plots: String = outcome.timeline.units().into_iter().map(|unit| self.plot(unit)).collect();
+        let plots: String = self.plots().iter().map(|plot| format!("<figure>\n{}</figure>\n", plot.svg)).collect();
         format!(
             "<section id=\"{name}\">\n<h2>{name}</h2>\n<p>{}</p>\n{faults}{tables}{plots}</section>\n",
             escaped(about)
         )
     }
 
-    fn plot(&self, unit: &str) -> String {
+    /// One for each unit of what was seen over time, and one of all costs.
+    pub fn plots(&self) -> Vec<Plot> {
+        let over_time = self.outcome.timeline.units().into_iter().map(|unit| self.over_time(unit));
+        over_time.chain(self.over_nodes()).collect()
+    }
+
+    fn over_time(&self, unit: &str) -> Plot {
         let of_unit: Vec<&Series> = self.outcome.timeline.series.iter().filter(|series| series.unit == unit).collect();
-        format!("<figure>\n{}</figure>\n", plot::svg(&format!("{}: {unit} over time", self.name), unit, &of_unit))
+        let svg = plot::over_time(&format!("{}: {unit} over time", self.name), unit, &of_unit);
+        Plot { file: self.file(unit), svg }
+    }
+
+    fn over_nodes(&self) -> Option<Plot> {
+        let curves: Vec<&Series> = self.outcome.curves.iter().collect();
+        let svg = || plot::over_nodes(&format!("{}: costs by the number of nodes", self.name), "cost", &curves);
+        (!curves.is_empty()).then(|| Plot { file: self.file("costs by nodes"), svg: svg() })
+    }
+
+    /// "heartbeats-beats-per-s.svg".
+    fn file(&self, what: &str) -> String {
+        let plain = |letter: char| if letter.is_ascii_alphanumeric() { letter.to_ascii_lowercase() } else { '-' };
+        let what: String = what.replace('/', " per ").trim_start().chars().map(plain).collect();
+        format!("{}-{what}.svg", self.name)
     }
 }
 
@@ -128,8 +156,27 @@ mod tests {
             Finding::new("heartbeats", Goal::at_least("P1", 2.0), "accepted", 1.0, "beats/s"),
             Finding::new("heartbeats", Goal::NONE, "streams", 7.0, "streams"),
         ];
-        let outcome = Outcome { findings, tables: vec![processes], timeline, faults: vec!["1 < 2".to_owned()] };
+        let outcome = Outcome {
+            findings,
+            tables: vec![processes],
+            timeline,
+            faults: vec!["1 < 2".to_owned()],
+            ..Outcome::default()
+        };
         Section { name: "heartbeats", about: "Beats", outcome }
+    }
+
+    #[test]
+    fn plots_have_files_that_need_nothing_else() {
+        let mut section = section();
+        section.outcome.curves.push(Series { name: "sweep, ms".to_owned(), unit: "ms", points: vec![(1e3, 0.1)] });
+        let plots = section.plots();
+        let files: Vec<&str> = plots.iter().map(|plot| plot.file.as_str()).collect();
+        assert_eq!(files, ["heartbeats-mib.svg", "heartbeats-beats-per-s.svg", "heartbeats-costs-by-nodes.svg"]);
+        for Plot { svg, .. } in plots {
+            assert!(svg.starts_with("<svg ") && svg.contains("xmlns=") && svg.contains("class=\"paper\""), "{svg}");
+            assert!(!svg.contains("prefers-color-scheme"), "white paper wants dark ink, whatever is around it");
+        }
     }
 
     #[test]

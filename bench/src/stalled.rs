@@ -263,7 +263,7 @@ impl Measured {
         let tables = vec![self.table(), self.usage.table()];
         let mut timeline = self.timeline;
         timeline.extend(self.usage.series);
-        Outcome { findings, tables, timeline, faults }
+        Outcome { findings, tables, timeline, faults, ..Outcome::default() }
     }
 }
 

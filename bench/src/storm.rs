@@ -89,5 +89,6 @@ async fn measure(stage: &Stage, paced: &Paced, grace: Duration) -> Result<Outcom
         detailed(Finding::new(SCENARIO, GOAL, "until all are bound again", seconds, "s")),
         detailed(disturbance.finding(SCENARIO)),
     ];
-    Ok(Outcome { findings, tables: vec![table, usage.table()], timeline, faults: disturbance.faults })
+    let tables = vec![table, usage.table()];
+    Ok(Outcome { findings, tables, timeline, faults: disturbance.faults, ..Outcome::default() })
 }

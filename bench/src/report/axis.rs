@@ -4,13 +4,23 @@
 #[derive(Debug, Clone, PartialEq)]
 pub struct Axis {
     pub ticks: Vec<f64>,
-    step: f64,
+    spacing: Spacing,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Spacing {
+    /// From tick to tick as much more.
+    Even(f64),
+    /// From tick to tick ten times as much.
+    Decades,
 }
 
 /// About so many ticks.
 const WANTED: f64 = 5.0;
 /// Lengths of a step, by powers of ten.
 const STEPS: [f64; 4] = [1.0, 2.0, 5.0, 10.0];
+/// What the logarithm of a power of ten may be off by.
+const ON_TICK: f64 = 1e-9;
 
 // === impl Axis ===
 
@@ -23,22 +33,43 @@ impl Axis {
         let high = if high > low { high } else { low + 1.0 };
         let step = step((high - low) / WANTED);
         let (first, last) = ((low / step).floor() as i64, (high / step).ceil() as i64);
-        Self { ticks: (first..=last).map(|tick| tick as f64 * step).collect(), step }
+        Self { ticks: (first..=last).map(|tick| tick as f64 * step).collect(), spacing: Spacing::Even(step) }
     }
 
-    /// The share of the way along the axis, from 0 to 1.
+    /// Logarithmic, by powers of ten around all values. There is no place on it for zero or less.
+    pub fn decades(values: impl Iterator<Item = f64>) -> Self {
+        let powers = values.filter(|value| value.is_finite() && *value > 0.0).map(f64::log10);
+        let ends = powers.fold(None, |ends: Option<(f64, f64)>, power| {
+            Some(ends.map_or((power, power), |(low, high)| (low.min(power), high.max(power))))
+        });
+        let (low, high) = ends.unwrap_or((0.0, 1.0));
+        let first = (low + ON_TICK).floor() as i32;
+        let last = ((high - ON_TICK).ceil() as i32).max(first + 1);
+        Self { ticks: (first..=last).map(|power| 10_f64.powi(power)).collect(), spacing: Spacing::Decades }
+    }
+
+    /// The share of the way along the axis, from 0 to 1; not finite for what has no place on it.
     pub fn place(&self, value: f64) -> f64 {
-        (value - self.low()) / (self.high() - self.low())
+        let along = |value: f64| match self.spacing {
+            Spacing::Even(_) => value,
+            Spacing::Decades => value.log10(),
+        };
+        (along(value) - along(self.low())) / (along(self.high()) - along(self.low()))
     }
 
+    /// Ticks that are evenly spaced share a unit, those by powers of ten have one each.
     pub fn label(&self, tick: f64) -> String {
-        let (unit, suffix) = match self.high().abs().max(self.low().abs()) {
+        let (step, most, thousands_from) = match self.spacing {
+            Spacing::Even(step) => (step, self.high().abs().max(self.low().abs()), 1e4),
+            Spacing::Decades => (tick, tick, 1e3),
+        };
+        let (unit, suffix) = match most {
             most if most >= 1e9 => (1e9, "G"),
             most if most >= 1e6 => (1e6, "M"),
-            most if most >= 1e4 => (1e3, "k"),
+            most if most >= thousands_from => (1e3, "k"),
             _ => (1.0, ""),
         };
-        let decimals = (-(self.step / unit).log10().floor()).max(0.0) as usize;
+        let decimals = (-((step / unit).log10() + ON_TICK).floor()).max(0.0) as usize;
         let suffix = if tick == 0.0 { "" } else { suffix };
         format!("{:.decimals$}{suffix}", tick / unit)
     }
@@ -84,6 +115,27 @@ mod tests {
         ] {
             assert_eq!(labels(values), expected, "{values:?}");
         }
+    }
+
+    #[test]
+    fn decades_hold_all_that_is_more_than_nothing() {
+        let labels = |values: &[f64]| {
+            let axis = Axis::decades(values.iter().copied());
+            axis.ticks.iter().map(|tick| axis.label(*tick)).collect::<Vec<_>>()
+        };
+        for (values, expected) in [
+            (&[300.0, 3_000.0][..], &["100", "1k", "10k"][..]),
+            (&[1e3, 1e6], &["1k", "10k", "100k", "1M"]),
+            (&[0.02, 0.0, -1.0, f64::NAN, 7.0], &["0.01", "0.1", "1", "10"]),
+            (&[1e8, 2e9], &["100M", "1G", "10G"]),
+            (&[100.0], &["100", "1k"]),
+            (&[], &["1", "10"]),
+        ] {
+            assert_eq!(labels(values), expected, "{values:?}");
+        }
+        let axis = Axis::decades([1e3, 1e5].into_iter());
+        assert_eq!([1e3, 1e4, 1e5].map(|value| axis.place(value)), [0.0, 0.5, 1.0]);
+        assert!(!axis.place(0.0).is_finite());
     }
 
     #[test]
