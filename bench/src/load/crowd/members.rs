@@ -145,11 +145,13 @@ impl Members {
         !member.silent
     }
 
-    /// The number of a node that may post its status now, which then counts as under way.
+    /// The number of a node that may post its status now, which then counts as under way. To a replica it is a sign of life
+    /// like any beat.
     pub(super) fn begin_post(&mut self, handle: u32) -> Option<usize> {
-        let number = self.speaking(handle)?;
-        let member = self.members.get_mut(handle as usize)?;
-        (!std::mem::replace(&mut member.posting, true)).then_some(number)
+        let (number, now) = (self.speaking(handle)?, self.born.elapsed());
+        let member = self.members.get_mut(handle as usize).filter(|member| !member.posting)?;
+        (member.posting, member.last) = (true, Some(now));
+        Some(number)
     }
 
     /// Whether one was under way.
@@ -258,8 +260,10 @@ mod tests {
         assert!(!members.ask_status(0) && members.ask_status(1));
         assert_eq!(members.begin_post(0), None);
         assert!(members.speak(100) && !members.speak(100));
+        members.members[0].last = None;
         assert_eq!((members.begin_post(0), members.begin_post(0)), (Some(100), None));
         assert!(members.posted(0) && !members.posted(0));
+        assert!(members.silence(100).is_some(), "a status counts as a beat");
     }
 
     #[test]
