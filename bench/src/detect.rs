@@ -53,6 +53,6 @@ pub async fn measure(stage: &Stage, load: &Load, setting: &Setting) -> Result<Ou
         .with("max_s", max);
     let mut outcome = Outcome { findings: vec![finding], tables: vec![table], ..Outcome::default() };
     outcome.faults.extend(seen.faults(&silenced));
-    stage.revive(load, &silenced).await?;
+    outcome.faults.extend(stage.revive(load, &silenced).await.err().map(|why| format!("after it: {why:#}")));
     Ok(outcome)
 }

@@ -71,7 +71,7 @@ pub async fn measure(stage: &Stage, load: &Load, setting: &Setting) -> Result<Ou
     ];
     outcome.faults.extend(seen.faults(&silenced));
     outcome.timeline.extend(usage.series);
-    stage.revive(load, &silenced).await?;
+    outcome.faults.extend(stage.revive(load, &silenced).await.err().map(|why| format!("after it: {why:#}")));
     Ok(outcome)
 }
 
