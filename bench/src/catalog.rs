@@ -11,15 +11,15 @@ use crate::garrison::Garrison;
 use crate::outcome::Outcome;
 use crate::setting::Setting;
 use crate::{
-    agents, bereft, cidrs, detect, evictions, failover, fleet, flood, footprint, gap, heartbeats, memory, peers,
-    placement, register, stalled, state, storm, writes, zone_loss,
+    agents, bereft, cidrs, detect, evictions, failover, fleet, flood, footprint, gap, growth, heartbeats, memory,
+    peers, placement, register, stalled, state, storm, writes, zone_loss,
 };
 
 /// A scenario that can be asked for by name.
 #[derive(Debug, Clone, Copy)]
 pub struct Scenario {
     pub name: &'static str,
-    /// P1 to P8, `guard`, or [`OTHER`].
+    /// P1 to P8, `growth`, `guard`, or [`OTHER`].
     pub goal: &'static str,
     pub about: &'static str,
     course: Course,
@@ -94,6 +94,7 @@ pub static CATALOG: &[Scenario] = &[
     scenario!("peers", "P1", peers, "The same beside a three-member etcd, if one is installed")
         .taking(&[Flag::Nodes, Flag::Seconds]),
     scenario!("agents", "P2", agents, "Agents with a TLS connection each: memory and beats per second"),
+    of_growing_fleet!("growth", "growth", growth, "What a fleet costs as it grows: no faster than the fleet"),
     of_growing_fleet!("register", "P4", register, "Nodes registered per second"),
     of_fleet!("footprint", "P8", footprint, "Memory per node on a follower, and the sweep; restarts a follower"),
     of_fleet!("fleet", "P3", fleet, "A large fleet at rest: no false verdict, memory, processor time"),
@@ -209,6 +210,6 @@ mod tests {
         let groups: Vec<_> = courses.chunk_by(|(one, _), (next, _)| one == next).filter(|group| group[0].0).collect();
         let [group] = groups[..] else { panic!("one group: {courses:?}") };
         let names: Vec<&str> = group.iter().map(|(_, name)| *name).collect();
-        assert_eq!(names, ["register", "footprint", "fleet", "detect", "zone-loss", "failover"]);
+        assert_eq!(names, ["growth", "register", "footprint", "fleet", "detect", "zone-loss", "failover"]);
     }
 }

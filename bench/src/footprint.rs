@@ -13,11 +13,14 @@ use crate::patience;
 use crate::progress;
 use crate::setting::Setting;
 use crate::stage::Stage;
+use crate::sweep::Sweeps;
 use crate::table::Table;
 
 const SCENARIO: &str = "footprint";
 const MEMORY_GOAL: Goal = Goal::at_most("P8", 2_000.0);
 const SWEEP_GOAL: Goal = Goal::at_most("P8", 5.0);
+/// How long sweeps are watched.
+const SWEEPS_FOR: Duration = Duration::from_secs(5);
 /// Until memory that was only needed to begin has been given back.
 const SETTLE: Duration = Duration::from_secs(10);
 const SETTLE_SMALL: Duration = Duration::from_secs(1);
@@ -27,7 +30,9 @@ const CATCH_UP_PATIENCE: Duration = Duration::from_secs(300);
 pub async fn measure(stage: &Stage, load: &Load, setting: &Setting) -> Result<Outcome> {
     stage.manned(load.nodes).await?;
     let leader = stage.cluster.leader().await?;
-    let sweep = sweep_ms(stage, leader).await?;
+    let swept = Sweeps::of(&stage.cluster, leader).await?;
+    sleep(SWEEPS_FOR).await;
+    let sweep = Sweeps::of(&stage.cluster, leader).await?.millis_since(&swept);
     let follower = stage.cluster.processes()?.into_iter().map(|(id, _)| id).find(|id| *id != leader);
     let follower = follower.context("there is no follower")?;
     let loaded = stage.resident(follower)?;
@@ -62,17 +67,6 @@ pub async fn measure(stage: &Stage, load: &Load, setting: &Setting) -> Result<Ou
         detailed(SWEEP_GOAL, "sweep", sweep, "ms"),
     ];
     Ok(Outcome { findings, tables: vec![table], ..Outcome::default() })
-}
-
-/// On average, as the leader measured it.
-async fn sweep_ms(stage: &Stage, leader: u64) -> Result<f64> {
-    let figures = |metrics: crate::scrape::Metrics| {
-        ["sum", "count"].map(|part| metrics.sum(&format!("muster_sweep_duration_seconds_{part}")))
-    };
-    let [sum, count] = figures(stage.cluster.scrape(leader).await?);
-    sleep(Duration::from_secs(5)).await;
-    let [later_sum, later_count] = figures(stage.cluster.scrape(leader).await?);
-    Ok(1_000.0 * (later_sum - sum) / (later_count - count).max(1.0))
 }
 
 /// How long it took to have all that the others have.

@@ -149,7 +149,11 @@ fn put(text: impl Display) {
 /// "P1 heartbeats, accepted: 1,234,567 beats/s, goal >= 1,000,000 beats/s: met".
 pub fn sentence(finding: &Finding) -> String {
     let Finding { scenario, what, unit, .. } = finding;
-    let id = if finding.goal.is_numbered() { format!("{} ", finding.goal.id) } else { String::new() };
+    let id = if finding.goal.is_numbered() && finding.goal.id != *scenario {
+        format!("{} ", finding.goal.id)
+    } else {
+        String::new()
+    };
     let figure = format!("{id}{scenario}, {what}: {} {unit}", grouped(finding.value));
     match finding.target() {
         Some(target) => format!("{figure}, goal {target}: {}", finding.verdict()),

@@ -33,7 +33,7 @@ pub struct Finding {
 
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Goal {
-    /// As in docs/performance.md: P1 to P8, `guard` for guard rails, `other` for all the rest.
+    /// As in docs/performance.md: P1 to P8, `growth`, `guard` for guard rails, `other` for all the rest.
     pub id: &'static str,
     pub bound: Bound,
 }

@@ -38,7 +38,7 @@ pub struct Args {
     /// Write one JSON object per figure and line to this file, anew
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,
-    /// Write a page with tables and plots to index.html in this folder
+    /// Write a page with tables and plots to index.html in this folder, and each plot as SCENARIO-WHAT.svg
     #[arg(long, value_name = "DIR")]
     pub report: Option<PathBuf>,
 }
@@ -51,13 +51,14 @@ pub enum Scale {
 
 const EXIT_HELP: &str = "\
 Every scenario starts three replicas of its own and ends them, unless --dir names the folder of a running `muster dev`: \
-that is measured as it is, and killed or restarted only by scenarios that say so.
+that is measured as it is, and killed or restarted only by scenarios that say so. `all` registers one large fleet, step by \
+step, and runs everything about a large fleet on it.
 
 Progress goes to stderr; tables and figures go to stdout. Each line of --json is \
 {\"scenario\",\"goal\",\"value\",\"unit\",\"met\",\"details\"}; `met` is null where there is no goal.
 
 Exit code: 0 if every scenario ran to its end with nothing lost, whether or not goals were met: a missed goal is \
-reported, by how much; 1 if a scenario failed: beats lost, refused or late, a verdict against a living node, or an error; \
+reported, by which factor or difference; 1 if a scenario failed: beats lost, refused or late, a verdict against a living node, or an error; \
 2 if what was asked for makes no sense. `all` goes on with the others and says at the end how many failed.";
 
 pub async fn run(context: &Context, args: Args) -> Result<(), Failure> {
@@ -110,6 +111,6 @@ fn names() -> impl TypedValueParser<Value = String> {
         };
         PossibleValue::new(scenario.name).help(about)
     });
-    let all = PossibleValue::new(ALL).help("All goals P1 to P8 and the guard rails, one after the other");
+    let all = PossibleValue::new(ALL).help("All goals P1 to P8, growth and the guard rails, one after the other");
     PossibleValuesParser::new(named.chain([all]))
 }
