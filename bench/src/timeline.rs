@@ -9,7 +9,7 @@ pub struct Timeline {
 #[derive(Debug, Clone, PartialEq)]
 pub struct Series {
     pub name: String,
-    /// Series of one unit share a plot.
+    /// Series of one unit share a plot. Empty for a line that was not measured, and that others are held against.
     pub unit: &'static str,
     /// Seconds and values, in the order of time.
     pub points: Vec<(f64, f64)>,
