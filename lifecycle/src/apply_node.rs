@@ -31,7 +31,11 @@ type PairChanges = [(Text, Option<Text>)];
 
 impl Application<'_> {
     pub(crate) fn create_node(&mut self, origin: &Origin, draft: &NodeDraft, uid: Uid) -> Verdict {
-        let node = draft.to_new_node(uid, self.now);
+        self.create(origin, draft.to_new_node(uid, self.now))
+    }
+
+    /// Stores a new node under a name that is free.
+    pub(crate) fn create(&mut self, origin: &Origin, node: Node) -> Verdict {
         node_rules::node(&node)?;
         if self.state.nodes.contains(&node.meta.name) {
             return Err(Rejection::AlreadyExists { kind: Kind::Node, name: node.meta.name });
@@ -186,7 +190,7 @@ impl Application<'_> {
         node_rules::weight(origin, None, &node)?;
         self.take_identity(node.slot);
         self.address_new(&mut node);
-        node.detach_texts();
+        node.detach_texts(&mut self.state.derived.interner);
         let node = self.put_node(node);
         self.note(&node, REGISTERED, format!("node {} was registered by {origin}", node.meta.name));
         self.note_unaddressed(&node);

@@ -61,10 +61,13 @@ impl Application<'_> {
 
     /// A node that was deleted while its machine went on: what still runs of its former life has no place in this one.
     fn register_new(&mut self, origin: &Origin, draft: &NodeDraft, uid: Uid, running: Option<&[Uid]>) -> Verdict {
-        let first = |status| reported(&NodeStatus::default(), status, self.now);
-        let draft = NodeDraft { status: draft.status.as_ref().map(first), ..draft.clone() };
-        self.require_stopped(None, &draft.to_node(), running)?;
-        let receipt = self.create_node(origin, &draft, uid)?;
+        let mut node = draft.to_new_node(uid, self.now);
+        // As in any report, the times are ours.
+        for condition in &mut node.status.conditions {
+            (condition.last_heartbeat, condition.last_transition) = (Some(self.now), Some(self.now));
+        }
+        self.require_stopped(None, &node, running)?;
+        let receipt = self.create(origin, node)?;
         let incarnation = self.state.nodes.get(&draft.name).map(|node| node.incarnation);
         self.release_stopped(&draft.name, incarnation, running);
         Ok(receipt)

@@ -131,8 +131,12 @@ impl Node {
     /// Replaces recurring strings by pooled ones. What differs from node to node is left out of the pool; the
     /// exception is the node's own name, which nodes like to repeat in labels and addresses.
     pub(crate) fn share_texts(&mut self, interner: &mut Interner) {
+        self.each_recurring(&mut |text| interner.share(text));
+    }
+
+    fn each_recurring(&mut self, visit: &mut impl FnMut(&mut Text)) {
         let name = self.meta.name.clone();
-        let mut share = |text: &mut Text| if *text == name { *text = name.clone() } else { interner.share(text) };
+        let mut share = |text: &mut Text| if *text == name { *text = name.clone() } else { visit(text) };
         for (key, value) in self.meta.labels.texts_mut() {
             share(key);
             share(value);
@@ -148,11 +152,11 @@ impl Node {
             share(&mut taint.key);
             share(&mut taint.value);
         }
-        self.status.share_texts(&name, interner);
+        self.status.each_recurring(&name, visit);
     }
 
-    /// Gives a new node its own copies of the strings that are its alone, apart from the command that brought them.
-    pub(crate) fn detach_texts(&mut self) {
+    /// Parts a new node from the command that brought it: pooled copies of what recurs, its own of what is its alone.
+    pub(crate) fn detach_texts(&mut self, interner: &mut Interner) {
         self.meta.name.detach();
         self.spec.provider_id.iter_mut().for_each(Text::detach);
         self.status.addresses.iter_mut().for_each(|address| address.address.detach());
@@ -160,6 +164,7 @@ impl Node {
             [&mut info.machine_id, &mut info.system_uuid, &mut info.boot_id].into_iter().for_each(Text::detach);
         }
         self.unmodelled.iter_mut().for_each(Text::detach);
+        self.each_recurring(&mut |text| interner.take_in(text));
     }
 
     pub fn is_ready(&self) -> bool {
@@ -195,27 +200,27 @@ impl NodeStatus {
         }
     }
 
-    fn share_texts(&mut self, name: &Text, interner: &mut Interner) {
-        self.capacity.names_mut().chain(self.allocatable.names_mut()).for_each(|resource| interner.share(resource));
+    fn each_recurring(&mut self, name: &Text, visit: &mut impl FnMut(&mut Text)) {
+        self.capacity.names_mut().chain(self.allocatable.names_mut()).for_each(&mut *visit);
         for condition in &mut self.conditions {
             let texts = [&mut condition.kind, &mut condition.reason, &mut condition.message];
-            texts.into_iter().for_each(|text| interner.share(text));
+            texts.into_iter().for_each(&mut *visit);
         }
         for address in &mut self.addresses {
-            interner.share(&mut address.kind);
+            visit(&mut address.kind);
             if address.address == *name {
                 address.address = name.clone();
             }
         }
         if let Some(info) = &mut self.info {
-            info.share_texts(interner);
+            info.each_recurring(visit);
         }
     }
 }
 
 impl NodeInfo {
     /// Machine, system and boot ids are left alone: no two nodes have the same.
-    fn share_texts(&mut self, interner: &mut Interner) {
+    fn each_recurring(&mut self, visit: &mut impl FnMut(&mut Text)) {
         let recurring = [
             &mut self.kernel_version,
             &mut self.os_image,
@@ -224,7 +229,7 @@ impl NodeInfo {
             &mut self.operating_system,
             &mut self.architecture,
         ];
-        recurring.into_iter().for_each(|text| interner.share(text));
+        recurring.into_iter().for_each(visit);
     }
 }
 

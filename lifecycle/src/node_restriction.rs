@@ -88,7 +88,8 @@ pub(crate) fn pods(node: &Node, reports: &[PodReport], state: &State) -> Permitt
 /// the brake for its neighbours.
 pub fn is_open_label(label: &str) -> bool {
     let domain = label.split_once('/').map_or("", |(domain, _)| domain);
-    let is_under = |parent: &str| domain == parent || domain.ends_with(&format!(".{parent}"));
+    let is_under =
+        |parent: &str| domain.strip_suffix(parent).is_some_and(|rest| rest.is_empty() || rest.ends_with('.'));
     let ours = KUBERNETES_DOMAINS.into_iter().any(is_under);
     let open = MACHINE_LABELS.contains(&label) || OPEN_DOMAINS.into_iter().any(is_under);
     label != EXCLUDE_DISRUPTION_LABEL && (!ours || open)

@@ -11,7 +11,7 @@ use crate::meta::{ObjectMeta, OwnerReference};
 use crate::name;
 use crate::node::{Address, Condition, Node, NodeDraft, NodeSpec, NodeStatus, Resources};
 use crate::quantity::Quantity;
-use crate::record::{RECORD_BYTES_MAX, encode};
+use crate::record::{RECORD_BYTES_MAX, encode, encoded_len};
 use crate::rejection::{Invalid, Rejection};
 use crate::taint::Taint;
 use crate::text::Text;
@@ -80,14 +80,14 @@ pub(crate) fn weight(origin: &Origin, before: Option<&Node>, after: &Node) -> Re
         Origin::Operator { .. } | Origin::Replica { .. } | Origin::Node { .. } => NODE_BYTES_MAX,
     };
     size(after, limit).or_else(|refusal| match before {
-        Some(before) if encode(after).len() <= encode(before).len() => Ok(()),
+        Some(before) if encoded_len(after) <= encoded_len(before) => Ok(()),
         Some(_) | None => Err(refusal),
     })
 }
 
 /// Whether the Node has at most this many bytes; a refusal names its heaviest part.
 pub(crate) fn size(node: &Node, limit: usize) -> Result<(), Rejection> {
-    let bytes = encode(node).len();
+    let bytes = encoded_len(node);
     if bytes <= limit {
         return Ok(());
     }
@@ -108,11 +108,12 @@ pub(crate) fn size(node: &Node, limit: usize) -> Result<(), Rejection> {
 // === metadata ===
 
 pub(crate) fn metadata(meta: &ObjectMeta) -> Checked {
-    at("metadata.name", name::dns_subdomain(&meta.name))?;
-    at("metadata.labels", name::labels(&meta.labels))?;
-    at("metadata.annotations", name::annotations(&meta.annotations))?;
+    name::dns_subdomain(&meta.name).map_err(|rule| Invalid::new("metadata.name", rule))?;
+    name::labels(&meta.labels).map_err(|rule| Invalid::new("metadata.labels", rule))?;
+    name::annotations(&meta.annotations).map_err(|rule| Invalid::new("metadata.annotations", rule))?;
     for (index, finalizer) in meta.finalizers.iter().enumerate() {
-        at(format!("metadata.finalizers[{index}]"), name::qualified_name(finalizer))?;
+        let field = || format!("metadata.finalizers[{index}]");
+        name::qualified_name(finalizer).map_err(|rule| Invalid::new(field(), rule))?;
     }
     owners(&meta.owners)
 }
@@ -122,7 +123,7 @@ fn owners(owners: &[OwnerReference]) -> Checked {
         let path = format!("metadata.ownerReferences[{index}]");
         let texts = [("apiVersion", &owner.api_version), ("kind", &owner.kind), ("name", &owner.name)];
         for (field, text) in texts {
-            filled(format!("{path}.{field}"), text)?;
+            filled(|| format!("{path}.{field}"), text)?;
         }
         if owner.controller && owners[..index].iter().any(|earlier| earlier.controller) {
             return Err(Invalid::new(format!("{path}.controller"), "only one owner can be the controller"));
@@ -174,8 +175,8 @@ pub fn status(status: &NodeStatus) -> Checked {
     resources("status.allocatable", &status.allocatable)?;
     conditions(&status.conditions)?;
     for (index, address) in status.addresses.iter().enumerate() {
-        filled(format!("status.addresses[{index}].type"), &address.kind)?;
-        filled(format!("status.addresses[{index}].address"), &address.address)?;
+        filled(|| format!("status.addresses[{index}].type"), &address.kind)?;
+        filled(|| format!("status.addresses[{index}].address"), &address.address)?;
     }
     match status.info.as_ref().and_then(|info| info.swap_capacity) {
         Some(bytes) if bytes <= 0 => {
@@ -189,8 +190,8 @@ pub fn status(status: &NodeStatus) -> Checked {
 pub(crate) fn resources(path: &str, resources: &Resources) -> Checked {
     for (resource, quantity) in resources.iter() {
         let field = || format!("{path}[{}]", Text::clipped(resource, 128));
-        at(field(), name::qualified_name(resource))?;
-        at(field(), resource_quantity(resource, quantity))?;
+        name::qualified_name(resource).map_err(|rule| Invalid::new(field(), rule))?;
+        resource_quantity(resource, quantity).map_err(|rule| Invalid::new(field(), rule))?;
     }
     Ok(())
 }
@@ -218,7 +219,7 @@ fn conditions(conditions: &[Condition]) -> Checked {
     let mut seen = BTreeSet::new();
     for (index, condition) in conditions.iter().enumerate() {
         let field = || format!("status.conditions[{index}].type");
-        at(field(), name::qualified_name(&condition.kind))?;
+        name::qualified_name(&condition.kind).map_err(|rule| Invalid::new(field(), rule))?;
         if !seen.insert(&condition.kind) {
             return Err(Invalid::new(field(), format!("{:?} is there twice", condition.kind)));
         }
@@ -228,12 +229,8 @@ fn conditions(conditions: &[Condition]) -> Checked {
 
 // === shared by all parts ===
 
-fn at(field: impl Into<Text>, checked: Result<(), Text>) -> Checked {
-    checked.map_err(|rule| Invalid::new(field, rule))
-}
-
-fn filled(field: String, text: &str) -> Checked {
-    if text.is_empty() { Err(Invalid::new(field, "must not be empty")) } else { Ok(()) }
+fn filled(field: impl FnOnce() -> String, text: &str) -> Checked {
+    if text.is_empty() { Err(Invalid::new(field(), "must not be empty")) } else { Ok(()) }
 }
 
 fn listed(cidrs: &[IpNet]) -> String {

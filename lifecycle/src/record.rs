@@ -196,9 +196,21 @@ fn hex(bytes: &[u8]) -> Text {
 
 /// The value of a record.
 pub(crate) fn encode<T: Serialize>(value: &T) -> Vec<u8> {
+    encode_onto(value, Vec::new())
+}
+
+/// The value of a record, behind what is there already.
+pub(crate) fn encode_onto<T: Serialize>(value: &T, mut bytes: Vec<u8>) -> Vec<u8> {
+    bytes.push(VERSION);
     // Every field of our records is of a type that postcard can write, and the buffer grows as needed, so
     // there is no error to have.
-    postcard::to_extend(value, vec![VERSION]).expect("records are made of types that postcard can write")
+    postcard::to_extend(value, bytes).expect("records are made of types that postcard can write")
+}
+
+/// How long the value of a record is.
+pub(crate) fn encoded_len<T: Serialize>(value: &T) -> usize {
+    // As above; and the version.
+    1 + postcard::experimental::serialized_size(value).expect("records are made of types that postcard can write")
 }
 
 pub(crate) fn decode<T: DeserializeOwned>(key: &RecordKey, bytes: &[u8]) -> Result<T, RecordError> {

@@ -12,7 +12,10 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use xxhash_rust::xxh3::xxh3_128_with_seed;
 
-use crate::record::{RecordKey, encode};
+use crate::record::{RecordKey, encode, encode_onto};
+
+/// As long as the record of a node that carries what agents usually say.
+const ROW_BYTES_USUAL: usize = 2_048;
 
 /// What a [`Table`] can hold.
 pub trait Stored: Serialize + DeserializeOwned {
@@ -29,10 +32,15 @@ pub struct Digest(pub u128);
 impl Digest {
     pub fn of_record(key: &RecordKey, value: &[u8]) -> Self {
         let mut bytes = key.to_bytes();
-        // The length of the key as the seed keeps (key, value) pairs apart that only differ in where one ends.
-        let seed = bytes.len() as u64;
+        let key_len = bytes.len();
         bytes.extend_from_slice(value);
-        Self(xxh3_128_with_seed(&bytes, seed))
+        Self::of_bytes(key_len, &bytes)
+    }
+
+    /// `bytes` are the key and the value behind it.
+    fn of_bytes(key_len: usize, bytes: &[u8]) -> Self {
+        // The length of the key as the seed keeps (key, value) pairs apart that only differ in where one ends.
+        Self(xxh3_128_with_seed(bytes, key_len as u64))
     }
 
     pub fn plus(self, other: Self) -> Self {
@@ -160,7 +168,15 @@ impl<T: Stored> Table<T> {
 }
 
 fn row_digest<T: Stored>(row: &Arc<T>) -> Digest {
-    Digest::of_record(&T::record_key(&row.key()), &encode(row.as_ref()))
+    let key = T::record_key(&row.key()).to_bytes();
+    let key_len = key.len();
+    Digest::of_bytes(key_len, &encode_onto(row.as_ref(), roomy(key)))
+}
+
+/// With room for the value that most rows have: growing step by step would copy it several times.
+fn roomy(mut bytes: Vec<u8>) -> Vec<u8> {
+    bytes.reserve(ROW_BYTES_USUAL);
+    bytes
 }
 
 impl<T: Stored> Clone for Table<T> {

@@ -3,13 +3,15 @@
 //! A fleet repeats itself: a million nodes carry the same few thousand label keys, condition reasons and
 //! kernel versions. Sharing them is what keeps a node within its memory budget.
 
-use std::borrow::Borrow;
+use std::borrow::{Borrow, Cow};
 use std::fmt;
 use std::ops::Deref;
 
 use arcstr::ArcStr;
+use imbl::OrdMap;
 use serde::de::{Deserializer, Error, Visitor};
 use serde::{Deserialize, Serialize, Serializer};
+use xxhash_rust::xxh3::xxh3_64;
 
 /// An immutable string behind a shared pointer.
 ///
@@ -59,6 +61,12 @@ impl From<String> for Text {
 impl From<&String> for Text {
     fn from(text: &String) -> Self {
         Self::from(text.as_str())
+    }
+}
+
+impl From<Cow<'_, str>> for Text {
+    fn from(text: Cow<'_, str>) -> Self {
+        Self::from(text.as_ref())
     }
 }
 
@@ -142,7 +150,9 @@ const SWEEP_FLOOR: usize = 1024;
 /// string that nobody else holds.
 #[derive(Debug, Clone, Default)]
 pub struct Interner {
-    pool: imbl::OrdSet<Text>,
+    /// By their hashes, which lie side by side: to find one of a few thousand texts by itself is to read a dozen others
+    /// from all over the memory. Of two texts with the same hash only the first is pooled.
+    pool: OrdMap<u64, Text>,
     live: usize,
 }
 
@@ -150,18 +160,28 @@ impl Interner {
     /// Replaces `text` by the pooled copy, which it becomes if there is none yet.
     pub fn share(&mut self, text: &mut Text) {
         // Held by a message, by this object and by somebody else: shared already, most likely through this pool.
-        if text.holders() > 2 {
+        if text.holders() <= 2 {
+            self.take_in(text);
+        }
+    }
+
+    /// As [`Interner::share`], for what comes from outside: however many hold it, nobody got it from the pool.
+    pub fn take_in(&mut self, text: &mut Text) {
+        if text.is_empty() {
             return;
         }
-        if let Some(pooled) = self.pool.get(text.as_str()) {
-            *text = pooled.clone();
+        let hash = xxh3_64(text.as_bytes());
+        if let Some(pooled) = self.pool.get(&hash) {
+            if pooled == text {
+                *text = pooled.clone();
+            }
             return;
         }
         if self.pool.len() >= 2 * self.live.max(SWEEP_FLOOR) {
             self.sweep();
         }
         text.detach();
-        self.pool.insert(text.clone());
+        self.pool.insert(hash, text.clone());
     }
 
     pub fn len(&self) -> usize {
@@ -173,7 +193,8 @@ impl Interner {
     }
 
     fn sweep(&mut self) {
-        self.pool = self.pool.iter().filter(|text| text.holders() > 1).cloned().collect();
+        let held = self.pool.iter().filter(|(_, text)| text.holders() > 1);
+        self.pool = held.map(|(hash, text)| (*hash, text.clone())).collect();
         self.live = self.pool.len();
     }
 }
@@ -209,6 +230,17 @@ mod tests {
         interner.share(&mut second);
         assert!(ArcStr::ptr_eq(&first.0, &second.0));
         assert_eq!(interner.len(), 1);
+    }
+
+    #[test]
+    fn what_comes_from_outside_is_pooled_however_many_hold_it() {
+        let mut interner = Interner::default();
+        let (mut first, mut second) = (Text::from("zone-a"), Text::from("zone-a"));
+        let holders = [first.clone(), first.clone(), second.clone(), second.clone()];
+        interner.take_in(&mut first);
+        interner.take_in(&mut second);
+        assert!(ArcStr::ptr_eq(&first.0, &second.0));
+        assert!(holders.iter().all(|held| !ArcStr::ptr_eq(&held.0, &first.0)));
     }
 
     #[test]

@@ -21,6 +21,7 @@ pub use aggregator::aggregator_to_json;
 pub use event::event_to_json;
 use fields::Fields;
 pub use join_token::join_token_to_json;
+use json::Json;
 pub use meta::DEFAULT_NAMESPACE;
 pub(crate) use meta::parse_uid;
 pub use pod::{PodManifest, pod_to_json};
@@ -32,6 +33,7 @@ mod aggregator;
 mod event;
 mod fields;
 mod join_token;
+mod json;
 mod meta;
 mod moment;
 mod pod;
@@ -94,7 +96,8 @@ impl Manifest {
     /// Reads an object of whichever kind it says it is.
     pub fn from_json(bytes: &[u8]) -> Result<Self, ManifestError> {
         let fields = Fields::open(read_value(bytes)?, Path::MANIFEST)?;
-        let kind = fields.peek("kind").and_then(Value::as_str).unwrap_or_default().to_owned();
+        let kind = fields.peek("kind");
+        let kind = kind.as_ref().and_then(Value::as_str).unwrap_or_default().to_owned();
         Ok(match kind.as_str() {
             "Node" => Self::Node(read_node(fields)?),
             "Pod" => Self::Pod(pod::read(fields)?),
@@ -173,15 +176,15 @@ pub fn list_to_json(kind: Kind, items: impl Iterator<Item = Value>, revision: Re
     })
 }
 
-fn read_value(bytes: &[u8]) -> Result<Value, ManifestError> {
+fn read_value(bytes: &[u8]) -> Result<Json<'_>, ManifestError> {
     if bytes.len() > MAX_BYTES {
         return Err(ManifestError::TooLarge { size: bytes.len() });
     }
-    let value: Value = serde_json::from_slice(bytes).map_err(ManifestError::Syntax)?;
-    if is_deeper_than(&value, MAX_DEPTH) {
+    let json: Json<'_> = serde_json::from_slice(bytes).map_err(ManifestError::Syntax)?;
+    if json.is_deeper_than(MAX_DEPTH) {
         return Err(ManifestError::TooDeep);
     }
-    Ok(value)
+    Ok(json)
 }
 
 fn read_node(mut fields: Fields<'_>) -> Result<NodeManifest, FieldError> {
@@ -213,14 +216,5 @@ fn expect(fields: &mut Fields<'_>, name: &str, wanted: &str) -> Result<(), Field
         Some(found) if found == wanted => Ok(()),
         Some(found) => Err(fields.error(name, format_args!("{} is not supported here, only {wanted}", Shown(&found)))),
         None => Err(fields.error(name, format_args!("is required, and only {wanted} is supported here"))),
-    }
-}
-
-fn is_deeper_than(value: &Value, levels: usize) -> bool {
-    let Some(below) = levels.checked_sub(1) else { return true };
-    match value {
-        Value::Array(elements) => elements.iter().any(|element| is_deeper_than(element, below)),
-        Value::Object(fields) => fields.values().any(|field| is_deeper_than(field, below)),
-        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => false,
     }
 }

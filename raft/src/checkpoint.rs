@@ -22,17 +22,19 @@ use rustix::process::setpriority_process;
 use self::tree::Tree;
 use crate::types::{LogId, StoredMembership};
 
-/// Writes are at least this far apart, unless much waits: what changes several times meanwhile is written once.
+/// Writes are at least this far apart: what changes several times meanwhile is written once.
 const INTERVAL: Duration = Duration::from_secs(5);
-/// Touched keys that do not wait for the interval.
-const DIRTY_SOON: usize = 50_000;
+/// So many touched keys are a storm of changes, and then writes are further apart: whoever registers a fleet or judges it
+/// needs the processor, and until it is over the log has it all.
+const DIRTY_STORM: usize = 50_000;
+const STORM_INTERVAL: Duration = Duration::from_secs(60);
 /// After a write nothing is written for so many times as long as it took, however much waits: in a storm of changes the
 /// cache may lag behind, because the log has them, and must not take more than a small share of a core.
 const REST_SHARE: u32 = 9;
 /// As `nice` counts: everything else that a replica does is preferred.
 const NICENESS: i32 = 10;
 /// Touched keys beyond which remembering them costs more than writing everything.
-const DIRTY_MAX: usize = 400_000;
+const DIRTY_MAX: usize = 800_000;
 
 /// A state, where in the log it stands, and who were the members there.
 #[derive(Debug, Clone)]
@@ -166,7 +168,7 @@ impl Shared {
     fn next_work(&self, last: Option<LastWrite>) -> Option<Work> {
         let mut pending = self.pending();
         loop {
-            let wait = last.map_or(Duration::ZERO, |last| last.wait(Instant::now(), pending.dirty.len()));
+            let wait = last.map_or(Duration::ZERO, |last| last.wait(Instant::now(), pending.touched()));
             let due = wait.is_zero() || pending.closing;
             if due && let Some(moment) = pending.newest.take() {
                 let dirty = mem::take(&mut pending.dirty);
@@ -181,6 +183,14 @@ impl Shared {
                 self.wake.wait(pending).unwrap_or_else(PoisonError::into_inner)
             };
         }
+    }
+}
+
+// === impl Pending ===
+
+impl Pending {
+    fn touched(&self) -> usize {
+        if self.everything { DIRTY_MAX } else { self.dirty.len() }
     }
 }
 
@@ -215,8 +225,8 @@ impl LastWrite {
     /// Until the next write, with so many keys touched.
     fn wait(self, now: Instant, dirty: usize) -> Duration {
         let rest = self.took * REST_SHARE;
-        let pause = if dirty >= DIRTY_SOON { rest } else { rest.max(INTERVAL) };
-        pause.saturating_sub(now.saturating_duration_since(self.ended))
+        let interval = if dirty >= DIRTY_STORM { STORM_INTERVAL } else { INTERVAL };
+        rest.max(interval).saturating_sub(now.saturating_duration_since(self.ended))
     }
 }
 
@@ -225,12 +235,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_storm_hastens_a_write_but_not_beyond_its_share() {
+    fn a_storm_puts_a_write_off_and_none_takes_more_than_its_share() {
         let (now, ms) = (Instant::now(), Duration::from_millis);
         let wait = |took, dirty| LastWrite { ended: now, took: ms(took) }.wait(now + ms(1_000), dirty);
         assert_eq!(wait(10, 1), INTERVAL - ms(1_000));
-        assert_eq!(wait(10, DIRTY_SOON), Duration::ZERO);
-        assert_eq!(wait(1_000, DIRTY_SOON), ms(8_000));
+        assert_eq!(wait(10, DIRTY_STORM), STORM_INTERVAL - ms(1_000));
         assert_eq!(wait(1_000, 1), ms(8_000));
+        assert_eq!(wait(10_000, DIRTY_STORM), ms(89_000));
     }
 }

@@ -11,7 +11,9 @@ pub(crate) fn encode<T: Serialize>(value: &T) -> Result<Bytes, Status> {
 }
 
 pub(crate) fn decode<T: DeserializeOwned>(what: &str, bytes: &[u8]) -> Result<T, Status> {
-    postcard::from_bytes(bytes).map_err(|error| {
-        Status::invalid_argument(format!("{what}: not understood ({error}); do all replicas run the same version?"))
-    })
+    postcard::from_bytes(bytes).map_err(|error| not_understood(what, error))
+}
+
+pub(crate) fn not_understood(what: &str, error: impl std::fmt::Display) -> Status {
+    Status::invalid_argument(format!("{what}: not understood ({error}); do all replicas run the same version?"))
 }

@@ -119,6 +119,9 @@ impl Feed {
 
     /// Completes once this replica has applied the log up to `index`.
     pub async fn wait_applied(&self, index: u64) {
+        if *self.applied.borrow() >= index {
+            return;
+        }
         let mut applied = self.applied.subscribe();
         // The sender lives as long as `self`, so waiting can only end by the condition.
         let _ = applied.wait_for(|reached| *reached >= index).await;

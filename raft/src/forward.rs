@@ -1,36 +1,84 @@
-//! Asking the leader: operators' writes, read indexes and membership changes.
+//! Asking the leader: operators' and agents' writes, read indexes and membership changes.
 //!
 //! Actors' proposals never come this way; they are bound to the term of the replica that made them.
 
-use muster_lifecycle::command::{Command, Outcome};
+use std::sync::Arc;
+
+use futures::FutureExt;
+use futures::future::BoxFuture;
 use muster_proto::v1;
+use openraft::async_runtime::WatchReceiver;
 use tokio::time::Instant;
 use tonic::{Code, Status};
 
 use crate::codec::{decode, encode};
+use crate::forwarder::{Answer, Call, Leaders};
 use crate::membership::{MembershipChange, MembershipError};
+use crate::peers::{Lane, Peers};
 use crate::proposer::{ProposeError, Settled};
-use crate::replica::{Replica, RequestError};
+use crate::replica::{Raft, Replica, RequestError};
 use crate::types::ReplicaId;
 
-impl Replica {
-    pub(crate) async fn forward(
-        &self,
-        leader: ReplicaId,
-        command: &Command,
-        deadline: Instant,
-    ) -> Result<Settled, RequestError> {
-        let mut client = self.request_client(leader).ok_or(ProposeError::NotLeader { leader: None })?;
-        let request = v1::ProposeRequest {
-            greeting: Some(self.peers.greet(leader)),
-            command: encode(command).map_err(forwarding)?,
-            timeout_ms: remaining_ms(deadline),
-        };
-        let answer = client.propose(request).await.map_err(forwarding)?.into_inner();
-        let outcome: Outcome = decode("outcome", &answer.outcome).map_err(forwarding)?;
-        Ok(Settled { outcome, index: answer.index })
-    }
+/// Leaders at the peers' door.
+#[derive(Clone)]
+pub(crate) struct PeerLeaders {
+    pub(crate) raft: Raft,
+    pub(crate) peers: Arc<Peers>,
+}
 
+// === impl PeerLeaders ===
+
+impl Leaders for PeerLeaders {
+    fn ask(&self, call: Call) -> BoxFuture<'static, Result<Vec<Answer>, RequestError>> {
+        let leaders = self.clone();
+        async move {
+            let leader = leaders.raft.metrics().borrow_watched().current_leader;
+            if leader != Some(call.leader) {
+                return Err(ProposeError::NotLeader { leader }.into());
+            }
+            tokio::select! {
+                // An unreachable leader is noticed by the election long before its connection breaks.
+                () = leader_is_not(&leaders.raft, call.leader) => Err(ProposeError::Unknown.into()),
+                answers = leaders.propose(call) => answers,
+            }
+        }
+        .boxed()
+    }
+}
+
+impl PeerLeaders {
+    async fn propose(&self, call: Call) -> Result<Vec<Answer>, RequestError> {
+        let Call { leader, commands, deadline } = call;
+        let member = self.raft.metrics().borrow_watched().membership_config.membership().get_node(&leader).cloned();
+        let endpoint = member.ok_or(ProposeError::NotLeader { leader: None })?;
+        let greeting = Some(self.peers.greet(leader));
+        let request = v1::ProposeRequest { greeting, commands, timeout_ms: remaining_ms(deadline) };
+        let proposed = self.peers.client(leader, &endpoint, Lane::Request).propose(request).await;
+        Ok(proposed.map_err(forwarding)?.into_inner().answers.into_iter().map(answer).collect())
+    }
+}
+
+/// Completes when somebody else leads, or nobody.
+pub(crate) async fn leader_is_not(raft: &Raft, leader: ReplicaId) {
+    let mut metrics = raft.metrics();
+    while metrics.borrow_and_update().current_leader == Some(leader) {
+        if metrics.changed().await.is_err() {
+            return;
+        }
+    }
+}
+
+fn answer(proposed: v1::Proposed) -> Answer {
+    match Code::from(proposed.code) {
+        Code::Ok => {
+            let outcome = decode("outcome", &proposed.outcome).map_err(forwarding)?;
+            Ok(Settled { outcome, index: proposed.index })
+        }
+        refused => Err(forwarding(Status::new(refused, proposed.message))),
+    }
+}
+
+impl Replica {
     pub(crate) async fn ask_read_index(&self, leader: ReplicaId) -> Result<u64, RequestError> {
         let mut client = self.request_client(leader).ok_or(ProposeError::NotLeader { leader: None })?;
         let request = v1::ReadIndexRequest { greeting: Some(self.peers.greet(leader)) };

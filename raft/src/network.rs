@@ -26,6 +26,10 @@ use crate::types::{Endpoint, LogId, ReplicaId, TypeConfig, Vote};
 /// How long one chunk of a snapshot may take before the transfer counts as stuck.
 const SNAPSHOT_CHUNK_TIMEOUT: Duration = Duration::from_secs(10);
 
+/// How long a follower may take over entries. Heartbeats go their own way, so nothing waits for this but the entries:
+/// given up too early, they are sent, read and written again, by those who are too busy already.
+const ENTRIES_TIMEOUT: Duration = Duration::from_secs(2);
+
 /// Makes a [`Link`] per target.
 pub struct Network {
     peers: Arc<Peers>,
@@ -148,7 +152,8 @@ impl RaftNetworkV2<TypeConfig> for Link {
         rpc: AppendEntriesRequest<TypeConfig>,
         option: RPCOption,
     ) -> Result<AppendEntriesResponse<TypeConfig>, RPCError<TypeConfig>> {
-        self.call(Verb::Append, &rpc, option.soft_ttl()).await
+        let ttl = if rpc.entries.is_empty() { option.soft_ttl() } else { option.soft_ttl().max(ENTRIES_TIMEOUT) };
+        self.call(Verb::Append, &rpc, ttl).await
     }
 
     async fn vote(

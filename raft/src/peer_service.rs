@@ -14,13 +14,15 @@ use openraft::raft::AppendEntriesRequest;
 use tokio::time::{Instant, timeout};
 use tonic::{Request, Response, Status, Streaming};
 
-use crate::codec::{decode, encode};
+use crate::codec::{decode, encode, not_understood};
+use crate::forwarder::CALL_COMMANDS_MAX;
 use crate::greeting::{ProvenReplica, Refusal, store_bytes};
 use crate::membership::MembershipError;
 use crate::network::SnapshotAnnouncement;
 use crate::peers::PEER_MESSAGE_MAX;
-use crate::proposer::ProposeError;
+use crate::proposer::{ProposeError, Settled};
 use crate::replica::{Replica, RequestError};
+use crate::sealed::Draft;
 use crate::snapshot_store::{SnapshotError, SnapshotFile};
 use crate::types::{ReplicaId, TypeConfig};
 
@@ -65,6 +67,12 @@ impl PeerService {
         let message = request.into_inner();
         self.admit(proven, message.greeting.as_ref())?;
         Ok(message.payload)
+    }
+
+    async fn propose_within(&self, timeout_ms: u32, drafts: Vec<Draft>) -> Result<Vec<Settled>, Status> {
+        let limit = Duration::from_millis(u64::from(timeout_ms)).min(REQUEST_TIMEOUT_MAX);
+        let proposed = timeout(limit, self.replica.proposer.propose_all(drafts)).await;
+        proposed.map_err(|_| Status::deadline_exceeded("not committed in time"))?.map_err(propose_status)
     }
 
     async fn receive_snapshot(
@@ -158,15 +166,20 @@ impl Peer for PeerService {
         let proven = proven(&request);
         let request = request.into_inner();
         let from = self.admit(proven, request.greeting.as_ref())?;
-        let command: Command = decode("command", &request.command)?;
-        require_own(&command, from)?;
-        let limit = Duration::from_millis(u64::from(request.timeout_ms)).min(REQUEST_TIMEOUT_MAX);
-        let settled = timeout(limit, self.replica.proposer.propose(command))
-            .await
-            .map_err(|_| Status::deadline_exceeded("not committed in time"))?
-            .map_err(propose_status)?;
-        let outcome = encode(&settled.outcome)?;
-        Ok(Response::new(v1::ProposeResponse { outcome, index: settled.index }))
+        if request.commands.len() > CALL_COMMANDS_MAX {
+            let text = format!("{} commands in one call; at most {CALL_COMMANDS_MAX}", request.commands.len());
+            return Err(Status::invalid_argument(text));
+        }
+        let mut drafts = Vec::with_capacity(request.commands.len());
+        let take = |command| read_draft(command, from).map(|draft| drafts.push(draft));
+        let taken: Vec<Result<(), Status>> = request.commands.into_iter().map(take).collect();
+        let mut settled = self.propose_within(request.timeout_ms, drafts).await.map(Vec::into_iter);
+        let mut next = || match &mut settled {
+            Ok(settled) => settled.next().ok_or_else(|| Status::internal("a command was left out")),
+            Err(status) => Err(status.clone()),
+        };
+        let answers = taken.into_iter().map(|taken| answer(taken.and_then(|()| next()))).collect();
+        Ok(Response::new(v1::ProposeResponse { answers }))
     }
 
     async fn read_index(
@@ -192,6 +205,25 @@ impl Peer for PeerService {
         let message = done.map_err(|error| membership_status(&error))?;
         Ok(Response::new(v1::MembershipResponse { message }))
     }
+}
+
+/// A forwarded command, if `from` may forward it.
+fn read_draft(encoded: Bytes, from: ReplicaId) -> Result<Draft, Status> {
+    let draft = Draft::decode(encoded).map_err(|error| not_understood("command", error))?;
+    require_own(draft.command(), from)?;
+    Ok(draft)
+}
+
+/// What became of one forwarded command.
+fn answer(settled: Result<Settled, Status>) -> v1::Proposed {
+    let proposed = settled.and_then(|Settled { outcome, index }| {
+        Ok(v1::Proposed { outcome: encode(&outcome)?, index, ..v1::Proposed::default() })
+    });
+    proposed.unwrap_or_else(|status| v1::Proposed {
+        code: status.code().into(),
+        message: status.message().to_owned(),
+        ..v1::Proposed::default()
+    })
 }
 
 /// Operators' writes are forwarded, agents' reports, and a replica's own announcement; nothing else comes this way.

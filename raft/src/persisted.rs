@@ -5,12 +5,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use muster_lifecycle::command::Batch;
+use bytes::Bytes;
 use openraft::EntryPayload;
 use openraft::alias::CommittedLeaderIdOf;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
+use crate::sealed::Sealed;
 use crate::types::{Endpoint, Entry, LogId, ReplicaId, StoredMembership, TypeConfig, Vote};
 
 type Membership = openraft::Membership<ReplicaId, Endpoint>;
@@ -23,6 +24,8 @@ pub enum DecodeError {
     TooLong(usize),
     #[error("the membership is not a valid one ({0})")]
     Membership(String),
+    #[error("entries of kind {0} are not known")]
+    UnknownKind(u32),
 }
 
 /// Where an entry stands in the log.
@@ -53,32 +56,16 @@ pub struct StoredMembershipRecord {
     pub membership: MembershipRecord,
 }
 
-#[derive(Serialize)]
-struct EntryRef<'a> {
+/// What precedes the content of an entry.
+#[derive(Serialize, Deserialize)]
+struct EntryHead {
     id: LogIdRecord,
-    payload: PayloadRef<'a>,
+    kind: u32,
 }
 
-/// Must list the same variants in the same order as [`PayloadRecord`].
-#[derive(Serialize)]
-enum PayloadRef<'a> {
-    Blank,
-    Batch(&'a Batch),
-    Membership(MembershipRecord),
-}
-
-#[derive(Deserialize)]
-struct EntryRecord {
-    id: LogIdRecord,
-    payload: PayloadRecord,
-}
-
-#[derive(Deserialize)]
-enum PayloadRecord {
-    Blank,
-    Batch(Batch),
-    Membership(MembershipRecord),
-}
+const BLANK: u32 = 0;
+const BATCH: u32 = 1;
+const MEMBERSHIP: u32 = 2;
 
 /// Makes an id from its parts.
 pub fn log_id(term: u64, index: u64) -> LogId {
@@ -98,22 +85,25 @@ pub fn decode<'a, T: Deserialize<'a>>(bytes: &'a [u8]) -> Result<T, DecodeError>
 }
 
 pub fn encode_entry(entry: &Entry) -> Result<Vec<u8>, DecodeError> {
-    let payload = match &entry.payload {
-        EntryPayload::Blank => PayloadRef::Blank,
-        EntryPayload::Normal(batch) => PayloadRef::Batch(batch),
-        EntryPayload::Membership(membership) => PayloadRef::Membership(MembershipRecord::from(membership)),
+    let (kind, content) = match &entry.payload {
+        EntryPayload::Blank => (BLANK, Bytes::new()),
+        EntryPayload::Normal(batch) => (BATCH, batch.encoded().clone()),
+        EntryPayload::Membership(membership) => (MEMBERSHIP, encode(&MembershipRecord::from(membership))?.into()),
     };
-    encode(&EntryRef { id: entry.log_id.into(), payload })
+    let mut bytes = encode(&EntryHead { id: entry.log_id.into(), kind })?;
+    bytes.extend_from_slice(&content);
+    Ok(bytes)
 }
 
 pub fn decode_entry(bytes: &[u8]) -> Result<Entry, DecodeError> {
-    let record: EntryRecord = decode(bytes)?;
-    let payload = match record.payload {
-        PayloadRecord::Blank => EntryPayload::Blank,
-        PayloadRecord::Batch(batch) => EntryPayload::Normal(batch),
-        PayloadRecord::Membership(membership) => EntryPayload::Membership(membership.try_into()?),
+    let (head, content): (EntryHead, _) = postcard::take_from_bytes(bytes).map_err(DecodeError::Undecodable)?;
+    let payload = match head.kind {
+        BLANK => decode::<()>(content).map(|()| EntryPayload::Blank)?,
+        BATCH => EntryPayload::Normal(Sealed::decode(Bytes::copy_from_slice(content))?),
+        MEMBERSHIP => EntryPayload::Membership(decode::<MembershipRecord>(content)?.try_into()?),
+        unknown => return Err(DecodeError::UnknownKind(unknown)),
     };
-    Ok(Entry { log_id: record.id.into(), payload })
+    Ok(Entry { log_id: head.id.into(), payload })
 }
 
 // === conversions ===

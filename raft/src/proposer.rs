@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use muster_lifecycle::command::{Batch, Command, Outcome};
+use muster_lifecycle::command::{Command, Outcome};
 use openraft::error::{ClientWriteError, ForwardToLeader};
 use openraft::impls::ProgressResponder;
 use openraft::raft::ClientWriteResult;
@@ -15,14 +15,16 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
 
 use crate::feed::Feed;
 use crate::log_store::Capacity;
+use crate::persisted::DecodeError;
 use crate::replica::Raft;
+use crate::sealed::{Draft, Sealed};
 use crate::types::{ReplicaId, TypeConfig};
 
 /// Commands waiting to be proposed. Beyond this the caller is told to come back later.
 const QUEUE_MAX: usize = 16_384;
-/// Commands in one log entry.
+/// Commands in one log entry; those that came together are not parted.
 const BATCH_COMMANDS_MAX: usize = 512;
-/// Approximate bytes of commands in one log entry.
+/// Bytes of commands in one log entry beyond which no more are added.
 const BATCH_BYTES_MAX: usize = 512 * 1024;
 /// Log entries proposed and not yet applied.
 const IN_FLIGHT_MAX: usize = 4;
@@ -50,51 +52,68 @@ pub struct Settled {
     pub index: u64,
 }
 
-type Reply = oneshot::Sender<Result<Settled, ProposeError>>;
+type Reply = oneshot::Sender<Result<Vec<Settled>, ProposeError>>;
 
+/// Commands that came together; they go into one entry.
 struct Proposal {
-    command: Command,
-    bytes: usize,
+    drafts: Vec<Draft>,
     reply: Reply,
+    /// Its share of the commands that may wait.
+    _room: OwnedSemaphorePermit,
 }
 
 /// A cheap handle; the work happens in one task.
 #[derive(Clone)]
 pub struct Proposer {
-    queue: mpsc::Sender<Proposal>,
+    queue: mpsc::UnboundedSender<Proposal>,
+    /// Bounds the commands that wait, and thereby the queue.
+    room: Arc<Semaphore>,
 }
 
 // === impl Proposer ===
 
 impl Proposer {
     pub fn spawn(raft: Raft, feed: Arc<Feed>, capacity: Capacity) -> Self {
-        let (queue, proposals) = mpsc::channel(QUEUE_MAX);
+        let (queue, proposals) = mpsc::unbounded_channel();
         let gatherer = Gatherer { raft, feed, capacity, proposals, in_flight: Arc::new(Semaphore::new(IN_FLIGHT_MAX)) };
         tokio::spawn(gatherer.run());
-        Self { queue }
+        Self { queue, room: Arc::new(Semaphore::new(QUEUE_MAX)) }
     }
 
     /// Proposes one command. Dropping the future does not take the command back.
     pub async fn propose(&self, command: Command) -> Result<Settled, ProposeError> {
+        self.propose_draft(Draft::new(command).map_err(unencodable)?).await
+    }
+
+    pub(crate) async fn propose_draft(&self, draft: Draft) -> Result<Settled, ProposeError> {
+        let settled = self.propose_all(vec![draft]).await?;
+        settled.into_iter().next().ok_or(ProposeError::Unknown)
+    }
+
+    /// Proposes commands that came together, in one entry: one answer each, in their order, or what became of all.
+    /// Whoever calls bounds how many they are.
+    pub(crate) async fn propose_all(&self, drafts: Vec<Draft>) -> Result<Vec<Settled>, ProposeError> {
+        if drafts.is_empty() {
+            return Ok(Vec::new());
+        }
         let (reply, settled) = oneshot::channel();
-        let bytes = approximate_bytes(&command);
-        self.queue.try_send(Proposal { command, bytes, reply }).map_err(|error| match error {
-            mpsc::error::TrySendError::Full(_) => ProposeError::Overloaded,
-            mpsc::error::TrySendError::Closed(_) => ProposeError::Stopped,
-        })?;
+        let count = u32::try_from(drafts.len()).map_err(|_| ProposeError::Overloaded)?;
+        let room = Arc::clone(&self.room).try_acquire_many_owned(count).map_err(|_| ProposeError::Overloaded)?;
+        self.queue.send(Proposal { drafts, reply, _room: room }).map_err(|_| ProposeError::Stopped)?;
         settled.await.unwrap_or(Err(ProposeError::Unknown))
     }
 }
 
-fn approximate_bytes(command: &Command) -> usize {
-    postcard::experimental::serialized_size(command).unwrap_or(BATCH_BYTES_MAX)
+/// Commands are made of what can be encoded; were one not, it could not be written here or elsewhere.
+pub(crate) fn unencodable(error: DecodeError) -> ProposeError {
+    ProposeError::Exhausted(error.to_string())
 }
 
 struct Gatherer {
     raft: Raft,
     feed: Arc<Feed>,
     capacity: Capacity,
-    proposals: mpsc::Receiver<Proposal>,
+    proposals: mpsc::UnboundedReceiver<Proposal>,
     in_flight: Arc<Semaphore>,
 }
 
@@ -111,46 +130,72 @@ impl Gatherer {
 
     /// `first` and whatever else is waiting, up to one entry's worth.
     fn gather(&mut self, first: Proposal) -> Vec<Proposal> {
-        let mut bytes = first.bytes;
+        let (mut count, mut bytes) = (first.drafts.len(), first.bytes());
         let mut gathered = vec![first];
-        while gathered.len() < BATCH_COMMANDS_MAX && bytes < BATCH_BYTES_MAX {
+        while count < BATCH_COMMANDS_MAX && bytes < BATCH_BYTES_MAX {
             let Ok(next) = self.proposals.try_recv() else { break };
-            bytes += next.bytes;
+            count += next.drafts.len();
+            bytes += next.bytes();
             gathered.push(next);
         }
         gathered
     }
 
     async fn submit(&self, gathered: Vec<Proposal>, permit: OwnedSemaphorePermit) {
-        let (commands, replies): (Vec<_>, Vec<_>) = gathered.into_iter().map(|p| (p.command, p.reply)).unzip();
+        let (drafts, asked) = unravelled(gathered);
         if let Err(full) = self.capacity.check() {
-            return refuse(replies, &ProposeError::Exhausted(full.to_string()));
+            return refuse(asked, &ProposeError::Exhausted(full.to_string()));
         }
-        let batch = Batch { stamp: self.feed.stamp(), commands };
+        let batch = match Sealed::of(self.feed.stamp(), drafts) {
+            Ok(batch) => batch,
+            Err(error) => return refuse(asked, &unencodable(error)),
+        };
         let (responder, written) = ProgressResponder::complete_only();
         if self.raft.client_write_ff(batch, Some(responder)).await.is_err() {
-            return refuse(replies, &ProposeError::Stopped);
+            return refuse(asked, &ProposeError::Stopped);
         }
         tokio::spawn(async move {
             match written.await {
-                Ok(result) => answer(replies, result),
-                Err(_) => refuse(replies, &ProposeError::Unknown),
+                Ok(result) => answer(asked, result),
+                Err(_) => refuse(asked, &ProposeError::Unknown),
             }
             drop(permit);
         });
     }
 }
 
-fn answer(replies: Vec<Reply>, result: ClientWriteResult<TypeConfig>) {
+// === impl Proposal ===
+
+impl Proposal {
+    fn bytes(&self) -> usize {
+        self.drafts.iter().map(|draft| draft.encoded().len()).sum()
+    }
+}
+
+/// Who asked, and for how many commands.
+type Asked = (usize, Reply);
+
+fn unravelled(gathered: Vec<Proposal>) -> (Vec<Draft>, Vec<Asked>) {
+    let mut all = Vec::with_capacity(gathered.iter().map(|proposal| proposal.drafts.len()).sum());
+    let mut asked = Vec::with_capacity(gathered.len());
+    for Proposal { drafts, reply, .. } in gathered {
+        asked.push((drafts.len(), reply));
+        all.extend(drafts);
+    }
+    (all, asked)
+}
+
+fn answer(asked: Vec<Asked>, result: ClientWriteResult<TypeConfig>) {
     match result {
         Ok(written) => {
             let index = written.log_id.index;
-            for (reply, outcome) in replies.into_iter().zip(written.data.0) {
+            let mut settled = written.data.0.into_iter().map(|outcome| Settled { outcome, index });
+            for (count, reply) in asked {
                 // A caller that went away no longer wants to know.
-                let _ = reply.send(Ok(Settled { outcome, index }));
+                let _ = reply.send(Ok(settled.by_ref().take(count).collect()));
             }
         }
-        Err(error) => refuse(replies, &propose_error(error)),
+        Err(error) => refuse(asked, &propose_error(error)),
     }
 }
 
@@ -165,8 +210,8 @@ fn propose_error(error: ClientWriteError<TypeConfig>) -> ProposeError {
     }
 }
 
-fn refuse(replies: Vec<Reply>, error: &ProposeError) {
-    for reply in replies {
+fn refuse(asked: Vec<Asked>, error: &ProposeError) {
+    for (_, reply) in asked {
         let _ = reply.send(Err(error.clone()));
     }
 }

@@ -16,12 +16,15 @@ use tokio_util::sync::CancellationToken;
 
 use crate::connector::Connector;
 use crate::feed::{Feed, Published};
+use crate::forward::{PeerLeaders, leader_is_not};
+use crate::forwarder::Forwarder;
 use crate::greeting::Introduction;
 use crate::log_store::{Capacity, LogStore};
 use crate::network::Network;
 use crate::peers::Peers;
-use crate::proposer::{ProposeError, Proposer, Settled};
+use crate::proposer::{ProposeError, Proposer, Settled, unencodable};
 use crate::reach::{self, Reached};
+use crate::sealed::Draft;
 use crate::snapshot_pressure::SnapshotPressure;
 use crate::snapshot_store::{SnapshotFile, SnapshotStore};
 use crate::state_machine::StateMachine;
@@ -70,6 +73,7 @@ pub struct Replica {
     pub(crate) raft: Raft,
     pub(crate) peers: Arc<Peers>,
     pub(crate) proposer: Proposer,
+    pub(crate) forwarder: Forwarder,
     pub(crate) info: StoreInfo,
     pub(crate) snapshots: SnapshotStore,
     pub(crate) capacity: Capacity,
@@ -97,7 +101,9 @@ impl Replica {
         let raft = Raft::new(peers.introduction.id, config, network, log.clone(), state_machine).await?;
         let capacity = log.capacity();
         let proposer = Proposer::spawn(raft.clone(), feed, capacity.clone());
-        let replica = Self { raft, peers, proposer, info, snapshots, capacity, version, log, pressure };
+        let leaders = PeerLeaders { raft: raft.clone(), peers: Arc::clone(&peers) };
+        let forwarder = Forwarder::spawn(Arc::new(leaders));
+        let replica = Self { raft, peers, proposer, forwarder, info, snapshots, capacity, version, log, pressure };
         tokio::spawn(replica.clone().keep_snapshots_fresh());
         Ok(replica)
     }
@@ -205,9 +211,14 @@ impl Replica {
     /// Applies a command wherever the leader is. Commands with a request id are retried until `deadline`;
     /// others are tried again only while it is certain that they did not happen.
     pub async fn write(&self, command: Command, deadline: Instant) -> Result<Settled, RequestError> {
+        self.write_draft(&Draft::new(command).map_err(unencodable)?, deadline).await
+    }
+
+    /// As [`Replica::write`], for whoever may want to write the same again.
+    pub async fn write_draft(&self, draft: &Draft, deadline: Instant) -> Result<Settled, RequestError> {
         let deadline = leaving_time_to_explain(deadline);
         loop {
-            let failure = match timeout_at(deadline, self.write_once(&command, deadline)).await {
+            let failure = match timeout_at(deadline, self.write_once(draft, deadline)).await {
                 Ok(Ok(settled)) => return Ok(settled),
                 Ok(Err(error)) => error,
                 Err(_) => return Err(self.no_quorum().await),
@@ -217,7 +228,7 @@ impl Replica {
                 failure,
                 RequestError::Refused(ProposeError::Exhausted(_) | ProposeError::Overloaded | ProposeError::Stopped)
             );
-            if final_answer || (command.request.is_none() && !happened_for_sure_not) {
+            if final_answer || (draft.command().request.is_none() && !happened_for_sure_not) {
                 return Err(failure);
             }
             if Instant::now() + RETRY_PAUSE >= deadline {
@@ -227,24 +238,11 @@ impl Replica {
         }
     }
 
-    async fn write_once(&self, command: &Command, deadline: Instant) -> Result<Settled, RequestError> {
+    async fn write_once(&self, draft: &Draft, deadline: Instant) -> Result<Settled, RequestError> {
         match self.leader() {
-            Some(leader) if leader == self.id() => Ok(self.proposer.propose(command.clone()).await?),
-            Some(leader) => tokio::select! {
-                // An unreachable leader is noticed by the election long before its connection breaks.
-                () = self.leader_is_not(leader) => Err(ProposeError::Unknown.into()),
-                settled = self.forward(leader, command, deadline) => settled,
-            },
+            Some(leader) if leader == self.id() => Ok(self.proposer.propose_draft(draft.clone()).await?),
+            Some(leader) => self.forwarder.forward(leader, draft.encoded().clone(), deadline).await,
             None => Err(ProposeError::NotLeader { leader: None }.into()),
-        }
-    }
-
-    async fn leader_is_not(&self, leader: ReplicaId) {
-        let mut metrics = self.raft.metrics();
-        while metrics.borrow_and_update().current_leader == Some(leader) {
-            if metrics.changed().await.is_err() {
-                return;
-            }
         }
     }
 
@@ -269,7 +267,7 @@ impl Replica {
         match self.leader() {
             Some(leader) if leader == self.id() => self.read_index_as_leader().await,
             Some(leader) => tokio::select! {
-                () = self.leader_is_not(leader) => Err(ProposeError::NotLeader { leader: None }.into()),
+                () = leader_is_not(&self.raft, leader) => Err(ProposeError::NotLeader { leader: None }.into()),
                 index = self.ask_read_index(leader) => index,
             },
             None => Err(ProposeError::NotLeader { leader: None }.into()),

@@ -2,8 +2,10 @@
 
 use std::fmt;
 
-use muster_lifecycle::command::{Batch, Outcome};
+use muster_lifecycle::command::Outcome;
 use serde::{Deserialize, Serialize};
+
+use crate::sealed::Sealed;
 
 /// Where a replica listens, as the replicated membership knows it.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -27,7 +29,7 @@ pub type ReplicaId = u64;
 
 openraft::declare_raft_types!(
     pub TypeConfig:
-        D = Batch,
+        D = Sealed,
         R = Outcomes,
         NodeId = ReplicaId,
         Node = Endpoint,

@@ -85,8 +85,9 @@ impl Replica {
             .arg(&self.config_file)
             .arg("--exit-with-parent")
             .args(founding)
-            // As in the systemd unit: freed memory goes back at once.
+            // As in the systemd unit: freed memory goes back at once, and is not taken by two megabytes.
             .env("MIMALLOC_PURGE_DELAY", "0")
+            .env("MIMALLOC_ALLOW_THP", "0")
             .stdin(Stdio::piped())
             .stdout(log.try_clone()?)
             .stderr(log)

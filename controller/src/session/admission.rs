@@ -18,6 +18,7 @@ use muster_lifecycle::text::Text;
 use muster_proto::v1;
 use muster_raft::proposer::{ProposeError, Settled};
 use muster_raft::replica::RequestError;
+use muster_raft::sealed::Draft;
 use tokio::time::{Instant, sleep, timeout_at};
 
 use crate::session::Sessions;
@@ -123,8 +124,11 @@ impl Sessions {
         operation: Operation,
         deadline: Instant,
     ) -> Result<Settled, RequestError> {
+        let what = operation.label();
+        let command = Command { origin: Origin::Node { name: node.clone() }, request: None, operation };
+        let draft = Draft::new(command).map_err(|error| RequestError::Forwarding(error.to_string()))?;
         loop {
-            match self.write_as_agent(node, operation.clone(), deadline).await {
+            match self.write_as_agent((node, what), &draft, deadline).await {
                 Err(RequestError::Forwarding(_) | RequestError::Refused(ProposeError::Unknown))
                     if Instant::now() + RETRY_PAUSE < deadline =>
                 {
@@ -137,13 +141,11 @@ impl Sessions {
 
     async fn write_as_agent(
         &self,
-        node: &Text,
-        operation: Operation,
+        (node, what): (&Text, &'static str),
+        draft: &Draft,
         deadline: Instant,
     ) -> Result<Settled, RequestError> {
-        let what = operation.label();
-        let command = Command { origin: Origin::Node { name: node.clone() }, request: None, operation };
-        let settled = self.replica().write(command, deadline).await?;
+        let settled = self.replica().write_draft(draft, deadline).await?;
         if let Outcome::Rejected(why @ (Rejection::Forbidden(_) | Rejection::NotEntitled { .. })) = &settled.outcome {
             tracing::warn!(%node, what, %why, "denied");
         }

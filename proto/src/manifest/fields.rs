@@ -3,15 +3,19 @@
 //! Reading by hand instead of by derive gives errors that say where, what was found and what was expected, and
 //! it makes "unknown" exact: whatever nobody took is left over, and the leftovers keep the structure they had.
 
+use std::borrow::Cow;
+
 use serde_json::{Map, Value};
 
+use super::json::{Json, Object};
 use crate::field::{FieldError, Path, Shown};
 
 pub(super) type Read<T> = Result<T, FieldError>;
 
+/// The fields live as long as the path: the input outlives both.
 pub(super) struct Fields<'p> {
     path: Path<'p>,
-    given: Map<String, Value>,
+    given: Object<'p>,
     /// Leftovers of nested objects and lists that were taken.
     kept: Map<String, Value>,
 }
@@ -19,8 +23,8 @@ pub(super) struct Fields<'p> {
 // === impl Fields ===
 
 impl<'p> Fields<'p> {
-    pub(super) fn open(value: Value, path: Path<'p>) -> Read<Self> {
-        let Value::Object(given) = value else { return Err(mismatch(&path, "an object", &value)) };
+    pub(super) fn open(json: Json<'p>, path: Path<'p>) -> Read<Self> {
+        let Json::Object(given) = json else { return Err(mismatch(&path, "an object", &json.to_value())) };
         Ok(Self { path, given, kept: Map::new() })
     }
 
@@ -32,22 +36,22 @@ impl<'p> Fields<'p> {
     /// Drops fields that the server owns: what a manifest says about them has no effect.
     pub(super) fn ignore(&mut self, names: &[&str]) {
         for name in names {
-            self.given.remove(*name);
+            self.given.take(name);
         }
     }
 
     /// Drops `name` if it holds the empty string, which is how upstream spells an absent required text.
     pub(super) fn ignore_empty(&mut self, name: &str) {
-        if self.given.get(name).and_then(Value::as_str) == Some("") {
-            self.given.remove(name);
+        if self.given.get(name) == Some(&Json::Text(Cow::Borrowed(""))) {
+            self.given.take(name);
         }
     }
 
-    pub(super) fn text(&mut self, name: &str) -> Read<Option<String>> {
-        self.take(name).map(|value| text(value, &self.path.field(name))).transpose()
+    pub(super) fn text(&mut self, name: &str) -> Read<Option<Cow<'p, str>>> {
+        self.take(name).map(|json| text(json, &self.path.field(name))).transpose()
     }
 
-    pub(super) fn required_text(&mut self, name: &str) -> Read<String> {
+    pub(super) fn required_text(&mut self, name: &str) -> Read<Cow<'p, str>> {
         match self.text(name)? {
             Some(text) if !text.is_empty() => Ok(text),
             Some(_) | None => Err(self.error(name, "is required")),
@@ -65,23 +69,24 @@ impl<'p> Fields<'p> {
     pub(super) fn flag(&mut self, name: &str) -> Read<Option<bool>> {
         match self.take(name) {
             None => Ok(None),
-            Some(Value::Bool(flag)) => Ok(Some(flag)),
-            Some(other) => Err(mismatch(&self.path.field(name), "true or false", &other)),
+            Some(Json::Bool(flag)) => Ok(Some(flag)),
+            Some(other) => Err(mismatch(&self.path.field(name), "true or false", &other.to_value())),
         }
     }
 
     pub(super) fn integer(&mut self, name: &str) -> Read<Option<i64>> {
-        let Some(value) = self.take(name) else { return Ok(None) };
-        match value.as_i64() {
+        let Some(json) = self.take(name) else { return Ok(None) };
+        let integer = if let Json::Number(number) = &json { number.as_i64() } else { None };
+        match integer {
             Some(integer) => Ok(Some(integer)),
-            None => Err(mismatch(&self.path.field(name), "a whole number", &value)),
+            None => Err(mismatch(&self.path.field(name), "a whole number", &json.to_value())),
         }
     }
 
     /// A nested object with its own fields.
     pub(super) fn object<T>(&mut self, name: &str, read: impl FnOnce(&mut Fields<'_>) -> Read<T>) -> Read<Option<T>> {
-        let Some(value) = self.take(name) else { return Ok(None) };
-        let mut nested = Fields::open(value, self.path.field(name))?;
+        let Some(json) = self.take(name) else { return Ok(None) };
+        let mut nested = Fields::open(json, self.path.field(name))?;
         let read = read(&mut nested)?;
         let leftovers = nested.leftovers();
         self.keep(name, leftovers);
@@ -90,13 +95,13 @@ impl<'p> Fields<'p> {
 
     /// A nested object that is read whole: its leftovers are the reader's.
     pub(super) fn object_apart<T>(&mut self, name: &str, read: impl FnOnce(Fields<'_>) -> Read<T>) -> Read<Option<T>> {
-        let Some(value) = self.take(name) else { return Ok(None) };
-        read(Fields::open(value, self.path.field(name))?).map(Some)
+        let Some(json) = self.take(name) else { return Ok(None) };
+        read(Fields::open(json, self.path.field(name))?).map(Some)
     }
 
     /// A field that stays among the leftovers.
-    pub(super) fn peek(&self, name: &str) -> Option<&Value> {
-        self.given.get(name).filter(|value| !value.is_null())
+    pub(super) fn peek(&self, name: &str) -> Option<Value> {
+        self.given.get(name).filter(|json| **json != Json::Null).map(Json::to_value)
     }
 
     pub(super) fn path(&self) -> Path<'p> {
@@ -107,13 +112,13 @@ impl<'p> Fields<'p> {
     pub(super) fn entries<T>(
         &mut self,
         name: &str,
-        read: impl Fn(Value, &Path<'_>) -> Read<T>,
-    ) -> Read<Option<Vec<(String, T)>>> {
-        let Some(value) = self.take(name) else { return Ok(None) };
+        read: impl Fn(Json<'p>, &Path<'_>) -> Read<T>,
+    ) -> Read<Option<Vec<(Cow<'p, str>, T)>>> {
+        let Some(json) = self.take(name) else { return Ok(None) };
         let path = self.path.field(name);
-        let Value::Object(entries) = value else { return Err(mismatch(&path, "an object", &value)) };
-        let read_entry = |(key, value): (String, Value)| read(value, &path.key(&key)).map(|value| (key, value));
-        entries.into_iter().map(read_entry).collect::<Read<Vec<_>>>().map(Some)
+        let Json::Object(entries) = json else { return Err(mismatch(&path, "an object", &json.to_value())) };
+        let read_entry = |(key, json): (Cow<'p, str>, Json<'p>)| read(json, &path.key(&key)).map(|value| (key, value));
+        entries.into_present().map(read_entry).collect::<Read<Vec<_>>>().map(Some)
     }
 
     /// A list of objects. The leftovers of an element are kept beside its `identity` fields, because positions
@@ -124,16 +129,17 @@ impl<'p> Fields<'p> {
         identity: &[&str],
         read: impl Fn(&mut Fields<'_>) -> Read<T>,
     ) -> Read<Option<Box<[T]>>> {
-        let Some(value) = self.take(name) else { return Ok(None) };
+        let Some(json) = self.take(name) else { return Ok(None) };
         let path = self.path.field(name);
         let mut items = Vec::new();
         let mut kept = Vec::new();
-        for (index, value) in elements(value, &path)?.into_iter().enumerate() {
-            let mut element = Fields::open(value, path.index(index))?;
+        for (index, json) in elements(json, &path)?.into_iter().enumerate() {
+            let mut element = Fields::open(json, path.index(index))?;
             let identified = element.subset(identity);
             items.push(read(&mut element)?);
             let leftovers = element.leftovers();
             if !leftovers.is_empty() {
+                let identified = identified.into_iter().map(|(name, json)| (name.to_owned(), json.to_value()));
                 kept.push(Value::Object(leftovers.into_iter().chain(identified).collect()));
             }
         }
@@ -147,26 +153,27 @@ impl<'p> Fields<'p> {
     pub(super) fn texts<T>(
         &mut self,
         name: &str,
-        parse: impl Fn(String) -> Result<T, String>,
+        parse: impl Fn(Cow<'_, str>) -> Result<T, String>,
     ) -> Read<Option<Box<[T]>>> {
-        let Some(value) = self.take(name) else { return Ok(None) };
+        let Some(json) = self.take(name) else { return Ok(None) };
         let path = self.path.field(name);
-        let read = |(index, value)| {
+        let read = |(index, json)| {
             let at = path.index(index);
-            parse(text(value, &at)?).map_err(|rule| at.error(rule))
+            parse(text(json, &at)?).map_err(|rule| at.error(rule))
         };
-        elements(value, &path)?.into_iter().enumerate().map(read).collect::<Read<_>>().map(Some)
+        elements(json, &path)?.into_iter().enumerate().map(read).collect::<Read<_>>().map(Some)
     }
 
     /// What nobody took.
-    pub(super) fn leftovers(mut self) -> Map<String, Value> {
-        self.given.extend(self.kept);
-        self.given
+    pub(super) fn leftovers(self) -> Map<String, Value> {
+        let mut leftovers = self.given.to_map();
+        leftovers.extend(self.kept);
+        leftovers
     }
 
     /// As upstream does, null counts as absent in fields we know.
-    fn take(&mut self, name: &str) -> Option<Value> {
-        self.given.remove(name).filter(|value| !value.is_null())
+    fn take(&mut self, name: &str) -> Option<Json<'p>> {
+        self.given.take(name).filter(|json| *json != Json::Null)
     }
 
     fn keep(&mut self, name: &str, leftovers: Map<String, Value>) {
@@ -175,13 +182,13 @@ impl<'p> Fields<'p> {
         }
     }
 
-    fn subset(&self, names: &[&str]) -> Vec<(String, Value)> {
-        names.iter().filter_map(|name| self.given.get_key_value(*name)).map(|(k, v)| (k.clone(), v.clone())).collect()
+    fn subset<'n>(&self, names: &[&'n str]) -> Vec<(&'n str, Json<'p>)> {
+        names.iter().filter_map(|name| self.given.get(name).map(|json| (*name, json.clone()))).collect()
     }
 }
 
-pub(super) fn text(value: Value, path: &Path<'_>) -> Read<String> {
-    let Value::String(text) = value else { return Err(mismatch(path, "a string", &value)) };
+pub(super) fn text<'a>(json: Json<'a>, path: &Path<'_>) -> Read<Cow<'a, str>> {
+    let Json::Text(text) = json else { return Err(mismatch(path, "a string", &json.to_value())) };
     Ok(text)
 }
 
@@ -189,8 +196,8 @@ pub(super) fn mismatch(path: &Path<'_>, expected: &str, found: &Value) -> FieldE
     path.error(format_args!("expected {expected}, found {}", description(found)))
 }
 
-fn elements(value: Value, path: &Path<'_>) -> Read<Vec<Value>> {
-    let Value::Array(elements) = value else { return Err(mismatch(path, "an array", &value)) };
+fn elements<'a>(json: Json<'a>, path: &Path<'_>) -> Read<Vec<Json<'a>>> {
+    let Json::Array(elements) = json else { return Err(mismatch(path, "an array", &json.to_value())) };
     Ok(elements)
 }
 

@@ -1,5 +1,7 @@
 //! `metadata` of any kind, and the part of it that a Node manifest may set.
 
+use std::borrow::Cow;
+
 use muster_lifecycle::command::Precondition;
 use muster_lifecycle::meta::{ObjectMeta, OwnerReference, Pairs, Revision, Uid, UidError};
 use muster_lifecycle::text::Text;
@@ -39,7 +41,7 @@ pub(super) fn read(fields: &mut Fields<'_>) -> Read<Metadata> {
 /// Of a kind that has namespaces, with the namespace.
 pub(super) fn read_namespaced(fields: &mut Fields<'_>) -> Read<(Text, Metadata)> {
     let namespace = fields.text("namespace")?.filter(|namespace| !namespace.is_empty());
-    let namespace = namespace.unwrap_or_else(|| DEFAULT_NAMESPACE.to_owned()).into();
+    let namespace = namespace.unwrap_or(Cow::Borrowed(DEFAULT_NAMESPACE)).into();
     Ok((namespace, read_common(fields)?))
 }
 

@@ -14,6 +14,7 @@ use muster_lifecycle::toleration::{Operator, OperatorError, Toleration};
 use serde_json::{Map, Value, json};
 
 use super::fields::{Fields, Read, mismatch};
+use super::json::Json;
 use super::{expect, meta, moment, status, unmodelled};
 use crate::field::{FieldError, Path};
 
@@ -69,7 +70,7 @@ pub(super) fn spec(mut fields: Fields<'_>) -> Read<Spec> {
         requests: pod_requests::effective(
             &containers,
             &self::containers(&fields, "initContainers")?,
-            &quantities(fields.peek("overhead"), &fields.path().field("overhead"))?,
+            &quantities(fields.peek("overhead").as_ref(), &fields.path().field("overhead"))?,
         ),
         host_network: fields.flag("hostNetwork")?.unwrap_or_default(),
         has_containers: !containers.is_empty(),
@@ -91,7 +92,7 @@ fn containers(fields: &Fields<'_>, name: &str) -> Read<Vec<Container>> {
     let path = fields.path();
     let path = path.field(name);
     let Some(value) = fields.peek(name) else { return Ok(Vec::new()) };
-    let Value::Array(containers) = value else { return Err(mismatch(&path, "an array", value)) };
+    let Value::Array(containers) = value else { return Err(mismatch(&path, "an array", &value)) };
     containers.iter().enumerate().map(|(index, value)| container(value, &path.index(index))).collect()
 }
 
@@ -119,7 +120,7 @@ fn quantities(value: Option<&Value>, path: &Path<'_>) -> Read<Resources> {
     let Some(value) = value.filter(|value| !value.is_null()) else { return Ok(Resources::default()) };
     let Value::Object(entries) = value else { return Err(mismatch(path, "an object", value)) };
     let read = |(name, value): (&String, &Value)| {
-        let quantity = status::quantity(value.clone(), &path.key(name))?;
+        let quantity = status::quantity(Json::from(value), &path.key(name))?;
         match quantity.is_negative() {
             true => Err(path.key(name).error(format_args!("\"{quantity}\" is negative"))),
             false => Ok((Text::from(name), quantity)),

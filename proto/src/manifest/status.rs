@@ -8,6 +8,7 @@ use muster_lifecycle::time::Stamp;
 use serde_json::{Map, Value, json};
 
 use super::fields::{Fields, Read, mismatch};
+use super::json::Json;
 use super::moment;
 use crate::field::{Path, Shown};
 
@@ -59,12 +60,12 @@ fn resources(fields: &mut Fields<'_>, name: &str) -> Read<Resources> {
 }
 
 /// As upstream does, a quantity may be a bare number.
-pub(super) fn quantity(value: Value, path: &Path<'_>) -> Read<Quantity> {
-    let text = match value {
-        Value::String(text) => text,
-        Value::Number(number) => number.to_string(),
-        Value::Null | Value::Bool(_) | Value::Array(_) | Value::Object(_) => {
-            return Err(mismatch(path, "a quantity such as \"500m\" or \"16Gi\"", &value));
+pub(super) fn quantity(json: Json<'_>, path: &Path<'_>) -> Read<Quantity> {
+    let text = match json {
+        Json::Text(text) => text,
+        Json::Number(number) => number.to_string().into(),
+        Json::Null | Json::Bool(_) | Json::Array(_) | Json::Object(_) => {
+            return Err(mismatch(path, "a quantity such as \"500m\" or \"16Gi\"", &json.to_value()));
         }
     };
     text.parse().map_err(|error: QuantityError| path.error(error))

@@ -24,8 +24,8 @@ const VERSION: u32 = 1;
 /// Nothing is read after the start, so nothing is worth keeping.
 const CACHE_BYTES: u64 = 1024 * 1024;
 /// After so many bytes sled is opened anew, to let go of the memory it holds on to.
-const REOPEN_BYTES: u64 = 32 * 1024 * 1024;
-/// Records written at once when all of them are.
+const REOPEN_BYTES: u64 = 64 * 1024 * 1024;
+/// Records written at once. More are written in parts: a batch is held in memory as a whole, and more than once.
 const CHUNK_RECORDS: usize = 4_096;
 /// Damaged checkpoints kept for whoever wants to know what happened.
 const DAMAGED_MAX: usize = 2;
@@ -69,7 +69,9 @@ pub(super) struct Tree {
     dir: PathBuf,
     /// Bytes handed to sled since it was opened.
     written: u64,
-    /// Exists from the first complete write on and is removed while everything is written anew: sled opens
+    /// Later events than this one have never been written. `None` if that is not known.
+    last_event: Option<u64>,
+    /// Exists from the first complete write on and is removed while much is written in parts: sled opens
     /// a garbled file as an empty one, which must not pass for a checkpoint that was never written.
     complete: PathBuf,
 }
@@ -97,7 +99,7 @@ impl Tree {
 
     fn open(dir: &Path, store: Uid) -> Result<(Self, Option<Moment>), TreeError> {
         let (dir, complete) = (dir.to_owned(), dir.join(COMPLETE));
-        let mut tree = Self { database: open_database(&dir)?, store, dir, written: 0, complete };
+        let mut tree = Self { database: open_database(&dir)?, store, dir, written: 0, last_event: None, complete };
         let moment = tree.load()?;
         if moment.is_none() && tree.complete.exists() {
             return Err(damaged("it was complete once and holds nothing now"));
@@ -148,25 +150,25 @@ impl Tree {
 
     pub(super) fn write(&mut self, work: &Work) -> Result<(), TreeError> {
         guarded(|| {
+            let state = &work.moment.state;
             if work.everything {
-                self.write_everything(&work.moment)?
+                let records = state.records().map(|(key, value)| (key, Some(value)));
+                self.write_in_parts(&work.moment, true, records)?;
+            } else if work.dirty.len() > CHUNK_RECORDS {
+                let records = work.dirty.iter().map(|key| (key.clone(), state.record(key)));
+                self.write_in_parts(&work.moment, false, records)?;
             } else {
-                self.write_changes(work)?
+                self.write_at_once(work)?;
             }
-            if self.written >= REOPEN_BYTES { self.reopen() } else { Ok(()) }
+            self.last_event = state.events().iter().next_back().map(|event| event.sequence).or(self.last_event);
+            self.reopen_when_heavy()
         })
     }
 
-    fn write_changes(&mut self, work: &Work) -> Result<(), TreeError> {
+    fn write_at_once(&mut self, work: &Work) -> Result<(), TreeError> {
         let mut batch = Batch::default();
         for key in &work.dirty {
-            match work.moment.state.record(key) {
-                Some(value) => {
-                    self.written += value.len() as u64;
-                    batch.insert(stored_key(key), value);
-                }
-                None => batch.remove(stored_key(key)),
-            }
+            self.stage(&mut batch, key, work.moment.state.record(key));
         }
         batch.insert(META, self.meta(&work.moment)?);
         self.database.apply_batch(batch)?;
@@ -175,20 +177,27 @@ impl Tree {
     }
 
     /// Too much for one batch: without its meta record the tree counts as empty, so that goes first and
-    /// comes last.
-    fn write_everything(&mut self, moment: &Moment) -> Result<(), TreeError> {
+    /// comes last. What was there before stays unless it is to be cleared.
+    fn write_in_parts(
+        &mut self,
+        moment: &Moment,
+        clear: bool,
+        records: impl Iterator<Item = (RecordKey, Option<Vec<u8>>)>,
+    ) -> Result<(), TreeError> {
         if self.complete.exists() {
             fs::remove_file(&self.complete)?;
         }
         self.database.remove(META)?;
         self.database.flush()?;
-        self.database.clear()?;
+        if clear {
+            self.database.clear()?;
+        }
         let mut batch = Batch::default();
-        for (number, (key, value)) in moment.state.records().enumerate() {
-            self.written += value.len() as u64;
-            batch.insert(stored_key(&key), value);
+        for (number, (key, value)) in records.enumerate() {
+            self.stage(&mut batch, &key, value);
             if number % CHUNK_RECORDS == CHUNK_RECORDS - 1 {
                 self.database.apply_batch(std::mem::take(&mut batch))?;
+                self.reopen_when_heavy()?;
             }
         }
         batch.insert(META, self.meta(moment)?);
@@ -196,6 +205,31 @@ impl Tree {
         self.database.flush()?;
         fs::write(&self.complete, "")?;
         Ok(())
+    }
+
+    fn reopen_when_heavy(&mut self) -> Result<(), TreeError> {
+        if self.written < REOPEN_BYTES {
+            return Ok(());
+        }
+        self.database.flush()?;
+        self.reopen()
+    }
+
+    fn stage(&mut self, batch: &mut Batch, key: &RecordKey, value: Option<Vec<u8>>) {
+        match value {
+            Some(value) => {
+                self.written += value.len() as u64;
+                batch.insert(stored_key(key), value);
+            }
+            // In a storm most events come and go between two writes.
+            None if self.was_never_written(key) => {}
+            None => batch.remove(stored_key(key)),
+        }
+    }
+
+    fn was_never_written(&self, key: &RecordKey) -> bool {
+        let RecordKey::Event { sequence } = key else { return false };
+        self.last_event.is_some_and(|last| *sequence > last)
     }
 
     fn meta(&self, moment: &Moment) -> Result<Vec<u8>, TreeError> {

@@ -73,6 +73,25 @@ fn a_restart_starts_from_the_checkpoint_with_the_same_digest() {
     });
 }
 
+/// More than fits into one batch, and more events than are kept: most of them come and go between two writes.
+#[test]
+fn a_storm_is_written_in_parts() {
+    fixture::run(async {
+        let machine = with_checkpoint().await;
+        let mut store = machine.open();
+        let (last, storm) = (17_500, entries(1, 12..17_501));
+        for part in storm.chunks(500) {
+            store.append(part.to_vec()).await.unwrap();
+        }
+        store.apply_up_to(last).await.unwrap();
+        close(store).await;
+        let mut store = machine.open();
+        assert_eq!(store.machine.applied_state().await.unwrap().0, Some(log_id(1, last)));
+        assert_eq!(store.machine.state().digest(), state_after(&entries(1, 0..last + 1)).digest());
+        assert!(machine.damaged().is_empty());
+    });
+}
+
 #[test]
 fn a_checkpoint_ahead_of_the_log_is_ignored_and_overwritten() {
     fixture::run(async {

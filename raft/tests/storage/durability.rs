@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::io;
 use std::time::Duration;
 
+use muster_lifecycle::command::Batch;
 use muster_raft::disk::sim::SimDisk;
 use muster_raft::log_store::{LogStore, RESERVE_BYTES};
 use muster_raft::persisted::log_id;
@@ -234,8 +235,9 @@ fn a_replication_message_is_bounded_in_bytes_and_never_empty() {
         let mut store = open_sim(&sim);
         let big = |index| {
             let mut entry = entry(1, index);
-            if let openraft::EntryPayload::Normal(batch) = &mut entry.payload {
-                batch.commands = vec![batch.commands[0].clone(); 10_000];
+            if let openraft::EntryPayload::Normal(sealed) = &mut entry.payload {
+                let commands = vec![sealed.commands[0].clone(); 10_000];
+                *sealed = fixture::sealed(Batch { stamp: sealed.stamp, commands });
             }
             entry
         };

@@ -17,6 +17,7 @@ use muster_raft::disk::Disk;
 use muster_raft::disk::sim::SimDisk;
 use muster_raft::log_store::{Birth, Identity, LogStore};
 use muster_raft::persisted::log_id;
+use muster_raft::sealed::Sealed;
 use muster_raft::snapshot_store::SnapshotFile;
 use muster_raft::state_machine::{Publisher, StateMachine};
 use muster_raft::store::{OpenOptions, Store, StoreError, StoreInfo};
@@ -131,12 +132,16 @@ impl Opened {
 
 /// An entry that creates a node of its own. Entry 0 is the blank one that a cluster begins with.
 pub(crate) fn entry(term: u64, index: u64) -> Entry {
-    let payload = if index == 0 { EntryPayload::Blank } else { EntryPayload::Normal(batch(term, index)) };
+    let payload = if index == 0 { EntryPayload::Blank } else { EntryPayload::Normal(sealed(batch(term, index))) };
     Entry { log_id: log_id(term, index), payload }
 }
 
 pub(crate) fn entries(term: u64, indexes: std::ops::Range<u64>) -> Vec<Entry> {
     indexes.map(|index| entry(term, index)).collect()
+}
+
+pub(crate) fn sealed(batch: Batch) -> Sealed {
+    Sealed::new(batch).unwrap()
 }
 
 pub(crate) fn batch(term: u64, index: u64) -> Batch {

@@ -67,7 +67,7 @@ fn a_restored_cluster_of_one_elects_itself_and_writes() {
         let config = Arc::new(openraft::Config::default().validate().unwrap());
         let raft = Raft::new(1, config, Alone, store.log.clone(), store.machine).await.unwrap();
         raft.wait(Some(Duration::from_secs(20))).current_leader(1, "elected").await.unwrap();
-        let written = raft.client_write(fixture::batch(9, 100)).await.unwrap();
+        let written = raft.client_write(fixture::sealed(fixture::batch(9, 100))).await.unwrap();
         assert_eq!(written.data.0.len(), 1);
         assert!(written.log_id > log_id(1, 1));
         assert_eq!(store.published.told().applied, Some(written.log_id), "published before it is answered");

@@ -1,0 +1,292 @@
+//! A follower's writes on their way to the leader: those that wait together go together.
+//!
+//! A write waits for one of a few calls under way, and whatever arrives meanwhile rides in the next one. So a single
+//! write pays one round trip, and a storm of registrations a call for some hundreds of them. Each of them is answered
+//! for itself.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use futures::future::BoxFuture;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
+use tokio::time::Instant;
+
+use crate::proposer::{ProposeError, Settled};
+use crate::replica::RequestError;
+use crate::types::ReplicaId;
+
+/// Writes waiting for a call. Beyond this the caller is told to come back later.
+const QUEUE_MAX: usize = 16_384;
+/// Writes in one call.
+pub(crate) const CALL_COMMANDS_MAX: usize = 512;
+/// Bytes of writes in one call beyond which no more are added.
+const CALL_BYTES_MAX: usize = 512 * 1024;
+/// Calls under way.
+const CALLS_MAX: usize = 4;
+
+pub(crate) type Answer = Result<Settled, RequestError>;
+
+/// Several writes, to be made by `leader`.
+#[derive(Debug)]
+pub(crate) struct Call {
+    pub(crate) leader: ReplicaId,
+    pub(crate) commands: Vec<Bytes>,
+    /// After this nobody waits for any of them.
+    pub(crate) deadline: Instant,
+}
+
+/// How leaders are asked.
+pub(crate) trait Leaders: Send + Sync + 'static {
+    /// One answer per command, in their order, or what became of all of them.
+    fn ask(&self, call: Call) -> BoxFuture<'static, Result<Vec<Answer>, RequestError>>;
+}
+
+/// A cheap handle; the work happens in one task, and in one more for each call.
+#[derive(Clone)]
+pub(crate) struct Forwarder {
+    queue: mpsc::Sender<Errand>,
+}
+
+struct Errand {
+    leader: ReplicaId,
+    command: Bytes,
+    deadline: Instant,
+    reply: oneshot::Sender<Answer>,
+}
+
+struct Gatherer {
+    leaders: Arc<dyn Leaders>,
+    errands: mpsc::Receiver<Errand>,
+    /// For another leader than those before it.
+    held_over: Option<Errand>,
+    calls: Arc<Semaphore>,
+}
+
+// === impl Forwarder ===
+
+impl Forwarder {
+    pub(crate) fn spawn(leaders: Arc<dyn Leaders>) -> Self {
+        let (queue, errands) = mpsc::channel(QUEUE_MAX);
+        let gatherer = Gatherer { leaders, errands, held_over: None, calls: Arc::new(Semaphore::new(CALLS_MAX)) };
+        tokio::spawn(gatherer.run());
+        Self { queue }
+    }
+
+    /// Passes one encoded command on. Dropping the future takes it back only if it is not under way yet.
+    pub(crate) async fn forward(&self, leader: ReplicaId, command: Bytes, deadline: Instant) -> Answer {
+        let (reply, answer) = oneshot::channel();
+        self.queue.try_send(Errand { leader, command, deadline, reply }).map_err(|error| match error {
+            mpsc::error::TrySendError::Full(_) => ProposeError::Overloaded,
+            mpsc::error::TrySendError::Closed(_) => ProposeError::Stopped,
+        })?;
+        answer.await.unwrap_or(Err(ProposeError::Unknown.into()))
+    }
+}
+
+// === impl Gatherer ===
+
+impl Gatherer {
+    async fn run(mut self) {
+        while let Some(first) = self.next().await {
+            let Ok(place) = Arc::clone(&self.calls).acquire_owned().await else { return };
+            let errands = self.gather(first);
+            tokio::spawn(deliver(Arc::clone(&self.leaders), errands, place));
+        }
+    }
+
+    async fn next(&mut self) -> Option<Errand> {
+        match self.held_over.take() {
+            Some(errand) => Some(errand),
+            None => self.errands.recv().await,
+        }
+    }
+
+    /// `first` and whatever else waits for the same leader, up to one call's worth.
+    fn gather(&mut self, first: Errand) -> Vec<Errand> {
+        let (leader, mut bytes) = (first.leader, first.command.len());
+        let mut errands = vec![first];
+        while errands.len() < CALL_COMMANDS_MAX && bytes < CALL_BYTES_MAX {
+            let Ok(next) = self.errands.try_recv() else { break };
+            if next.leader != leader {
+                self.held_over = Some(next);
+                break;
+            }
+            bytes += next.command.len();
+            errands.push(next);
+        }
+        errands
+    }
+}
+
+async fn deliver(leaders: Arc<dyn Leaders>, mut errands: Vec<Errand>, place: OwnedSemaphorePermit) {
+    // Whoever went away while it waited is not surprised by a write that it has given up.
+    errands.retain(|errand| !errand.reply.is_closed());
+    let (Some(leader), Some(deadline)) =
+        (errands.first().map(|errand| errand.leader), errands.iter().map(|errand| errand.deadline).max())
+    else {
+        return;
+    };
+    let (commands, replies): (Vec<_>, Vec<_>) =
+        errands.into_iter().map(|errand| (errand.command, errand.reply)).unzip();
+    let answered = leaders.ask(Call { leader, commands, deadline }).await;
+    drop(place);
+    for (reply, answer) in replies.into_iter().zip(each(answered)) {
+        // A caller that went away no longer wants to know.
+        let _ = reply.send(answer);
+    }
+}
+
+/// What became of all, for each; whom a leader has left out may or may not have been heard.
+fn each(answered: Result<Vec<Answer>, RequestError>) -> Box<dyn Iterator<Item = Answer> + Send> {
+    let unheard = || Err(RequestError::Forwarding("asking the leader: it answered less than it was asked".to_owned()));
+    match answered {
+        Ok(answers) => Box::new(answers.into_iter().chain(std::iter::repeat_with(unheard))),
+        Err(error) => Box::new(std::iter::repeat_with(move || Err(error.clone()))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Mutex;
+    use std::time::Duration;
+
+    use futures::FutureExt;
+    use futures::future::join_all;
+    use muster_lifecycle::command::{Outcome, Receipt, ReceiptEffect};
+    use muster_lifecycle::meta::Revision;
+
+    use super::*;
+
+    /// Takes calls down, and answers when it is let.
+    struct Scripted {
+        calls: Mutex<Vec<(ReplicaId, Vec<u8>)>>,
+        gate: Arc<Semaphore>,
+        answer: fn(&[u8]) -> Result<Vec<Answer>, RequestError>,
+    }
+
+    impl Leaders for Scripted {
+        fn ask(&self, call: Call) -> BoxFuture<'static, Result<Vec<Answer>, RequestError>> {
+            let said: Vec<u8> = call.commands.iter().map(|command| command[0]).collect();
+            self.calls.lock().unwrap().push((call.leader, said.clone()));
+            let (gate, answer) = (Arc::clone(&self.gate), self.answer);
+            async move {
+                gate.acquire().await.unwrap().forget();
+                answer(&said)
+            }
+            .boxed()
+        }
+    }
+
+    #[tokio::test]
+    async fn what_waits_together_goes_together_and_each_has_its_own_answer() {
+        let (leader, forwarder) = scripted(echo);
+        let writes = (0..40).map(|number| write(&forwarder, 1, number));
+        leader.gate.add_permits(40);
+        let answers = join_all(writes).await;
+        for (number, answer) in answers.into_iter().enumerate() {
+            assert_eq!(answer, done(number as u8), "{number}");
+        }
+        assert!(leader.calls().len() < 40, "{:?}", leader.calls());
+    }
+
+    #[tokio::test]
+    async fn one_that_is_refused_takes_nobody_along() {
+        let (leader, forwarder) = scripted(|said| Ok(said.iter().map(|number| odd_refused(*number)).collect()));
+        leader.gate.add_permits(8);
+        let answers = join_all((0..8).map(|number| write(&forwarder, 1, number))).await;
+        let expected: Vec<Answer> = (0..8).map(odd_refused).collect();
+        assert_eq!(answers, expected);
+    }
+
+    #[tokio::test]
+    async fn what_became_of_all_is_told_to_each_and_the_forgotten_do_not_wait() {
+        let (leader, forwarder) = scripted(|_| Err(ProposeError::Unknown.into()));
+        leader.gate.add_permits(3);
+        let answers = join_all((0..3).map(|number| write(&forwarder, 1, number))).await;
+        assert_eq!(answers, vec![Err(RequestError::Refused(ProposeError::Unknown)); 3]);
+        let (leader, forwarder) = scripted(|said| Ok(vec![done(said[0])]));
+        leader.gate.add_permits(3);
+        let answers = join_all((0..3).map(|number| write(&forwarder, 1, number))).await;
+        assert!(answers.iter().all(|answer| matches!(answer, Ok(_) | Err(RequestError::Forwarding(_)))));
+        assert_eq!(answers[0], done(0));
+    }
+
+    #[tokio::test]
+    async fn so_many_calls_are_under_way_and_no_call_is_larger_than_it_may_be() {
+        let (leader, forwarder) = scripted(echo);
+        let writes: Vec<_> = (0..2_000).map(|number| tokio::spawn(write(&forwarder, 1, number as u8))).collect();
+        tokio::time::sleep(Duration::from_millis(50)).await;
+        assert_eq!(leader.calls().len(), CALLS_MAX);
+        leader.gate.add_permits(2_000);
+        for written in join_all(writes).await {
+            assert!(written.unwrap().is_ok());
+        }
+        let sizes: Vec<usize> = leader.calls().iter().map(|(_, said)| said.len()).collect();
+        assert_eq!(sizes.iter().sum::<usize>(), 2_000);
+        assert!(sizes.iter().all(|size| *size <= CALL_COMMANDS_MAX), "{sizes:?}");
+    }
+
+    #[tokio::test]
+    async fn a_full_queue_turns_away_and_who_went_away_is_not_sent() {
+        let (leader, forwarder) = scripted(echo);
+        let mut waiting = Vec::new();
+        while leader.calls().len() < CALLS_MAX {
+            waiting.push(tokio::spawn(write(&forwarder, 1, 1)));
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        // Given up as soon as they wait. The gatherer holds one of them, so once is not enough.
+        for _ in 0..2 {
+            while write(&forwarder, 1, 2).now_or_never().is_none() {}
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        let turned_away = write(&forwarder, 1, 3).now_or_never();
+        assert_eq!(turned_away, Some(Err(RequestError::Refused(ProposeError::Overloaded))));
+        leader.gate.add_permits(QUEUE_MAX);
+        while write(&forwarder, 1, 4).await != done(4) {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        assert!(leader.calls().iter().all(|(_, said)| !said.contains(&2)), "given up before they were under way");
+    }
+
+    #[tokio::test]
+    async fn a_call_is_for_one_leader() {
+        let (leader, forwarder) = scripted(echo);
+        leader.gate.add_permits(8);
+        let answers = join_all((0..8).map(|number| write(&forwarder, number.into(), number))).await;
+        assert!(answers.iter().all(Result::is_ok));
+        for (to, said) in leader.calls() {
+            assert!(said.iter().all(|number| ReplicaId::from(*number) == to), "{to}: {said:?}");
+        }
+    }
+
+    impl Scripted {
+        fn calls(&self) -> Vec<(ReplicaId, Vec<u8>)> {
+            self.calls.lock().unwrap().clone()
+        }
+    }
+
+    fn scripted(answer: fn(&[u8]) -> Result<Vec<Answer>, RequestError>) -> (Arc<Scripted>, Forwarder) {
+        let leader = Arc::new(Scripted { calls: Mutex::default(), gate: Arc::new(Semaphore::new(0)), answer });
+        let forwarder = Forwarder::spawn(Arc::clone(&leader) as _);
+        (leader, forwarder)
+    }
+
+    fn write(forwarder: &Forwarder, leader: ReplicaId, number: u8) -> impl Future<Output = Answer> + use<> {
+        let forwarder = forwarder.clone();
+        let deadline = Instant::now() + Duration::from_secs(60);
+        async move { forwarder.forward(leader, Bytes::copy_from_slice(&[number]), deadline).await }
+    }
+
+    fn echo(said: &[u8]) -> Result<Vec<Answer>, RequestError> {
+        Ok(said.iter().copied().map(done).collect())
+    }
+
+    fn done(number: u8) -> Answer {
+        let receipt = Receipt { revision: Revision(number.into()), effect: ReceiptEffect::Created };
+        Ok(Settled { outcome: Outcome::Done(receipt), index: number.into() })
+    }
+
+    fn odd_refused(number: u8) -> Answer {
+        if number.is_multiple_of(2) { done(number) } else { Err(ProposeError::Exhausted(number.to_string()).into()) }
+    }
+}

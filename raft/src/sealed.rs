@@ -1,0 +1,168 @@
+//! A batch together with its stored form: what a log entry carries.
+//!
+//! A command is encoded once, by whoever first took it up. The log of the leader, the messages to its followers and
+//! their logs copy those bytes, and what was decoded of them is shared by whoever reads the entry.
+
+use std::fmt;
+use std::ops::Deref;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use muster_lifecycle::command::{Batch, Command};
+use muster_lifecycle::time::Stamp;
+use serde::de::{self, Deserialize, Deserializer, Visitor};
+use serde::{Serialize, Serializer};
+
+use crate::persisted::{self, DecodeError};
+
+/// Cheap to clone.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Sealed {
+    batch: Arc<Batch>,
+    encoded: Bytes,
+}
+
+/// A command with its encoded form.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Draft {
+    command: Command,
+    encoded: Bytes,
+}
+
+// === impl Draft ===
+
+impl Draft {
+    pub fn new(command: Command) -> Result<Self, DecodeError> {
+        let encoded = persisted::encode(&command)?.into();
+        Ok(Self { command, encoded })
+    }
+
+    /// All of `encoded` must be the command: in a batch another follows.
+    pub fn decode(encoded: Bytes) -> Result<Self, DecodeError> {
+        Ok(Self { command: persisted::decode(&encoded)?, encoded })
+    }
+
+    pub fn command(&self) -> &Command {
+        &self.command
+    }
+
+    pub fn encoded(&self) -> &Bytes {
+        &self.encoded
+    }
+}
+
+// === impl Sealed ===
+
+impl Sealed {
+    pub fn new(batch: Batch) -> Result<Self, DecodeError> {
+        let encoded = persisted::encode(&batch)?.into();
+        Ok(Self { batch: Arc::new(batch), encoded })
+    }
+
+    /// A batch of these, in their order. What they were encoded to is put together as a batch is encoded: the stamp, the
+    /// number of commands, each command.
+    pub fn of(stamp: Stamp, drafts: Vec<Draft>) -> Result<Self, DecodeError> {
+        let mut encoded = persisted::encode(&(stamp, drafts.len()))?;
+        encoded.reserve_exact(drafts.iter().map(|draft| draft.encoded.len()).sum());
+        drafts.iter().for_each(|draft| encoded.extend_from_slice(&draft.encoded));
+        let commands = drafts.into_iter().map(|draft| draft.command).collect();
+        Ok(Self { batch: Arc::new(Batch { stamp, commands }), encoded: encoded.into() })
+    }
+
+    pub fn decode(encoded: Bytes) -> Result<Self, DecodeError> {
+        Ok(Self { batch: Arc::new(persisted::decode(&encoded)?), encoded })
+    }
+
+    pub fn encoded(&self) -> &Bytes {
+        &self.encoded
+    }
+}
+
+impl Deref for Sealed {
+    type Target = Batch;
+
+    fn deref(&self) -> &Batch {
+        &self.batch
+    }
+}
+
+impl fmt::Debug for Sealed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(&self.batch, f)
+    }
+}
+
+impl fmt::Display for Sealed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(&self.batch, f)
+    }
+}
+
+impl Serialize for Sealed {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_bytes(&self.encoded)
+    }
+}
+
+impl<'de> Deserialize<'de> for Sealed {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct SealedVisitor;
+
+        impl Visitor<'_> for SealedVisitor {
+            type Value = Sealed;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("an encoded batch")
+            }
+
+            fn visit_bytes<E: de::Error>(self, bytes: &[u8]) -> Result<Sealed, E> {
+                Sealed::decode(Bytes::copy_from_slice(bytes)).map_err(E::custom)
+            }
+        }
+
+        deserializer.deserialize_bytes(SealedVisitor)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use muster_lifecycle::command::{Operation, Origin};
+    use muster_lifecycle::time::{ClusterTime, WallTime};
+
+    use super::*;
+
+    fn command(number: u64) -> Command {
+        Command { origin: Origin::Controller { term: number }, request: None, operation: Operation::AssessZones }
+    }
+
+    #[test]
+    fn what_is_put_together_is_what_would_have_been_encoded() {
+        let stamp = Stamp { cluster: ClusterTime(70_000), wall: WallTime(-3) };
+        for count in [0, 1, 3, 300] {
+            let commands: Vec<Command> = (0..count).map(command).collect();
+            let drafts = commands.iter().cloned().map(|command| Draft::new(command).unwrap()).collect();
+            let together = Sealed::of(stamp, drafts).unwrap();
+            assert_eq!(together, Sealed::new(Batch { stamp, commands }).unwrap());
+            assert_eq!(Sealed::decode(together.encoded().clone()).unwrap(), together);
+        }
+    }
+
+    #[test]
+    fn a_message_carries_it_and_no_damaged_one() {
+        let sealed = Sealed::of(Stamp::default(), vec![Draft::new(command(1)).unwrap()]).unwrap();
+        let message = postcard::to_stdvec(&(7_u8, &sealed, 9_u8)).unwrap();
+        assert_eq!(postcard::from_bytes::<(u8, Sealed, u8)>(&message).unwrap(), (7, sealed.clone(), 9));
+        let mut longer = sealed.encoded().to_vec();
+        longer.push(0);
+        // A vector of bytes is written as bytes are.
+        let message = postcard::to_stdvec(&longer).unwrap();
+        assert!(postcard::from_bytes::<Sealed>(&message).is_err());
+    }
+
+    #[test]
+    fn a_command_with_something_behind_it_is_none() {
+        let mut encoded = Draft::new(command(1)).unwrap().encoded().to_vec();
+        encoded.push(0);
+        assert_eq!(Draft::decode(encoded.into()), Err(DecodeError::TooLong(1)));
+    }
+}
