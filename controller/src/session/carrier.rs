@@ -195,6 +195,29 @@ impl Carrier {
 
     /// Waits for whatever comes first. Nothing is lost when the future is dropped.
     async fn next(&mut self) -> Occurrence {
+        if self.only_listens() { self.next_said().await } else { self.next_of_all().await }
+    }
+
+    /// Nothing is owed to the aggregator and nothing is under way for it: between beats that is always so.
+    fn only_listens(&self) -> bool {
+        let Self { outgoing, acknowledged, binds, jobs, .. } = self;
+        outgoing.is_empty() && acknowledged.is_none() && !binds.is_under_way() && !jobs.is_under_way()
+    }
+
+    /// Looks at the stream first, because most of what happens is a beat, but once in a while at the bell, or whoever floods
+    /// would not hear it.
+    async fn next_said(&mut self) -> Occurrence {
+        let is_bells_turn = self.passed.is_multiple_of(CLOCK_EVERY);
+        let Self { up, stream, .. } = self;
+        tokio::select! {
+            biased;
+            () = stream.bell.rung(), if is_bells_turn => Occurrence::Rung,
+            message = up.message() => Occurrence::Heard(heard(message)),
+            () = stream.bell.rung() => Occurrence::Rung,
+        }
+    }
+
+    async fn next_of_all(&mut self) -> Occurrence {
         let Self { up, down, outgoing, acknowledged, stream, binds, jobs, .. } = self;
         let has_room = outgoing.len() < OUTGOING_MAX;
         tokio::select! {

@@ -4,17 +4,19 @@
 //! queue, and can be given to a hundred thousand streams without waiting for one.
 
 use std::collections::BTreeSet;
+use std::future::poll_fn;
 use std::net::SocketAddr;
-use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::task::Poll;
 use std::time::Instant;
 
+use futures::task::AtomicWaker;
 use muster_lifecycle::meta::Revision;
 use muster_lifecycle::node::Slot;
 use muster_lifecycle::text::Text;
 use muster_proto::v1;
 use muster_raft::types::ReplicaId;
-use tokio::sync::Notify;
 use tonic::Status;
 
 use crate::session::figures::Refused;
@@ -45,7 +47,9 @@ pub(super) struct Bell {
     signals: AtomicU8,
     /// Nodes of the stream that have to be looked at. At most one element per node.
     touched: Mutex<BTreeSet<u32>>,
-    notify: Notify,
+    is_rung: AtomicBool,
+    /// One place is enough: only the stream itself listens, and it does so at every beat.
+    listener: AtomicWaker,
 }
 
 /// A node that is bound to a stream of this replica.
@@ -80,18 +84,27 @@ pub(super) enum Ending {
 impl Bell {
     pub(super) fn ring(&self, signal: Signal) {
         self.signals.fetch_or(signal as u8, Ordering::Relaxed);
-        self.notify.notify_one();
+        self.wake();
     }
 
     /// The node behind `handle` has to be looked at.
     pub(super) fn touch(&self, handle: u32) {
         self.touched().insert(handle);
-        self.notify.notify_one();
+        self.wake();
     }
 
-    /// Completes when somebody has rung since the last time.
+    /// Completes when somebody has rung since the last time. Only the newest of several that wait is woken.
     pub(super) async fn rung(&self) {
-        self.notify.notified().await;
+        poll_fn(|context| {
+            self.listener.register(context.waker());
+            if self.is_rung.swap(false, Ordering::AcqRel) { Poll::Ready(()) } else { Poll::Pending }
+        })
+        .await;
+    }
+
+    fn wake(&self) {
+        self.is_rung.store(true, Ordering::Release);
+        self.listener.wake();
     }
 
     pub(super) fn signals(&self) -> Signals {
@@ -103,7 +116,7 @@ impl Bell {
         let mut touched = self.touched();
         let taken: Vec<u32> = std::iter::from_fn(|| touched.pop_first()).take(max).collect();
         if !touched.is_empty() {
-            self.notify.notify_one();
+            self.wake();
         }
         taken
     }
