@@ -69,13 +69,12 @@ pub(crate) async fn leader_is_not(raft: &Raft, leader: ReplicaId) {
 }
 
 fn answer(proposed: v1::Proposed) -> Answer {
-    match Code::from(proposed.code) {
-        Code::Ok => {
-            let outcome = decode("outcome", &proposed.outcome).map_err(forwarding)?;
-            Ok(Settled { outcome, index: proposed.index })
-        }
-        refused => Err(forwarding(Status::new(refused, proposed.message))),
+    let code = Code::from(proposed.code);
+    if code != Code::Ok {
+        return Err(forwarding(Status::new(code, proposed.message)));
     }
+    let outcome = decode("outcome", &proposed.outcome).map_err(forwarding)?;
+    Ok(Settled { outcome, index: proposed.index })
 }
 
 impl Replica {

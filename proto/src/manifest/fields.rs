@@ -12,6 +12,9 @@ use crate::field::{FieldError, Path, Shown};
 
 pub(super) type Read<T> = Result<T, FieldError>;
 
+/// Fields whose names are data.
+pub(super) type Entries<'p, T> = Vec<(Cow<'p, str>, T)>;
+
 /// The fields live as long as the path: the input outlives both.
 pub(super) struct Fields<'p> {
     path: Path<'p>,
@@ -113,7 +116,7 @@ impl<'p> Fields<'p> {
         &mut self,
         name: &str,
         read: impl Fn(Json<'p>, &Path<'_>) -> Read<T>,
-    ) -> Read<Option<Vec<(Cow<'p, str>, T)>>> {
+    ) -> Read<Option<Entries<'p, T>>> {
         let Some(json) = self.take(name) else { return Ok(None) };
         let path = self.path.field(name);
         let Json::Object(entries) = json else { return Err(mismatch(&path, "an object", &json.to_value())) };

@@ -7,6 +7,7 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::thread;
+use std::time::Duration;
 
 use muster_lifecycle::meta::Uid;
 use muster_lifecycle::record::RecordKey;
@@ -27,6 +28,9 @@ const CACHE_BYTES: u64 = 1024 * 1024;
 const REOPEN_BYTES: u64 = 64 * 1024 * 1024;
 /// Records written at once. More are written in parts: a batch is held in memory as a whole, and more than once.
 const CHUNK_RECORDS: usize = 4_096;
+/// How often, and how far apart, it is tried to open files that somebody holds.
+const LOCK_ATTEMPTS: u32 = 50;
+const LOCK_PAUSE: Duration = Duration::from_millis(20);
 /// Damaged checkpoints kept for whoever wants to know what happened.
 const DAMAGED_MAX: usize = 2;
 
@@ -244,8 +248,16 @@ impl Tree {
     }
 }
 
+/// Whoever had it open before may hold on to the files for a moment: sled's threads let go of them when they get to it.
 fn open_database(dir: &Path) -> Result<Db, TreeError> {
-    Ok(sled::Config::new().path(dir).cache_capacity(CACHE_BYTES).flush_every_ms(None).open()?)
+    let config = sled::Config::new().path(dir).cache_capacity(CACHE_BYTES).flush_every_ms(None);
+    for _ in 1..LOCK_ATTEMPTS {
+        match config.open() {
+            Err(sled::Error::Io(error)) if error.kind() == io::ErrorKind::Other => thread::sleep(LOCK_PAUSE),
+            opened => return Ok(opened?),
+        }
+    }
+    Ok(config.open()?)
 }
 
 fn stored_key(key: &RecordKey) -> Vec<u8> {
