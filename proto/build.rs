@@ -12,6 +12,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         println!("cargo:rerun-if-changed={file}");
     }
     let descriptors = protox::compile(files, ["."])?;
-    tonic_prost_build::configure().bytes(".muster.v1").compile_fds(descriptors)?;
+    let codec = "crate::codec::LeanCodec";
+    tonic_prost_build::configure().bytes(".muster.v1").codec_path(codec).compile_fds(descriptors)?;
     Ok(())
 }

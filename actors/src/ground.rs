@@ -7,6 +7,7 @@ use muster_lifecycle::node::Node;
 use muster_lifecycle::policy::{Period, Policy};
 use muster_pulse::tick::Tick;
 
+use crate::pace::Pace;
 use crate::population::{Population, Presence};
 use crate::precedence::Precedence;
 use crate::proposal::Proposer;
@@ -20,6 +21,7 @@ pub(crate) struct Ground {
     pub(crate) quarantine: Arc<Quarantine>,
     pub(crate) population: Arc<Population>,
     pub(crate) precedence: Precedence,
+    pub(crate) pace: Pace,
     grown_at: Tick,
 }
 
@@ -32,6 +34,7 @@ impl Ground {
             quarantine: Quarantine::new(Arc::clone(&surroundings.observer)),
             population: Population::new(Arc::clone(&surroundings.observer)),
             precedence: Precedence::default(),
+            pace: Pace::default(),
             grown_at: surroundings.ledger.moment().tick,
             surroundings,
         })

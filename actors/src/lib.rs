@@ -31,6 +31,7 @@ mod news;
 mod node;
 pub mod node_watch;
 mod nursery;
+mod pace;
 mod population;
 mod precedence;
 pub mod proposal;

@@ -18,6 +18,7 @@ use crate::ground::Ground;
 use crate::letterbox::{Letterbox, Wake};
 use crate::news::{Look, News};
 use crate::node;
+use crate::pace::SPAWNED_AT_ONCE;
 use crate::population::Presence;
 use crate::restart;
 use crate::roster::{ChunkNumber, ShardRoster};
@@ -25,9 +26,6 @@ use crate::surroundings::ActorKind;
 use crate::zone;
 
 use wards::Wards;
-
-/// Nodes that get their actors between two other messages.
-const SPAWNED_AT_ONCE: usize = 64;
 
 pub(crate) struct Actor;
 
@@ -148,10 +146,17 @@ impl State {
         }
     }
 
-    /// Behind what is in the mailbox already, so that spawning holds up nothing else.
+    /// Behind what is in the mailbox already and in turns with all other shards, so that spawning holds up nothing else.
     fn announce_unmanned(&mut self, myself: &ActorRef<Msg>) {
-        if !self.populating && self.wards.has_unmanned() {
-            self.populating = myself.cast(Msg::Populate).is_ok();
+        if self.populating || !self.wards.has_unmanned() {
+            return;
         }
+        let wait = self.wards.ground().pace.wait_for_turn();
+        self.populating = if wait.is_zero() {
+            myself.cast(Msg::Populate).is_ok()
+        } else {
+            drop(myself.send_after(wait, || Msg::Populate));
+            true
+        };
     }
 }

@@ -36,32 +36,21 @@ impl Transition {
         heard == known && blindness.excused_until(trace.origin(), now).is_none()
     }
 
-    /// The same as if it were decided now, or nothing if it would not be. Where many wait, a verdict is older than the log
-    /// takes it by the time it is its turn.
-    pub(crate) fn renewed(
-        mut self,
-        state: &State,
-        fleet: &Fleet,
-        blindness: &Blindness,
-        now: Moment,
-    ) -> Result<Self, Self> {
-        if !self.stands(fleet, blindness, now.tick) {
-            return Err(self);
-        }
-        if let (Some(trace), Operation::MarkSilent { name, incarnation, decided, .. }) =
-            (self.trace, &mut self.operation)
-        {
-            let node = state.node(name).filter(|node| node.incarnation == *incarnation);
-            let is_silent = |node: &Arc<Node>| {
-                let evidence = node_watch::evidence(state, node, trace, blindness, now);
-                matches!(evidence.verdict(state.policy()), Verdict::Silent(changes) if !changes.is_empty())
-            };
-            if !node.is_some_and(is_silent) {
-                return Err(self);
-            }
-            *decided = now.stamp.cluster;
-        }
-        Ok(self)
+    /// Makes it what it would be if it were decided now; false if it would not be. Where many wait, a verdict is older than the
+    /// log takes it by the time it is its turn.
+    pub(crate) fn renew(&mut self, state: &State, fleet: &Fleet, blindness: &Blindness, now: Moment) -> bool {
+        let stands = self.stands(fleet, blindness, now.tick);
+        let (Some(trace), Operation::MarkSilent { name, incarnation, decided, .. }) = (self.trace, &mut self.operation)
+        else {
+            return stands;
+        };
+        *decided = now.stamp.cluster;
+        let node = state.node(name).filter(|node| node.incarnation == *incarnation);
+        let is_silent = |node: &Arc<Node>| {
+            let evidence = node_watch::evidence(state, node, trace, blindness, now);
+            matches!(evidence.verdict(state.policy()), Verdict::Silent(changes) if !changes.is_empty())
+        };
+        stands && node.is_some_and(is_silent)
     }
 }
 

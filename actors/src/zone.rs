@@ -1,7 +1,7 @@
 //! The actor of one zone: passes news on to its shards, and gathers its nodes' transitions into proposals.
 //!
-//! One proposal is in flight at a time. What comes up meanwhile is gathered into the next one, so that a zone that goes
-//! dark costs a few hundred log entries and not one per node.
+//! Few proposals are in flight at a time, so that one is confirmed while the log works on another. What comes up meanwhile
+//! is gathered into the next one, so that a zone that goes dark costs a few hundred log entries and not one per node.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use crate::letterbox::{Letterbox, Reader, Wake};
 use crate::news::{News, RollCall};
 use crate::nursery::Nursery;
 use crate::population::Presence;
-use crate::proposal::{OPERATIONS_MAX, Settlement};
+use crate::proposal::{OPERATIONS_MAX, Permit, Settlement};
 use crate::roster::{self, ChunkNumber, ShardRoster, ZoneRoster};
 use crate::surroundings::ActorKind;
 use crate::transition::Transition;
@@ -25,6 +25,7 @@ use crate::{cluster, eviction_queue, restart, shard};
 
 /// How many verdicts are confirmed and proposed at once: those that wait can still fall.
 const VERDICTS_MAX: usize = OPERATIONS_MAX;
+const FLIGHTS_MAX: usize = 2;
 
 pub(crate) struct Actor;
 
@@ -34,8 +35,8 @@ pub(crate) enum Msg {
     Transition(Transition),
     /// Behind the transitions that were on their way when the first of them came.
     Flush,
-    /// What came of the proposal in flight.
-    Settled(Vec<Settlement>),
+    /// What came of a proposal in flight.
+    Settled(u64, Vec<Settlement>),
 }
 
 pub(crate) struct Args {
@@ -55,8 +56,9 @@ pub(crate) struct State {
     queue: Nursery<(), eviction_queue::Msg, ()>,
     /// At most one per node: the newest counts.
     waiting: BTreeMap<Slot, Transition>,
-    /// Whose transitions are in flight, in the order of the proposal.
-    in_flight: Option<Vec<Slot>>,
+    /// Whose transitions are in flight, by the number of the proposal and in its order.
+    in_flight: BTreeMap<u64, Vec<Slot>>,
+    next_flight: u64,
     /// How many these are, for the queue: it spends no token while they would change the zone.
     found_silent: FoundSilent,
     _presence: Presence,
@@ -88,7 +90,8 @@ impl ractor::Actor for Actor {
             shards: Nursery::new(),
             queue: Nursery::new(),
             waiting: BTreeMap::new(),
-            in_flight: None,
+            in_flight: BTreeMap::new(),
+            next_flight: 0,
             found_silent: FoundSilent::default(),
             _presence,
         })
@@ -105,7 +108,7 @@ impl ractor::Actor for Actor {
             Msg::Wake => state.read(&myself).await,
             Msg::Transition(transition) => state.gather(transition, &myself),
             Msg::Flush => state.flush(&myself),
-            Msg::Settled(settlements) => state.settled(settlements, &myself),
+            Msg::Settled(flight, settlements) => state.settled(flight, &settlements, &myself),
         }
         Ok(())
     }
@@ -241,7 +244,7 @@ impl State {
 
 impl State {
     fn gather(&mut self, transition: Transition, myself: &ActorRef<Msg>) {
-        let is_first = self.waiting.is_empty() && self.in_flight.is_none();
+        let is_first = self.waiting.is_empty() && self.in_flight.is_empty();
         self.waiting.insert(transition.slot, transition);
         self.count_silent();
         if is_first {
@@ -251,25 +254,30 @@ impl State {
 
     /// Proposes what waits and still stands. Without room it waits for the next round.
     fn flush(&mut self, myself: &ActorRef<Msg>) {
-        if self.in_flight.is_some() || self.waiting.is_empty() {
-            return;
+        while self.in_flight.len() < FLIGHTS_MAX && !self.waiting.is_empty() {
+            let ground = Arc::clone(&self.ground);
+            let Some(permit) = ground.proposer.permit() else { break };
+            let (standing, fallen) = self.next_transitions();
+            self.give_back(fallen.into_iter().map(|transition| (transition.slot, false)));
+            if !standing.is_empty() {
+                self.propose(permit, standing, myself);
+            }
         }
-        let ground = Arc::clone(&self.ground);
-        let Some(permit) = ground.proposer.permit() else { return };
-        let (standing, fallen) = self.next_transitions();
-        self.give_back(fallen.into_iter().map(|transition| (transition.slot, false)));
-        self.found_silent.set(self.waiting.len() + standing.len());
-        if standing.is_empty() {
-            return;
-        }
+        self.count_silent();
+    }
+
+    fn propose(&mut self, permit: Permit<'_>, transitions: Vec<Transition>, myself: &ActorRef<Msg>) {
         let (slots, operations) =
-            standing.into_iter().map(|transition| (transition.slot, transition.operation)).unzip();
-        self.in_flight = Some(slots);
-        permit.propose(operations, true).report_to(myself.clone(), Msg::Settled);
+            transitions.into_iter().map(|transition| (transition.slot, transition.operation)).unzip();
+        let flight = self.next_flight;
+        self.next_flight += 1;
+        self.in_flight.insert(flight, slots);
+        let settled = move |settlements| Msg::Settled(flight, settlements);
+        permit.propose(operations, true).report_to(myself.clone(), settled);
     }
 
     fn count_silent(&self) {
-        self.found_silent.set(self.waiting.len() + self.in_flight.as_ref().map_or(0, Vec::len));
+        self.found_silent.set(self.waiting.len() + self.in_flight.values().map(Vec::len).sum::<usize>());
     }
 
     fn next_transitions(&mut self) -> (Vec<Transition>, Vec<Transition>) {
@@ -279,25 +287,23 @@ impl State {
         let (mut standing, mut fallen) = (Vec::new(), Vec::new());
         let blindness = ear.blindness();
         while standing.len() < VERDICTS_MAX
-            && let Some((_, transition)) = self.waiting.pop_first()
+            && let Some((_, mut transition)) = self.waiting.pop_first()
         {
-            match transition.renewed(&state, &fleet, &blindness, now) {
-                Ok(transition) => standing.push(transition),
-                Err(transition) => fallen.push(transition),
-            }
+            let still = transition.renew(&state, &fleet, &blindness, now);
+            let group = if still { &mut standing } else { &mut fallen };
+            group.push(transition);
         }
         (standing, fallen)
     }
 
     /// If it failed, others would now fail too: they wait for the next round.
-    fn settled(&mut self, settlements: Vec<Settlement>, myself: &ActorRef<Msg>) {
-        let slots = self.in_flight.take().unwrap_or_default();
-        self.count_silent();
-        let all_decided = settlements.iter().all(Settlement::is_decided);
+    fn settled(&mut self, flight: u64, settlements: &[Settlement], myself: &ActorRef<Msg>) {
+        let slots = self.in_flight.remove(&flight).unwrap_or_default();
         self.give_back(slots.into_iter().zip(settlements.iter().map(Settlement::is_decided)));
-        if all_decided {
+        if settlements.iter().all(Settlement::is_decided) {
             self.flush(myself);
         }
+        self.count_silent();
     }
 
     fn give_back(&self, settled: impl Iterator<Item = (Slot, bool)>) {

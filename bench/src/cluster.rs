@@ -21,6 +21,8 @@ use serde_json::Value;
 use crate::scrape::{self, Accepted, Metrics};
 
 const START_TIMEOUT: Duration = Duration::from_secs(60);
+/// Until a replica is back: with a million nodes it has much to read.
+const RESTART_PATIENCE: &str = "10m";
 const PORTS: u16 = 40;
 
 /// For nodes without agents: nobody is to miss their beats meanwhile.
@@ -192,7 +194,7 @@ impl Cluster {
 
     pub fn restart(&self, id: u64) -> Result<()> {
         let mut command = Command::new(&self.binary);
-        command.args(["dev", "restart", &id.to_string(), "--dir"]).arg(&self.dir);
+        command.args(["dev", "restart", &id.to_string(), "--timeout", RESTART_PATIENCE, "--dir"]).arg(&self.dir);
         let output = command.output()?;
         if output.status.success() { Ok(()) } else { bail!("{}", String::from_utf8_lossy(&output.stderr)) }
     }

@@ -4,7 +4,7 @@
 use std::ops::Range;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use rand::seq::IteratorRandom;
 use tokio::time::{sleep, sleep_until};
 
@@ -34,8 +34,6 @@ const KILL_AFTER_SMALL: Duration = Duration::from_secs(4);
 const WATCH_ON: Duration = Duration::from_secs(15);
 const WATCH_ON_SMALL: Duration = Duration::from_secs(4);
 const PATIENCE: Duration = Duration::from_secs(60);
-/// No election is over so soon: what is seen within it had been decided before the kill.
-const STILL_THE_OLD_LEADERS: Duration = Duration::from_millis(500);
 /// As agents are told to beat, if the grace is not shorter than four of these.
 const BEAT_INTERVAL_MAX: Duration = Duration::from_secs(10);
 
@@ -58,10 +56,12 @@ pub async fn measure(stage: &Stage, load: &Load, setting: &Setting) -> Result<Ou
         .await;
     let seen = verdicts.seen();
     let usage = meter.stop();
-    let resumed = found.unknown.values().filter(|at| **at > killed + STILL_THE_OLD_LEADERS).min();
-    let resumed = *resumed.context("no verdict after the kill")?;
+    let due_later = |number: &usize| silenced.get(number).is_some_and(|last| *last + grace > killed);
+    let resumed = found.unknown.iter().filter(|(number, _)| due_later(number)).map(|(_, at)| *at).min();
+    let resumed = resumed.context("no verdict after the kill")?;
     let gap = resumed.duration_since(killed).as_secs_f64();
     let groups = Groups::of(&silenced, grace, killed..resumed);
+    ensure!(!groups.during.is_empty(), "nobody died during the failover");
     let caught = seen.beyond_grace(&groups.during, grace);
     let innocent = seen.innocent(&silenced);
     let mut table = Table::new(

@@ -32,14 +32,16 @@ pub async fn measure(stage: &Stage, load: &Load, setting: &Setting) -> Result<Ou
     let leader = stage.cluster.leader().await?;
     let swept = Sweeps::of(&stage.cluster, leader).await?;
     sleep(SWEEPS_FOR).await;
-    let sweep = Sweeps::of(&stage.cluster, leader).await?.millis_since(&swept);
+    let sweep = Sweeps::of(&stage.cluster, leader).await?.millis_since(&swept)?;
     let follower = stage.cluster.processes()?.into_iter().map(|(id, _)| id).find(|id| *id != leader);
     let follower = follower.context("there is no follower")?;
     let loaded = stage.resident(follower)?;
     progress::say(format_args!("replica {follower}, a follower, is restarted"));
     stage.cluster.kill(follower)?;
+    let start = Instant::now();
     stage.cluster.restart(follower)?;
-    let caught_up = caught_up(stage, follower, load.nodes).await?;
+    caught_up(stage, follower, load.nodes).await?;
+    let caught_up = start.elapsed();
     sleep(setting.scale.pick(SETTLE_SMALL, SETTLE)).await;
     let restarted = stage.resident(follower)?;
     let idle = stage.idle.get(&follower).copied().unwrap_or(0);
@@ -69,9 +71,8 @@ pub async fn measure(stage: &Stage, load: &Load, setting: &Setting) -> Result<Ou
     Ok(Outcome { findings, tables: vec![table], ..Outcome::default() })
 }
 
-/// How long it took to have all that the others have.
-async fn caught_up(stage: &Stage, id: u64, nodes: usize) -> Result<Duration> {
-    let start = Instant::now();
+/// Until it has all that the others have.
+async fn caught_up(stage: &Stage, id: u64, nodes: usize) -> Result<()> {
     let look = || async {
         let status = stage.client.status().await?;
         let replica = status.replicas.iter().find(|replica| replica.id == id).context("no such replica")?;
@@ -80,7 +81,7 @@ async fn caught_up(stage: &Stage, id: u64, nodes: usize) -> Result<Duration> {
             replica.reachable && applied >= wanted,
             "replica {id} has not caught up: it is at {applied} of {wanted}"
         );
-        Ok(start.elapsed())
+        Ok(())
     };
     patience::until(patience::with(CATCH_UP_PATIENCE, nodes), look).await
 }

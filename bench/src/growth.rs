@@ -97,27 +97,29 @@ async fn sample(garrison: &Garrison, setting: &Setting) -> Result<Sample> {
     let meter = Meter::start(&stage.processes()?);
     sleep(setting.duration(REST_SECONDS_SMALL, REST_SECONDS)).await;
     let (usage, elapsed) = (meter.stop(), start.elapsed().as_secs_f64());
-    let (leader_mb, follower_mb) = memory_mb(stage, &usage, leader);
+    let (leader_mb, follower_mb) = memory_mb(stage, &usage, leader)?;
     Ok(Sample {
         nodes,
         registering_cpu_s: garrison.steps.iter().map(|step| step.usage.server_cpu_seconds()).sum(),
         registering_cpu_us_per_node: garrison.steps.last().map(Step::cpu_us_per_node).context("nobody came")?,
         leader_mb,
         follower_mb,
-        sweep_ms: Sweeps::of(&stage.cluster, leader).await?.millis_since(&swept),
+        sweep_ms: Sweeps::of(&stage.cluster, leader).await?.millis_since(&swept)?,
         rest_cores: usage.server_cpu_seconds() / elapsed,
     })
 }
 
 /// Of the leader, and of the follower that has more: on top of what each had without nodes.
-fn memory_mb(stage: &Stage, usage: &Usage, leader: u64) -> (f64, f64) {
+fn memory_mb(stage: &Stage, usage: &Usage, leader: u64) -> Result<(f64, f64)> {
     let grown = |(id, idle): (&u64, &u64)| {
-        let resident = usage.of(&crate::cluster::label(*id)).map_or(0, |process| process.rss_bytes);
-        (*id, resident.saturating_sub(*idle) as f64 / 1e6)
+        let process =
+            usage.of(&crate::cluster::label(*id)).with_context(|| format!("replica {id} was not measured"))?;
+        Ok((*id, process.rss_bytes.saturating_sub(*idle) as f64 / 1e6))
     };
-    let (leading, following): (Vec<_>, Vec<_>) = stage.idle.iter().map(grown).partition(|(id, _)| *id == leader);
+    let grown: Vec<(u64, f64)> = stage.idle.iter().map(grown).collect::<Result<_>>()?;
+    let (leading, following): (Vec<_>, Vec<_>) = grown.into_iter().partition(|(id, _)| *id == leader);
     let most = |replicas: &[(u64, f64)]| replicas.iter().map(|(_, grown)| *grown).fold(0.0, f64::max);
-    (most(&leading), most(&following))
+    Ok((most(&leading), most(&following)))
 }
 
 /// What the curves are to be held against: it ends where the highest of them does.

@@ -1,6 +1,6 @@
 //! What the leader's sweeps over all nodes take, as it measured them itself.
 
-use anyhow::Result;
+use anyhow::{Result, ensure};
 
 use crate::cluster::Cluster;
 
@@ -21,7 +21,9 @@ impl Sweeps {
     }
 
     /// How long one took on average since then.
-    pub fn millis_since(&self, before: &Self) -> f64 {
-        1_000.0 * (self.seconds - before.seconds) / (self.count - before.count).max(1.0)
+    pub fn millis_since(&self, before: &Self) -> Result<f64> {
+        let count = self.count - before.count;
+        ensure!(count > 0.0, "the replica did not sweep meanwhile: it does not lead, or no longer");
+        Ok(1_000.0 * (self.seconds - before.seconds) / count)
     }
 }

@@ -35,8 +35,9 @@ pub async fn measure(stage: &Stage, load: &Load, setting: &Setting) -> Result<Ou
     let dying = &zone[..zone.len() * SHARE / 100];
     let meter = Meter::start(&stage.processes()?);
     progress::say(format_args!("{} of {} nodes of a zone fall silent", dying.len(), zone.len()));
+    let evicted_before = evictions(&zone_status(stage).await?)?;
     let silenced = load.silence(dying).await?;
-    let evictions = evictions_when_disrupted(stage, grace + PATIENCE).await?;
+    let evictions = evictions_when_disrupted(stage, grace + PATIENCE).await?.saturating_sub(evicted_before);
     let seen = verdicts.wait(silenced.len(), grace + PATIENCE).await?;
     let usage = meter.stop();
     let late = seen.beyond_grace(&silenced, grace);
@@ -75,20 +76,29 @@ pub async fn measure(stage: &Stage, load: &Load, setting: &Setting) -> Result<Ou
     Ok(outcome)
 }
 
-/// How many nodes of the zone had been tainted when it was first seen to be disrupted: both are of one state.
+/// How many nodes of the zone had ever been tainted when it was first seen to be disrupted: both are of one state.
 async fn evictions_when_disrupted(stage: &Stage, patience: Duration) -> Result<u64> {
-    let (start, name) = (Instant::now(), format!("eu-1/{}", node::zone(ZONE)));
+    let start = Instant::now();
     loop {
-        let zone: Value = serde_json::from_slice(&stage.client.get("zones", &name, true).await?.value)?;
-        let status = &zone["status"];
+        let status = zone_status(stage).await?;
         if status["state"] == DISRUPTED {
-            return status["evictions"].as_u64().context("a zone without evictions");
+            return evictions(&status);
         }
         if start.elapsed() > patience {
             bail!("the zone was never in {DISRUPTED}: {status}");
         }
         sleep(LOOK_AGAIN).await;
     }
+}
+
+async fn zone_status(stage: &Stage) -> Result<Value> {
+    let name = format!("eu-1/{}", node::zone(ZONE));
+    let mut zone: Value = serde_json::from_slice(&stage.client.get("zones", &name, true).await?.value)?;
+    Ok(zone["status"].take())
+}
+
+fn evictions(status: &Value) -> Result<u64> {
+    status["evictions"].as_u64().context("a zone without evictions")
 }
 
 fn span<'a>(moments: impl Iterator<Item = &'a Instant> + Clone) -> Duration {

@@ -342,7 +342,7 @@ mod tests {
     #[test]
     fn a_node_that_nobody_can_place_has_a_grace_from_when_that_was_clear() {
         let insight = insight(60);
-        insight.ear.blindness().took_over([OTHER], tick(45), Duration::from_secs(40));
+        insight.ear.blindness().took_over([OTHER], tick(45));
         insight.ear.blindness().digest_complete(OTHER, tick(46));
         let node = explained(&insight, "node", "a");
         assert_eq!(node["headline"]["aside"], "no replica remembers having heard it");

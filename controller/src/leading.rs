@@ -40,6 +40,8 @@ const PROPOSALS_MAX: usize = 64;
 const UNDER_WAY_MAX: usize = 16;
 const CONFIRM_TIMEOUT: Duration = Duration::from_secs(2);
 const SETTLE_TIMEOUT: Duration = Duration::from_secs(10);
+/// How often a leader looks whether it stood still.
+const WATCH_PAUSE: Duration = Duration::from_millis(250);
 /// How often a new leader looks whether a voter it waits for can be reached at all.
 const REACH_PAUSE: Duration = Duration::from_millis(500);
 /// How often explanations learn who is no longer watched.
@@ -96,6 +98,15 @@ impl Leading {
     async fn lead(&self, term: u64) {
         tracing::info!(term, "this replica leads");
         self.take_over();
+        tokio::select! {
+            () = self.settle_in_and_judge(term) => {}
+            () = self.keep_watch_over_itself() => {}
+        }
+        tracing::info!(term, "this replica no longer leads");
+        tokio::time::sleep(PAUSE_BETWEEN_TERMS).await;
+    }
+
+    async fn settle_in_and_judge(&self, term: u64) {
         let settled = tokio::select! {
             () = self.replica.deposed(term) => false,
             () = self.settle_in(term) => true,
@@ -103,8 +114,18 @@ impl Leading {
         if settled {
             self.judge(term).await;
         }
-        tracing::info!(term, "this replica no longer leads");
-        tokio::time::sleep(PAUSE_BETWEEN_TERMS).await;
+    }
+
+    /// Whether this process stood still must not depend on how long the tree of a large fleet takes to grow: it hears what
+    /// is said meanwhile.
+    async fn keep_watch_over_itself(&self) {
+        loop {
+            tokio::time::sleep(WATCH_PAUSE).await;
+            let current = self.replica.current();
+            let policy = current.state.policy();
+            let (period, grace) = (duration(policy.sweep_period()), duration(policy.shortest_grace()));
+            self.hearing.ear().blindness().tick(self.hearing.tick(), period, grace);
+        }
     }
 
     /// Nothing is judged before a quorum has confirmed this leader and there is a policy to judge by.
@@ -123,8 +144,13 @@ impl Leading {
         let me = self.replica.id();
         let voters = self.replica.members().into_iter().filter(|(id, member)| member.voter && *id != me);
         let others: Vec<fleet::Origin> = voters.map(|(id, _)| fleet::Origin(id)).collect();
-        let grace = duration(self.replica.current().state.policy().shortest_grace());
-        self.hearing.ear().blindness().took_over(others, self.hearing.tick(), grace);
+        let (seamless, window) = {
+            let mut blindness = self.hearing.ear().blindness();
+            (blindness.took_over(others, self.hearing.tick()), blindness.reattach_window())
+        };
+        if !seamless {
+            tracing::info!(?window, "nobody is judged yet: this replica has not known all along what the others heard");
+        }
     }
 
     /// Ends when this replica no longer leads, after everything that could still propose is gone.

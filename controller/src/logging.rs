@@ -11,7 +11,10 @@ use tracing_subscriber::EnvFilter;
 use tracing_subscriber::util::{SubscriberInitExt, TryInitError};
 
 /// The libraries narrate; at `info` an operator wants to hear us.
-const DEFAULT_FILTER: &str = "info,openraft=warn,sled=warn";
+///
+/// A leader says of every heartbeat to a replica that is gone that it failed, hundreds of times a second when many writes
+/// come; that it is gone is said elsewhere, once.
+const DEFAULT_FILTER: &str = "info,openraft=warn,openraft::core::heartbeat=error,sled=warn";
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]

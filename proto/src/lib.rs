@@ -3,9 +3,10 @@
 //! Generated types live in [`v1`] and stop at this crate's conversions; the rest of Muster sees only
 //! valid domain types. [`manifest`] turns Kubernetes JSON into domain objects and back, [`operation`] turns write
 //! requests into commands, [`agent`] reads what agents say of their nodes, [`status`] turns rejections into
-//! gRPC statuses and back, and [`token`] is what a machine joins with.
+//! gRPC statuses and back, and [`token`] is what a machine joins with. `codec` says how much room a stream begins with.
 
 pub mod agent;
+mod codec;
 mod field;
 pub mod manifest;
 pub mod operation;

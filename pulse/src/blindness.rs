@@ -2,7 +2,8 @@
 //!
 //! Pure bookkeeping. The caller says what it noticed and when; this says who may be judged. A slot's deadline is the later
 //! of `last heard + grace` and the end of the excuses that concern it: those of the replica through which it was last
-//! heard, and those of the judging replica itself, which concern everybody.
+//! heard, and those of the judging replica itself, which concern everybody. An excuse ends a reattach window after the
+//! blindness did, but for that of a take-over by a replica that knew all along what the others heard.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -24,9 +25,18 @@ pub struct Blindness {
     periods: BTreeMap<Excuse, Period>,
     /// The voters whose full table a new leader still waits for.
     awaited: BTreeSet<Origin>,
-    /// When each peer's digest last came in whole.
-    digests: BTreeMap<Origin, Tick>,
+    /// How each peer's digests came in.
+    digests: BTreeMap<Origin, Told>,
     last_tick: Option<Tick>,
+}
+
+/// Digests of one peer.
+#[derive(Debug, Clone, Copy)]
+struct Told {
+    /// Since when they have come without a gap.
+    unbroken_since: Tick,
+    /// When one was last complete.
+    last: Tick,
 }
 
 /// What is known of a slot's last beat.
@@ -89,17 +99,18 @@ impl Blindness {
     /// This replica leads since `now` and knows of these other voters, each of which has to tell its table or be found
     /// unreachable.
     ///
-    /// If all of them had told theirs a moment ago, this replica knows the fleet as well as the leader before it did, and
-    /// nobody needs time to come back only because somebody else leads. If not, it may have been cut off together with
-    /// the agents it heard, or they may have moved to where it could not hear them.
-    pub fn took_over(&mut self, voters: impl IntoIterator<Item = Origin>, now: Tick, grace: Duration) {
+    /// If it has known all along what the others heard, it knows the fleet as well as the leader before it did, and nobody
+    /// needs time to come back only because somebody else leads. If not, it may have been cut off together with the agents
+    /// it heard, they may have moved to where it could not hear them, or it was not there when they did. Says whether.
+    pub fn took_over(&mut self, voters: impl IntoIterator<Item = Origin>, now: Tick) -> bool {
         self.awaited = voters.into_iter().take(ORIGINS_MAX).collect();
-        let seamless = self.awaited.iter().all(|voter| self.was_told_by(*voter, now, grace));
+        let seamless = self.is_informed(now);
         let period = if seamless { Period::seamless(now) } else { Period::new(now) };
         self.periods.insert(Excuse::Takeover, period);
         // The judging loop begins to turn now: standing still before its first turn counts, a pause as a follower does not.
         self.last_tick = Some(now);
         self.settle_takeover(now);
+        seamless
     }
 
     /// The voters whose full table is still to come.
@@ -117,7 +128,12 @@ impl Blindness {
     /// A digest of `origin` is complete, so that all it had heard is known here.
     pub fn digest_complete(&mut self, origin: Origin, now: Tick) {
         if self.digests.contains_key(&origin) || self.digests.len() < ORIGINS_MAX {
-            self.digests.insert(origin, now);
+            let gap_max = self.gap_max();
+            let told = self.digests.entry(origin).or_insert(Told { unbroken_since: now, last: now });
+            if now.elapsed_since(told.last) > gap_max {
+                told.unbroken_since = now;
+            }
+            told.last = now;
         }
         self.close(Excuse::Digest(origin), now);
         self.awaited.remove(&origin);
@@ -126,7 +142,7 @@ impl Blindness {
 
     /// When a digest of `origin` was last complete.
     pub fn last_digest(&self, origin: Origin) -> Option<Tick> {
-        self.digests.get(&origin).copied()
+        self.digests.get(&origin).map(|told| told.last)
     }
 
     /// A request for a digest failed, or its answer took too long.
@@ -164,8 +180,8 @@ impl Blindness {
             self.periods.insert(Excuse::Stall, Period::over(last, now));
         }
         let allowed = DIGEST_LATE.min(grace / 2);
-        let late = |last: &Tick| now.elapsed_since(*last) > allowed;
-        let late: Vec<Origin> = self.digests.iter().filter(|(_, last)| late(last)).map(|(origin, _)| *origin).collect();
+        let late = |told: &Told| now.elapsed_since(told.last) > allowed;
+        let late: Vec<Origin> = self.digests.iter().filter(|(_, told)| late(told)).map(|(origin, _)| *origin).collect();
         for origin in late {
             self.open(Excuse::Digest(origin), now);
         }
@@ -234,10 +250,24 @@ impl Blindness {
         concerning.map(|(excuse, period)| (period.until(*excuse, now, self.window), *excuse)).max()
     }
 
-    /// Whether what `origin` heard is known up to a quarter of the grace ago. Beats are at most another quarter apart and
-    /// the window is half of it, so that whoever moved since then is back before its grace is over.
-    fn was_told_by(&self, origin: Origin, now: Tick, grace: Duration) -> bool {
-        self.last_digest(origin).is_some_and(|last| now.elapsed_since(last) <= grace / 4)
+    /// Whether this replica has heard all that the others did, for long enough that whoever lost its way before has come
+    /// back meanwhile, and owes nobody a window from an earlier take-over.
+    fn is_informed(&self, now: Tick) -> bool {
+        let is_long_ago = |since: Tick| now.elapsed_since(since) >= REATTACH_MAX;
+        let is_current =
+            |told: &Told| now.elapsed_since(told.last) <= self.gap_max() && is_long_ago(told.unbroken_since);
+        let earlier =
+            self.periods.get(&Excuse::Takeover).map(|earlier| earlier.until(Excuse::Takeover, now, self.window));
+        is_long_ago(Tick::BOOT)
+            && earlier.is_none_or(|until| until <= now)
+            && self.awaited.iter().all(|voter| self.digests.contains_key(voter))
+            && self.digests.values().all(is_current)
+    }
+
+    /// How far apart digests may be that leave no gap: an eighth of the grace. Beats are at most two of these apart and the
+    /// window is four, so that whoever moved in between is heard again before its grace is over.
+    fn gap_max(&self) -> Duration {
+        self.window / 4
     }
 
     fn open(&mut self, excuse: Excuse, now: Tick) {

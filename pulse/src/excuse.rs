@@ -19,6 +19,9 @@ pub const PROLONGED_BY: Duration = Duration::from_secs(5);
 /// An origin that keeps failing is judged for at least this long between two runs of excuses: several sweeps.
 pub const JUDGED_BETWEEN_RUNS: Duration = Duration::from_secs(5);
 
+/// While it lasts, blindness is not over now.
+const A_MOMENT: Duration = Duration::from_millis(1);
+
 /// What makes us blind.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Excuse {
@@ -115,8 +118,9 @@ impl Period {
     }
 
     pub(crate) fn until(&self, excuse: Excuse, now: Tick, window: Duration) -> Tick {
-        if self.seamless && !self.is_open() {
-            return self.counted_end(excuse, now, window);
+        if self.seamless {
+            let lasting = if self.is_open() { A_MOMENT } else { Duration::ZERO };
+            return self.counted_end(excuse, now, window).after(lasting);
         }
         let until = self.counted_end(excuse, now, window).after(window);
         until.max(self.prolonged).min(self.ceiling(excuse, now, window))

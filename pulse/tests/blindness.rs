@@ -1,5 +1,6 @@
 //! "Blind is not dead", sentence by sentence.
 
+use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use muster_pulse::blindness::{Blindness, Deadline, Trace};
@@ -48,7 +49,7 @@ fn deadline_is_the_later_of_grace_and_end_of_blindness_plus_window() {
 #[test]
 fn a_leader_that_took_over_is_blind_until_it_holds_the_full_table_of_every_reachable_voter() {
     let mut blindness = blindness();
-    blindness.took_over([TWO, THREE], at(100), GRACE);
+    blindness.took_over([TWO, THREE], at(100));
     blindness.digest_complete(TWO, at(101));
     let open = at(102).after(CAP * 2);
     assert_eq!(blindness.excused_until(Some(TWO), at(102)), Some((open, Excuse::Takeover)));
@@ -57,32 +58,70 @@ fn a_leader_that_took_over_is_blind_until_it_holds_the_full_table_of_every_reach
     assert_eq!(blindness.excused_until(Some(TWO), at(103 + WINDOW)), None);
 }
 
+fn told_every_second(blindness: &mut Blindness, seconds: RangeInclusive<u64>) {
+    for second in seconds {
+        blindness.digest_complete(TWO, at(second));
+        blindness.digest_complete(THREE, at(second));
+    }
+}
+
 #[test]
-fn a_leader_that_was_told_all_a_moment_before_it_took_over_judges_as_soon_as_it_has_gathered() {
-    let cases = [(90, None), (89, Some((at(103 + WINDOW), Excuse::Takeover)))];
-    for (told, excused) in cases {
+fn a_leader_that_was_told_all_along_judges_as_soon_as_it_has_gathered() {
+    let mut blindness = blindness();
+    told_every_second(&mut blindness, 0..=1_000);
+    blindness.took_over([TWO, THREE], at(1_002));
+    blindness.handshakes_queued(at(1_002));
+    assert!(blindness.excused_until(Some(TWO), at(1_002)).is_some(), "it still gathers");
+    blindness.unreachable(THREE, at(1_003));
+    blindness.digest_complete(TWO, at(1_003));
+    assert_eq!(blindness.excused_until(Some(TWO), at(1_003)), None);
+    let lost = Some((at(1_003 + WINDOW), Excuse::Digest(THREE)));
+    assert_eq!(blindness.excused_until(Some(THREE), at(1_003)), lost, "its agents have time to come back");
+}
+
+#[test]
+fn whoever_was_cut_off_or_away_before_it_took_over_gives_everybody_a_window() {
+    type Past = fn(&mut Blindness);
+    let cases: [(&str, Past); 6] = [
+        ("cut off until the end", |it| told_every_second(it, 0..=994)),
+        ("cut off shortly before", |it| {
+            [0..=900, 906..=1_000].into_iter().for_each(|told| told_every_second(it, told))
+        }),
+        ("one of them was never heard", |it| (0..=1_000).for_each(|second| it.digest_complete(TWO, at(second)))),
+        ("heard for too short a while", |it| told_every_second(it, 900..=1_000)),
+        ("took over before, and owes a window", |it| {
+            told_every_second(it, 880..=999);
+            it.took_over([TWO, THREE], at(999));
+            told_every_second(it, 1_000..=1_000);
+        }),
+        ("a third that is no voter fell silent", |it| {
+            it.digest_complete(Origin(9), at(990));
+            told_every_second(it, 0..=1_000);
+        }),
+    ];
+    for (why, past) in cases {
         let mut blindness = blindness();
-        blindness.digest_complete(TWO, at(99));
-        blindness.digest_complete(THREE, at(told));
-        blindness.took_over([TWO, THREE], at(100), GRACE);
-        blindness.handshakes_queued(at(101));
-        assert!(blindness.excused_until(Some(TWO), at(101)).is_some(), "it still gathers");
-        blindness.unreachable(THREE, at(102));
-        blindness.digest_complete(TWO, at(103));
-        assert_eq!(
-            blindness.excused_until(Some(TWO), at(103)),
-            excused,
-            "told at {told} s, a quarter of the grace ago"
-        );
-        let lost = blindness.excused_until(Some(THREE), at(103)).map(|(until, _)| until);
-        assert!(lost >= Some(at(102 + WINDOW)), "who was heard through the lost one has time to come back");
+        past(&mut blindness);
+        blindness.took_over([TWO, THREE], at(1_001));
+        told_every_second(&mut blindness, 1_002..=1_002);
+        let excused = Some((at(1_002 + WINDOW), Excuse::Takeover));
+        assert_eq!(blindness.excused_until(None, at(1_002)), excused, "{why}");
+    }
+}
+
+#[test]
+fn whoever_has_just_started_gives_everybody_a_window_even_alone() {
+    for (now, excused) in [(119, Some((at(119 + WINDOW), Excuse::Takeover))), (120, None)] {
+        let mut blindness = blindness();
+        blindness.took_over([], at(now));
+        assert_eq!(blindness.excused_until(None, at(now)), excused, "{now} s after its start");
     }
 }
 
 #[test]
 fn an_unreachable_voter_is_not_waited_for_but_its_slots_are_excused() {
     let mut blindness = blindness();
-    blindness.took_over([TWO, THREE], at(100), GRACE);
+    blindness.took_over([TWO, THREE], at(100));
     blindness.digest_complete(TWO, at(101));
     blindness.unreachable(THREE, at(105));
     assert_eq!(blindness.excused_until(Some(TWO), at(106)), Some((at(105 + WINDOW), Excuse::Takeover)));
@@ -92,7 +131,7 @@ fn an_unreachable_voter_is_not_waited_for_but_its_slots_are_excused() {
 #[test]
 fn a_voter_that_answers_but_never_tells_its_table_does_not_hold_up_a_takeover_for_ever() {
     let mut blindness = blindness();
-    blindness.took_over([TWO], at(100), GRACE);
+    blindness.took_over([TWO], at(100));
     let end = at(100).after(REATTACH_MAX).after(CAP * 2);
     assert_eq!(blindness.excused_until(Some(TWO), end.before(PERIOD)), Some((end, Excuse::Takeover)));
     assert_eq!(blindness.excused_until(Some(TWO), end), None);
@@ -103,7 +142,7 @@ fn slots_nobody_can_place_start_when_the_takeover_has_gathered_all() {
     let mut blindness = blindness();
     let never = Trace::Unplaced { since: at(3) };
     assert_eq!(blindness.deadline(never, GRACE, at(50)).at, at(43));
-    blindness.took_over([TWO], at(100), GRACE);
+    blindness.took_over([TWO], at(100));
     assert_eq!(blindness.deadline(never, GRACE, at(102)).at, at(142), "not earlier than if it ended now");
     blindness.digest_complete(TWO, at(103));
     assert_eq!(blindness.deadline(never, GRACE, at(200)).at, at(143));
@@ -114,7 +153,7 @@ fn slots_nobody_can_place_start_when_the_takeover_has_gathered_all() {
 #[test]
 fn a_takeover_gives_no_fresh_grace_to_slots_that_somebody_can_place() {
     let mut blindness = blindness();
-    blindness.took_over([TWO], at(100), GRACE);
+    blindness.took_over([TWO], at(100));
     blindness.digest_complete(TWO, at(101));
     assert_eq!(blindness.deadline(heard(90, TWO), GRACE, at(102)), Deadline { at: at(130), excuse: None });
 }
@@ -140,7 +179,7 @@ fn its_own_stall_is_a_tick_late_by_more_than_one_second_or_a_tenth_of_grace() {
 #[test]
 fn a_leader_that_stands_still_before_its_first_tick_notices_it() {
     let mut blindness = blindness();
-    blindness.took_over([TWO], at(100), GRACE);
+    blindness.took_over([TWO], at(100));
     blindness.digest_complete(TWO, at(100));
     blindness.tick(at(106), PERIOD, GRACE);
     assert_eq!(blindness.excused_until(None, at(110)), Some((at(106 + WINDOW), Excuse::Stall)));
@@ -150,9 +189,9 @@ fn a_leader_that_stands_still_before_its_first_tick_notices_it() {
 fn a_pause_as_a_follower_is_no_stall() {
     let mut blindness = blindness();
     blindness.tick(at(10), PERIOD, GRACE);
-    blindness.took_over([], at(100), GRACE);
-    blindness.tick(at(101), PERIOD, GRACE);
-    assert_eq!(blindness.excused_until(Some(TWO), at(110)), None);
+    blindness.took_over([], at(200));
+    blindness.tick(at(201), PERIOD, GRACE);
+    assert_eq!(blindness.excused_until(Some(TWO), at(210)), None);
 }
 
 #[test]
@@ -327,7 +366,7 @@ fn explain_shows_every_such_excuse() {
 #[test]
 fn a_replica_that_left_is_neither_waited_for_nor_excused() {
     let mut blindness = blindness();
-    blindness.took_over([TWO], at(100), GRACE);
+    blindness.took_over([TWO], at(100));
     blindness.digest_missed(TWO, at(100));
     blindness.forget(TWO, at(101));
     assert_eq!(blindness.excused_until(Some(TWO), at(102)), Some((at(101 + WINDOW), Excuse::Takeover)));

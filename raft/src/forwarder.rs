@@ -148,6 +148,7 @@ fn each(answered: Result<Vec<Answer>, RequestError>) -> Box<dyn Iterator<Item = 
 #[cfg(test)]
 mod tests {
     use std::sync::Mutex;
+    use std::sync::atomic::{AtomicUsize, Ordering};
     use std::time::Duration;
 
     use futures::FutureExt;
@@ -160,6 +161,8 @@ mod tests {
     /// Takes calls down, and answers when it is let.
     struct Scripted {
         calls: Mutex<Vec<(ReplicaId, Vec<u8>)>>,
+        under_way: Arc<AtomicUsize>,
+        most_under_way: AtomicUsize,
         gate: Arc<Semaphore>,
         answer: fn(&[u8]) -> Result<Vec<Answer>, RequestError>,
     }
@@ -168,9 +171,11 @@ mod tests {
         fn ask(&self, call: Call) -> BoxFuture<'static, Result<Vec<Answer>, RequestError>> {
             let said: Vec<u8> = call.commands.iter().map(|command| command[0]).collect();
             self.calls.lock().unwrap().push((call.leader, said.clone()));
-            let (gate, answer) = (Arc::clone(&self.gate), self.answer);
+            let (gate, answer, under_way) = (Arc::clone(&self.gate), self.answer, Arc::clone(&self.under_way));
+            self.most_under_way.fetch_max(under_way.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
             async move {
                 gate.acquire().await.unwrap().forget();
+                under_way.fetch_sub(1, Ordering::SeqCst);
                 answer(&said)
             }
             .boxed()
@@ -215,35 +220,36 @@ mod tests {
     async fn so_many_calls_are_under_way_and_no_call_is_larger_than_it_may_be() {
         let (leader, forwarder) = scripted(echo);
         let writes: Vec<_> = (0..2_000).map(|number| tokio::spawn(write(&forwarder, 1, number as u8))).collect();
-        tokio::time::sleep(Duration::from_millis(50)).await;
-        assert_eq!(leader.calls().len(), CALLS_MAX);
+        leader.until_asked(CALLS_MAX).await;
         leader.gate.add_permits(2_000);
         for written in join_all(writes).await {
             assert!(written.unwrap().is_ok());
         }
         let sizes: Vec<usize> = leader.calls().iter().map(|(_, said)| said.len()).collect();
         assert_eq!(sizes.iter().sum::<usize>(), 2_000);
+        assert!(leader.most_under_way.load(Ordering::SeqCst) <= CALLS_MAX);
         assert!(sizes.iter().all(|size| *size <= CALL_COMMANDS_MAX), "{sizes:?}");
     }
 
     #[tokio::test]
     async fn a_full_queue_turns_away_and_who_went_away_is_not_sent() {
         let (leader, forwarder) = scripted(echo);
-        let mut waiting = Vec::new();
-        while leader.calls().len() < CALLS_MAX {
-            waiting.push(tokio::spawn(write(&forwarder, 1, 1)));
-            tokio::time::sleep(Duration::from_millis(5)).await;
+        for calls in 1..=CALLS_MAX {
+            tokio::spawn(write(&forwarder, 1, 1));
+            leader.until_asked(calls).await;
         }
-        // Given up as soon as they wait. The gatherer holds one of them, so once is not enough.
-        for _ in 0..2 {
+        // Given up as soon as they wait. The gatherer takes one of them meanwhile, so once is not enough.
+        let turned_away = loop {
             while write(&forwarder, 1, 2).now_or_never().is_none() {}
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
-        let turned_away = write(&forwarder, 1, 3).now_or_never();
-        assert_eq!(turned_away, Some(Err(RequestError::Refused(ProposeError::Overloaded))));
+            tokio::task::yield_now().await;
+            if let Some(answer) = write(&forwarder, 1, 3).now_or_never() {
+                break answer;
+            }
+        };
+        assert_eq!(turned_away, Err(RequestError::Refused(ProposeError::Overloaded)));
         leader.gate.add_permits(QUEUE_MAX);
         while write(&forwarder, 1, 4).await != done(4) {
-            tokio::time::sleep(Duration::from_millis(5)).await;
+            tokio::task::yield_now().await;
         }
         assert!(leader.calls().iter().all(|(_, said)| !said.contains(&2)), "given up before they were under way");
     }
@@ -263,10 +269,22 @@ mod tests {
         fn calls(&self) -> Vec<(ReplicaId, Vec<u8>)> {
             self.calls.lock().unwrap().clone()
         }
+
+        async fn until_asked(&self, calls: usize) {
+            while self.calls().len() < calls {
+                tokio::task::yield_now().await;
+            }
+        }
     }
 
     fn scripted(answer: fn(&[u8]) -> Result<Vec<Answer>, RequestError>) -> (Arc<Scripted>, Forwarder) {
-        let leader = Arc::new(Scripted { calls: Mutex::default(), gate: Arc::new(Semaphore::new(0)), answer });
+        let leader = Arc::new(Scripted {
+            calls: Mutex::default(),
+            under_way: Arc::default(),
+            most_under_way: AtomicUsize::new(0),
+            gate: Arc::new(Semaphore::new(0)),
+            answer,
+        });
         let forwarder = Forwarder::spawn(Arc::clone(&leader) as _);
         (leader, forwarder)
     }

@@ -20,6 +20,10 @@ const QUANTUM: Millis = 10;
 /// One eviction, in billionths: what a millisecond at a rate of one millionth per second gives back.
 const ONE: u64 = 1_000_000_000;
 
+/// For so long a leader must have known all before it takes over as if nothing had happened, and with no longer gaps.
+const SETTLED_FOR: Millis = 120_000;
+const GAP_MAX: Millis = 5_000;
+
 /// When each slot was heard, by index.
 type Receipts = Vec<Option<(Slot, Millis)>>;
 
@@ -31,12 +35,14 @@ pub(crate) struct Oracle {
     known: [Receipts; REPLICAS],
     /// Whose telling would bring a replica nothing new.
     told: [[bool; REPLICAS]; REPLICAS],
-    /// When each replica was last told by each other all that it had heard.
-    told_at: [[Option<Millis>; REPLICAS]; REPLICAS],
+    /// When each replica was told in this life, by each other, all that it had heard; the last few minutes of it.
+    told_at: [[Vec<Millis>; REPLICAS]; REPLICAS],
+    /// Which replicas began after the world did.
+    reborn: [bool; REPLICAS],
     leader: ReplicaIndex,
     led_since: Millis,
-    /// How long ago, when it took over, the leader had been told by everybody; `None` if it never was by somebody.
-    uninformed_for: Option<Millis>,
+    /// When it took over, the leader had known all along what the others heard.
+    informed: bool,
     /// Where the last noticed standstill of a leader ended.
     stalled_until: Option<Millis>,
     /// Since when each node is there, if it came after the start.
@@ -106,7 +112,8 @@ impl Oracle {
         self.heard[replica].iter_mut().for_each(|receipt| *receipt = None);
         self.known[replica].iter_mut().for_each(|receipt| *receipt = None);
         self.told[replica] = [false; REPLICAS];
-        self.told_at[replica] = [None; REPLICAS];
+        self.told_at[replica].iter_mut().for_each(Vec::clear);
+        self.reborn[replica] = true;
         self.told.iter_mut().for_each(|told| told[replica] = false);
     }
 
@@ -158,7 +165,11 @@ impl Witness for Oracle {
     }
 
     fn told(&mut self, at: Millis, listener: ReplicaIndex, teller: ReplicaIndex) {
-        self.told_at[listener][teller] = Some(at);
+        let times = &mut self.told_at[listener][teller];
+        times.push(at);
+        if times.first().is_some_and(|first| first + 4 * SETTLED_FOR < at) {
+            times.retain(|time| time + 2 * SETTLED_FOR >= at);
+        }
         if std::mem::replace(&mut self.told[listener][teller], true) {
             return;
         }
@@ -216,9 +227,8 @@ impl Witness for Oracle {
     fn leads(&mut self, at: Millis, _: u64, replica: ReplicaIndex) {
         self.leader = replica;
         self.led_since = at;
-        let others = (0..REPLICAS).filter(|other| *other != replica);
-        self.uninformed_for =
-            others.map(|other| self.told_at[replica][other]).min().flatten().map(|earliest| at - earliest);
+        let mut others = (0..REPLICAS).filter(|other| *other != replica);
+        self.informed = others.all(|other| self.was_told_all_along(replica, other, at));
         self.stalled_until = None;
         self.tally.takeovers += 1;
     }
@@ -249,17 +259,24 @@ impl Oracle {
         }
     }
 
-    /// I-03: a leader that is new and was not told by everybody a moment before, or that stood still, gives everybody
-    /// time to come back first.
+    /// I-03: a leader that is new and was not told by everybody all along, or that stood still, gives everybody time to
+    /// come back first.
     fn check_sight(&mut self, at: Millis, name: &Text, policy: &Policy) {
         let window = (2 * policy.beat_interval().0).min(120_000);
-        let informed = self.uninformed_for.is_some_and(|gap| gap <= policy.shortest_grace().0 / 4);
-        let taken_over = (self.tally.takeovers > 0 && !informed).then_some(self.led_since);
+        let taken_over = (self.tally.takeovers > 0 && !self.informed).then_some(self.led_since);
         for (since, why) in [(taken_over, "took over"), (self.stalled_until, "stood still until")] {
             if let Some(since) = since.filter(|since| at < since + window) {
                 self.fail(at, "I-03", format!("{name} was judged by a leader that {why} {since} ms"));
             }
         }
+    }
+
+    fn was_told_all_along(&self, listener: ReplicaIndex, teller: ReplicaIndex, now: Millis) -> bool {
+        let (times, from) = (&self.told_at[listener][teller], now.saturating_sub(SETTLED_FOR));
+        let since_ever = (from == 0 && !self.reborn[listener]).then_some(0);
+        let Some(first) = times.iter().rfind(|time| **time <= from).copied().or(since_ever) else { return false };
+        let later = times.iter().copied().filter(|time| *time > from).chain([now]);
+        later.scan(first, |last, time| Some(time - std::mem::replace(last, time))).all(|gap| gap <= GAP_MAX)
     }
 
     fn check_eviction(&mut self, at: Millis, name: &Text, state: &State) {

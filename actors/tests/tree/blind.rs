@@ -77,7 +77,7 @@ async fn a_new_leader_judges_nobody_before_it_has_gathered_what_the_others_heard
     // Of a-0 only the peer knows, and its table is still to come.
     stage.kill("a-0");
     stage.pass(seconds(100)).await;
-    stage.ear.blindness().took_over([Origin(2)], tick(&stage), seconds(40));
+    stage.ear.blindness().took_over([Origin(2)], tick(&stage));
     stage.grow().await;
     stage.pass(seconds(15)).await;
     assert_eq!(verdicts(&stage), 0);

@@ -13,7 +13,7 @@ async fn hand_over(stage: &Stage, term: u64) {
     stage.prune().await;
     stage.world.set_term(term);
     let now = stage.world.moment().tick;
-    stage.ear.blindness().took_over([], now, seconds(40));
+    stage.ear.blindness().took_over([], now);
     stage.grow_with(term, Arc::new(Quiet), Arc::new(Quiet)).await;
 }
 
@@ -21,7 +21,7 @@ async fn hand_over(stage: &Stage, term: u64) {
 async fn a_failover_does_not_restart_graces() {
     let stage = Stage::set().with_zone("a", 4);
     stage.grow().await;
-    stage.pass(seconds(60)).await;
+    stage.pass(seconds(120)).await;
     let killed = stage.world.elapsed();
     stage.kill("a-3");
     stage.pass(seconds(30)).await;

@@ -127,18 +127,18 @@ async fn a_verdict_that_was_overtaken_is_rejected_and_judged_anew() {
 
 #[tokio::test(start_paused = true)]
 async fn a_verdict_that_waits_its_turn_falls_when_its_node_is_heard() {
-    let stage = Stage::set().with_zone("a", 4_000);
+    let stage = Stage::set().with_zone("a", 8_000);
     stage.grow().await;
     stage.pass(seconds(10)).await;
-    let names: Vec<String> = (0..2_200).map(|number| format!("a-{number}")).collect();
+    let names: Vec<String> = (0..4_300).map(|number| format!("a-{number}")).collect();
     names.iter().for_each(|name| stage.kill(name));
-    stage.world.set_latency(seconds(4));
-    // The first proposal takes all the room there is; the log has not answered yet.
-    stage.pass(seconds(44)).await;
+    stage.world.set_latency(seconds(2));
+    // The first proposals take all the room there is; the log has not answered yet.
+    stage.pass(seconds(42)).await;
     assert!(stage.marked().is_empty());
-    names[2_100..].iter().for_each(|name| stage.beat_again(name));
-    stage.until("the others are marked", seconds(40), |stage| stage.marked().len() >= 2_100).await;
+    names[4_200..].iter().for_each(|name| stage.beat_again(name));
+    stage.until("the others are marked", seconds(40), |stage| stage.marked().len() >= 4_200).await;
     stage.pass(seconds(30)).await;
     let marked = stage.marked_names();
-    assert_eq!(marked, names[..2_100].iter().cloned().collect());
+    assert_eq!(marked, names[..4_200].iter().cloned().collect());
 }

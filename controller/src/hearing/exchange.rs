@@ -67,6 +67,8 @@ impl Exchange {
             self.leave(origin);
         }
         self.forget_departed();
+        let interval = Duration::from_millis(self.replica.current().state.policy().beat_interval().0);
+        self.hearing.ear().blindness().set_backoff_cap(interval);
         for origin in members {
             if self.pulls.has_died(origin) {
                 self.note_death(origin);

@@ -103,7 +103,7 @@ impl Bell {
     }
 
     fn wake(&self) {
-        self.is_rung.store(true, Ordering::Release);
+        self.is_rung.swap(true, Ordering::AcqRel);
         self.listener.wake();
     }
 

@@ -1,7 +1,5 @@
 //! What goes wrong on our side: leaders die or are deposed, replicas stand still, digests are lost, wall clocks jump.
 
-use std::time::Duration;
-
 use super::leader::Leader;
 use super::replica::origin;
 use super::{Millis, REPLICAS, ReplicaIndex, Witness, World, backoff_cap, next_multiple};
@@ -85,10 +83,9 @@ impl<W: Witness> World<W> {
         let peers = (0..REPLICAS).filter(|peer| *peer != index);
         let is_lost = |peer: &ReplicaIndex| !self.replicas[*peer].is_awake() || self.cut[index][*peer];
         let lost: Vec<ReplicaIndex> = peers.clone().filter(is_lost).collect();
-        let grace = Duration::from_millis(self.policy.shortest_grace().0);
         let replica = &mut self.replicas[index];
         let now = replica.tick(self.now);
-        replica.blindness.took_over(peers.map(origin), now, grace);
+        let _ = replica.blindness.took_over(peers.map(origin), now);
         lost.into_iter().for_each(|peer| replica.blindness.unreachable(origin(peer), now));
         self.leader = Some(Leader::new(index, &self.state, self.machines.len(), |_| now));
         self.next_sweep = this_or_next_multiple(self.now, self.policy.sweep_period().0);

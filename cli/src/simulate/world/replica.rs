@@ -7,12 +7,13 @@ use muster_lifecycle::node::Slot;
 use muster_lifecycle::time::{ClusterTime, Stamp, WallTime};
 use muster_pulse::blindness::Blindness;
 use muster_pulse::digest::Boot;
+use muster_pulse::excuse::REATTACH_MAX;
 use muster_pulse::fleet::{Fleet, Origin};
 use muster_pulse::inbox::Inbox;
 use muster_pulse::outbox::Outbox;
 use muster_pulse::tick::Tick;
 
-use super::{CLUSTER_TIME_AT_START, Millis, REPLICAS, ReplicaIndex};
+use super::{CLUSTER_TIME_AT_START, DIGEST_PERIOD, Millis, REPLICAS, ReplicaIndex};
 
 pub(super) struct Replica {
     pub(super) index: ReplicaIndex,
@@ -42,7 +43,22 @@ const UPTIME_AT_START: i64 = 1_000_003;
 impl Replica {
     pub(super) fn at_start(index: ReplicaIndex, backoff_cap: Duration) -> Self {
         let uptime = UPTIME_AT_START * i64::try_from(index + 1).unwrap_or(1);
-        Self::booted(index, -uptime, 0, backoff_cap)
+        let mut replica = Self::booted(index, -uptime, 0, backoff_cap);
+        replica.was_told_all_along();
+        replica
+    }
+
+    /// The world does not begin with a start of its replicas.
+    fn was_told_all_along(&mut self) {
+        let start = self.tick(0);
+        let peers = (0..REPLICAS).filter(|peer| *peer != self.index).map(origin);
+        for peer in peers {
+            let mut before = 2 * REATTACH_MAX;
+            while !before.is_zero() {
+                self.blindness.digest_complete(peer, start.before(before));
+                before = before.saturating_sub(Duration::from_millis(DIGEST_PERIOD));
+            }
+        }
     }
 
     /// The same replica after a crash: a new life that remembers nothing.
