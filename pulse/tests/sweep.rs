@@ -103,7 +103,9 @@ proptest! {
                     naive.0.remove(&slot);
                 }
                 Step::Beat(slot, origin) => beat(&fleet, Origin(origin), slot, now),
-                Step::TakeOver => blindness.took_over([Origin(2), Origin(3)], now),
+                Step::TakeOver => {
+                    blindness.took_over([Origin(2), Origin(3)], now);
+                }
                 Step::Digest(origin, true) => blindness.digest_complete(Origin(origin), now),
                 Step::Digest(origin, false) => blindness.digest_missed(Origin(origin), now),
                 Step::Canary(origin, true) => blindness.canary_heard(Origin(origin), now),
