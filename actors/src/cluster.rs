@@ -169,13 +169,15 @@ impl State {
     async fn survey(&mut self, myself: &ActorRef<Msg>) {
         let (committed, moment) = self.now();
         self.atlas.vacate_all_but(&committed);
+        let mut rosters: BTreeMap<ZoneKey, ZoneRoster> = BTreeMap::new();
         for node in committed.nodes().iter() {
-            self.atlas.settle(node, self.ground.unheard_since(node, moment));
+            let zone = roster::zone_of(node);
+            self.atlas.settle(node, &zone, self.ground.unheard_since(node, moment));
+            roster::enlist(rosters.entry(zone).or_default(), node);
         }
         for confined in self.ground.quarantine.list() {
             self.review_quarantine(&committed, &confined.name);
         }
-        let rosters = roster::of_all_zones(&committed);
         let deserted: Vec<ZoneKey> = self.zones.keys().filter(|key| !rosters.contains_key(key)).cloned().collect();
         deserted.iter().for_each(|key| self.retire(key));
         for (key, roster) in rosters {
@@ -192,10 +194,13 @@ impl State {
             self.review_quarantine(&committed, &name);
             let (from, to) = match committed.node(&name).filter(|node| node.slot == slot) {
                 None => (self.atlas.vacate(slot), None),
-                Some(node) => match self.atlas.settle(node, self.ground.unheard_since(node, moment)) {
-                    Settled::AsBefore | Settled::New => (None, Some(roster::zone_of(node))),
-                    Settled::MovedFrom(from) => (Some(from), Some(roster::zone_of(node))),
-                },
+                Some(node) => {
+                    let zone = roster::zone_of(node);
+                    match self.atlas.settle(node, &zone, self.ground.unheard_since(node, moment)) {
+                        Settled::AsBefore | Settled::New => (None, Some(zone)),
+                        Settled::MovedFrom(from) => (Some(from), Some(zone)),
+                    }
+                }
             };
             for zone in from.iter().chain(&to) {
                 parts.entry(zone.clone()).or_default().touched.insert(slot, name.clone());

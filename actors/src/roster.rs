@@ -31,20 +31,14 @@ impl std::fmt::Display for ChunkNumber {
     }
 }
 
-pub(crate) fn of_all_zones(state: &State) -> BTreeMap<ZoneKey, ZoneRoster> {
-    let mut zones: BTreeMap<ZoneKey, ZoneRoster> = BTreeMap::new();
-    for node in state.nodes().iter() {
-        let zone = zones.entry(zone_of(node)).or_default();
-        zone.entry(ChunkNumber::of(node.slot)).or_default().push(Arc::clone(node));
-    }
-    zones
+/// Puts a node of the zone where it is to be watched.
+pub(crate) fn enlist(zone: &mut ZoneRoster, node: &Arc<Node>) {
+    zone.entry(ChunkNumber::of(node.slot)).or_default().push(Arc::clone(node));
 }
 
 pub(crate) fn of_zone(state: &State, zone: &ZoneKey) -> ZoneRoster {
     let mut chunks = ZoneRoster::new();
-    for node in state.nodes().iter().filter(|node| zone_of(node) == *zone) {
-        chunks.entry(ChunkNumber::of(node.slot)).or_default().push(Arc::clone(node));
-    }
+    state.nodes().iter().filter(|node| zone_of(node) == *zone).for_each(|node| enlist(&mut chunks, node));
     chunks
 }
 

@@ -24,6 +24,7 @@ use muster_lifecycle::state::State;
 use muster_pulse::excuse::Excuse;
 use muster_pulse::fleet;
 use muster_pulse::moment::Moment;
+use muster_raft::feed::{Gone, Watcher};
 use muster_raft::replica::Replica;
 use tokio::sync::mpsc;
 use tokio::time::Instant;
@@ -163,6 +164,8 @@ impl Leading {
             observer: Arc::clone(&self.observer),
             probe: Arc::clone(&self.probe),
         };
+        // From before the tree looks at the state: what it sees twice does no harm, and what it misses would.
+        let changes = self.watch_changes();
         let tree = match Tree::grow(surroundings, term).await {
             Ok(tree) => tree,
             Err(error) => {
@@ -172,7 +175,7 @@ impl Leading {
         };
         tokio::select! {
             () = self.replica.deposed(term) => {}
-            () = self.follow(&tree) => {}
+            () = self.follow(&tree, changes) => {}
             () = self.serve(proposed) => {}
             () = self.gather() => {}
             () = self.given_up.follow(&tree) => {}
@@ -236,17 +239,25 @@ impl Leading {
     }
 
     /// Tells the tree what was committed, for as long as there is something to tell.
-    async fn follow(&self, tree: &Tree) {
+    async fn follow(&self, tree: &Tree, mut changes: Result<Watcher, Gone>) {
         loop {
-            let feed = self.replica.feed();
-            let from = feed.current().state.revision();
-            tree.lost_track();
-            let Ok(mut watcher) = feed.watch(from) else { continue };
-            while let Ok(changes) = watcher.next().await {
-                tree.committed(changes);
+            match &mut changes {
+                Ok(watcher) => {
+                    while let Ok(committed) = watcher.next().await {
+                        tree.committed(committed);
+                    }
+                }
+                Err(_) => tokio::time::sleep(RETRY_PAUSE).await,
             }
             tracing::warn!("the tree could not keep up with the changes and looks at everything anew");
+            changes = self.watch_changes();
+            tree.lost_track();
         }
+    }
+
+    fn watch_changes(&self) -> Result<Watcher, Gone> {
+        let feed = self.replica.feed();
+        feed.watch(feed.current().state.revision())
     }
 
     async fn serve(&self, proposed: mpsc::Receiver<Proposal>) {

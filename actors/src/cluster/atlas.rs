@@ -17,7 +17,6 @@ use muster_pulse::table::{CHUNK_SLOTS, SLOTS_MAX};
 use muster_pulse::tick::Tick;
 
 use crate::news::Hearings;
-use crate::roster;
 
 pub(super) struct Atlas {
     sweep: Sweep,
@@ -49,24 +48,33 @@ impl Atlas {
         Self { sweep: Sweep::over(0..0), places: Vec::new(), keys: BTreeMap::new() }
     }
 
-    /// Watches the node where it is now. `since` as for [`Sweep::watch`].
+    /// Watches the node in its zone. `since` as for [`Sweep::watch`].
     ///
     /// Whoever is watched anew counts as heard, so that the next sweep tells those who watch it from now on if it is
     /// silent, whatever was told to others before.
-    pub(super) fn settle(&mut self, node: &Node, since: Tick) -> Settled {
-        let (slot, zone) = (node.slot, roster::zone_of(node));
+    pub(super) fn settle(&mut self, node: &Node, zone: &ZoneKey, since: Tick) -> Settled {
+        let slot = node.slot;
         let known = self.place(slot);
-        if known.is_some_and(|place| *place.zone == zone) {
+        if known.is_some_and(|place| *place.zone == *zone) {
             return Settled::AsBefore;
         }
         let settled = known.map_or(Settled::New, |place| Settled::MovedFrom(place.zone.as_ref().clone()));
         self.reach(slot);
-        let zone = Arc::clone(self.keys.entry(zone).or_insert_with_key(|key| Arc::new(key.clone())));
+        let zone = self.shared(zone);
         match self.sweep.watch(slot, since, Hearing::Heard) {
             Ok(()) => self.places[slot.index as usize] = Some(Place { generation: slot.generation, zone, since }),
             Err(error) => tracing::error!(node = %node.meta.name, %error, "a node cannot be watched"),
         }
         settled
+    }
+
+    fn shared(&mut self, zone: &ZoneKey) -> Arc<ZoneKey> {
+        if let Some(known) = self.keys.get(zone) {
+            return Arc::clone(known);
+        }
+        let shared = Arc::new(zone.clone());
+        self.keys.insert(zone.clone(), Arc::clone(&shared));
+        shared
     }
 
     /// Nobody holds the slot under that generation any more. Says in which zone it was.
