@@ -3,6 +3,9 @@
 //! A round is: notice our own blindness first, sweep, pass on what was heard together with what to judge by. What
 //! concerns the fleet as a whole is asked for here too, one at a time: assessments of the zones, and lifts while all of
 //! them are dark.
+//!
+//! A large fleet is not looked at in one go: first whoever has not been heard for long, so that the first round after a
+//! take-over can judge them, and then the rest, part by part between rounds.
 
 mod atlas;
 
@@ -11,9 +14,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use muster_lifecycle::command::Operation;
+use muster_lifecycle::node::{ConditionStatus, Node};
 use muster_lifecycle::oversight;
 use muster_lifecycle::policy::{Period, Policy};
 use muster_lifecycle::state;
+use muster_lifecycle::text::Text;
 use muster_lifecycle::time::ClusterTime;
 use muster_lifecycle::zone::ZoneKey;
 use ractor::{Actor as _, ActorProcessingErr, ActorRef, SupervisionEvent};
@@ -36,12 +41,18 @@ use atlas::{Atlas, Settled};
 
 const NAME: &str = "cluster";
 
+/// How much of the fleet is looked at between two messages while the tree grows, and the pause before the next part.
+const SURVEYED_AT_ONCE: usize = 2_048;
+const SURVEY_PAUSE: Duration = Duration::from_millis(10);
+
 pub(crate) struct Actor;
 
 #[derive(Debug)]
 pub(crate) enum Msg {
     Wake,
     Round,
+    /// Part of the fleet has not been looked at yet.
+    Survey,
     /// An eviction waits for the zones to be assessed.
     Assess,
     Assessed,
@@ -69,6 +80,8 @@ pub(crate) struct State {
     atlas: Atlas,
     zones: Nursery<ZoneKey, zone::Msg, News<ZoneRoster>>,
     clerks: Nursery<Chore, clerk::Msg, ()>,
+    /// While the tree grows: the nodes up to this name are watched.
+    surveyed_to: Option<Text>,
     policy: Option<Policy>,
     next_round: Instant,
     next_assessment: ClusterTime,
@@ -102,6 +115,7 @@ impl ractor::Actor for Actor {
             atlas: Atlas::new(),
             zones: Nursery::new(),
             clerks: Nursery::new(),
+            surveyed_to: Some(Text::default()),
             policy: None,
             next_round: Instant::now(),
             next_assessment: ClusterTime(0),
@@ -112,7 +126,8 @@ impl ractor::Actor for Actor {
     }
 
     async fn post_start(&self, myself: ActorRef<Msg>, state: &mut State) -> Result<(), ActorProcessingErr> {
-        state.survey(&myself).await;
+        state.call_the_unheard(&myself).await;
+        state.survey_on(&myself).await;
         for chore in Chore::ALL {
             state.spawn_clerk(chore, &myself).await;
         }
@@ -124,6 +139,7 @@ impl ractor::Actor for Actor {
         match message {
             Msg::Wake => state.read(&myself).await,
             Msg::Round => state.round(&myself).await,
+            Msg::Survey => state.survey_on(&myself).await,
             Msg::Assess => state.assess(&myself),
             Msg::Assessed => state.assessed(),
             Msg::Lifted(settlements) => state.lifted(&settlements, &myself),
@@ -165,23 +181,69 @@ impl State {
         }
     }
 
-    /// Goes over the whole state.
+    /// Those about whom a verdict may be due.
+    async fn call_the_unheard(&mut self, myself: &ActorRef<Msg>) {
+        let started = Instant::now();
+        let (committed, moment) = self.now();
+        let grace = duration(committed.policy().shortest_grace());
+        let unheard = self.ground.surroundings.ear.fleet().unheard_since(moment.tick.before(grace));
+        let is_judged = |node: &Node| node.status.ready().is_some_and(|ready| ready.status == ConditionStatus::Unknown);
+        let is_due = |node: &&Arc<Node>| unheard.contains(&node.slot) && !is_judged(node);
+        let rosters = self.settle(committed.nodes().iter().filter(is_due), moment);
+        self.tell_of(rosters, News::joined, myself).await;
+        let (nodes, took) = (committed.nodes().len(), started.elapsed());
+        tracing::info!(nodes, unheard = unheard.len(), ?took, "nodes are judged from now on");
+    }
+
+    async fn survey_on(&mut self, myself: &ActorRef<Msg>) {
+        let Some(name) = self.surveyed_to.take() else { return };
+        let (committed, moment) = self.now();
+        let part: Vec<&Arc<Node>> = committed.nodes().after::<str>(&name).take(SURVEYED_AT_ONCE).collect();
+        if let Some(last) = part.get(SURVEYED_AT_ONCE - 1) {
+            self.surveyed_to = Some(last.meta.name.clone());
+            myself.send_after(SURVEY_PAUSE, || Msg::Survey);
+        }
+        let rosters = self.settle(part, moment);
+        self.tell_of(rosters, News::joined, myself).await;
+    }
+
+    /// Goes over the whole state in one go.
     async fn survey(&mut self, myself: &ActorRef<Msg>) {
         let (committed, moment) = self.now();
+        self.surveyed_to = None;
         self.atlas.vacate_all_but(&committed);
-        let mut rosters: BTreeMap<ZoneKey, ZoneRoster> = BTreeMap::new();
-        for node in committed.nodes().iter() {
-            let zone = roster::zone_of(node);
-            self.atlas.settle(node, &zone, self.ground.unheard_since(node, moment));
-            roster::enlist(rosters.entry(zone).or_default(), node);
-        }
+        let rosters = self.settle(committed.nodes().iter(), moment);
         for confined in self.ground.quarantine.list() {
             self.review_quarantine(&committed, &confined.name);
         }
         let deserted: Vec<ZoneKey> = self.zones.keys().filter(|key| !rosters.contains_key(key)).cloned().collect();
         deserted.iter().for_each(|key| self.retire(key));
+        self.tell_of(rosters, News::called, myself).await;
+    }
+
+    /// Sweeps over these from now on. Says whose zones are to be told of whom.
+    fn settle<'a>(
+        &mut self,
+        nodes: impl IntoIterator<Item = &'a Arc<Node>>,
+        moment: Moment,
+    ) -> BTreeMap<ZoneKey, ZoneRoster> {
+        let mut rosters: BTreeMap<ZoneKey, ZoneRoster> = BTreeMap::new();
+        for node in nodes {
+            let zone = roster::zone_of(node);
+            self.atlas.settle(node, &zone, self.ground.unheard_since(node, moment));
+            roster::enlist(rosters.entry(zone).or_default(), node);
+        }
+        rosters
+    }
+
+    async fn tell_of(
+        &mut self,
+        rosters: BTreeMap<ZoneKey, ZoneRoster>,
+        news: impl Fn(ZoneRoster) -> News<ZoneRoster>,
+        myself: &ActorRef<Msg>,
+    ) {
         for (key, roster) in rosters {
-            self.deliver(key, News::called(roster), myself).await;
+            self.deliver(key, news(roster), myself).await;
         }
     }
 

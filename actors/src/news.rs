@@ -10,6 +10,7 @@ use muster_lifecycle::text::Text;
 use muster_pulse::fleet::Fleet;
 use muster_pulse::sweep::Hearing;
 
+use crate::roster::Roster;
 use crate::surroundings::Observer;
 use muster_pulse::moment::Moment;
 
@@ -17,6 +18,8 @@ use muster_pulse::moment::Moment;
 #[derive(Debug)]
 pub(crate) struct News<R> {
     pub(crate) roll_call: Option<RollCall<R>>,
+    /// To be watched as well.
+    pub(crate) joined: R,
     /// Nodes whose object is not what it was, or is gone.
     pub(crate) touched: Touched,
     pub(crate) hearings: Hearings,
@@ -50,14 +53,18 @@ pub(crate) struct Look {
 
 // === impl News ===
 
-impl<R> Default for News<R> {
+impl<R: Default> Default for News<R> {
     fn default() -> Self {
-        Self { roll_call: None, touched: Touched::new(), hearings: Hearings::new(), look: None }
+        Self { roll_call: None, joined: R::default(), touched: Touched::new(), hearings: Hearings::new(), look: None }
     }
 }
 
-impl<R> News<R> {
-    /// The first word to somebody who was just grown.
+impl<R: Roster> News<R> {
+    /// Word of some more who are to be watched.
+    pub(crate) fn joined(roster: R) -> Self {
+        Self { joined: roster, ..Self::default() }
+    }
+
     pub(crate) fn called(roster: R) -> Self {
         Self { roll_call: Some(RollCall { roster: Some(roster), unsure: false }), ..Self::default() }
     }
@@ -66,15 +73,15 @@ impl<R> News<R> {
     pub(crate) fn rebuilt() -> Self {
         Self { roll_call: Some(RollCall { roster: None, unsure: true }), ..Self::default() }
     }
-}
 
-impl<R> News<R> {
     /// What is not read yet is overtaken by what came later.
     pub(crate) fn absorb(&mut self, later: Self) {
         if let Some(mut call) = later.roll_call {
             call.unsure |= self.roll_call.as_ref().is_some_and(|earlier| earlier.unsure);
             self.roll_call = Some(call);
+            self.joined = R::default();
         }
+        self.joined.join(later.joined);
         self.touched.extend(later.touched);
         self.hearings.extend(later.hearings);
         self.look = later.look.or(self.look.take());
@@ -103,13 +110,24 @@ mod tests {
     #[test]
     fn the_last_word_about_a_slot_counts_and_doubt_stays() {
         let slot = Slot { index: 4, generation: 1 };
-        let mut news: News<u8> = News::rebuilt();
+        let mut news: News<Vec<u8>> = News::rebuilt();
         news.hearings.insert(4, (slot, Hearing::Silent));
-        let mut later = News::called(7);
+        let mut later = News::called(vec![7]);
         later.hearings.insert(4, (slot, Hearing::Heard));
         news.absorb(later);
         assert_eq!(news.hearings[&4], (slot, Hearing::Heard));
         let call = news.roll_call.unwrap();
-        assert_eq!((call.roster, call.unsure), (Some(7), true));
+        assert_eq!((call.roster, call.unsure), (Some(vec![7]), true));
+    }
+
+    #[test]
+    fn a_roll_call_overtakes_those_who_joined_before_it() {
+        let mut news = News::joined(vec![1]);
+        news.absorb(News::joined(vec![2]));
+        assert_eq!(news.joined, [1, 2]);
+        news.absorb(News::called(vec![3]));
+        assert!(news.joined.is_empty(), "whoever is not called is not watched");
+        news.absorb(News::joined(vec![4]));
+        assert_eq!((news.joined, news.roll_call.unwrap().roster), (vec![4], Some(vec![3])));
     }
 }

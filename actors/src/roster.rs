@@ -19,6 +19,23 @@ pub(crate) type ShardRoster = Vec<Arc<Node>>;
 /// The nodes of one zone.
 pub(crate) type ZoneRoster = BTreeMap<ChunkNumber, ShardRoster>;
 
+/// Nodes to be watched.
+pub(crate) trait Roster: Default {
+    fn join(&mut self, more: Self);
+}
+
+impl<T> Roster for Vec<T> {
+    fn join(&mut self, more: Self) {
+        self.extend(more);
+    }
+}
+
+impl Roster for ZoneRoster {
+    fn join(&mut self, more: Self) {
+        more.into_iter().for_each(|(chunk, nodes)| self.entry(chunk).or_default().join(nodes));
+    }
+}
+
 impl ChunkNumber {
     pub(crate) fn of(slot: Slot) -> Self {
         Self(slot.index / CHUNK_SLOTS as u32)

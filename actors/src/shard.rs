@@ -116,6 +116,7 @@ impl State {
         if let Some(call) = news.roll_call {
             self.wards.call(call);
         }
+        self.wards.join(&news.joined);
         self.wards.touched(news.touched);
         news.hearings.into_values().for_each(|(slot, hearing)| self.wards.hear(slot, hearing));
         if let Some(look) = news.look {

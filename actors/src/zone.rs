@@ -25,7 +25,7 @@ use crate::{cluster, eviction_queue, restart, shard};
 
 /// How many verdicts are confirmed and proposed at once: those that wait can still fall.
 const VERDICTS_MAX: usize = OPERATIONS_MAX;
-const FLIGHTS_MAX: usize = 2;
+const FLIGHTS_MAX: usize = 4;
 
 pub(crate) struct Actor;
 
@@ -163,6 +163,9 @@ impl State {
                 let call = RollCall { roster: Some(roster), unsure };
                 parts.entry(chunk).or_default().roll_call = Some(call);
             }
+        }
+        for (chunk, roster) in news.joined {
+            parts.entry(chunk).or_default().joined = roster;
         }
         for (slot, name) in news.touched {
             parts.entry(ChunkNumber::of(slot)).or_default().touched.insert(slot, name);

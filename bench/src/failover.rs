@@ -2,6 +2,7 @@
 //! who lives, and who died meanwhile is found.
 
 use std::ops::Range;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
@@ -30,6 +31,8 @@ const DYING_FOR_SMALL: Duration = Duration::from_secs(16);
 /// After the first deadline.
 const KILL_AFTER: Duration = Duration::from_secs(12);
 const KILL_AFTER_SMALL: Duration = Duration::from_secs(4);
+/// Whoever takes over in a younger cluster gives everybody time to come back before it judges anybody.
+const AGE: Duration = Duration::from_secs(130);
 /// Beyond another grace after the kill: by then whoever is falsely held for lost would have been.
 const WATCH_ON: Duration = Duration::from_secs(15);
 const WATCH_ON_SMALL: Duration = Duration::from_secs(4);
@@ -41,6 +44,7 @@ const BEAT_INTERVAL_MAX: Duration = Duration::from_secs(10);
 pub async fn measure(stage: &Stage, load: &Load, setting: &Setting) -> Result<Outcome> {
     let grace = GRACE.of(setting.scale);
     stage.manned(load.nodes).await?;
+    stage.aged(setting.scale.pick(Duration::ZERO, AGE)).await;
     let verdicts = Verdicts::watch(&stage.client).await?;
     let leader = stage.cluster.leader().await?;
     let meter = Meter::start(&stage.processes()?);
@@ -79,6 +83,7 @@ pub async fn measure(stage: &Stage, load: &Load, setting: &Setting) -> Result<Ou
             .with("silent", silenced.len())
             .with("died_during_the_failover", groups.during.len())
             .with("grace_s", grace.as_secs())
+            .with("streams_lost", load.tally.lost.load(Ordering::Relaxed))
             .with("multiplexed", "many nodes per stream")
     };
     let mut outcome =

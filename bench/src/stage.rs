@@ -39,6 +39,7 @@ pub struct Stage {
     pub instance: u64,
     /// Resident bytes by replica before there was a node.
     pub idle: BTreeMap<u64, u64>,
+    set_at: Instant,
 }
 
 /// How a fleet came to be.
@@ -57,7 +58,12 @@ impl Stage {
         let client = cluster.client()?;
         let doors = Doors::open(&cluster, &client).await?;
         let idle = cluster.resident_bytes()?.into_iter().collect();
-        Ok(Self { cluster, client, doors, instance: rand::random(), idle })
+        Ok(Self { cluster, client, doors, instance: rand::random(), idle, set_at: Instant::now() })
+    }
+
+    /// Until the replicas have known each other for so long.
+    pub async fn aged(&self, age: Duration) {
+        sleep(age.saturating_sub(self.set_at.elapsed())).await;
     }
 
     /// `nodes` that beat, registered if they were not.

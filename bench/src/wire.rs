@@ -63,8 +63,7 @@ pub struct Wire {
     incoming: BytesMut,
     outgoing: BytesMut,
     room: Room,
-    /// Parts of messages that are not complete yet.
-    partial: BTreeMap<StreamId, BytesMut>,
+    pieces: Pieces,
     unread: Unread,
     next_stream: StreamId,
     events: VecDeque<Event>,
@@ -83,6 +82,12 @@ pub enum Event {
     Ended {
         stream: StreamId,
     },
+}
+
+/// Parts of messages that are not complete yet.
+#[derive(Debug, Default)]
+struct Pieces {
+    partial: BTreeMap<StreamId, BytesMut>,
 }
 
 /// What was read and the replica has not been told so.
@@ -149,7 +154,7 @@ impl Wire {
             incoming: BytesMut::new(),
             outgoing,
             room: Room { connection: frame::DEFAULT_WINDOW, initial: frame::DEFAULT_WINDOW, streams: Vec::new() },
-            partial: BTreeMap::new(),
+            pieces: Pieces::default(),
             unread: Unread::new(opening.window),
             next_stream: 1,
             events: VecDeque::new(),
@@ -281,13 +286,9 @@ impl Wire {
     }
 
     fn data(&mut self, head: &Head, payload: &Bytes) -> Result<()> {
-        // Most messages come in a frame of their own.
-        match whole(payload)? {
-            Some(message) if !self.partial.contains_key(&head.stream) => {
-                self.events.push_back(Event::Message { stream: head.stream, message });
-            }
-            Some(_) | None => self.piece(head.stream, payload)?,
-        }
+        let stream = head.stream;
+        let messages = self.pieces.add(stream, payload)?;
+        self.events.extend(messages.into_iter().map(|message| Event::Message { stream, message }));
         self.unread.add(head, &mut self.outgoing);
         if head.has(flag::END_STREAM) {
             self.ended(head.stream);
@@ -295,12 +296,37 @@ impl Wire {
         Ok(())
     }
 
-    fn piece(&mut self, stream: StreamId, payload: &[u8]) -> Result<()> {
-        self.partial.entry(stream).or_default().extend_from_slice(payload);
-        while let Some(message) = self.complete(stream)? {
-            self.events.push_back(Event::Message { stream, message });
+    fn ended(&mut self, stream: StreamId) {
+        self.pieces.partial.remove(&stream);
+        self.events.push_back(Event::Ended { stream });
+    }
+
+    fn settings(&mut self, payload: &[u8]) -> Result<()> {
+        if let Some(initial) = frame::initial_window(payload) {
+            self.room.resize(i64::from(initial));
         }
+        frame::put_settings_ack(&mut self.outgoing);
         Ok(())
+    }
+}
+
+// === impl Pieces ===
+
+impl Pieces {
+    /// The messages that are complete with this payload. Most come in a frame of their own; what follows on a part of one
+    /// begins anywhere.
+    fn add(&mut self, stream: StreamId, payload: &Bytes) -> Result<Vec<Bytes>> {
+        if !self.partial.contains_key(&stream)
+            && let Some(message) = whole(payload)?
+        {
+            return Ok(vec![message]);
+        }
+        self.partial.entry(stream).or_default().extend_from_slice(payload);
+        let mut messages = Vec::new();
+        while let Some(message) = self.complete(stream)? {
+            messages.push(message);
+        }
+        Ok(messages)
     }
 
     fn complete(&mut self, stream: StreamId) -> Result<Option<Bytes>> {
@@ -313,19 +339,6 @@ impl Wire {
             self.partial.remove(&stream);
         }
         Ok(Some(message))
-    }
-
-    fn ended(&mut self, stream: StreamId) {
-        self.partial.remove(&stream);
-        self.events.push_back(Event::Ended { stream });
-    }
-
-    fn settings(&mut self, payload: &[u8]) -> Result<()> {
-        if let Some(initial) = frame::initial_window(payload) {
-            self.room.resize(i64::from(initial));
-        }
-        frame::put_settings_ack(&mut self.outgoing);
-        Ok(())
     }
 }
 
@@ -439,6 +452,22 @@ impl Round {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn messages_are_found_wherever_frames_are_cut() {
+        let mut said = BytesMut::new();
+        let messages = [vec![0xff; 300], vec![7; 20], vec![0xee; 500]];
+        for message in &messages {
+            frame::put_message(&mut said, 1, message);
+        }
+        let frames = std::iter::from_fn(|| frame::take(&mut said).unwrap());
+        let bytes: Vec<u8> = frames.flat_map(|(_, payload)| payload.to_vec()).collect();
+        for cut in [1, 4, 100, 305, 330, 831] {
+            let mut pieces = Pieces::default();
+            let found = bytes.chunks(cut).flat_map(|payload| pieces.add(1, &Bytes::copy_from_slice(payload)).unwrap());
+            assert!(found.eq(messages.iter().map(|message| Bytes::copy_from_slice(message))), "cut every {cut} bytes");
+        }
+    }
 
     /// Every frame that tells of what was read of `stream`, when `times` frames of `length` bytes came.
     fn told(unread: &mut Unread, stream: StreamId, length: usize, times: usize) -> Vec<StreamId> {

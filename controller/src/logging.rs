@@ -13,8 +13,9 @@ use tracing_subscriber::util::{SubscriberInitExt, TryInitError};
 /// The libraries narrate; at `info` an operator wants to hear us.
 ///
 /// A leader says of every heartbeat to a replica that is gone that it failed, hundreds of times a second when many writes
-/// come; that it is gone is said elsewhere, once.
-const DEFAULT_FILTER: &str = "info,openraft=warn,openraft::core::heartbeat=error,sled=warn";
+/// come, and the same of its log; that it is gone is said elsewhere, once.
+const DEFAULT_FILTER: &str = "info,openraft=warn,openraft::core::heartbeat=error,openraft::replication=error,\
+                              openraft::engine::handler::replication_handler=error,sled=warn";
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -26,7 +27,7 @@ pub enum Format {
 
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    #[error("RUST_LOG cannot be understood: write it like {DEFAULT_FILTER:?}")]
+    #[error("RUST_LOG cannot be understood: write it like \"info,muster_controller=debug\"")]
     Filter(#[from] tracing_subscriber::filter::FromEnvError),
     #[error("the default log filter was refused")]
     Default(#[from] tracing_subscriber::filter::ParseError),

@@ -3,14 +3,14 @@
 //! The tables stay apart, because only the own one may be told on (an echo would keep the dead alive) and because an
 //! excuse may concern one origin alone.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::fmt;
 use std::sync::Arc;
 
 use muster_lifecycle::node::Slot;
 use thiserror::Error;
 
-use crate::table::PulseTable;
+use crate::table::{CHUNK_SLOTS, CHUNKS_MAX, Chunk, PulseTable, Word};
 use crate::tick::Tick;
 
 /// How many replicas a fleet can be heard through, this one included.
@@ -82,6 +82,28 @@ impl Fleet {
         std::iter::once((self.me, &*self.own)).chain(others)
     }
 
+    /// The slots, each under the last generation that anybody has heard, that nobody has heard since. One scan over neighbours,
+    /// which for a large fleet is far quicker than asking for each.
+    pub fn unheard_since(&self, since: Tick) -> HashSet<Slot> {
+        let mut unheard = HashSet::new();
+        for number in 0..CHUNKS_MAX {
+            let chunks: Vec<&Chunk> = self.tables().filter_map(|(_, table)| table.chunk(number)).collect();
+            if chunks.is_empty() {
+                continue;
+            }
+            for cell in 0..CHUNK_SLOTS {
+                let newest = chunks.iter().map(|chunk| chunk.word(cell)).max().and_then(Word::unpack);
+                let index = u32::try_from(number * CHUNK_SLOTS + cell).ok();
+                if let (Some((generation, heard)), Some(index)) = (newest, index)
+                    && heard < since
+                {
+                    unheard.insert(Slot { index, generation });
+                }
+            }
+        }
+        unheard
+    }
+
     /// The newest receipt over all origins. Of equally new ones the own counts, then that of the lowest origin.
     pub fn last_heard(&self, slot: Slot) -> Option<(Tick, Origin)> {
         let receipts = self.tables().filter_map(|(origin, table)| Some((table.heard(slot)?, origin)));
@@ -130,6 +152,23 @@ mod tests {
         let _ = fleet.admit(Origin(2)).unwrap().beat(successor, at(20));
         assert_eq!(fleet.last_heard(NODE), Some((at(10), Origin(1))));
         assert_eq!(fleet.last_heard(successor), Some((at(20), Origin(2))));
+    }
+
+    #[test]
+    fn whoever_was_heard_through_anybody_is_not_unheard() {
+        let slot = |index| Slot { index, generation: 2 };
+        let mut fleet = Fleet::new(Origin(1));
+        let second = fleet.admit(Origin(2)).unwrap().clone();
+        for (index, millis) in [(3, 10), (4, 30), (5_000, 20), (5_001, 10)] {
+            let _ = fleet.own().beat(slot(index), at(millis));
+        }
+        let _ = second.beat(slot(5_001), at(25));
+        let _ = second.beat(slot(9_000), at(5));
+        assert_eq!(fleet.unheard_since(at(20)), HashSet::from([slot(3), slot(9_000)]));
+        let successor = Slot { generation: 3, ..slot(4) };
+        let _ = second.beat(successor, at(15));
+        assert!(fleet.unheard_since(at(20)).contains(&successor), "its predecessor's beats are not its own");
+        assert!(fleet.unheard_since(at(0)).is_empty());
     }
 
     #[test]

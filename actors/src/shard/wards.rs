@@ -90,6 +90,13 @@ impl Wards {
         roster.iter().for_each(|node| self.watch(node, call.unsure, moment));
     }
 
+    pub(super) fn join(&mut self, roster: &ShardRoster) {
+        if !roster.is_empty() {
+            let moment = self.ground().surroundings.ledger.moment();
+            roster.iter().for_each(|node| self.watch(node, false, moment));
+        }
+    }
+
     pub(super) fn touched(&mut self, touched: Touched) {
         if touched.is_empty() {
             return;

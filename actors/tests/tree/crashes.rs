@@ -7,7 +7,7 @@ use muster_actors::{ActorKind, Ledger};
 use muster_lifecycle::command::Operation;
 use muster_lifecycle::text::Text;
 
-use crate::stage::{ANY, Stage, seconds};
+use crate::stage::{Stage, seconds};
 use crate::watching::{Mine, Watcher};
 
 /// One actor of each kind by its name; nodes are hit where it hurts most.
@@ -137,7 +137,7 @@ async fn a_node_that_always_panics_is_quarantined_with_one_event_and_the_rest_go
     stage.until("the shard is rebuilt", seconds(10), |_| watcher.restarts(ActorKind::Shard) == 1).await;
     stage.pass(seconds(60)).await;
     assert_eq!(noted(&stage), ["a-0"]);
-    stage.operator(Operation::DeleteNode { name: Text::from("a-0"), precondition: ANY });
+    stage.delete("a-0");
     stage.register("a-0", "a");
     stage.until("a-0 is free", seconds(5), |stage| stage.with_tree(|tree| tree.quarantined()).is_empty()).await;
     stage.kill("a-0");

@@ -13,10 +13,6 @@ use muster_lifecycle::text::Text;
 use crate::stage::{ANY, Stage, seconds};
 use crate::watching::Watcher;
 
-fn delete(stage: &Stage, name: &str) {
-    stage.operator(Operation::DeleteNode { name: Text::from(name), precondition: ANY });
-}
-
 #[tokio::test(start_paused = true)]
 async fn nodes_that_come_later_are_watched_and_those_that_go_are_not() {
     let watcher = Arc::new(Watcher::default());
@@ -27,7 +23,7 @@ async fn nodes_that_come_later_are_watched_and_those_that_go_are_not() {
     stage.until("it has an actor", seconds(2), |_| watcher.population(ActorKind::Node) == 3).await;
     stage.kill("late");
     stage.until("it is marked", seconds(45), |stage| stage.is_unknown("late")).await;
-    delete(&stage, "late");
+    stage.delete("late");
     stage.until("its zone is gone too", seconds(2), |_| watcher.population(ActorKind::Zone) == 1).await;
     assert_eq!(watcher.population(ActorKind::Node), 2);
 }
@@ -38,7 +34,7 @@ async fn a_name_that_is_used_again_is_another_node() {
     stage.grow().await;
     stage.kill("a-0");
     stage.pass(seconds(35)).await;
-    delete(&stage, "a-0");
+    stage.delete("a-0");
     stage.register("a-0", "a");
     stage.pass(seconds(100)).await;
     assert!(stage.marked().is_empty(), "the newcomer beats");
@@ -53,7 +49,7 @@ async fn a_gap_in_the_feed_is_made_up_for_from_the_state() {
     stage.grow_watched(watcher.clone(), Arc::new(Quiet)).await;
     stage.pass(seconds(10)).await;
     stage.world.feed(false);
-    delete(&stage, "a-0");
+    stage.delete("a-0");
     stage.register("b-0", "b");
     stage.register("b-1", "b");
     stage.kill("b-0");

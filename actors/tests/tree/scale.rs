@@ -1,6 +1,7 @@
 //! Many nodes: the tree is there at once, and nobody waits for a spawn.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use muster_actors::ActorKind;
 use muster_actors::surroundings::Quiet;
@@ -29,6 +30,37 @@ async fn verdicts_do_not_wait_for_spawns() {
     assert_eq!(stage.marked().len(), lost.len() + 1);
     stage.prune().await;
     assert_eq!(watcher.population(ActorKind::Node), 0);
+}
+
+/// The last by name is the last to be looked at, and a part takes 10 ms.
+#[tokio::test(start_paused = true)]
+async fn verdicts_do_not_wait_for_the_rest_of_the_fleet_to_be_looked_at() {
+    let stage = Stage::set().with_zone("a", NODES / 2).with_zone("b", NODES / 2);
+    stage.kill("b-9999");
+    stage.pass(seconds(60)).await;
+    let grown = stage.world.elapsed();
+    stage.grow().await;
+    stage.until("it is marked", seconds(3), |stage| stage.is_unknown("b-9999")).await;
+    let waited = stage.marked()["b-9999"] - grown;
+    assert!(waited < Duration::from_millis(50), "{waited:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_comes_and_goes_while_the_tree_grows_is_watched_or_not() {
+    let watcher = Arc::new(Watcher::default());
+    let stage = Stage::set().with_zone("a", NODES / 2).with_zone("b", NODES / 2);
+    stage.grow_watched(watcher.clone(), Arc::new(Quiet)).await;
+    for name in ["a-0", "a-9999", "b-0", "b-9999"] {
+        stage.kill(name);
+        stage.delete(name);
+    }
+    for name in ["a-new", "b-new", "c-new"] {
+        stage.register(name, &name[..1]);
+    }
+    stage.until("everybody has an actor", seconds(20), |_| watcher.population(ActorKind::Node) == NODES - 1).await;
+    ["a-new", "b-new", "c-new"].iter().for_each(|name| stage.kill(name));
+    stage.until("the new ones are marked", seconds(45), |stage| stage.marked().len() == 3).await;
+    assert_eq!(watcher.population(ActorKind::Node), NODES - 1);
 }
 
 #[tokio::test(start_paused = true)]

@@ -257,6 +257,10 @@ impl Stage {
         assert!(matches!(outcome, Outcome::Done(_)), "{outcome:?}");
     }
 
+    pub(crate) fn delete(&self, name: &str) {
+        self.operator(Operation::DeleteNode { name: Text::from(name), precondition: ANY });
+    }
+
     pub(crate) fn set_policy(&self, name: &str, value: &str) {
         self.operator(Operation::SetPolicy { changes: vec![(Text::from(name), Text::from(value))] });
     }

@@ -6,10 +6,13 @@
 //!                                           +------- verdicts, who was taken over ---+
 //! ```
 //! Whoever leads now is the authority. When that changes, or when it could not be asked, what was granted before means
-//! nothing any more and every session is claimed anew; one that continues elsewhere by then is told so. While nobody can be asked, sessions are accepted provisionally:
-//! an agent that reaches only this replica must not be turned away because of us.
+//! nothing any more and every session is claimed anew; one that continues elsewhere by then is told so. That is done bit by
+//! bit, because a new leader has more urgent things to do, and so have those who lost their replica with the old one. While
+//! nobody can be asked, sessions are accepted provisionally: an agent that reaches only this replica must not be turned away
+//! because of us.
 
 use std::collections::VecDeque;
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -21,7 +24,7 @@ use muster_raft::peers::Lane;
 use muster_raft::replica::Replica;
 use muster_raft::types::ReplicaId;
 use tokio::sync::{mpsc, oneshot};
-use tokio::time::{Instant, MissedTickBehavior, interval, timeout};
+use tokio::time::{Instant, MissedTickBehavior, interval, sleep_until, timeout};
 
 use crate::pulse_service::Claims;
 use crate::session::claims::{CLAIMS_MAX, Court};
@@ -36,6 +39,9 @@ const ASK_PERIOD: Duration = Duration::from_secs(1);
 const ANSWER_PATIENCE: Duration = Duration::from_secs(1);
 /// After a leader did not answer nobody waits for it again so soon: claims are provisional at once.
 const GIVEN_UP_FOR: Duration = Duration::from_millis(500);
+/// When the first residents are claimed from a new leader, and from one batch of them to the next: 20,000 a second.
+const RESIDENTS_REST: Duration = Duration::from_secs(2);
+const RESIDENTS_PERIOD: Duration = Duration::from_millis(50);
 
 /// Where streams hand in their claims.
 pub(super) struct Claimant {
@@ -76,11 +82,18 @@ pub(super) struct Exchange {
     held_over: Option<Ask>,
     /// Releases that could not be told yet.
     untold: VecDeque<v1::SessionClaim>,
-    /// Sessions still to be claimed from the present authority.
-    unconfirmed: VecDeque<Arc<Entry>>,
+    residents: Residents,
     authority: Option<Authority>,
     era: Arc<AtomicU64>,
     failed: Option<Instant>,
+}
+
+/// Sessions still to be claimed from the present authority.
+struct Residents {
+    /// Parts of the registry that were not looked at since it is the authority.
+    unvisited: Range<usize>,
+    unconfirmed: VecDeque<Arc<Entry>>,
+    next_turn: Instant,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -115,7 +128,7 @@ impl Claimant {
             asks: queue,
             held_over: None,
             untold: VecDeque::new(),
-            unconfirmed: VecDeque::new(),
+            residents: Residents::none(),
             authority: None,
             era: Arc::clone(&era),
             failed: None,
@@ -167,7 +180,7 @@ impl Exchange {
                     Some(ask) => self.include(ask, &mut batch),
                     None => return,
                 },
-                () = std::future::ready(()), if !self.unconfirmed.is_empty() => {}
+                () = sleep_until(self.residents.next_turn), if !self.residents.is_empty() => {}
                 _ = turns.tick() => self.court.adjourn_unless_leading(),
             }
             self.fill(&mut batch);
@@ -187,13 +200,17 @@ impl Exchange {
         {
             self.include(ask, batch);
         }
+        if self.residents.take_turn() {
+            self.include_residents(batch);
+        }
+    }
+
+    fn include_residents(&mut self, batch: &mut Batch) {
         while batch.request.claims.len() < CLAIMS_MAX
-            && let Some(entry) = self.unconfirmed.pop_front()
+            && let Some(entry) = self.residents.next(&self.registry)
         {
-            if self.registry.is_current(&entry) {
-                batch.request.claims.push(entry.claim());
-                batch.parties.push(Party::Resident(entry));
-            }
+            batch.request.claims.push(entry.claim());
+            batch.parties.push(Party::Resident(entry));
         }
     }
 
@@ -206,7 +223,7 @@ impl Exchange {
                 batch.parties.push(Party::Newcomers { count: claims.len(), answer });
                 batch.request.claims.extend(claims);
             }
-            Ask::Confirm(entry) => self.unconfirmed.push_back(entry),
+            Ask::Confirm(entry) => self.residents.unconfirmed.push_back(entry),
             Ask::Release(claim) => batch.request.releases.push(claim),
         }
     }
@@ -223,7 +240,7 @@ impl Exchange {
             }
             None => {
                 self.authority = None;
-                self.unconfirmed.clear();
+                self.residents = Residents::none();
                 self.untold.extend(releases);
                 self.untold.truncate(ASKS_MAX);
                 parties.into_iter().for_each(Party::accept_provisionally);
@@ -255,21 +272,21 @@ impl Exchange {
         }
     }
 
-    /// Under a new authority everybody is claimed anew. The era is raised before the sessions are gathered, so that one
-    /// that enters meanwhile notices either way.
+    /// Under a new authority everybody is claimed anew. The era is raised before the sessions are looked at, so that one that
+    /// enters meanwhile notices either way.
     fn recognise(&mut self, authority: Authority) {
         if self.authority == Some(authority) {
             return;
         }
         self.authority = Some(authority);
         self.era.fetch_add(1, Ordering::AcqRel);
-        self.unconfirmed = (0..SHARDS).flat_map(|shard| self.registry.nodes_of_shard(shard)).collect();
+        self.residents = Residents::all();
     }
 
     /// What is still to be claimed from this leader is not judged by what it heard of others before: it is told again.
     /// Whatever was learnt is released, so that the leader knows, even if the session was gone already.
     fn learn(&mut self, taken_over: &[v1::TakenOver]) {
-        if self.unconfirmed.is_empty() {
+        if self.residents.is_empty() {
             taken_over.iter().for_each(|taken_over| self.end(taken_over));
             self.untold.extend(taken_over.iter().map(known));
         }
@@ -323,6 +340,43 @@ fn answer(parties: Vec<Party>, verdicts: &[v1::ClaimVerdict], era: u64) {
 impl Verdict {
     fn of(verdict: &v1::ClaimVerdict, era: u64) -> Self {
         if verdict.held_by.is_empty() { Self::Granted { era } } else { Self::Held(verdict.held_by.clone()) }
+    }
+}
+
+// === impl Residents ===
+
+impl Residents {
+    fn none() -> Self {
+        Self { unvisited: 0..0, unconfirmed: VecDeque::new(), next_turn: Instant::now() }
+    }
+
+    fn all() -> Self {
+        Self { unvisited: 0..SHARDS, next_turn: Instant::now() + RESIDENTS_REST, ..Self::none() }
+    }
+
+    fn is_empty(&self) -> bool {
+        self.unvisited.is_empty() && self.unconfirmed.is_empty()
+    }
+
+    /// Whether it is their turn. The next one comes a while later.
+    fn take_turn(&mut self) -> bool {
+        let now = Instant::now();
+        let is_turn = self.next_turn <= now;
+        if is_turn {
+            self.next_turn = now + RESIDENTS_PERIOD;
+        }
+        is_turn
+    }
+
+    /// The next whose session still goes on.
+    fn next(&mut self, registry: &Registry) -> Option<Arc<Entry>> {
+        loop {
+            match self.unconfirmed.pop_front() {
+                Some(entry) if registry.is_current(&entry) => return Some(entry),
+                Some(_) => {}
+                None => self.unconfirmed = registry.nodes_of_shard(self.unvisited.next()?).into(),
+            }
+        }
     }
 }
 

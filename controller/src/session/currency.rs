@@ -4,11 +4,11 @@
 //! only the log knows. So on the word of a replica that may merely lag behind it is neither told to register anew nor
 //! given orders. Many agents come at once, and one question to the leader serves all that came before it was asked.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use muster_raft::replica::Replica;
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{Notify, mpsc, oneshot};
 use tokio::time::{Instant, sleep};
 
 use crate::session::entry::Entry;
@@ -28,10 +28,15 @@ type Answer = oneshot::Sender<Result<(), Behind>>;
 pub(super) struct Behind(pub(super) String);
 
 #[derive(Clone)]
-pub(super) struct Currency {
+pub(super) struct Currency(Arc<Shared>);
+
+struct Shared {
     replica: Replica,
     asks: mpsc::Sender<Answer>,
-    asked: Arc<Mutex<Option<mpsc::Receiver<Answer>>>>,
+    asked: Mutex<Option<mpsc::Receiver<Answer>>>,
+    /// Sessions whose agents get orders once this replica has caught up: at most one element per session.
+    owed: Mutex<Vec<Weak<Entry>>>,
+    owes: Notify,
 }
 
 // === impl Currency ===
@@ -39,19 +44,38 @@ pub(super) struct Currency {
 impl Currency {
     pub(super) fn new(replica: Replica) -> Self {
         let (asks, asked) = mpsc::channel(WAITING_MAX);
-        Self { replica, asks, asked: Arc::new(Mutex::new(Some(asked))) }
+        let asked = Mutex::new(Some(asked));
+        Self(Arc::new(Shared { replica, asks, asked, owed: Mutex::default(), owes: Notify::new() }))
     }
 
-    /// Answers questions, for ever. To be run once.
+    /// Answers questions and lets agents have orders, for ever. To be run once.
     pub(super) async fn run(&self) {
-        let asked = self.asked.lock().unwrap_or_else(PoisonError::into_inner).take();
-        let Some(mut asked) = asked else { return };
+        let asked = self.0.asked.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let Some(asked) = asked else { return };
+        tokio::join!(self.answer(asked), self.allow_owed());
+    }
+
+    async fn answer(&self, mut asked: mpsc::Receiver<Answer>) {
         let mut waiting = Vec::new();
         while asked.recv_many(&mut waiting, WAITING_MAX).await > 0 {
-            let caught_up = self.replica.read_barrier(Instant::now() + CATCHING_UP_LIMIT).await;
+            let caught_up = self.0.replica.read_barrier(Instant::now() + CATCHING_UP_LIMIT).await;
             let caught_up = caught_up.map_err(|error| Behind(error.to_string()));
             // Whoever no longer waits need not know.
             waiting.drain(..).for_each(|answer| drop(answer.send(caught_up.clone())));
+        }
+    }
+
+    async fn allow_owed(&self) {
+        loop {
+            self.0.owes.notified().await;
+            let owed = std::mem::take(&mut *self.0.owed());
+            while owed.iter().any(|entry| entry.strong_count() > 0) && self.catch_up().await.is_err() {
+                // Agents that come and go meanwhile are not remembered.
+                self.0.owed().retain(|entry| entry.strong_count() > 0);
+                sleep(RETRY_PAUSE).await;
+            }
+            let revision = self.0.replica.current().state.revision();
+            owed.iter().filter_map(Weak::upgrade).for_each(|entry| entry.allow_orders(revision));
         }
     }
 
@@ -59,20 +83,21 @@ impl Currency {
     pub(super) async fn catch_up(&self) -> Result<(), Behind> {
         let stopped = || Behind("this replica is stopping".to_owned());
         let (answer, answered) = oneshot::channel();
-        self.asks.send(answer).await.map_err(|_| stopped())?;
+        self.0.asks.send(answer).await.map_err(|_| stopped())?;
         answered.await.map_err(|_| stopped())?
     }
 
     /// Lets the agent behind `entry` have orders once this replica has caught up.
     pub(super) fn allow_orders(&self, entry: &Arc<Entry>) {
-        let (currency, entry) = (self.clone(), Arc::downgrade(entry));
-        tokio::spawn(async move {
-            while entry.strong_count() > 0 && currency.catch_up().await.is_err() {
-                sleep(RETRY_PAUSE).await;
-            }
-            if let Some(entry) = entry.upgrade() {
-                entry.allow_orders(currency.replica.current().state.revision());
-            }
-        });
+        self.0.owed().push(Arc::downgrade(entry));
+        self.0.owes.notify_one();
+    }
+}
+
+// === impl Shared ===
+
+impl Shared {
+    fn owed(&self) -> MutexGuard<'_, Vec<Weak<Entry>>> {
+        self.owed.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

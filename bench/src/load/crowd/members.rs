@@ -109,9 +109,9 @@ impl Members {
         match standing {
             Standing::Unregistered => self.unregistered.push_back(handle),
             Standing::Unbound => self.unbound.push_back(handle),
-            // Being taken in counts as a beat.
-            Standing::Refused | Standing::Bound => member.last = Some(now),
-            Standing::Binding | Standing::Registering => {}
+            // Being taken in counts as a beat, so asking for it may be the last that is heard.
+            Standing::Refused | Standing::Bound | Standing::Binding => member.last = Some(now),
+            Standing::Registering => {}
         }
         Some(before)
     }
@@ -207,7 +207,7 @@ impl Members {
             && let Some(handle) = self.unbound.pop_front()
         {
             let Some(member) = self.members.get(handle as usize) else { continue };
-            if member.standing == Standing::Unbound {
+            if member.standing == Standing::Unbound && !member.silent {
                 let incarnation = member.incarnation;
                 self.stand(handle, Standing::Binding);
                 let node = node::name(self.first + handle as usize);
@@ -277,6 +277,18 @@ mod tests {
         assert_eq!(members.take_unbound(4, 6).len(), 1);
         assert_eq!(members.take_unregistered(), Some((0, 0)));
         assert_eq!(members.take_unregistered(), None);
+    }
+
+    #[test]
+    fn who_falls_silent_before_it_is_bound_is_not_bound() {
+        let mut members = Members::new(0..3);
+        members.bind_all();
+        assert_eq!(members.silence(1), None);
+        let bindings = members.take_unbound(10, 10);
+        assert_eq!(bindings.iter().map(|binding| binding.handle).collect::<Vec<_>>(), [0, 2]);
+        assert!(members.silence(2).is_some(), "it asked to be bound");
+        members.speak(1);
+        assert_eq!(members.take_unbound(10, 10).len(), 1);
     }
 
     #[test]
