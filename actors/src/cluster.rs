@@ -181,30 +181,33 @@ impl State {
         }
     }
 
-    /// Those about whom a verdict may be due.
+    /// Those about whom a verdict may be due before the last of the others is looked at: they have missed several beats.
     async fn call_the_unheard(&mut self, myself: &ActorRef<Msg>) {
         let started = Instant::now();
         let (committed, moment) = self.now();
-        let grace = duration(committed.policy().shortest_grace());
-        let unheard = self.ground.surroundings.ear.fleet().unheard_since(moment.tick.before(grace));
-        let is_judged = |node: &Node| node.status.ready().is_some_and(|ready| ready.status == ConditionStatus::Unknown);
-        let is_due = |node: &&Arc<Node>| unheard.contains(&node.slot) && !is_judged(node);
-        let rosters = self.settle(committed.nodes().iter().filter(is_due), moment);
+        let half_a_grace = duration(committed.policy().shortest_grace()) / 2;
+        let unheard = self.ground.surroundings.ear.fleet().unheard(moment.tick.before(half_a_grace));
+        let is_due = |node: &&Arc<Node>| unheard.contains(&node.slot) && !is_known_to_be_silent(node);
+        let called: Vec<&Arc<Node>> = committed.nodes().iter().filter(is_due).collect();
+        let (nodes, first) = (committed.nodes().len(), called.len());
+        let rosters = self.settle(called, moment);
         self.tell_of(rosters, News::joined, myself).await;
-        let (nodes, took) = (committed.nodes().len(), started.elapsed());
-        tracing::info!(nodes, unheard = unheard.len(), ?took, "nodes are judged from now on");
+        tracing::info!(nodes, first, took = ?started.elapsed(), "judging begins with those who were not heard of late");
     }
 
     async fn survey_on(&mut self, myself: &ActorRef<Msg>) {
         let Some(name) = self.surveyed_to.take() else { return };
         let (committed, moment) = self.now();
         let part: Vec<&Arc<Node>> = committed.nodes().after::<str>(&name).take(SURVEYED_AT_ONCE).collect();
-        if let Some(last) = part.get(SURVEYED_AT_ONCE - 1) {
-            self.surveyed_to = Some(last.meta.name.clone());
-            myself.send_after(SURVEY_PAUSE, || Msg::Survey);
-        }
+        let last = part.get(SURVEYED_AT_ONCE - 1).map(|last| last.meta.name.clone());
+        // Word of those who moved, or have the place of another, is on its way, and the other zone has to hear it too.
+        let part: Vec<&Arc<Node>> = part.into_iter().filter(|node| !self.atlas.is_elsewhere(node)).collect();
         let rosters = self.settle(part, moment);
         self.tell_of(rosters, News::joined, myself).await;
+        self.surveyed_to = last;
+        if self.surveyed_to.is_some() {
+            myself.send_after(SURVEY_PAUSE, || Msg::Survey);
+        }
     }
 
     /// Goes over the whole state in one go.
@@ -247,13 +250,15 @@ impl State {
         }
     }
 
-    /// Tells the zone in which each node was and the one in which it is.
+    /// Tells the zone in which each node was and the one in which it is. One that was rebuilt while the tree grows has read the
+    /// state and may know of nodes that have not been looked at here.
     async fn touched(&mut self, touched: Touched, myself: &ActorRef<Msg>) {
         let (committed, moment) = self.now();
         let mut parts: BTreeMap<ZoneKey, News<ZoneRoster>> = BTreeMap::new();
         let mut left: Vec<ZoneKey> = Vec::new();
         for (slot, name) in touched {
             self.review_quarantine(&committed, &name);
+            let was_known = self.atlas.knows(slot);
             let (from, to) = match committed.node(&name).filter(|node| node.slot == slot) {
                 None => (self.atlas.vacate(slot), None),
                 Some(node) => {
@@ -264,7 +269,8 @@ impl State {
                     }
                 }
             };
-            for zone in from.iter().chain(&to) {
+            let anywhere = self.zones.keys().filter(|_| self.surveyed_to.is_some() && !was_known);
+            for zone in from.iter().chain(&to).chain(anywhere) {
                 parts.entry(zone.clone()).or_default().touched.insert(slot, name.clone());
             }
             left.extend(from);
@@ -462,6 +468,10 @@ impl State {
             self.lift(&committed, myself);
         }
     }
+}
+
+fn is_known_to_be_silent(node: &Node) -> bool {
+    node.status.ready().is_some_and(|ready| ready.status == ConditionStatus::Unknown)
 }
 
 fn duration(period: Period) -> Duration {

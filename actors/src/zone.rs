@@ -25,7 +25,7 @@ use crate::{cluster, eviction_queue, restart, shard};
 
 /// How many verdicts are confirmed and proposed at once: those that wait can still fall.
 const VERDICTS_MAX: usize = OPERATIONS_MAX;
-const FLIGHTS_MAX: usize = 4;
+const FLIGHTS_MAX: usize = 2;
 
 pub(crate) struct Actor;
 

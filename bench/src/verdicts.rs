@@ -32,6 +32,8 @@ pub struct Seen {
     pub tainted: BTreeMap<usize, Instant>,
     /// Why the watch ended, if it did: from then on nothing is known.
     pub broken: Option<String>,
+    /// Everything up to this revision was seen.
+    pub revision: u64,
 }
 
 // === impl Verdicts ===
@@ -49,7 +51,10 @@ impl Verdicts {
                 let at = Instant::now();
                 let mut seen = noted.lock().unwrap_or_else(PoisonError::into_inner);
                 match event {
-                    Ok(event) => seen.note(&event.object, at),
+                    Ok(event) => {
+                        seen.revision = watch.revision();
+                        seen.note(&event.object, at);
+                    }
                     Err(error) => {
                         seen.broken = Some(error.to_string());
                         return;
@@ -73,24 +78,25 @@ impl Verdicts {
     pub async fn wait(&self, wanted: usize, patience: Duration) -> Result<Seen> {
         let since = Instant::now();
         loop {
-            let found = match self.found(wanted)? {
+            let (found, revision) = match self.found(wanted)? {
                 Ok(seen) => return Ok(seen),
-                Err(found) => found,
+                Err(so_far) => so_far,
             };
             if since.elapsed() > patience {
-                bail!("{found} of {wanted} silent nodes were found within {} s", patience.as_secs());
+                let seconds = patience.as_secs();
+                bail!("{found} of {wanted} silent nodes were found within {seconds} s; seen up to revision {revision}");
             }
             sleep(LOOK_AGAIN).await;
         }
     }
 
-    /// How many there are, if they are not enough.
-    fn found(&self, wanted: usize) -> Result<Result<Seen, usize>> {
+    /// How many there are and up to which revision, if they are not enough.
+    fn found(&self, wanted: usize) -> Result<Result<Seen, (usize, u64)>> {
         let seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(broken) = &seen.broken {
             bail!("the watch was broken off: {broken}");
         }
-        Ok(if seen.unknown.len() >= wanted { Ok(seen.clone()) } else { Err(seen.unknown.len()) })
+        Ok(if seen.unknown.len() >= wanted { Ok(seen.clone()) } else { Err((seen.unknown.len(), seen.revision)) })
     }
 }
 

@@ -15,6 +15,7 @@ use tracing_subscriber::util::{SubscriberInitExt, TryInitError};
 /// A leader says of every heartbeat to a replica that is gone that it failed, hundreds of times a second when many writes
 /// come, and the same of its log; that it is gone is said elsewhere, once.
 const DEFAULT_FILTER: &str = "info,openraft=warn,openraft::core::heartbeat=error,openraft::replication=error,\
+                              openraft::replication::snapshot_transmitter=warn,\
                               openraft::engine::handler::replication_handler=error,sled=warn";
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]

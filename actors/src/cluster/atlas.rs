@@ -17,6 +17,7 @@ use muster_pulse::table::{CHUNK_SLOTS, SLOTS_MAX};
 use muster_pulse::tick::Tick;
 
 use crate::news::Hearings;
+use crate::roster;
 
 pub(super) struct Atlas {
     sweep: Sweep,
@@ -96,6 +97,16 @@ impl Atlas {
         }
         let watched = self.slots().filter(|slot| held[slot.index as usize] != Some(slot.generation));
         watched.collect::<Vec<Slot>>().into_iter().for_each(|slot| drop(self.vacate(slot)));
+    }
+
+    pub(super) fn knows(&self, slot: Slot) -> bool {
+        self.place(slot).is_some()
+    }
+
+    /// Whether its place is known to be another's, or to lie in another zone.
+    pub(super) fn is_elsewhere(&self, node: &Node) -> bool {
+        let taken = self.places.get(node.slot.index as usize).and_then(Option::as_ref);
+        taken.is_some_and(|place| place.generation != node.slot.generation || *place.zone != roster::zone_of(node))
     }
 
     /// What changed for whom since the last sweep, by zone.

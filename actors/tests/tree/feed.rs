@@ -10,7 +10,7 @@ use muster_lifecycle::meta::Uid;
 use muster_lifecycle::node::NodeDraft;
 use muster_lifecycle::text::Text;
 
-use crate::stage::{ANY, Stage, seconds};
+use crate::stage::{Stage, seconds};
 use crate::watching::Watcher;
 
 #[tokio::test(start_paused = true)]
@@ -73,9 +73,7 @@ async fn a_silent_node_that_changes_its_zone_is_not_lost_on_the_way() {
     stage.kill("a-0");
     stage.world.refuse(true);
     stage.pass(seconds(45)).await;
-    let changes = vec![(Text::from("topology.kubernetes.io/zone"), Some(Text::from("b")))];
-    let name = Text::from("a-0");
-    stage.operator(Operation::LabelNode { name, changes, overwrite: true, precondition: ANY });
+    stage.relocate("a-0", "b");
     stage.until("its old zone is gone", seconds(2), |_| watcher.population(ActorKind::Zone) == 1).await;
     stage.pass(seconds(5)).await;
     stage.world.refuse(false);

@@ -45,11 +45,25 @@ async fn verdicts_do_not_wait_for_the_rest_of_the_fleet_to_be_looked_at() {
     assert!(waited < Duration::from_millis(50), "{waited:?}");
 }
 
+/// A tree that has looked at some of `a` and at nobody in `b`.
+async fn half_grown(watcher: &Arc<Watcher>) -> Stage {
+    let stage = Stage::set().with_zone("a", NODES / 2).with_zone("b", NODES / 2);
+    stage.grow_watched(watcher.clone(), Arc::new(Quiet)).await;
+    stage.until("the tree grows", seconds(1), |_| watcher.population(ActorKind::Node) > 0).await;
+    assert_eq!(watcher.population(ActorKind::Zone), 1);
+    stage
+}
+
+async fn everybody_is_watched_once(stage: &Stage, watcher: &Watcher, nodes: usize) {
+    stage.until("everybody has an actor", seconds(20), |_| watcher.population(ActorKind::Node) == nodes).await;
+    stage.pass(seconds(2)).await;
+    assert_eq!(watcher.population(ActorKind::Node), nodes);
+}
+
 #[tokio::test(start_paused = true)]
 async fn who_comes_and_goes_while_the_tree_grows_is_watched_or_not() {
     let watcher = Arc::new(Watcher::default());
-    let stage = Stage::set().with_zone("a", NODES / 2).with_zone("b", NODES / 2);
-    stage.grow_watched(watcher.clone(), Arc::new(Quiet)).await;
+    let stage = half_grown(&watcher).await;
     for name in ["a-0", "a-9999", "b-0", "b-9999"] {
         stage.kill(name);
         stage.delete(name);
@@ -57,10 +71,33 @@ async fn who_comes_and_goes_while_the_tree_grows_is_watched_or_not() {
     for name in ["a-new", "b-new", "c-new"] {
         stage.register(name, &name[..1]);
     }
-    stage.until("everybody has an actor", seconds(20), |_| watcher.population(ActorKind::Node) == NODES - 1).await;
+    everybody_is_watched_once(&stage, &watcher, NODES - 1).await;
     ["a-new", "b-new", "c-new"].iter().for_each(|name| stage.kill(name));
     stage.until("the new ones are marked", seconds(45), |stage| stage.marked().len() == 3).await;
-    assert_eq!(watcher.population(ActorKind::Node), NODES - 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_moves_while_the_tree_grows_is_watched_where_it_is() {
+    let watcher = Arc::new(Watcher::default());
+    let stage = half_grown(&watcher).await;
+    for (name, zone) in [("a-0", "b"), ("a-9999", "b"), ("b-0", "a"), ("b-9999", "c")] {
+        stage.relocate(name, zone);
+    }
+    everybody_is_watched_once(&stage, &watcher, NODES).await;
+    ["a-0", "b-9999"].iter().for_each(|name| stage.kill(name));
+    stage.until("both are marked", seconds(45), |stage| stage.marked().len() == 2).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_tree_that_loses_track_while_it_grows_looks_at_everybody() {
+    let watcher = Arc::new(Watcher::default());
+    let stage = half_grown(&watcher).await;
+    stage.world.feed(false);
+    stage.delete("a-0");
+    stage.register("b-new", "b");
+    stage.world.feed(true);
+    stage.with_tree(|tree| tree.lost_track());
+    everybody_is_watched_once(&stage, &watcher, NODES).await;
 }
 
 #[tokio::test(start_paused = true)]

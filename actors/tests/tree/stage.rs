@@ -261,6 +261,11 @@ impl Stage {
         self.operator(Operation::DeleteNode { name: Text::from(name), precondition: ANY });
     }
 
+    pub(crate) fn relocate(&self, name: &str, zone: &str) {
+        let changes = vec![(Text::from("topology.kubernetes.io/zone"), Some(Text::from(zone)))];
+        self.operator(Operation::LabelNode { name: Text::from(name), changes, overwrite: true, precondition: ANY });
+    }
+
     pub(crate) fn set_policy(&self, name: &str, value: &str) {
         self.operator(Operation::SetPolicy { changes: vec![(Text::from(name), Text::from(value))] });
     }

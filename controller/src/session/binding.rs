@@ -139,17 +139,17 @@ pub(super) fn anew(node: &str) -> String {
 }
 
 impl Sessions {
-    /// The leader's word counts. Where it could not be had, this replica at least does not let two in by itself.
+    /// The leader's word counts, but this replica does not let two in by itself: a leader that was just elected may not know yet
+    /// who is here.
     fn require_free(&self, node: &Node, caller: &Caller, verdict: &Verdict) -> Result<(), Refusal> {
         let held_by = |by: &str| Refusal::new(Refused::Held, Status::already_exists(held(&node.meta.name, by)));
         match verdict {
-            Verdict::Granted { .. } => Ok(()),
             Verdict::Held(by) => Err(held_by(by)),
             Verdict::Provisional if caller.moving => {
                 let why = "no leader can be asked whether the session may move here; stay where you are";
                 Err(Refusal::new(Refused::NoLeader, Status::unavailable(why)))
             }
-            Verdict::Provisional => match self.rival(node, caller) {
+            Verdict::Granted { .. } | Verdict::Provisional => match self.rival(node, caller) {
                 Some(rival) => Err(held_by(&rival)),
                 None => Ok(()),
             },

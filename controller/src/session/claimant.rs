@@ -5,11 +5,14 @@
 //!                                           ^                                        |
 //!                                           +------- verdicts, who was taken over ---+
 //! ```
-//! Whoever leads now is the authority. When that changes, or when it could not be asked, what was granted before means
+//! Whoever leads now is the authority. When that changes, or when it could not be asked, what was granted before may mean
 //! nothing any more and every session is claimed anew; one that continues elsewhere by then is told so. That is done bit by
 //! bit, because a new leader has more urgent things to do, and so have those who lost their replica with the old one. While
 //! nobody can be asked, sessions are accepted provisionally: an agent that reaches only this replica must not be turned away
 //! because of us.
+
+#[cfg(test)]
+mod tests;
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -39,7 +42,8 @@ const ASK_PERIOD: Duration = Duration::from_secs(1);
 const ANSWER_PATIENCE: Duration = Duration::from_secs(1);
 /// After a leader did not answer nobody waits for it again so soon: claims are provisional at once.
 const GIVEN_UP_FOR: Duration = Duration::from_millis(500);
-/// When the first residents are claimed from a new leader, and from one batch of them to the next: 20,000 a second.
+/// When the first residents are claimed from a new leader, which has its first verdicts to see to, and from one batch of them
+/// to the next: 20,000 a second, a tenth of a core of the leader's.
 const RESIDENTS_REST: Duration = Duration::from_secs(2);
 const RESIDENTS_PERIOD: Duration = Duration::from_millis(50);
 
@@ -94,6 +98,8 @@ struct Residents {
     unvisited: Range<usize>,
     unconfirmed: VecDeque<Arc<Entry>>,
     next_turn: Instant,
+    /// The authority could not be asked meanwhile, so that what it granted before may mean nothing any more.
+    again: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -175,16 +181,24 @@ impl Exchange {
         turns.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             let mut batch = Batch::default();
-            tokio::select! {
+            let is_tick = tokio::select! {
                 ask = next(&mut self.held_over, &mut self.asks) => match ask {
-                    Some(ask) => self.include(ask, &mut batch),
+                    Some(ask) => {
+                        self.include(ask, &mut batch);
+                        false
+                    }
                     None => return,
                 },
-                () = sleep_until(self.residents.next_turn), if !self.residents.is_empty() => {}
-                _ = turns.tick() => self.court.adjourn_unless_leading(),
+                () = sleep_until(self.residents.next_turn), if !self.residents.is_empty() => false,
+                _ = turns.tick() => true,
+            };
+            if is_tick {
+                self.court.adjourn_unless_leading();
             }
             self.fill(&mut batch);
-            self.round(batch).await;
+            if is_tick || !batch.is_empty() {
+                self.round(batch).await;
+            }
         }
     }
 
@@ -200,7 +214,7 @@ impl Exchange {
         {
             self.include(ask, batch);
         }
-        if self.residents.take_turn() {
+        if batch.request.claims.len() < CLAIMS_MAX && self.residents.take_turn() {
             self.include_residents(batch);
         }
     }
@@ -239,11 +253,9 @@ impl Exchange {
                 self.learn(&response.taken_over);
             }
             None => {
-                self.authority = None;
-                self.residents = Residents::none();
                 self.untold.extend(releases);
                 self.untold.truncate(ASKS_MAX);
-                parties.into_iter().for_each(Party::accept_provisionally);
+                self.unanswered(parties);
             }
         }
     }
@@ -270,6 +282,20 @@ impl Exchange {
                 None
             }
         }
+    }
+
+    /// Whoever is on the way to being claimed goes on where it was interrupted: a leader that is slow once in a while would
+    /// otherwise never have heard of all.
+    fn unanswered(&mut self, parties: Vec<Party>) {
+        self.residents.interrupt();
+        for party in parties.into_iter().rev() {
+            match party {
+                Party::Newcomers { count, answer } => drop(answer.send(vec![Verdict::Provisional; count])),
+                Party::Resident(entry) => self.residents.unconfirmed.push_front(entry),
+            }
+        }
+        // Whoever is cut off is in the registry and has another turn.
+        self.residents.unconfirmed.truncate(ASKS_MAX);
     }
 
     /// Under a new authority everybody is claimed anew. The era is raised before the sessions are looked at, so that one that
@@ -347,7 +373,7 @@ impl Verdict {
 
 impl Residents {
     fn none() -> Self {
-        Self { unvisited: 0..0, unconfirmed: VecDeque::new(), next_turn: Instant::now() }
+        Self { unvisited: 0..0, unconfirmed: VecDeque::new(), next_turn: Instant::now(), again: false }
     }
 
     fn all() -> Self {
@@ -355,7 +381,11 @@ impl Residents {
     }
 
     fn is_empty(&self) -> bool {
-        self.unvisited.is_empty() && self.unconfirmed.is_empty()
+        self.unvisited.is_empty() && self.unconfirmed.is_empty() && !self.again
+    }
+
+    fn interrupt(&mut self) {
+        (self.again, self.next_turn) = (true, Instant::now() + RESIDENTS_REST);
     }
 
     /// Whether it is their turn. The next one comes a while later.
@@ -374,9 +404,16 @@ impl Residents {
             match self.unconfirmed.pop_front() {
                 Some(entry) if registry.is_current(&entry) => return Some(entry),
                 Some(_) => {}
-                None => self.unconfirmed = registry.nodes_of_shard(self.unvisited.next()?).into(),
+                None => self.unconfirmed = registry.nodes_of_shard(self.next_part()?).into(),
             }
         }
+    }
+
+    fn next_part(&mut self) -> Option<usize> {
+        if self.unvisited.is_empty() && std::mem::take(&mut self.again) {
+            self.unvisited = 0..SHARDS;
+        }
+        self.unvisited.next()
     }
 }
 
@@ -386,17 +423,8 @@ impl Batch {
     fn has_room(&self) -> bool {
         self.request.claims.len() < CLAIMS_MAX && self.request.releases.len() < CLAIMS_MAX
     }
-}
 
-// === impl Party ===
-
-impl Party {
-    fn accept_provisionally(self) {
-        match self {
-            Self::Newcomers { count, answer } => {
-                let _ = answer.send(vec![Verdict::Provisional; count]);
-            }
-            Self::Resident(_) => {}
-        }
+    fn is_empty(&self) -> bool {
+        self.request.claims.is_empty() && self.request.releases.is_empty()
     }
 }

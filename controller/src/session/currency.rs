@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use muster_raft::replica::Replica;
 use tokio::sync::{Notify, mpsc, oneshot};
+use tokio::task::yield_now;
 use tokio::time::{Instant, sleep};
 
 use crate::session::entry::Entry;
@@ -19,6 +20,8 @@ const CATCHING_UP_LIMIT: Duration = Duration::from_secs(5);
 const RETRY_PAUSE: Duration = Duration::from_millis(500);
 /// Questions that wait for the next one to the leader; whoever finds no room asks again.
 const WAITING_MAX: usize = 65_536;
+/// Others have a turn after so many.
+const ALLOWED_AT_ONCE: usize = 1_024;
 
 type Answer = oneshot::Sender<Result<(), Behind>>;
 
@@ -75,7 +78,10 @@ impl Currency {
                 sleep(RETRY_PAUSE).await;
             }
             let revision = self.0.replica.current().state.revision();
-            owed.iter().filter_map(Weak::upgrade).for_each(|entry| entry.allow_orders(revision));
+            for part in owed.chunks(ALLOWED_AT_ONCE) {
+                part.iter().filter_map(Weak::upgrade).for_each(|entry| entry.allow_orders(revision));
+                yield_now().await;
+            }
         }
     }
 
