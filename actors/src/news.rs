@@ -65,6 +65,7 @@ impl<R: Roster> News<R> {
         Self { joined: roster, ..Self::default() }
     }
 
+    /// Word of all who are to be watched.
     pub(crate) fn called(roster: R) -> Self {
         Self { roll_call: Some(RollCall { roster: Some(roster), unsure: false }), ..Self::default() }
     }

@@ -82,8 +82,8 @@ impl Fleet {
         std::iter::once((self.me, &*self.own)).chain(others)
     }
 
-    /// The slots, each under the last generation that anybody has heard, that nobody has heard since. One scan over neighbours,
-    /// which for a large fleet is far quicker than asking for each.
+    /// The slots, each under the last generation that anybody has heard, that nobody has heard since. One scan that
+    /// reads neighbours, where asking for each would jump from one end of every table to the other.
     pub fn unheard(&self, since: Tick) -> HashSet<Slot> {
         let mut unheard = HashSet::new();
         for (number, first) in (0..CHUNKS_MAX).zip((0_u32..).step_by(CHUNK_SLOTS)) {

@@ -43,7 +43,7 @@ const ANSWER_PATIENCE: Duration = Duration::from_secs(1);
 /// After a leader did not answer nobody waits for it again so soon: claims are provisional at once.
 const GIVEN_UP_FOR: Duration = Duration::from_millis(500);
 /// When the first residents are claimed from a new leader, which has its first verdicts to see to, and from one batch of them
-/// to the next: 20,000 a second, a tenth of a core of the leader's.
+/// to the next: 20,000 a second.
 const RESIDENTS_REST: Duration = Duration::from_secs(2);
 const RESIDENTS_PERIOD: Duration = Duration::from_millis(50);
 
