@@ -196,8 +196,13 @@ async fn with_shim(prelude: &str) -> Bench {
 #[tokio::test]
 async fn a_full_disk_is_not_the_end_of_a_shim() {
     let mut bench = with_shim("exec 2>/dev/full").await;
-    let gate = bench.dir.path().join("gate");
-    let script = format!("test -e {0} && exec sleep 600; until test -e {0}; do sleep 0.05; done", gate.display());
+    let [begun, gate] = ["begun", "gate"].map(|name| bench.dir.path().join(name));
+    // It is ready as soon as it is started: whether it runs for the first time must not depend on the gate.
+    let script = format!(
+        "test -e {begun} && exec sleep 600; : > {begun}; until test -e {gate}; do sleep 0.05; done",
+        begun = begun.display(),
+        gate = gate.display()
+    );
     let uid = bench.start(&shell("Always", &script));
     bench.until_ready(uid).await;
     // Nothing can be written where its next state is drafted.
