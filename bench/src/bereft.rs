@@ -49,8 +49,7 @@ pub async fn run(setting: &Setting) -> Result<Outcome> {
     let agents = Agents::start(&stage.doors, count, stage.instance)?;
     agents.beat(count as f64 / (grace / 4).as_secs_f64());
     agents.wait_attached(count).await?;
-    stage.manned(count).await?;
-    stage.ready(count).await?;
+    stage.on_duty(count).await?;
     agents.rush();
     Ok(measure(&stage, &agents, grace).await?.outcome())
 }

@@ -25,7 +25,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 
 pub async fn measure(stage: &Stage, load: &Load, setting: &Setting) -> Result<Outcome> {
     let grace = GRACE.of(setting.scale);
-    stage.manned(load.nodes).await?;
+    stage.on_duty(load.nodes).await?;
     let verdicts = Verdicts::watch(&stage.client).await?;
     let dying = (0..load.nodes).sample(&mut rand::rng(), setting.scale.pick(DYING_SMALL, DYING).min(load.nodes));
     progress::say(format_args!("{} nodes fall silent over {GROUPS} s", dying.len()));

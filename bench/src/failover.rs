@@ -43,7 +43,7 @@ const BEAT_INTERVAL_MAX: Duration = Duration::from_secs(10);
 /// The killed replica stays away.
 pub async fn measure(stage: &Stage, load: &Load, setting: &Setting) -> Result<Outcome> {
     let grace = GRACE.of(setting.scale);
-    stage.manned(load.nodes).await?;
+    stage.on_duty(load.nodes).await?;
     stage.aged(setting.scale.pick(Duration::ZERO, AGE)).await;
     let verdicts = Verdicts::watch(&stage.client).await?;
     let leader = stage.cluster.leader().await?;

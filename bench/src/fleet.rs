@@ -27,7 +27,7 @@ const SAMPLE_EVERY: Duration = Duration::from_secs(5);
 
 pub async fn measure(stage: &Stage, load: &Load, setting: &Setting) -> Result<Outcome> {
     let duration = setting.duration(5, 600);
-    stage.manned(load.nodes).await?;
+    stage.on_duty(load.nodes).await?;
     let verdicts = Verdicts::watch(&stage.client).await?;
     let (first, said_before) = (stage.cluster.accepted().await?, load.tally.beats.load(Ordering::Relaxed));
     let meter = Meter::start(&stage.processes()?);

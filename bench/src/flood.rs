@@ -68,8 +68,7 @@ pub async fn run(setting: &Setting) -> Result<Outcome> {
     stage.registered(healthy + FLOODERS).await?;
     let (load, _) = stage.fleet(healthy).await?;
     let flooder = Flooder::start(&stage.doors, 0, healthy..healthy + FLOODERS, stage.instance).await?;
-    stage.manned(healthy + FLOODERS).await?;
-    stage.ready(healthy + FLOODERS).await?;
+    stage.on_duty(healthy + FLOODERS).await?;
     let measured = measure(&stage, &load, &flooder, setting.duration(4, 30), grace).await?;
     Ok(measured.outcome())
 }

@@ -28,7 +28,7 @@ const CATCH_UP_PATIENCE: Duration = Duration::from_secs(300);
 
 /// A follower is killed and restarted: what it then has is what it needs.
 pub async fn measure(stage: &Stage, load: &Load, setting: &Setting) -> Result<Outcome> {
-    stage.manned(load.nodes).await?;
+    stage.on_duty(load.nodes).await?;
     let leader = stage.cluster.leader().await?;
     let swept = Sweeps::of(&stage.cluster, leader).await?;
     sleep(SWEEPS_FOR).await;

@@ -89,8 +89,7 @@ fn steps(nodes: usize, scale: Scale) -> Vec<usize> {
 
 async fn sample(garrison: &Garrison, setting: &Setting) -> Result<Sample> {
     let (stage, nodes) = (&garrison.stage, garrison.load.nodes);
-    stage.manned(nodes).await?;
-    stage.ready(nodes).await?;
+    stage.on_duty(nodes).await?;
     sleep(setting.scale.pick(SETTLE_SMALL, SETTLE)).await;
     let leader = stage.cluster.leader().await?;
     let (swept, start) = (Sweeps::of(&stage.cluster, leader).await?, Instant::now());

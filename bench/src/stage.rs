@@ -94,8 +94,14 @@ impl Stage {
         self.cluster.labelled_processes()
     }
 
-    /// Until the leader has an actor for every node.
-    pub async fn manned(&self, nodes: usize) -> Result<()> {
+    /// Until the leader has an actor for every node and everybody is ready. One that falls silent before it has said how it is has
+    /// its start-up grace, and is not missed for minutes.
+    pub async fn on_duty(&self, nodes: usize) -> Result<()> {
+        self.manned(nodes).await?;
+        self.ready(nodes).await
+    }
+
+    async fn manned(&self, nodes: usize) -> Result<()> {
         let look = move || async move {
             let leader = self.cluster.leader().await?;
             let manned = self.cluster.scrape(leader).await?.get(r#"muster_actors{kind="node"}"#).unwrap_or(0.0);

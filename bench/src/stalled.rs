@@ -185,8 +185,7 @@ impl Cast {
         };
         cast.choking.wait_bound().await?;
         cast.deaf.wait_bound().await?;
-        stage.manned(all).await?;
-        stage.ready(all).await?;
+        stage.on_duty(all).await?;
         Ok(cast)
     }
 

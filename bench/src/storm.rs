@@ -32,8 +32,7 @@ pub async fn run(setting: &Setting) -> Result<Outcome> {
     stage.registered(nodes).await?;
     let paced = Paced::start(&stage.doors, plan(nodes, &stage, grace));
     paced.wait_bound().await?;
-    stage.manned(nodes).await?;
-    stage.ready(nodes).await?;
+    stage.on_duty(nodes).await?;
     measure(&stage, &paced, grace).await
 }
 

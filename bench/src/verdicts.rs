@@ -1,4 +1,8 @@
 //! Which nodes were held for lost, and when a watcher saw it: committed, applied and told.
+//!
+//! Every verdict against a node that was ready is committed together with an event that says so. Those are watched and not
+//! the nodes: an event is shorter, and a replica that has to write a quarter of a million whole nodes for the bench is slower
+//! at what is measured.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -14,10 +18,10 @@ use crate::load::fleet::Silenced;
 use crate::node;
 
 const LOOK_AGAIN: Duration = Duration::from_millis(50);
+/// What events about verdicts are selected by, and where they have the name of their node.
+const SELECTED: &str = "reason=NodeNotReady,involvedObject.kind=Node";
+const SUBJECT: &[u8] = br#""involvedObject":"#;
 const NAME: &[u8] = br#""name":""#;
-const UNKNOWN: &[u8] = br#""status":"Unknown""#;
-/// Of the taint that keeps pods from staying.
-const NO_EXECUTE: &[u8] = br#""effect":"NoExecute""#;
 
 /// Watches until it is dropped.
 pub struct Verdicts {
@@ -29,7 +33,6 @@ pub struct Verdicts {
 #[derive(Debug, Clone, Default)]
 pub struct Seen {
     pub unknown: BTreeMap<usize, Instant>,
-    pub tainted: BTreeMap<usize, Instant>,
     /// Why the watch ended, if it did: from then on nothing is known.
     pub broken: Option<String>,
     /// Everything up to this revision was seen.
@@ -42,7 +45,8 @@ impl Verdicts {
     /// From now on.
     pub async fn watch(client: &Client) -> Result<Self> {
         let from = client.status().await?.revision;
-        let mut watch = client.watch(Query::of("nodes"), Some(from)).await?;
+        let query = Query { field_selector: SELECTED.to_owned(), ..Query::of("events") };
+        let mut watch = client.watch(query, Some(from)).await?;
         let seen = Arc::<Mutex<Seen>>::default();
         let noted = Arc::clone(&seen);
         let task = tokio::spawn(async move {
@@ -124,27 +128,22 @@ impl Seen {
         held.into_iter().chain(broken).collect()
     }
 
-    fn note(&mut self, object: &[u8], at: Instant) {
-        let Ok(Some(number)) = number(object) else { return };
-        if contains(object, UNKNOWN) {
+    fn note(&mut self, event: &[u8], at: Instant) {
+        if let Ok(Some(number)) = number(event) {
             self.unknown.entry(number).or_insert(at);
-        }
-        if contains(object, NO_EXECUTE) {
-            self.tainted.entry(number).or_insert(at);
         }
     }
 }
 
-/// Of the node that the object is. Parsing a quarter of a million of them would load the machine that is measured.
-fn number(object: &[u8]) -> Result<Option<usize>> {
-    let Some(at) = find(object, NAME) else { return Ok(None) };
-    let rest = &object[at + NAME.len()..];
+/// Of the node that the event is about. Parsing a quarter of a million of them would load the machine that is measured.
+fn number(event: &[u8]) -> Result<Option<usize>> {
+    let Some(rest) = after(event, SUBJECT).and_then(|subject| after(subject, NAME)) else { return Ok(None) };
     let end = find(rest, b"\"").context("a name without an end")?;
     Ok(node::number(std::str::from_utf8(&rest[..end])?))
 }
 
-fn contains(text: &[u8], wanted: &[u8]) -> bool {
-    find(text, wanted).is_some()
+fn after<'a>(text: &'a [u8], wanted: &[u8]) -> Option<&'a [u8]> {
+    find(text, wanted).map(|at| &text[at + wanted.len()..])
 }
 
 fn find(text: &[u8], wanted: &[u8]) -> Option<usize> {
@@ -158,14 +157,13 @@ mod tests {
     #[test]
     fn the_first_time_counts() {
         let (mut seen, first) = (Seen::default(), Instant::now());
-        let ready = br#"{"metadata":{"name":"node-0000007"},"status":{"conditions":[{"status":"True"}]}}"#;
-        let lost = br#"{"metadata":{"name":"node-0000007"},"status":{"conditions":[{"status":"Unknown"}]}}"#;
-        seen.note(ready, first);
+        let another = br#"{"involvedObject":{"kind":"Node","name":"elsewhere"},"metadata":{"name":"node-0000003.2"}}"#;
+        let lost = br#"{"metadata":{"name":"node-0000009.1"},"involvedObject":{"kind":"Node","name":"node-0000007"}}"#;
+        seen.note(another, first);
         assert!(seen.unknown.is_empty());
         seen.note(lost, first);
         seen.note(lost, first + Duration::from_secs(1));
         assert_eq!(seen.unknown, BTreeMap::from([(7, first)]));
-        assert!(seen.tainted.is_empty());
     }
 
     #[test]

@@ -29,7 +29,7 @@ const DISRUPTED: &str = "PartialDisruption";
 
 pub async fn measure(stage: &Stage, load: &Load, setting: &Setting) -> Result<Outcome> {
     let grace = GRACE.of(setting.scale);
-    stage.manned(load.nodes).await?;
+    stage.on_duty(load.nodes).await?;
     let verdicts = Verdicts::watch(&stage.client).await?;
     let zone: Vec<usize> = (ZONE..load.nodes).step_by(node::ZONES).collect();
     let dying = &zone[..zone.len() * SHARE / 100];

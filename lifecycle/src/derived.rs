@@ -44,13 +44,10 @@ impl Derived {
     pub(crate) fn enter(&mut self, node: &Node) {
         self.ready += usize::from(node.is_ready());
         let zone = ZoneKey::from_labels(&node.meta.labels);
-        let mut census = self.census.get(&zone).copied().unwrap_or_default();
-        census.count(&node.meta.labels, evaluation(node));
-        self.census.insert(zone.clone(), census);
+        self.census.entry(zone.clone()).or_default().count(&node.meta.labels, evaluation(node));
         if waits(node) {
-            let mut queue = self.queues.get(&zone).cloned().unwrap_or_default();
-            queue.enqueue(node.meta.name.clone(), waits_since(node));
-            self.queues.insert(zone, queue);
+            // In place: a clone of the queue would be copied path by path for each of a zone's nodes.
+            self.queues.entry(zone).or_default().enqueue(node.meta.name.clone(), waits_since(node));
         }
         if is_absent(node) {
             self.absent.insert(node.meta.name.clone());
@@ -60,14 +57,14 @@ impl Derived {
     pub(crate) fn leave(&mut self, node: &Node) {
         self.ready -= usize::from(node.is_ready());
         let zone = ZoneKey::from_labels(&node.meta.labels);
-        let mut census = self.census.get(&zone).copied().unwrap_or_default();
-        census.discount(&node.meta.labels, evaluation(node));
-        match census.is_deserted() {
-            true => self.census.remove(&zone),
-            false => self.census.insert(zone.clone(), census),
-        };
+        if let Some(census) = self.census.get_mut(&zone) {
+            census.discount(&node.meta.labels, evaluation(node));
+            if census.is_deserted() {
+                self.census.remove(&zone);
+            }
+        }
         if waits(node) {
-            self.leave_queue(zone, &node.meta.name);
+            self.leave_queue(&zone, &node.meta.name);
         }
         if is_absent(node) {
             self.absent.remove(&node.meta.name);
@@ -110,11 +107,11 @@ impl Derived {
         self.employers.remove(&(workload.meta.uid, workload.key()));
     }
 
-    fn leave_queue(&mut self, zone: ZoneKey, name: &str) {
-        let Some(mut queue) = self.queues.remove(&zone) else { return };
+    fn leave_queue(&mut self, zone: &ZoneKey, name: &str) {
+        let Some(queue) = self.queues.get_mut(zone) else { return };
         queue.remove(name);
-        if !queue.is_empty() {
-            self.queues.insert(zone, queue);
+        if queue.is_empty() {
+            self.queues.remove(zone);
         }
     }
 }
