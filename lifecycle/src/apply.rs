@@ -24,7 +24,7 @@ use crate::slot::FreeSlot;
 use crate::state::{Applied, Counters, State};
 use crate::table::Stored;
 use crate::taint_eviction;
-use crate::text::Text;
+use crate::text::{Text, fixed};
 use crate::time::Stamp;
 
 pub(crate) const EVENT_SOURCE: &str = "node-controller";
@@ -317,7 +317,7 @@ impl Application<'_> {
         Event {
             meta: ObjectMeta {
                 name: Text::from(format!("{stem}.{sequence:x}")),
-                namespace: Some(subject.namespace.clone().unwrap_or_else(|| Text::from(EVENT_NAMESPACE))),
+                namespace: Some(subject.namespace.clone().unwrap_or(fixed!(EVENT_NAMESPACE))),
                 uid: event_uid(sequence, subject.uid),
                 revision: self.next_revision(),
                 generation: 1,
@@ -366,7 +366,7 @@ fn require_entitled(origin: &Origin, operation: &Operation) -> Result<(), Reject
 }
 
 pub(crate) fn node_subject(node: &Node) -> Subject {
-    Subject { kind: Text::from(NODE), name: node.meta.name.clone(), namespace: None, uid: node.meta.uid }
+    Subject { kind: fixed!(NODE), name: node.meta.name.clone(), namespace: None, uid: node.meta.uid }
 }
 
 /// Whether what the pods of a node have to expect may have changed with it.

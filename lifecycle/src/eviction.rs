@@ -101,14 +101,15 @@ impl TokenBucket {
 
 impl Queue {
     pub fn enqueue(&mut self, name: Text, now: ClusterTime) -> Enqueued {
-        if self.queued_at.contains_key(&name) {
+        if self.queued_at.len() >= NODES_MAX {
+            return if self.contains(&name) { Enqueued::Kept } else { Enqueued::Full };
+        }
+        // Hardly anybody is put in twice, and a look before each would cost as much as the deed.
+        if let Some(since) = self.queued_at.insert(name.clone(), now) {
+            self.queued_at.insert(name, since);
             return Enqueued::Kept;
         }
-        if self.queued_at.len() >= NODES_MAX {
-            return Enqueued::Full;
-        }
-        self.order.insert((now, name.clone()));
-        self.queued_at.insert(name, now);
+        self.order.insert((now, name));
         Enqueued::Added
     }
 

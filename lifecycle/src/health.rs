@@ -6,7 +6,7 @@
 
 use crate::node::{Condition, ConditionStatus, READY};
 use crate::policy::{Period, Policy};
-use crate::text::Text;
+use crate::text::{Text, fixed};
 use crate::time::{ClusterTime, Stamp};
 
 pub const MEMORY_PRESSURE: &str = "MemoryPressure";
@@ -152,8 +152,8 @@ impl Evidence<'_> {
             status: ConditionStatus::Unknown,
             last_heartbeat: Some(self.created),
             last_transition: Some(self.now),
-            reason: Text::from(NEVER_UPDATED),
-            message: Text::from(NEVER_UPDATED_MESSAGE),
+            reason: fixed!(NEVER_UPDATED),
+            message: fixed!(NEVER_UPDATED_MESSAGE),
         }
     }
 
@@ -161,8 +161,8 @@ impl Evidence<'_> {
         Condition {
             status: ConditionStatus::Unknown,
             last_transition: Some(self.now),
-            reason: Text::from(STATUS_UNKNOWN),
-            message: Text::from(STATUS_UNKNOWN_MESSAGE),
+            reason: fixed!(STATUS_UNKNOWN),
+            message: fixed!(STATUS_UNKNOWN_MESSAGE),
             ..before.clone()
         }
     }

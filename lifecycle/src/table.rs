@@ -3,6 +3,7 @@
 //! The map shares its chunks between clones, so a snapshot of a million records is a handful of pointers.
 
 use std::borrow::Borrow;
+use std::cell::Cell;
 use std::fmt;
 use std::ops::{Bound, RangeBounds};
 use std::sync::Arc;
@@ -14,8 +15,10 @@ use xxhash_rust::xxh3::xxh3_128_with_seed;
 
 use crate::record::{RecordKey, encode, encode_onto};
 
-/// As long as the record of a node that carries what agents usually say.
-const ROW_BYTES_USUAL: usize = 2_048;
+thread_local! {
+    /// What a row is encoded to for its digest, thousands of times a second. As large as the largest record it has seen.
+    static SCRATCH: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
+}
 
 /// What a [`Table`] can hold.
 pub trait Stored: Serialize + DeserializeOwned {
@@ -65,8 +68,15 @@ impl fmt::Debug for Digest {
 }
 
 pub struct Table<T: Stored> {
-    rows: OrdMap<T::Key, Arc<T>>,
+    rows: OrdMap<T::Key, Row<T>>,
     digest: Digest,
+}
+
+/// A record with its share of the digest, so that it is not encoded once more when it goes.
+struct Row<T> {
+    record: Arc<T>,
+    /// A [`Digest`] in halves, which need no padding.
+    digest: [u64; 2],
 }
 
 impl<T: Stored> Table<T> {
@@ -75,7 +85,7 @@ impl<T: Stored> Table<T> {
         Q: Ord + ?Sized,
         T::Key: Borrow<Q>,
     {
-        self.rows.get(key)
+        self.rows.get(key).map(|row| &row.record)
     }
 
     pub fn contains<Q>(&self, key: &Q) -> bool
@@ -96,12 +106,12 @@ impl<T: Stored> Table<T> {
 
     /// The row with the smallest key.
     pub fn first(&self) -> Option<&Arc<T>> {
-        self.rows.get_min().map(|(_, row)| row)
+        self.rows.get_min().map(|(_, row)| &row.record)
     }
 
     /// All rows in key order.
     pub fn iter(&self) -> impl DoubleEndedIterator<Item = &Arc<T>> + '_ {
-        self.rows.values()
+        self.rows.values().map(|row| &row.record)
     }
 
     /// The rows in `range`, in key order.
@@ -111,7 +121,7 @@ impl<T: Stored> Table<T> {
         T::Key: Borrow<Q>,
         R: RangeBounds<Q>,
     {
-        self.rows.range(range).map(|(_, row)| row)
+        self.rows.range(range).map(|(_, row)| &row.record)
     }
 
     /// The rows after `key`, in key order: where a paged listing goes on.
@@ -129,8 +139,8 @@ impl<T: Stored> Table<T> {
 
     /// Puts a row in its place and hands back the one that was there.
     pub fn insert(&mut self, row: Arc<T>) -> Option<Arc<T>> {
-        let key = row.key();
-        self.digest = self.digest.plus(row_digest(&row));
+        let (key, row) = (row.key(), Row::new(row));
+        self.digest = self.digest.plus(row.digest());
         let before = self.rows.insert(key, row);
         self.subtract(before)
     }
@@ -151,32 +161,50 @@ impl<T: Stored> Table<T> {
 
     /// Every row as a record, in key order.
     pub fn records(&self) -> impl Iterator<Item = (RecordKey, Vec<u8>)> + '_ {
-        self.rows.iter().map(|(key, row)| (T::record_key(key), encode(row.as_ref())))
+        self.rows.iter().map(|(key, row)| (T::record_key(key), encode(row.record.as_ref())))
     }
 
     /// Keys and rows, to check that they agree.
     pub(crate) fn entries(&self) -> impl Iterator<Item = (&T::Key, &Arc<T>)> + '_ {
-        self.rows.iter()
+        self.rows.iter().map(|(key, row)| (key, &row.record))
     }
 
-    fn subtract(&mut self, before: Option<Arc<T>>) -> Option<Arc<T>> {
-        if let Some(row) = &before {
-            self.digest = self.digest.minus(row_digest(row));
-        }
-        before
+    fn subtract(&mut self, before: Option<Row<T>>) -> Option<Arc<T>> {
+        let before = before?;
+        self.digest = self.digest.minus(before.digest());
+        Some(before.record)
+    }
+}
+
+impl<T: Stored> Row<T> {
+    fn new(record: Arc<T>) -> Self {
+        let Digest(digest) = row_digest(&record);
+        #[expect(clippy::cast_possible_truncation, reason = "the other half is kept, too")]
+        Self { record, digest: [(digest >> 64) as u64, digest as u64] }
+    }
+
+    fn digest(&self) -> Digest {
+        let [high, low] = self.digest;
+        Digest(u128::from(high) << 64 | u128::from(low))
     }
 }
 
 fn row_digest<T: Stored>(row: &Arc<T>) -> Digest {
     let key = T::record_key(&row.key()).to_bytes();
-    let key_len = key.len();
-    Digest::of_bytes(key_len, &encode_onto(row.as_ref(), roomy(key)))
+    let mut bytes = SCRATCH.take();
+    bytes.clear();
+    bytes.extend_from_slice(&key);
+    let bytes = encode_onto(row.as_ref(), bytes);
+    let digest = Digest::of_bytes(key.len(), &bytes);
+    SCRATCH.set(bytes);
+    digest
 }
 
-/// With room for the value that most rows have: growing step by step would copy it several times.
-fn roomy(mut bytes: Vec<u8>) -> Vec<u8> {
-    bytes.reserve(ROW_BYTES_USUAL);
-    bytes
+// By hand: a derived one would ask for a T that can be cloned.
+impl<T> Clone for Row<T> {
+    fn clone(&self) -> Self {
+        Self { record: Arc::clone(&self.record), digest: self.digest }
+    }
 }
 
 impl<T: Stored> Clone for Table<T> {

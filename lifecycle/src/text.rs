@@ -19,7 +19,20 @@ use xxhash_rust::xxh3::xxh3_64;
 #[derive(Clone, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Text(ArcStr);
 
+/// A [`Text`] of a constant: part of the program, so nobody allocates, counts or pools it.
+macro_rules! fixed {
+    ($text:expr) => {
+        const { $crate::text::Text::of_program(arcstr::literal!($text)) }
+    };
+}
+pub(crate) use fixed;
+
 impl Text {
+    /// See [`fixed`].
+    pub(crate) const fn of_program(text: ArcStr) -> Self {
+        Self(text)
+    }
+
     pub fn as_str(&self) -> &str {
         &self.0
     }
