@@ -285,8 +285,7 @@ impl State {
     }
 
     fn review_quarantine(&self, committed: &state::State, name: &str) {
-        let incarnation = committed.node(name).map(|node| node.incarnation);
-        self.ground.quarantine.release_other_than(name, incarnation);
+        self.ground.quarantine.release_other_than(name, || committed.node(name).map(|node| node.incarnation));
     }
 
     fn now(&self) -> (state::State, Moment) {

@@ -21,6 +21,7 @@
 //! at most one wake-up and the newest word counts.
 
 mod alarm;
+mod backlog;
 mod chore;
 mod clerk;
 mod cluster;

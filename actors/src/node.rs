@@ -11,12 +11,14 @@ use muster_pulse::sweep::Hearing;
 use ractor::{ActorProcessingErr, ActorRef};
 
 use crate::ground::Ground;
+use crate::letterbox::Reader;
 use crate::news::Look;
 use crate::node_watch::{Judgement, NodeWatch};
 use crate::population::Presence;
+use crate::shard;
 use crate::surroundings::ActorKind;
 use crate::transition::Transition;
-use crate::{shard, zone};
+use crate::zone::{self, Found};
 
 pub(crate) struct Actor;
 
@@ -39,7 +41,7 @@ pub(crate) struct Args {
 /// What the nodes of one shard have in common.
 pub(crate) struct Home {
     pub(crate) ground: Arc<Ground>,
-    pub(crate) zone: ActorRef<zone::Msg>,
+    pub(crate) zone: Reader<zone::Msg, Found>,
     pub(crate) shard: ActorRef<shard::Msg>,
 }
 
@@ -111,6 +113,14 @@ impl ractor::Actor for Actor {
     }
 }
 
+// === impl Home ===
+
+impl Home {
+    pub(crate) fn propose(&self, transition: Transition) {
+        self.zone.tell(|found| drop(found.insert(transition.slot, transition)));
+    }
+}
+
 // === impl State ===
 
 impl State {
@@ -121,7 +131,7 @@ impl State {
             let _ = self.home.shard.cast(shard::Msg::Judged { slot: self.watch.slot(), due });
         }
         if let Some(transition) = transition {
-            let _ = self.home.zone.cast(zone::Msg::Transition(transition));
+            self.home.propose(transition);
         }
     }
 }

@@ -60,9 +60,9 @@ impl Quarantine {
     }
 
     /// Frees the node unless this is still the incarnation that was confined.
-    pub(crate) fn release_other_than(&self, name: &str, current: Option<Incarnation>) {
+    pub(crate) fn release_other_than(&self, name: &str, current: impl FnOnce() -> Option<Incarnation>) {
         let mut all = self.confined();
-        if all.get(name).is_some_and(|confined| Some(confined.incarnation) != current) {
+        if all.get(name).is_some_and(|confined| Some(confined.incarnation) != current()) {
             all.remove(name);
             self.observer.quarantined(all.len());
         }

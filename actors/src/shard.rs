@@ -15,7 +15,7 @@ use muster_lifecycle::zone::ZoneKey;
 use ractor::{Actor as _, ActorProcessingErr, ActorRef, SupervisionEvent};
 
 use crate::ground::Ground;
-use crate::letterbox::{Letterbox, Wake};
+use crate::letterbox::{Letterbox, Reader, Wake};
 use crate::news::{Look, News};
 use crate::node;
 use crate::pace::SPAWNED_AT_ONCE;
@@ -23,7 +23,7 @@ use crate::population::Presence;
 use crate::restart;
 use crate::roster::{ChunkNumber, ShardRoster};
 use crate::surroundings::ActorKind;
-use crate::zone;
+use crate::zone::{self, Found};
 
 use wards::Wards;
 
@@ -47,7 +47,7 @@ pub(crate) struct Args {
     pub(crate) ground: Arc<Ground>,
     pub(crate) key: ZoneKey,
     pub(crate) chunk: ChunkNumber,
-    pub(crate) zone: ActorRef<zone::Msg>,
+    pub(crate) zone: Reader<zone::Msg, Found>,
     pub(crate) letterbox: Arc<Letterbox<News<ShardRoster>>>,
 }
 

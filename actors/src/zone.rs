@@ -11,6 +11,7 @@ use muster_lifecycle::zone::ZoneKey;
 use ractor::{Actor as _, ActorProcessingErr, ActorRef, SupervisionEvent};
 use tokio::time::Instant;
 
+use crate::backlog::Backlog;
 use crate::eviction_queue::FoundSilent;
 use crate::ground::Ground;
 use crate::letterbox::{Letterbox, Reader, Wake};
@@ -29,10 +30,14 @@ const FLIGHTS_MAX: usize = 2;
 
 pub(crate) struct Actor;
 
+/// What nodes and shards want to have proposed, the newest of each node. A letterbox, because a zone that goes dark has
+/// more to say in a second than a mailbox is emptied of, one message at a time.
+pub(crate) type Found = BTreeMap<Slot, Transition>;
+
 #[derive(Debug)]
 pub(crate) enum Msg {
+    /// Something is in one of the letterboxes.
     Wake,
-    Transition(Transition),
     /// Behind the transitions that were on their way when the first of them came.
     Flush,
     /// What came of a proposal in flight.
@@ -54,8 +59,8 @@ pub(crate) struct State {
     letterbox: Arc<Letterbox<News<ZoneRoster>>>,
     shards: Nursery<ChunkNumber, shard::Msg, News<ShardRoster>>,
     queue: Nursery<(), eviction_queue::Msg, ()>,
-    /// At most one per node: the newest counts.
-    waiting: BTreeMap<Slot, Transition>,
+    found: Arc<Letterbox<Found>>,
+    waiting: Backlog,
     /// Whose transitions are in flight, by the number of the proposal and in its order.
     in_flight: BTreeMap<u64, Vec<Slot>>,
     next_flight: u64,
@@ -89,7 +94,8 @@ impl ractor::Actor for Actor {
             letterbox,
             shards: Nursery::new(),
             queue: Nursery::new(),
-            waiting: BTreeMap::new(),
+            found: Letterbox::with(Found::new()),
+            waiting: Backlog::default(),
             in_flight: BTreeMap::new(),
             next_flight: 0,
             found_silent: FoundSilent::default(),
@@ -105,8 +111,10 @@ impl ractor::Actor for Actor {
     async fn handle(&self, myself: ActorRef<Msg>, message: Msg, state: &mut State) -> Result<(), ActorProcessingErr> {
         state.ground.probe(ActorKind::Zone, &state.label);
         match message {
-            Msg::Wake => state.read(&myself).await,
-            Msg::Transition(transition) => state.gather(transition, &myself),
+            Msg::Wake => {
+                state.gather(&myself);
+                state.read(&myself).await;
+            }
             Msg::Flush => state.flush(&myself),
             Msg::Settled(flight, settlements) => state.settled(flight, &settlements, &myself),
         }
@@ -212,7 +220,7 @@ impl State {
             ground: Arc::clone(&self.ground),
             key: self.key.clone(),
             chunk,
-            zone: myself.clone(),
+            zone: Reader { actor: myself.clone(), letterbox: Arc::clone(&self.found) },
             letterbox: Arc::clone(&letterbox),
         };
         match shard::Actor::spawn_linked(None, shard::Actor, args, myself.get_cell()).await {
@@ -246,17 +254,22 @@ impl State {
 // === transitions ===
 
 impl State {
-    fn gather(&mut self, transition: Transition, myself: &ActorRef<Msg>) {
-        let is_first = self.waiting.is_empty() && self.in_flight.is_empty();
-        self.waiting.insert(transition.slot, transition);
-        self.count_silent();
-        if is_first {
+    fn gather(&mut self, myself: &ActorRef<Msg>) {
+        let was_idle = self.waiting.is_empty() && self.in_flight.is_empty();
+        self.collect();
+        if was_idle && !self.waiting.is_empty() {
             let _ = myself.cast(Msg::Flush);
         }
     }
 
+    fn collect(&mut self) {
+        self.found.take().into_values().for_each(|transition| self.waiting.push(transition));
+        self.count_silent();
+    }
+
     /// Proposes what waits and still stands. Without room it waits for the next round.
     fn flush(&mut self, myself: &ActorRef<Msg>) {
+        self.collect();
         while self.in_flight.len() < FLIGHTS_MAX && !self.waiting.is_empty() {
             let ground = Arc::clone(&self.ground);
             let Some(permit) = ground.proposer.permit() else { break };
@@ -290,7 +303,7 @@ impl State {
         let (mut standing, mut fallen) = (Vec::new(), Vec::new());
         let blindness = ear.blindness();
         while standing.len() < VERDICTS_MAX
-            && let Some((_, mut transition)) = self.waiting.pop_first()
+            && let Some(mut transition) = self.waiting.pop()
         {
             let still = transition.renew(&state, &fleet, &blindness, now);
             let group = if still { &mut standing } else { &mut fallen };

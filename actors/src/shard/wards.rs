@@ -25,7 +25,6 @@ use crate::restart::Sentence;
 use crate::roster::{self, ChunkNumber, ShardRoster};
 use crate::surroundings::ActorKind;
 use crate::transition::Transition;
-use crate::zone;
 use muster_pulse::moment::Moment;
 
 /// What a node is called in quarantine if its panic says nothing.
@@ -244,7 +243,7 @@ impl Wards {
     fn act_on(&mut self, index: u32, finding: Finding) {
         self.set_due(index, finding.due);
         if let Some(transition) = finding.transition {
-            let _ = self.home.zone.cast(zone::Msg::Transition(transition));
+            self.home.propose(transition);
         }
     }
 }
@@ -329,7 +328,7 @@ impl Wards {
                 reason: confined.reason,
             };
             let transition = Transition { slot: ward.slot, operation, trace: None };
-            let _ = self.home.zone.cast(zone::Msg::Transition(transition));
+            self.home.propose(transition);
         }
     }
 }
