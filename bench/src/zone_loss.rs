@@ -3,9 +3,11 @@
 
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
+use muster_controller::client::{Query, Watch};
 use serde_json::Value;
-use tokio::time::sleep;
+use tokio::time::timeout;
+use tokio_util::task::AbortOnDropHandle;
 
 use crate::load::fleet::Load;
 use crate::node;
@@ -24,8 +26,10 @@ const TAINTS_GOAL: Goal = Goal::at_most("P7", 1.0);
 const ZONE: usize = 0;
 const SHARE: usize = 70;
 const PATIENCE: Duration = Duration::from_secs(120);
-const LOOK_AGAIN: Duration = Duration::from_millis(20);
-const DISRUPTED: &str = "PartialDisruption";
+/// Events that are not the verdicts themselves.
+const OTHERS: &str = "reason!=NodeNotReady";
+const TAINTED: &str = "NodeTaintedForEviction";
+const DISRUPTED: &str = "to PartialDisruption";
 
 pub async fn measure(stage: &Stage, load: &Load, setting: &Setting) -> Result<Outcome> {
     let grace = GRACE.of(setting.scale);
@@ -35,9 +39,11 @@ pub async fn measure(stage: &Stage, load: &Load, setting: &Setting) -> Result<Ou
     let dying = &zone[..zone.len() * SHARE / 100];
     let meter = Meter::start(&stage.processes()?);
     progress::say(format_args!("{} of {} nodes of a zone fall silent", dying.len(), zone.len()));
-    let evicted_before = evictions(&zone_status(stage).await?)?;
+    let others = Query { field_selector: OTHERS.to_owned(), ..Query::of("events") };
+    let others = stage.client.watch(others, Some(stage.client.status().await?.revision)).await?;
+    let taints = AbortOnDropHandle::new(tokio::spawn(taints_before_disruption(others)));
     let silenced = load.silence(dying).await?;
-    let evictions = evictions_when_disrupted(stage, grace + PATIENCE).await?.saturating_sub(evicted_before);
+    let taints = timeout(grace + PATIENCE, taints).await.context("the zone was never disrupted")???;
     let seen = verdicts.wait(silenced.len(), grace + PATIENCE).await?;
     let usage = meter.stop();
     let late = seen.beyond_grace(&silenced, grace);
@@ -46,7 +52,7 @@ pub async fn measure(stage: &Stage, load: &Load, setting: &Setting) -> Result<Ou
     let span = span(seen.unknown.values());
     let mut table = Table::new(
         format!("{} of {} nodes of one zone, {} in all", silenced.len(), zone.len(), load.nodes),
-        &["found", "verdicts/s", "beyond grace: p50 s", "p99 s", "max s", "false verdicts", "evictions before"],
+        &["found", "verdicts/s", "beyond grace: p50 s", "p99 s", "max s", "false verdicts", "taints before"],
     );
     table.row([
         late.len().to_string(),
@@ -55,7 +61,7 @@ pub async fn measure(stage: &Stage, load: &Load, setting: &Setting) -> Result<Ou
         format!("{p99:.2}"),
         format!("{max:.2}"),
         innocent.to_string(),
-        evictions.to_string(),
+        taints.to_string(),
     ]);
     let detailed = |goal, what, value, unit| {
         Finding::new(SCENARIO, goal, what, value, unit)
@@ -68,7 +74,7 @@ pub async fn measure(stage: &Stage, load: &Load, setting: &Setting) -> Result<Ou
     let mut outcome = Outcome { tables: vec![table, usage.table_per_beats(late.len() as u64)], ..Outcome::default() };
     outcome.findings = vec![
         detailed(LATENESS_GOAL, "last verdict beyond grace", max, "s"),
-        detailed(TAINTS_GOAL, "NoExecute taints before PartialDisruption", evictions as f64, "nodes"),
+        detailed(TAINTS_GOAL, "NoExecute taints before PartialDisruption", taints as f64, "nodes"),
     ];
     outcome.faults.extend(seen.faults(&silenced));
     outcome.timeline.extend(usage.series);
@@ -76,32 +82,59 @@ pub async fn measure(stage: &Stage, load: &Load, setting: &Setting) -> Result<Ou
     Ok(outcome)
 }
 
-/// How many nodes of the zone had ever been tainted when it was first seen to be disrupted: both are of one state.
-async fn evictions_when_disrupted(stage: &Stage, patience: Duration) -> Result<u64> {
-    let start = Instant::now();
+/// How many nodes of the zone were tainted before it was known to be disrupted. By their events: those are in the order in
+/// which it was committed, while whoever asks how a zone is may come too late for the first answer.
+async fn taints_before_disruption(mut watch: Watch) -> Result<usize> {
+    let mut taints = 0;
     loop {
-        let status = zone_status(stage).await?;
-        if status["state"] == DISRUPTED {
-            return evictions(&status);
+        let object = watch.next().await?.object;
+        if object.is_empty() {
+            continue;
         }
-        if start.elapsed() > patience {
-            bail!("the zone was never in {DISRUPTED}: {status}");
+        let event: Value = serde_json::from_slice(&object)?;
+        if is_taint(&event) {
+            taints += 1;
+        } else if is_disruption(&event) {
+            return Ok(taints);
         }
-        sleep(LOOK_AGAIN).await;
     }
 }
 
-async fn zone_status(stage: &Stage) -> Result<Value> {
-    let name = format!("eu-1/{}", node::zone(ZONE));
-    let mut zone: Value = serde_json::from_slice(&stage.client.get("zones", &name, true).await?.value)?;
-    Ok(zone["status"].take())
+fn is_taint(event: &Value) -> bool {
+    let is_of_zone = |name: &str| node::number(name).is_some_and(|number| number % node::ZONES == ZONE);
+    event["reason"] == TAINTED && event["involvedObject"]["name"].as_str().is_some_and(is_of_zone)
 }
 
-fn evictions(status: &Value) -> Result<u64> {
-    status["evictions"].as_u64().context("a zone without evictions")
+fn is_disruption(event: &Value) -> bool {
+    let zone = format!("eu-1/{}", node::zone(ZONE));
+    let is_so = |message: &str| message.contains(DISRUPTED);
+    event["involvedObject"]["name"] == zone.as_str() && event["message"].as_str().is_some_and(is_so)
 }
 
 fn span<'a>(moments: impl Iterator<Item = &'a Instant> + Clone) -> Duration {
     let (first, last) = (moments.clone().min(), moments.max());
     first.zip(last).map_or(Duration::ZERO, |(first, last)| *last - *first)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn taints_count_in_the_zone_that_is_hit_until_it_is_disrupted() {
+        let zone = format!("eu-1/{}", node::zone(ZONE));
+        let event = |reason: &str, name: &str, message: &str| json!({ "reason": reason, "involvedObject": { "name": name }, "message": message });
+        let [own, other] = [ZONE, ZONE + 1].map(|number| event(TAINTED, &node::name(number), ""));
+        assert_eq!([&own, &other].map(is_taint), [true, false]);
+        assert!(!is_taint(&event("CIDRNotAvailable", &node::name(ZONE), "")));
+        let told = "zone went from Normal to PartialDisruption: 1 of 3 nodes are ready";
+        let back = "zone went from PartialDisruption to Normal: 3 of 3 nodes are ready";
+        let elsewhere = format!("eu-1/{}", node::zone(ZONE + 1));
+        let table = [(&zone, told, true), (&zone, back, false), (&elsewhere, told, false)];
+        for (name, message, expected) in table {
+            assert_eq!(is_disruption(&event("ZoneStateChanged", name, message)), expected, "{name}: {message}");
+        }
+    }
 }
