@@ -3,7 +3,7 @@
 //! ```text
 //!   Tree              hands in what was committed; rebuilds the cluster actor if it dies
 //!    +- cluster       sweeps all slots, tells the zones what changed and when to judge, asks for assessments and lifts
-//!        +- zone      one per region/zone: gathers its nodes' transitions into proposals, one in flight
+//!        +- zone      one per region/zone: gathers its nodes' transitions into proposals, two in flight
 //!            +- shard           the zone's nodes among 4,096 neighbouring slots
 //!            |   +- node        one per node: drives its NodeWatch
 //!            +- eviction queue  spends the zone's tokens
@@ -17,8 +17,8 @@
 //! its own. A node whose actor keeps dying is quarantined with an event; everybody else keeps being rebuilt, slowly.
 //!
 //! Nothing is remembered that State and the pulses could not give back: a rebuilt shard is unsure of all of its
-//! nodes and judges each of them anew. News travels down through letterboxes ([`letterbox`]), so that a mailbox holds
-//! at most one wake-up and the newest word counts.
+//! nodes and judges each of them anew. News travels down through letterboxes ([`letterbox`]) and transitions up to their
+//! zone, so that a mailbox holds at most one wake-up for each and the newest word counts.
 
 mod alarm;
 mod backlog;

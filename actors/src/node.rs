@@ -11,7 +11,7 @@ use muster_pulse::sweep::Hearing;
 use ractor::{ActorProcessingErr, ActorRef};
 
 use crate::ground::Ground;
-use crate::letterbox::Reader;
+use crate::letterbox::Letterbox;
 use crate::news::Look;
 use crate::node_watch::{Judgement, NodeWatch};
 use crate::population::Presence;
@@ -41,7 +41,8 @@ pub(crate) struct Args {
 /// What the nodes of one shard have in common.
 pub(crate) struct Home {
     pub(crate) ground: Arc<Ground>,
-    pub(crate) zone: Reader<zone::Msg, Found>,
+    pub(crate) zone: ActorRef<zone::Msg>,
+    pub(crate) found: Arc<Letterbox<Found>>,
     pub(crate) shard: ActorRef<shard::Msg>,
 }
 
@@ -117,7 +118,9 @@ impl ractor::Actor for Actor {
 
 impl Home {
     pub(crate) fn propose(&self, transition: Transition) {
-        self.zone.tell(|found| drop(found.insert(transition.slot, transition)));
+        if self.found.post(|found| drop(found.insert(transition.slot, transition))) {
+            let _ = self.zone.cast(zone::Msg::Found);
+        }
     }
 }
 

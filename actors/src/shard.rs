@@ -15,7 +15,7 @@ use muster_lifecycle::zone::ZoneKey;
 use ractor::{Actor as _, ActorProcessingErr, ActorRef, SupervisionEvent};
 
 use crate::ground::Ground;
-use crate::letterbox::{Letterbox, Reader, Wake};
+use crate::letterbox::{Letterbox, Wake};
 use crate::news::{Look, News};
 use crate::node;
 use crate::pace::SPAWNED_AT_ONCE;
@@ -47,7 +47,8 @@ pub(crate) struct Args {
     pub(crate) ground: Arc<Ground>,
     pub(crate) key: ZoneKey,
     pub(crate) chunk: ChunkNumber,
-    pub(crate) zone: Reader<zone::Msg, Found>,
+    pub(crate) zone: ActorRef<zone::Msg>,
+    pub(crate) found: Arc<Letterbox<Found>>,
     pub(crate) letterbox: Arc<Letterbox<News<ShardRoster>>>,
 }
 
@@ -75,10 +76,10 @@ impl ractor::Actor for Actor {
     type Arguments = Args;
 
     async fn pre_start(&self, myself: ActorRef<Msg>, args: Args) -> Result<State, ActorProcessingErr> {
-        let Args { ground, key, chunk, zone, letterbox } = args;
+        let Args { ground, key, chunk, zone, found, letterbox } = args;
         let label = format!("{key}#{chunk}");
         let _presence = ground.enter(ActorKind::Shard);
-        let home = Arc::new(node::Home { ground, zone, shard: myself.clone() });
+        let home = Arc::new(node::Home { ground, zone, found, shard: myself.clone() });
         myself.cast(Msg::Wake)?;
         Ok(State { label, letterbox, wards: Wards::new(home, key, chunk), populating: false, _presence })
     }

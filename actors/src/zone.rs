@@ -36,9 +36,11 @@ pub(crate) type Found = BTreeMap<Slot, Transition>;
 
 #[derive(Debug)]
 pub(crate) enum Msg {
-    /// Something is in one of the letterboxes.
+    /// There is news.
     Wake,
-    /// Behind the transitions that were on their way when the first of them came.
+    /// Something was found.
+    Found,
+    /// Behind whatever is in the mailbox, so that what is found meanwhile is proposed together.
     Flush,
     /// What came of a proposal in flight.
     Settled(u64, Vec<Settlement>),
@@ -111,10 +113,8 @@ impl ractor::Actor for Actor {
     async fn handle(&self, myself: ActorRef<Msg>, message: Msg, state: &mut State) -> Result<(), ActorProcessingErr> {
         state.ground.probe(ActorKind::Zone, &state.label);
         match message {
-            Msg::Wake => {
-                state.gather(&myself);
-                state.read(&myself).await;
-            }
+            Msg::Wake => state.read(&myself).await,
+            Msg::Found => state.gather(&myself),
             Msg::Flush => state.flush(&myself),
             Msg::Settled(flight, settlements) => state.settled(flight, &settlements, &myself),
         }
@@ -220,7 +220,8 @@ impl State {
             ground: Arc::clone(&self.ground),
             key: self.key.clone(),
             chunk,
-            zone: Reader { actor: myself.clone(), letterbox: Arc::clone(&self.found) },
+            zone: myself.clone(),
+            found: Arc::clone(&self.found),
             letterbox: Arc::clone(&letterbox),
         };
         match shard::Actor::spawn_linked(None, shard::Actor, args, myself.get_cell()).await {

@@ -53,7 +53,7 @@ impl Text {
         *self = Self::from(self.as_str());
     }
 
-    /// The empty text belongs to nobody and costs nothing, so it counts as held by many.
+    /// What is part of the program, as the empty text is, belongs to nobody and costs nothing, so it counts as held by many.
     fn holders(&self) -> usize {
         ArcStr::strong_count(&self.0).unwrap_or(usize::MAX)
     }
@@ -215,6 +215,15 @@ impl Interner {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_is_part_of_the_program_is_not_pooled() {
+        let (mut pool, mut text) = (Interner::default(), fixed!("NodeStatusUnknown"));
+        pool.share(&mut text);
+        assert_eq!((pool.len(), text.as_str()), (0, "NodeStatusUnknown"));
+        pool.share(&mut Text::from("NodeStatusUnknown"));
+        assert_eq!(pool.len(), 1);
+    }
 
     #[test]
     fn a_text_takes_one_pointer() {
