@@ -35,7 +35,14 @@ pub struct Allowance {
     pub stream_window: u32,
     /// Half of it is what unread small frames may weigh, each a quarter of a KiB.
     pub connection_window: u32,
+    /// How much is read before it is somebody else's turn.
+    pub sip: usize,
 }
+
+/// Of the smallest messages this wakes about two hundred tasks.
+const SIP_OF_MANY: usize = 4 << 10;
+/// All but the first words of a node are a few bytes long.
+const SIP_OF_ONE: usize = 1 << 10;
 
 type Answer = hyper::Response<tonic::body::Body>;
 
@@ -53,7 +60,8 @@ async fn serve_connection(connection: Connection, routes: Routes, closing: Cance
         let peer = peer.clone();
         service_fn(move |request| call(routes.clone(), peer.clone(), request))
     };
-    let mut served = pin!(builder(allowance).serve_connection(TokioIo::new(Sips::new(connection)), service));
+    let mut served =
+        pin!(builder(allowance).serve_connection(TokioIo::new(Sips::new(connection, allowance.sip)), service));
     let outcome = tokio::select! {
         outcome = served.as_mut() => Some(outcome),
         () = closing.cancelled() => None,
@@ -100,7 +108,9 @@ fn builder(allowance: Allowance) -> http2::Builder<TokioExecutor> {
 impl Allowance {
     pub fn of(role: &Role) -> Self {
         match role {
-            Role::Aggregator(_) => Self { streams: 2_048, stream_window: 256 * KIB, connection_window: 16 * MIB },
+            Role::Aggregator(_) => {
+                Self { streams: 2_048, stream_window: 256 * KIB, connection_window: 16 * MIB, sip: SIP_OF_MANY }
+            }
             Role::Node(_)
             | Role::Canary(_)
             | Role::Lapsed(_)
@@ -113,6 +123,7 @@ impl Allowance {
                     streams: limits.streams,
                     stream_window: limits.stream_window,
                     connection_window: limits.connection_window,
+                    sip: SIP_OF_ONE,
                 }
             }
         }

@@ -11,11 +11,10 @@ use std::task::{Context, Poll};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-/// Of the smallest messages this wakes about two hundred tasks.
-const SIP: usize = 4 << 10;
-
 pub(crate) struct Sips<I> {
     io: I,
+    /// How much is read at once. So much is cleared beforehand, however little comes.
+    sip: usize,
     /// Something was read since the reader last had to wait.
     drank: bool,
 }
@@ -23,8 +22,8 @@ pub(crate) struct Sips<I> {
 // === impl Sips ===
 
 impl<I> Sips<I> {
-    pub(crate) fn new(io: I) -> Self {
-        Self { io, drank: false }
+    pub(crate) fn new(io: I, sip: usize) -> Self {
+        Self { io, sip, drank: false }
     }
 }
 
@@ -34,7 +33,7 @@ impl<I: AsyncRead + Unpin> AsyncRead for Sips<I> {
             cx.waker().wake_by_ref();
             return Poll::Pending;
         }
-        let most = SIP.min(buf.remaining());
+        let most = self.sip.min(buf.remaining());
         let mut sip = ReadBuf::new(buf.initialize_unfilled_to(most));
         let polled = Pin::new(&mut self.io).poll_read(cx, &mut sip);
         let drunk = sip.filled().len();
@@ -79,8 +78,9 @@ mod tests {
 
     #[tokio::test]
     async fn a_long_read_lets_others_have_their_turn_and_loses_nothing() {
+        const SIP: usize = 1_000;
         let long: Vec<u8> = (0..3 * SIP + 7).map(|byte| byte as u8).collect();
-        let mut sips = Sips::new(&long[..]);
+        let mut sips = Sips::new(&long[..], SIP);
         let mut mouthful = vec![0; 2 * SIP];
         assert_eq!(sips.read(&mut mouthful).await.unwrap(), SIP);
         assert!(sips.read(&mut mouthful).now_or_never().is_none(), "somebody else's turn");
