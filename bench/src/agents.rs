@@ -6,9 +6,11 @@ use anyhow::Result;
 use tokio::time::sleep;
 
 use crate::figure::grouped;
+use crate::latency::Latencies;
 use crate::load::agents::Agents;
 use crate::outcome::{Finding, Goal, Outcome};
 use crate::progress;
+use crate::scrape::Accepted;
 use crate::setting::Setting;
 use crate::stage::Stage;
 use crate::table::Table;
@@ -44,23 +46,14 @@ pub async fn run(setting: &Setting) -> Result<Outcome> {
     progress::say(format_args!("{handshakes:.0} agents/s attached, {per_connection:.1} KB each"));
     let (first, said) = (stage.cluster.accepted().await?, agents.said());
     let meter = Meter::start(&stage.processes()?);
-    let (began, mut timeline) = (Instant::now(), Timeline::default());
     agents.beat(offered);
-    let mut last = (first.clone(), began);
-    while began.elapsed() < duration {
-        sleep(Duration::from_secs(1)).await;
-        let now = (stage.cluster.accepted().await?, Instant::now());
-        let rate = now.0.since(&last.0).total() as f64 / (now.1 - last.1).as_secs_f64();
-        timeline.push("accepted", "beats/s", began.elapsed().as_secs_f64(), rate);
-        last = now;
-    }
-    let rate = last.0.since(&first).total() as f64 / (last.1 - began).as_secs_f64();
+    let Course { rate, mut latencies, timeline } = follow(&stage, &agents, &first, duration).await?;
     let usage = meter.stop();
     agents.rest();
     sleep(Duration::from_secs(1)).await;
     let (said, accepted) = (agents.said() - said, stage.cluster.accepted().await?.since(&first).total());
-    let latencies = agents.take_latencies();
-    let [p50, p99, max] = [50, 99, 100].map(|percent| latencies.percentile_ms(percent));
+    latencies.push(agents.take_latencies());
+    let [p50, p99, max] = Latencies::of_all(latencies).spread_ms();
     let mut table = Table::new(
         format!("{count} agents, a TLS connection each"),
         &["attached/s", "KB per idle connection", "accepted/s", "said", "accepted", "p50 ms", "p99 ms", "max ms"],
@@ -95,6 +88,31 @@ pub async fn run(setting: &Setting) -> Result<Outcome> {
     outcome.findings.push(detailed(Finding::new(SCENARIO, MEMORY_GOAL, "idle connection", per_connection, "KB")));
     outcome.timeline.extend(usage.series);
     Ok(outcome)
+}
+
+/// What was seen while they beat, second by second.
+struct Course {
+    rate: f64,
+    latencies: Vec<Latencies>,
+    timeline: Timeline,
+}
+
+async fn follow(stage: &Stage, agents: &Agents, first: &Accepted, duration: Duration) -> Result<Course> {
+    let (began, mut timeline, mut latencies) = (Instant::now(), Timeline::default(), Vec::new());
+    let mut last = (first.clone(), began);
+    while began.elapsed() < duration {
+        sleep(Duration::from_secs(1)).await;
+        let now = (stage.cluster.accepted().await?, Instant::now());
+        let (at, answered) = (began.elapsed().as_secs_f64(), agents.take_latencies());
+        let rate = now.0.since(&last.0).total() as f64 / (now.1 - last.1).as_secs_f64();
+        timeline.push("accepted", "beats/s", at, rate);
+        timeline.push("acknowledged, p50", "ms", at, answered.percentile_ms(50));
+        timeline.push("acknowledged, p99", "ms", at, answered.percentile_ms(99));
+        latencies.push(answered);
+        last = now;
+    }
+    let rate = last.0.since(first).total() as f64 / (last.1 - began).as_secs_f64();
+    Ok(Course { rate, latencies, timeline })
 }
 
 /// Of all replicas together.

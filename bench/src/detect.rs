@@ -1,6 +1,6 @@
 //! P5: how soon a silent node is found in a large fleet, from its last beat to the committed verdict that a watcher sees.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::Result;
 use rand::seq::IteratorRandom;
@@ -29,7 +29,7 @@ pub async fn measure(stage: &Stage, load: &Load, setting: &Setting) -> Result<Ou
     let verdicts = Verdicts::watch(&stage.client).await?;
     let dying = (0..load.nodes).sample(&mut rand::rng(), setting.scale.pick(DYING_SMALL, DYING).min(load.nodes));
     progress::say(format_args!("{} nodes fall silent over {GROUPS} s", dying.len()));
-    let mut silenced = Silenced::new();
+    let (began, mut silenced) = (Instant::now(), Silenced::new());
     for group in dying.chunks(dying.len().div_ceil(GROUPS)) {
         silenced.extend(load.silence(group).await?);
         sleep(Duration::from_secs(1)).await;
@@ -52,6 +52,7 @@ pub async fn measure(stage: &Stage, load: &Load, setting: &Setting) -> Result<Ou
         .with("p50_s", p50)
         .with("max_s", max);
     let mut outcome = Outcome { findings: vec![finding], tables: vec![table], ..Outcome::default() };
+    outcome.timeline = seen.timeline(&silenced, grace, began);
     outcome.faults.extend(seen.faults(&silenced));
     outcome.faults.extend(stage.revive(load, &silenced).await.err().map(|why| format!("after it: {why:#}")));
     Ok(outcome)

@@ -15,6 +15,10 @@ impl FromIterator<Duration> for Latencies {
 }
 
 impl Latencies {
+    pub fn of_all(parts: impl IntoIterator<Item = Self>) -> Self {
+        parts.into_iter().flat_map(|part| part.0).collect()
+    }
+
     pub fn len(&self) -> usize {
         self.0.len()
     }
@@ -45,5 +49,7 @@ mod tests {
         assert_eq!(latencies.percentile_ms(1), 1.0);
         assert_eq!(latencies.spread_ms(), [50.0, 99.0, 100.0]);
         assert_eq!(Latencies::default().percentile_ms(50), 0.0);
+        let halves = [51..=100, 1..=50].map(|half| half.map(Duration::from_millis).collect());
+        assert_eq!(Latencies::of_all(halves).spread_ms(), [50.0, 99.0, 100.0]);
     }
 }

@@ -16,9 +16,11 @@ use tokio_util::task::AbortOnDropHandle;
 use crate::latency::Latencies;
 use crate::load::fleet::Silenced;
 use crate::node;
+use crate::timeline::Timeline;
 
 const LOOK_AGAIN: Duration = Duration::from_millis(50);
-/// What events about verdicts are selected by, and where they have the name of their node.
+/// What events about verdicts are selected by, and where they have the name of their node. An agent that says it is not ready
+/// makes such an event, too: those of the bench never do.
 const SELECTED: &str = "reason=NodeNotReady,involvedObject.kind=Node";
 const SUBJECT: &[u8] = br#""involvedObject":"#;
 const NAME: &[u8] = br#""name":""#;
@@ -115,6 +117,26 @@ impl Seen {
         silenced.iter().filter_map(late).collect()
     }
 
+    /// Second by second since `began`: how many were held for lost, and how long after their deadlines.
+    pub fn timeline(&self, silenced: &Silenced, grace: Duration, began: Instant) -> Timeline {
+        let mut seconds: BTreeMap<u64, Vec<Duration>> = BTreeMap::new();
+        for (number, last) in silenced {
+            if let Some(seen) = self.unknown.get(number) {
+                let late = seen.saturating_duration_since(*last + grace);
+                seconds.entry(seen.saturating_duration_since(began).as_secs()).or_default().push(late);
+            }
+        }
+        let mut timeline = Timeline::default();
+        for (second, late) in seconds {
+            let (at, late) = (second as f64 + 0.5, late.into_iter().collect::<Latencies>());
+            let [p50, _, max] = late.spread_ms().map(|millis| millis / 1_000.0);
+            timeline.push("found", "verdicts/s", at, late.len() as f64);
+            timeline.push("beyond grace, p50", "s", at, p50);
+            timeline.push("beyond grace, latest", "s", at, max);
+        }
+        timeline
+    }
+
     /// How many were held for lost while they beat.
     pub fn innocent(&self, silenced: &Silenced) -> usize {
         self.unknown.keys().filter(|number| !silenced.contains_key(number)).count()
@@ -164,6 +186,18 @@ mod tests {
         seen.note(lost, first);
         seen.note(lost, first + Duration::from_secs(1));
         assert_eq!(seen.unknown, BTreeMap::from([(7, first)]));
+    }
+
+    #[test]
+    fn verdicts_are_counted_by_the_second() {
+        let (began, grace) = (Instant::now(), Duration::from_secs(4));
+        let after = |millis| began + Duration::from_millis(millis);
+        let unknown = BTreeMap::from([(1, after(4_200)), (2, after(4_900)), (3, after(6_100)), (4, after(6_200))]);
+        let silenced = Silenced::from([(1, began), (2, began), (3, after(2_000))]);
+        let timeline = Seen { unknown, ..Seen::default() }.timeline(&silenced, grace, began);
+        let points: Vec<&[(f64, f64)]> = timeline.series.iter().map(|series| &*series.points).collect();
+        let expected = [[(4.5, 2.0), (6.5, 1.0)], [(4.5, 0.2), (6.5, 0.1)], [(4.5, 0.9), (6.5, 0.1)]];
+        assert_eq!(points, expected, "and whoever is alive is not");
     }
 
     #[test]

@@ -29,6 +29,7 @@ const PATIENCE: Duration = Duration::from_secs(120);
 /// Events that are not the verdicts themselves.
 const OTHERS: &str = "reason!=NodeNotReady";
 const TAINTED: &str = "NodeTaintedForEviction";
+const ZONE_CHANGED: &str = "ZoneStateChanged";
 const DISRUPTED: &str = "to PartialDisruption";
 
 pub async fn measure(stage: &Stage, load: &Load, setting: &Setting) -> Result<Outcome> {
@@ -37,7 +38,7 @@ pub async fn measure(stage: &Stage, load: &Load, setting: &Setting) -> Result<Ou
     let verdicts = Verdicts::watch(&stage.client).await?;
     let zone: Vec<usize> = (ZONE..load.nodes).step_by(node::ZONES).collect();
     let dying = &zone[..zone.len() * SHARE / 100];
-    let meter = Meter::start(&stage.processes()?);
+    let (meter, began) = (Meter::start(&stage.processes()?), Instant::now());
     progress::say(format_args!("{} of {} nodes of a zone fall silent", dying.len(), zone.len()));
     let others = Query { field_selector: OTHERS.to_owned(), ..Query::of("events") };
     let others = stage.client.watch(others, Some(stage.client.status().await?.revision)).await?;
@@ -77,6 +78,7 @@ pub async fn measure(stage: &Stage, load: &Load, setting: &Setting) -> Result<Ou
         detailed(TAINTS_GOAL, "NoExecute taints before PartialDisruption", taints as f64, "nodes"),
     ];
     outcome.faults.extend(seen.faults(&silenced));
+    outcome.timeline = seen.timeline(&silenced, grace, began);
     outcome.timeline.extend(usage.series);
     outcome.faults.extend(stage.revive(load, &silenced).await.err().map(|why| format!("after it: {why:#}")));
     Ok(outcome)
@@ -85,18 +87,27 @@ pub async fn measure(stage: &Stage, load: &Load, setting: &Setting) -> Result<Ou
 /// How many nodes of the zone were tainted before it was known to be disrupted. By their events: those are in the order in
 /// which it was committed, while whoever asks how a zone is may come too late for the first answer.
 async fn taints_before_disruption(mut watch: Watch) -> Result<usize> {
-    let mut taints = 0;
-    loop {
+    let mut count = TaintCount::default();
+    while !count.is_over {
         let object = watch.next().await?.object;
-        if object.is_empty() {
-            continue;
+        if !object.is_empty() {
+            count.note(&serde_json::from_slice(&object)?);
         }
-        let event: Value = serde_json::from_slice(&object)?;
-        if is_taint(&event) {
-            taints += 1;
-        } else if is_disruption(&event) {
-            return Ok(taints);
-        }
+    }
+    Ok(count.taints)
+}
+
+#[derive(Debug, Default, PartialEq, Eq)]
+struct TaintCount {
+    taints: usize,
+    /// The zone is disrupted.
+    is_over: bool,
+}
+
+impl TaintCount {
+    fn note(&mut self, event: &Value) {
+        self.is_over |= is_disruption(event);
+        self.taints += usize::from(!self.is_over && is_taint(event));
     }
 }
 
@@ -108,7 +119,8 @@ fn is_taint(event: &Value) -> bool {
 fn is_disruption(event: &Value) -> bool {
     let zone = format!("eu-1/{}", node::zone(ZONE));
     let is_so = |message: &str| message.contains(DISRUPTED);
-    event["involvedObject"]["name"] == zone.as_str() && event["message"].as_str().is_some_and(is_so)
+    let is_of_zone = event["reason"] == ZONE_CHANGED && event["involvedObject"]["name"] == zone.as_str();
+    is_of_zone && event["message"].as_str().is_some_and(is_so)
 }
 
 fn span<'a>(moments: impl Iterator<Item = &'a Instant> + Clone) -> Duration {
@@ -122,19 +134,26 @@ mod tests {
 
     use super::*;
 
+    fn event(reason: &str, name: &str, message: &str) -> Value {
+        json!({ "reason": reason, "involvedObject": { "name": name }, "message": message })
+    }
+
     #[test]
     fn taints_count_in_the_zone_that_is_hit_until_it_is_disrupted() {
-        let zone = format!("eu-1/{}", node::zone(ZONE));
-        let event = |reason: &str, name: &str, message: &str| json!({ "reason": reason, "involvedObject": { "name": name }, "message": message });
+        let [zone, elsewhere] = [ZONE, ZONE + 1].map(|number| format!("eu-1/{}", node::zone(number)));
         let [own, other] = [ZONE, ZONE + 1].map(|number| event(TAINTED, &node::name(number), ""));
-        assert_eq!([&own, &other].map(is_taint), [true, false]);
-        assert!(!is_taint(&event("CIDRNotAvailable", &node::name(ZONE), "")));
         let told = "zone went from Normal to PartialDisruption: 1 of 3 nodes are ready";
         let back = "zone went from PartialDisruption to Normal: 3 of 3 nodes are ready";
-        let elsewhere = format!("eu-1/{}", node::zone(ZONE + 1));
-        let table = [(&zone, told, true), (&zone, back, false), (&elsewhere, told, false)];
-        for (name, message, expected) in table {
-            assert_eq!(is_disruption(&event("ZoneStateChanged", name, message)), expected, "{name}: {message}");
-        }
+        let harmless = [
+            event("CIDRNotAvailable", &node::name(ZONE), ""),
+            event(ZONE_CHANGED, &zone, back),
+            event(ZONE_CHANGED, &elsewhere, told),
+            event("PolicyChanged", &zone, told),
+        ];
+        let mut count = TaintCount::default();
+        harmless.iter().chain([&own, &other]).for_each(|event| count.note(event));
+        assert_eq!(count, TaintCount { taints: 1, is_over: false });
+        [event(ZONE_CHANGED, &zone, told), own].iter().for_each(|event| count.note(event));
+        assert_eq!(count, TaintCount { taints: 1, is_over: true });
     }
 }

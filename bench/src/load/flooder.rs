@@ -116,7 +116,8 @@ impl Driver {
             }
             tokio::select! {
                 event = self.wire.next() => self.happened(event?)?,
-                _ = idle.tick(), if self.has_room() => self.say_beats(),
+                // Asked for anew each time: that there is room again is no event.
+                _ = idle.tick() => if self.has_room() { self.say_beats() },
             }
         }
     }
