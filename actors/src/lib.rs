@@ -18,7 +18,7 @@
 //!
 //! Nothing is remembered that State and the pulses could not give back: a rebuilt shard is unsure of all of its
 //! nodes and judges each of them anew. News travels down through letterboxes ([`letterbox`]) and transitions up to their
-//! zone, so that a mailbox holds at most one wake-up for each and the newest word counts.
+//! zone, so that a mailbox holds few wake-ups and the newest word counts.
 
 mod alarm;
 mod backlog;

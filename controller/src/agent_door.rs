@@ -28,6 +28,11 @@ const CALL_TIMEOUT: Duration = Duration::from_secs(30);
 /// What calls under way may take once the door closes.
 const LEAVE_TIMEOUT: Duration = Duration::from_secs(3);
 
+/// Of the smallest messages this wakes about two hundred tasks.
+const SIP_OF_MANY: usize = 4 << 10;
+/// Most of what a node says is a beat of a few bytes; a status takes several sips.
+const SIP_OF_ONE: usize = 1 << 10;
+
 /// What one connection may use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Allowance {
@@ -38,11 +43,6 @@ pub struct Allowance {
     /// How much is read before it is somebody else's turn.
     pub sip: usize,
 }
-
-/// Of the smallest messages this wakes about two hundred tasks.
-const SIP_OF_MANY: usize = 4 << 10;
-/// All but the first words of a node are a few bytes long.
-const SIP_OF_ONE: usize = 1 << 10;
 
 type Answer = hyper::Response<tonic::body::Body>;
 
