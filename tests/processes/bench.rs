@@ -1,7 +1,6 @@
 //! The benchmarks' foundation, against real replicas: a running cluster is taken as it is and left so, beats are counted by
 //! those who heard them, and what was measured is told.
 
-use std::path::Path;
 use std::time::Instant;
 
 use muster_bench::carried::{self, Zone};
