@@ -27,7 +27,7 @@ use x509_parser::certificate::X509Certificate;
 use x509_parser::prelude::FromDer;
 
 pub(crate) use self::store::new_key;
-pub use self::store::{Store, StoreError};
+pub use self::store::{CredentialStore, CredentialStoreError};
 
 const NODE_PREFIX: &str = "system:node:";
 /// RFC 5280 gives a common name 64 characters, and the prefix takes some of them.
@@ -38,38 +38,38 @@ const CHAIN_MAX: usize = 8;
 
 /// From when to when a certificate is good.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Validity {
+pub struct CertificateValidity {
     pub from: SystemTime,
     pub until: SystemTime,
 }
 
 /// Clones share what they hold: when one is renewed, all are.
 #[derive(Clone)]
-pub struct Credentials(Arc<Shared>);
+pub struct NodeCredentials(Arc<Inner>);
 
-struct Shared {
+struct Inner {
     node: String,
     ca: String,
-    store: Option<Store>,
+    store: Option<CredentialStore>,
     tls: Arc<ClientConfig>,
-    shown: Arc<Shown>,
+    shown: Arc<ShownCertificate>,
     renewals: watch::Sender<u64>,
     doubted: Notify,
 }
 
 /// What is shown to replicas.
 #[derive(Debug)]
-struct Shown(RwLock<Held>);
+struct ShownCertificate(RwLock<HeldCertificate>);
 
 #[derive(Debug, Clone)]
-struct Held {
+struct HeldCertificate {
     key: Arc<CertifiedKey>,
-    validity: Validity,
+    validity: CertificateValidity,
 }
 
 /// Three PEM texts as they are stored.
 #[derive(Clone)]
-pub struct Texts {
+pub struct PemTexts {
     pub ca: String,
     pub certificate: String,
     pub key: String,
@@ -78,7 +78,7 @@ pub struct Texts {
 #[derive(Debug, Error)]
 pub enum CredentialsError {
     #[error(transparent)]
-    Store(#[from] StoreError),
+    Store(#[from] CredentialStoreError),
     #[error(
         "{0} does not hold PEM certificates: restore it, or remove node.pem from the state directory and join again"
     )]
@@ -98,28 +98,28 @@ pub enum CredentialsError {
     Tls(#[from] rustls::Error),
 }
 
-// === impl Credentials ===
+// === impl NodeCredentials ===
 
-impl Credentials {
+impl NodeCredentials {
     /// Those of a state directory that has joined before.
-    pub fn load(store: &Store) -> Result<Self, CredentialsError> {
+    pub fn load(store: &CredentialStore) -> Result<Self, CredentialsError> {
         Self::new(&store.load()?, Some(store.clone()))
     }
 
     /// Those of files that somebody else looks after, as `muster init issue-agent` writes them. They are not renewed.
     pub fn read(ca: &Path, certificate: &Path, key: &Path) -> Result<Self, CredentialsError> {
         let texts =
-            Texts { ca: store::read(ca)?, certificate: store::read(certificate)?, key: store::read_private(key)? };
+            PemTexts { ca: store::read(ca)?, certificate: store::read(certificate)?, key: store::read_private(key)? };
         Self::new(&texts, None)
     }
 
-    pub(crate) fn new(texts: &Texts, store: Option<Store>) -> Result<Self, CredentialsError> {
+    pub(crate) fn new(texts: &PemTexts, store: Option<CredentialStore>) -> Result<Self, CredentialsError> {
         let (node, held) = hold(texts)?;
         let mut roots = RootCertStore::empty();
         for root in certificates(&texts.ca).ok_or(CredentialsError::Certificates("the CA file"))? {
             roots.add(root)?;
         }
-        let shown = Arc::new(Shown(RwLock::new(held)));
+        let shown = Arc::new(ShownCertificate(RwLock::new(held)));
         let mut tls = ClientConfig::builder_with_provider(provider())
             .with_protocol_versions(&[&rustls::version::TLS13])?
             .with_root_certificates(roots)
@@ -129,7 +129,7 @@ impl Credentials {
         tls.resumption = Resumption::disabled();
         let (ca, tls) = (texts.ca.clone(), Arc::new(tls));
         let (renewals, doubted) = (watch::Sender::default(), Notify::new());
-        Ok(Self(Arc::new(Shared { node, ca, store, tls, shown, renewals, doubted })))
+        Ok(Self(Arc::new(Inner { node, ca, store, tls, shown, renewals, doubted })))
     }
 
     /// The same configuration always: each handshake takes the certificate of that moment.
@@ -148,7 +148,7 @@ impl Credentials {
         }
     }
 
-    pub fn validity(&self) -> Validity {
+    pub fn validity(&self) -> CertificateValidity {
         self.0.shown.held().validity
     }
 
@@ -167,7 +167,7 @@ impl Credentials {
 
     /// Takes a new certificate into use, once it is safely on disk. The CA stays the one that this machine believes.
     pub(crate) fn renew(&self, certificate: String, key: String) -> Result<(), CredentialsError> {
-        let texts = Texts { ca: self.0.ca.clone(), certificate, key };
+        let texts = PemTexts { ca: self.0.ca.clone(), certificate, key };
         let (node, held) = hold(&texts)?;
         if node != self.0.node {
             return Err(CredentialsError::OtherNode { ours: self.0.node.clone(), theirs: node });
@@ -196,28 +196,28 @@ impl Credentials {
     }
 }
 
-impl fmt::Debug for Credentials {
+impl fmt::Debug for NodeCredentials {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Credentials").field("node", &self.0.node).field("validity", &self.validity()).finish()
+        f.debug_struct("NodeCredentials").field("node", &self.0.node).field("validity", &self.validity()).finish()
     }
 }
 
-impl fmt::Debug for Texts {
+impl fmt::Debug for PemTexts {
     /// A key must not reach a log by way of a derived `Debug`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Texts").field("certificate", &self.certificate).finish_non_exhaustive()
+        f.debug_struct("PemTexts").field("certificate", &self.certificate).finish_non_exhaustive()
     }
 }
 
-// === impl Shown ===
+// === impl ShownCertificate ===
 
-impl Shown {
-    fn held(&self) -> Held {
+impl ShownCertificate {
+    fn held(&self) -> HeldCertificate {
         self.0.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 }
 
-impl ResolvesClientCert for Shown {
+impl ResolvesClientCert for ShownCertificate {
     fn resolve(&self, _: &[&[u8]], schemes: &[SignatureScheme]) -> Option<Arc<CertifiedKey>> {
         let key = self.held().key;
         key.key.choose_scheme(schemes).is_some().then_some(key)
@@ -229,7 +229,7 @@ impl ResolvesClientCert for Shown {
 }
 
 /// Whose certificate it is, and what to show of it, if all of it belongs together.
-fn hold(texts: &Texts) -> Result<(String, Held), CredentialsError> {
+fn hold(texts: &PemTexts) -> Result<(String, HeldCertificate), CredentialsError> {
     const WHAT: &str = "the certificate file";
     let chain = certificates(&texts.certificate).ok_or(CredentialsError::Certificates(WHAT))?;
     let leaf = chain.first().ok_or(CredentialsError::Certificates(WHAT))?;
@@ -239,7 +239,7 @@ fn hold(texts: &Texts) -> Result<(String, Held), CredentialsError> {
     };
     let key = PrivateKeyDer::from_pem_slice(texts.key.as_bytes()).map_err(|_| CredentialsError::OtherKey)?;
     let key = CertifiedKey::from_der(chain, key, &provider()).map_err(|_| CredentialsError::OtherKey)?;
-    Ok((node, Held { key: Arc::new(key), validity }))
+    Ok((node, HeldCertificate { key: Arc::new(key), validity }))
 }
 
 fn certificates(pem: &str) -> Option<Vec<CertificateDer<'static>>> {
@@ -247,14 +247,17 @@ fn certificates(pem: &str) -> Option<Vec<CertificateDer<'static>>> {
     chain.ok().filter(|chain| !chain.is_empty())
 }
 
-fn read_certificate(der: &CertificateDer<'_>) -> Option<(String, Validity)> {
+fn read_certificate(der: &CertificateDer<'_>) -> Option<(String, CertificateValidity)> {
     let (_, certificate) = X509Certificate::from_der(der).ok()?;
     let user = certificate.subject().iter_common_name().next()?.as_str().ok()?.to_owned();
     let moment = |seconds: i64| UNIX_EPOCH + Duration::from_secs(u64::try_from(seconds).unwrap_or_default());
     let validity = certificate.validity();
     Some((
         user,
-        Validity { from: moment(validity.not_before.timestamp()), until: moment(validity.not_after.timestamp()) },
+        CertificateValidity {
+            from: moment(validity.not_before.timestamp()),
+            until: moment(validity.not_after.timestamp()),
+        },
     ))
 }
 

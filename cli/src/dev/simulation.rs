@@ -6,7 +6,7 @@
 use anyhow::Context as _;
 use muster_controller::fleet::Fleet;
 use muster_controller::tls;
-use muster_node_agent::simulated::{self, Behaviour, NodeBehaviour, Pace, RunningPod, SimulatedNode};
+use muster_node_agent::simulated::{self, Behaviour, NodeBehaviour, ConnectPace, RunningPod, SimulatedNode};
 use serde_json::{Value, json};
 
 use super::control::FleetRequest;
@@ -38,7 +38,7 @@ impl Size {
 }
 
 pub(super) struct Simulation {
-    fleet: simulated::Fleet,
+    fleet: simulated::SimulatedFleet,
 }
 
 // === impl Simulation ===
@@ -47,8 +47,8 @@ impl Simulation {
     pub(super) fn start(fleet: &Fleet, size: Size) -> anyhow::Result<Self> {
         let nodes = places(size).map(|place| place.node(fleet)).collect::<anyhow::Result<Vec<_>>>()?;
         let endpoints: Vec<String> = fleet.replicas().iter().map(|plan| plan.agent.to_string()).collect();
-        let pace = Pace { connecting_at_once: CONNECTING_AT_ONCE };
-        let fleet = simulated::Fleet::start(nodes, &endpoints, pace).context("cannot start the simulated nodes")?;
+        let pace = ConnectPace { connecting_at_once: CONNECTING_AT_ONCE };
+        let fleet = simulated::SimulatedFleet::start(nodes, &endpoints, pace).context("cannot start the simulated nodes")?;
         Ok(Self { fleet })
     }
 

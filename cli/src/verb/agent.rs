@@ -1,6 +1,6 @@
 //! `muster agent`: the node agent, as `muster-agent` runs it.
 
-use muster_node_agent::agent::{self, AgentArgs, Exit as AgentExit, Failed};
+use muster_node_agent::agent::{self, AgentArgs, AgentExit, AgentError};
 
 use crate::exit::Failure;
 
@@ -9,7 +9,7 @@ pub async fn run(args: AgentArgs) -> Result<(), Failure> {
 }
 
 /// Its exit codes are a part of ours.
-fn failure(failed: Failed) -> Failure {
+fn failure(failed: AgentError) -> Failure {
     match failed.exit {
         AgentExit::Usage => Failure::Usage(failed.message),
         AgentExit::Unreachable => Failure::Unreachable(failed.message),
@@ -25,7 +25,7 @@ mod tests {
     #[test]
     fn its_exit_codes_are_those_of_the_agents_own_binary() {
         for exit in [AgentExit::Error, AgentExit::Usage, AgentExit::Unreachable, AgentExit::Denied] {
-            let failure = failure(Failed { exit, message: "why".into() });
+            let failure = failure(AgentError { exit, message: "why".into() });
             assert_eq!((failure.exit() as u8, failure.to_string().as_str()), (exit as u8, "why"));
         }
     }

@@ -8,7 +8,7 @@ use super::flag::BadFlag;
 /// The part of the exit codes of `muster` that an agent can end with.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
-pub enum Exit {
+pub enum AgentExit {
     Error = 1,
     Usage = 2,
     Unreachable = 3,
@@ -17,41 +17,41 @@ pub enum Exit {
 
 /// Why the program ends, if not because it was asked to.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Failed {
-    pub exit: Exit,
+pub struct AgentError {
+    pub exit: AgentExit,
     pub message: String,
 }
 
-impl Failed {
+impl AgentError {
     pub fn usage(message: impl fmt::Display) -> Self {
-        Self { exit: Exit::Usage, message: message.to_string() }
+        Self { exit: AgentExit::Usage, message: message.to_string() }
     }
 
-    pub fn error(message: impl fmt::Display) -> Self {
-        Self { exit: Exit::Error, message: message.to_string() }
+    pub fn other(message: impl fmt::Display) -> Self {
+        Self { exit: AgentExit::Error, message: message.to_string() }
     }
 
     pub fn unreachable(message: impl fmt::Display) -> Self {
-        Self { exit: Exit::Unreachable, message: message.to_string() }
+        Self { exit: AgentExit::Unreachable, message: message.to_string() }
     }
 }
 
-impl From<BadFlag> for Failed {
+impl From<BadFlag> for AgentError {
     fn from(bad: BadFlag) -> Self {
         Self::usage(bad)
     }
 }
 
-impl From<Exit> for ExitCode {
-    fn from(exit: Exit) -> Self {
+impl From<AgentExit> for ExitCode {
+    fn from(exit: AgentExit) -> Self {
         Self::from(exit as u8)
     }
 }
 
-impl fmt::Display for Failed {
+impl fmt::Display for AgentError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.message)
     }
 }
 
-impl std::error::Error for Failed {}
+impl std::error::Error for AgentError {}

@@ -12,8 +12,8 @@ use base64::engine::general_purpose::STANDARD;
 use serde::Deserialize;
 
 use super::settings::read_bounded;
-use crate::credentials::{Credentials, CredentialsError, Texts};
-use crate::door::Door;
+use crate::connection::Endpoint;
+use crate::credentials::{CredentialsError, NodeCredentials, PemTexts};
 
 const OTHERS: u32 = 0o077;
 
@@ -21,7 +21,7 @@ const OTHERS: u32 = 0o077;
 pub struct Kubeconfig {
     /// The replica's agents' address, as HOST:PORT.
     pub server: Option<String>,
-    pub credentials: Credentials,
+    pub credentials: NodeCredentials,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -84,7 +84,7 @@ impl Kubeconfig {
         let certificate = pem(near, "client-certificate", &user.client_certificate, &user.client_certificate_data)?;
         let key = pem(near, "client-key", &user.client_key, &user.client_key_data)?;
         let server = cluster.server.as_deref().map(endpoint).transpose()?;
-        let credentials = Credentials::new(&Texts { ca, certificate, key }, None).map_err(unusable)?;
+        let credentials = NodeCredentials::new(&PemTexts { ca, certificate, key }, None).map_err(unusable)?;
         Ok(Self { server, credentials })
     }
 }
@@ -108,7 +108,7 @@ fn named<'a, T>(list: &'a [Named<T>], name: &str, what: &str) -> Result<&'a T, S
 fn endpoint(server: &str) -> Result<String, String> {
     let wrong = || format!("has the server {server:?}: write https://HOST:PORT");
     let endpoint = server.strip_prefix("https://").ok_or_else(wrong)?.trim_end_matches('/').to_owned();
-    Door::list(std::slice::from_ref(&endpoint)).map_err(|_| wrong())?;
+    Endpoint::list(std::slice::from_ref(&endpoint)).map_err(|_| wrong())?;
     Ok(endpoint)
 }
 

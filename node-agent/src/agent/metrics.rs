@@ -25,36 +25,37 @@ use tokio::sync::Semaphore;
 use tokio::time::{sleep, timeout};
 use tokio_rustls::TlsAcceptor;
 
-use super::exit::Failed;
+use super::exit::AgentError;
 use super::flag::BadFlag;
 use super::kubeconfig::require_secret;
-use super::settings::{MetricsDoor, read_bounded};
-use super::view::{Desk, PHASES, Standing, View, phase_name};
+use super::settings::{MetricsEndpoint, read_bounded};
+use super::view::{AgentView, AttachmentState, StatusSource};
+use crate::pods::PodPhase;
 
 /// Scrapers are few.
 const CONNECTIONS_MAX: usize = 8;
 /// For one connection, the handshake included.
-const PATIENCE: Duration = Duration::from_secs(30);
-const HEADER_PATIENCE: Duration = Duration::from_secs(5);
+const TIMEOUT: Duration = Duration::from_secs(30);
+const HEADER_TIMEOUT: Duration = Duration::from_secs(5);
 const HEADER_BYTES_MAX: usize = 16 << 10;
 const ACCEPT_PAUSE: Duration = Duration::from_millis(200);
 const TEXT_FORMAT: &str = "text/plain; version=0.0.4; charset=utf-8";
 
 /// A door that is open and not yet served.
-pub struct Metrics {
+pub struct AgentMetrics {
     listener: TcpListener,
     tls: Option<TlsAcceptor>,
 }
 
-// === impl Metrics ===
+// === impl AgentMetrics ===
 
-impl Metrics {
+impl AgentMetrics {
     /// An address that cannot be had is no mistake of the flag: whoever has it may let go of it.
-    pub async fn open(door: &MetricsDoor) -> Result<Self, Failed> {
+    pub async fn open(door: &MetricsEndpoint) -> Result<Self, AgentError> {
         let tls = door.tls.as_ref().map(|(certificate, key)| acceptor(certificate, key)).transpose()?;
         let listener = TcpListener::bind(door.address).await.map_err(|error| {
             let rule = format!("cannot be listened at: {error}; give another address, or none");
-            Failed::error(BadFlag::new("metrics-address", door.address.to_string(), rule))
+            AgentError::other(BadFlag::new("metrics-address", door.address.to_string(), rule))
         })?;
         Ok(Self { listener, tls })
     }
@@ -63,15 +64,15 @@ impl Metrics {
         self.listener.local_addr()
     }
 
-    pub(super) async fn serve(self, desk: Desk) {
+    pub(super) async fn serve(self, source: StatusSource) {
         let places = Arc::new(Semaphore::new(CONNECTIONS_MAX));
         loop {
             let Ok(place) = Arc::clone(&places).acquire_owned().await else { return };
             match self.listener.accept().await {
                 Ok((tcp, _)) => {
-                    let (tls, desk) = (self.tls.clone(), desk.clone());
+                    let (tls, source) = (self.tls.clone(), source.clone());
                     tokio::spawn(async move {
-                        let _ = timeout(PATIENCE, attend(tcp, tls, desk)).await;
+                        let _ = timeout(TIMEOUT, attend(tcp, tls, source)).await;
                         drop(place);
                     });
                 }
@@ -84,31 +85,31 @@ impl Metrics {
     }
 }
 
-async fn attend(tcp: TcpStream, tls: Option<TlsAcceptor>, desk: Desk) {
+async fn attend(tcp: TcpStream, tls: Option<TlsAcceptor>, source: StatusSource) {
     match tls {
-        None => answer(tcp, desk).await,
+        None => answer(tcp, source).await,
         Some(tls) => match tls.accept(tcp).await {
-            Ok(stream) => answer(stream, desk).await,
+            Ok(stream) => answer(stream, source).await,
             Err(error) => tracing::debug!(%error, "no TLS with whoever wants metrics"),
         },
     }
 }
 
-async fn answer(stream: impl AsyncRead + AsyncWrite + Unpin, desk: Desk) {
+async fn answer(stream: impl AsyncRead + AsyncWrite + Unpin, source: StatusSource) {
     let service = service_fn(|request| {
-        let desk = desk.clone();
-        async move { Ok::<_, Infallible>(respond(&request, &desk).await) }
+        let source = source.clone();
+        async move { Ok::<_, Infallible>(respond(&request, &source).await) }
     });
     let mut server = hyper::server::conn::http1::Builder::new();
-    server.timer(TokioTimer::new()).header_read_timeout(HEADER_PATIENCE).max_buf_size(HEADER_BYTES_MAX);
+    server.timer(TokioTimer::new()).header_read_timeout(HEADER_TIMEOUT).max_buf_size(HEADER_BYTES_MAX);
     if let Err(error) = server.serve_connection(TokioIo::new(stream), service).await {
         tracing::debug!(%error, "a connection for metrics broke");
     }
 }
 
-async fn respond(request: &Request<Incoming>, desk: &Desk) -> Response<Full<Bytes>> {
+async fn respond(request: &Request<Incoming>, source: &StatusSource) -> Response<Full<Bytes>> {
     let (status, text) = match (request.method(), request.uri().path()) {
-        (&Method::GET, "/metrics") => (StatusCode::OK, exposition(&desk.view().await, resident_bytes())),
+        (&Method::GET, "/metrics") => (StatusCode::OK, exposition(&source.view().await, resident_bytes())),
         (_, "/metrics") => (StatusCode::METHOD_NOT_ALLOWED, "metrics are read with GET\n".to_owned()),
         _ => (StatusCode::NOT_FOUND, "there is nothing but /metrics here\n".to_owned()),
     };
@@ -145,7 +146,7 @@ fn resident_bytes() -> Option<u64> {
     Some(pages * rustix::param::page_size() as u64)
 }
 
-fn exposition(view: &View, resident_bytes: Option<u64>) -> String {
+fn exposition(view: &AgentView, resident_bytes: Option<u64>) -> String {
     let mut page = Page::default();
     let session = &view.session;
     page.metric("build_info", "gauge", "The agent's version.", &format!("{{version=\"{}\"}}", view.version), 1.0);
@@ -153,13 +154,13 @@ fn exposition(view: &View, resident_bytes: Option<u64>) -> String {
         "attached",
         "gauge",
         "Whether a replica holds this node's session.",
-        truth(session.state == Standing::Attached),
+        truth(session.state == AttachmentState::Attached),
     );
     page.value(
         "session_answers",
         "gauge",
         "Whether the session's task answers.",
-        truth(session.state != Standing::Hung),
+        truth(session.state != AttachmentState::Hung),
     );
     page.maybe("replica", "gauge", "The replica that holds it.", session.replica.map(|replica| replica as f64));
     page.value("incarnation", "gauge", "Which life of the Node this is; 0 if none.", session.incarnation as f64);
@@ -178,7 +179,7 @@ fn exposition(view: &View, resident_bytes: Option<u64>) -> String {
     page.maybe("certificate_expiry_timestamp_seconds", "gauge", help, expires.map(|at| at.as_second() as f64));
     page.maybe("resident_bytes", "gauge", "What this process has in memory.", resident_bytes.map(|bytes| bytes as f64));
     page.head("pods", "gauge", "Pods that this node knows of.");
-    for phase in PHASES.map(phase_name) {
+    for phase in PodPhase::ALL.map(PodPhase::as_str) {
         let count = view.pods.iter().filter(|pod| pod.phase == phase).count();
         page.sample("pods", &format!("{{phase=\"{phase}\"}}"), count as f64);
     }

@@ -9,8 +9,8 @@ use muster_lifecycle::taint::Taint;
 use serde_json::{Map, Value, json};
 use tokio::sync::watch;
 
-use super::settings::Settings;
-use crate::machine::Machine;
+use super::settings::AgentSettings;
+use crate::machine::AgentMachine;
 use crate::pods::Runtime;
 
 const ATTACH_DETACH: &str = "volumes.kubernetes.io/controller-managed-attach-detach";
@@ -39,7 +39,11 @@ pub struct NodeMachine {
 // === impl NodeMachine ===
 
 impl NodeMachine {
-    pub fn new(settings: &Settings, observed: watch::Receiver<Observation>, runtime: Option<Arc<dyn Runtime>>) -> Self {
+    pub fn new(
+        settings: &AgentSettings,
+        observed: watch::Receiver<Observation>,
+        runtime: Option<Arc<dyn Runtime>>,
+    ) -> Self {
         Self {
             name: settings.node.clone(),
             labels: settings.labels.clone(),
@@ -76,7 +80,7 @@ impl NodeMachine {
     }
 }
 
-impl Machine for NodeMachine {
+impl AgentMachine for NodeMachine {
     fn node_json(&self) -> Bytes {
         self.node().to_string().into()
     }

@@ -14,14 +14,14 @@ const WATCHDOG_PID: &str = "WATCHDOG_PID";
 
 /// Says nothing where nobody asked for it.
 #[derive(Debug, Default)]
-pub struct Notify {
+pub struct SystemdNotify {
     socket: Option<(UnixDatagram, SocketAddr)>,
     watchdog: Option<Duration>,
 }
 
-// === impl Notify ===
+// === impl SystemdNotify ===
 
-impl Notify {
+impl SystemdNotify {
     /// As the environment asks for it.
     pub fn from_environment() -> Self {
         let socket = std::env::var_os(SOCKET).and_then(|name| match open(&name) {
@@ -116,7 +116,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("notify");
         let listener = UnixDatagram::bind(&path).unwrap();
-        let notify = Notify::to(path.as_os_str(), None).unwrap();
+        let notify = SystemdNotify::to(path.as_os_str(), None).unwrap();
         notify.ready("attached");
         notify.alive();
         let mut heard = [0; 64];
@@ -126,6 +126,6 @@ mod tests {
         assert_eq!(&heard[..length], b"WATCHDOG=1");
         drop(listener);
         notify.stopping();
-        Notify::default().alive();
+        SystemdNotify::default().alive();
     }
 }

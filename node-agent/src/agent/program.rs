@@ -11,16 +11,16 @@ use tokio::time::{Interval, MissedTickBehavior, interval};
 use tokio_util::task::AbortOnDropHandle;
 use tonic::Code;
 
-use super::exit::Failed;
-use super::metrics::Metrics;
+use super::exit::AgentError;
+use super::metrics::AgentMetrics;
 use super::node::{NodeMachine, Observation};
-use super::notify::Notify;
-use super::settings::Settings;
+use super::notify::SystemdNotify;
+use super::settings::AgentSettings;
 use super::socket::Socket;
 use super::state_dir::StateDir;
-use super::view::{Desk, Expiry};
-use crate::credentials::Credentials;
-use crate::failure::Failure;
+use super::view::{Expiry, StatusSource};
+use crate::connection::SessionFailure;
+use crate::credentials::NodeCredentials;
 use crate::pods::Runtime;
 use crate::session::{Session, SessionConfig, SessionHandle, SessionState};
 
@@ -28,7 +28,7 @@ use crate::session::{Session, SessionConfig, SessionHandle, SessionState};
 const UNATTACHED: &str = "pods are looked after; looking for a replica";
 
 /// What the parts beside the program bring to it.
-pub struct Wiring {
+pub struct ProgramParts {
     /// The machine, as it was last seen: to be filled before the program starts, and kept up to date.
     pub observed: watch::Receiver<Observation>,
     /// What runs pods; none keeps records only.
@@ -37,9 +37,9 @@ pub struct Wiring {
     pub tls: Arc<ClientConfig>,
     pub expiry: Expiry,
     /// Where metrics are served, if anywhere.
-    pub metrics: Option<Metrics>,
+    pub metrics: Option<AgentMetrics>,
     /// What `tls` shows, if it is renewed from here.
-    pub renewed: Option<Credentials>,
+    pub renewed: Option<NodeCredentials>,
 }
 
 /// An agent at work.
@@ -48,22 +48,22 @@ struct Program {
     session: Arc<SessionHandle>,
     events: watch::Receiver<SessionState>,
     observed: watch::Receiver<Observation>,
-    credentials: Option<Credentials>,
+    credentials: Option<NodeCredentials>,
     renewals: Option<watch::Receiver<u64>>,
-    notify: Notify,
+    notify: SystemdNotify,
     told: SessionState,
     _doors: Vec<AbortOnDropHandle<()>>,
 }
 
 /// Serves until `stop`, then says goodbye. Pods go on running.
 pub async fn serve(
-    settings: &Settings,
+    settings: &AgentSettings,
     state_dir: &StateDir,
-    wiring: Wiring,
-    notify: Notify,
+    parts: ProgramParts,
+    notify: SystemdNotify,
     stop: impl Future<Output = ()>,
-) -> Result<(), Failed> {
-    let mut program = Program::start(settings, state_dir, wiring, notify)?;
+) -> Result<(), AgentError> {
+    let mut program = Program::start(settings, state_dir, parts, notify)?;
     tokio::pin!(stop);
     let outcome = tokio::select! {
         () = &mut stop => Ok(()),
@@ -76,8 +76,8 @@ pub async fn serve(
 }
 
 /// Completes at SIGTERM or SIGINT. SIGHUP means nothing: there is nothing to read anew, and an agent must not die with a terminal.
-pub fn asked_to_stop() -> Result<impl Future<Output = ()>, Failed> {
-    let listen = |kind| signal(kind).map_err(Failed::error);
+pub fn asked_to_stop() -> Result<impl Future<Output = ()>, AgentError> {
+    let listen = |kind| signal(kind).map_err(AgentError::other);
     let (mut terminate, mut interrupt) = (listen(SignalKind::terminate())?, listen(SignalKind::interrupt())?);
     let mut hangup = listen(SignalKind::hangup())?;
     Ok(async move {
@@ -94,10 +94,15 @@ pub fn asked_to_stop() -> Result<impl Future<Output = ()>, Failed> {
 // === impl Program ===
 
 impl Program {
-    fn start(settings: &Settings, state_dir: &StateDir, wiring: Wiring, notify: Notify) -> Result<Self, Failed> {
-        let Wiring { observed, runtime, tls, expiry, metrics, renewed: credentials } = wiring;
+    fn start(
+        settings: &AgentSettings,
+        state_dir: &StateDir,
+        parts: ProgramParts,
+        notify: SystemdNotify,
+    ) -> Result<Self, AgentError> {
+        let ProgramParts { observed, runtime, tls, expiry, metrics, renewed: credentials } = parts;
         // From before the first connection, so that none is opened with a certificate whose renewal goes unnoticed.
-        let renewals = credentials.as_ref().map(Credentials::renewals);
+        let renewals = credentials.as_ref().map(NodeCredentials::renewals);
         let socket = Socket::open(state_dir.path())?;
         let config = SessionConfig {
             node: settings.node.clone(),
@@ -107,13 +112,13 @@ impl Program {
             version: env!("CARGO_PKG_VERSION").to_owned(),
         };
         let machine = Arc::new(NodeMachine::new(settings, observed.clone(), runtime));
-        let session = Arc::new(Session::start(config, machine).map_err(Failed::usage)?);
-        let desk = Desk { node: settings.node.clone(), session: Arc::clone(&session), expiry };
-        let mut doors = vec![AbortOnDropHandle::new(tokio::spawn(socket.serve(desk.clone())))];
+        let session = Arc::new(Session::start(config, machine).map_err(AgentError::usage)?);
+        let source = StatusSource { node: settings.node.clone(), session: Arc::clone(&session), expiry };
+        let mut doors = vec![AbortOnDropHandle::new(tokio::spawn(socket.serve(source.clone())))];
         if let Some(metrics) = metrics {
-            let address = metrics.address().map_err(Failed::error)?;
+            let address = metrics.address().map_err(AgentError::other)?;
             tracing::info!(%address, "metrics are served");
-            doors.push(AbortOnDropHandle::new(tokio::spawn(metrics.serve(desk))));
+            doors.push(AbortOnDropHandle::new(tokio::spawn(metrics.serve(source))));
         }
         let (node, events) = (settings.node.clone(), session.events());
         tracing::info!(node, server = settings.server.join(","), "starting");
@@ -124,18 +129,18 @@ impl Program {
     }
 
     /// Returns only if something is wrong.
-    async fn work(&mut self) -> Failed {
+    async fn work(&mut self) -> AgentError {
         let watchdog = self.notify.watchdog();
         let mut feedings = watchdog.map(every);
         loop {
             tokio::select! {
                 changed = self.events.changed() => match changed {
                     Ok(()) => self.tell(),
-                    Err(_) => return Failed::error("the session has ended by itself, which is a defect of the agent"),
+                    Err(_) => return AgentError::other("the session has ended by itself, which is a defect of the agent"),
                 },
                 changed = self.observed.changed() => match changed {
                     Ok(()) => self.session.report(),
-                    Err(_) => return Failed::error("nobody looks at the machine any more, which is a defect of the agent"),
+                    Err(_) => return AgentError::other("nobody looks at the machine any more, which is a defect of the agent"),
                 },
                 () = renewed(&mut self.renewals) => self.session.reattach(),
                 () = next(&mut feedings) => self.feed(watchdog.unwrap_or_default()).await,
@@ -144,8 +149,8 @@ impl Program {
     }
 
     /// The watchdog is to bite if the session hangs, however alive the rest is.
-    async fn feed(&self, patience: Duration) {
-        match self.session.inspect(patience / 2).await {
+    async fn feed(&self, limit: Duration) {
+        match self.session.inspect(limit / 2).await {
             Some(_) => self.notify.alive(),
             None => tracing::error!("the session does not answer: the watchdog is not fed"),
         }
@@ -160,7 +165,7 @@ impl Program {
             tracing::warn!(node, "the Node was removed: its pods are stopped before anything else");
         }
         if has_expired(&state) && !has_expired(&before) {
-            self.credentials.iter().for_each(Credentials::doubt);
+            self.credentials.iter().for_each(NodeCredentials::doubt);
         }
         match (before.attached_to, state.attached_to) {
             (former, Some(replica)) if former != Some(replica) || before.incarnation != incarnation => {
@@ -189,7 +194,7 @@ impl Program {
 
 /// A replica says so; the clock of this machine may say otherwise.
 fn has_expired(state: &SessionState) -> bool {
-    matches!(&state.last_error, Some(Failure::Refused { code: Code::Unauthenticated, .. }))
+    matches!(&state.last_error, Some(SessionFailure::Refused { code: Code::Unauthenticated, .. }))
 }
 
 fn every(period: Duration) -> Interval {
@@ -221,8 +226,8 @@ mod tests {
     use rustls::RootCertStore;
 
     use super::*;
-    use crate::agent::Cli;
-    use crate::session::Presence;
+    use crate::agent::AgentCli;
+    use crate::session::AgentMode;
 
     /// A certificate store that trusts nobody: there is nobody to be reached either.
     fn tls() -> Arc<ClientConfig> {
@@ -236,22 +241,28 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let state = dir.path().join("state");
         let line = ["muster-agent", "--server=127.0.0.1:1", "--metrics-address=none", "--state-dir"];
-        let args = Cli::try_parse_from(line.into_iter().chain([state.to_str().unwrap()])).unwrap().agent;
-        let settings = Settings::new(args, "rack-1").unwrap();
+        let args = AgentCli::try_parse_from(line.into_iter().chain([state.to_str().unwrap()])).unwrap().agent;
+        let settings = AgentSettings::new(args, "rack-1").unwrap();
         let socket = dir.path().join("notify");
         let systemd = UnixDatagram::bind(&socket).unwrap();
         systemd.set_nonblocking(true).unwrap();
-        let notify = Notify::to(socket.as_os_str(), None).unwrap();
+        let notify = SystemdNotify::to(socket.as_os_str(), None).unwrap();
         let (_observation, observed) = watch::channel(Observation::default());
-        let wiring =
-            Wiring { observed, runtime: None, tls: tls(), expiry: Arc::new(|| None), metrics: None, renewed: None };
+        let parts = ProgramParts {
+            observed,
+            runtime: None,
+            tls: tls(),
+            expiry: Arc::new(|| None),
+            metrics: None,
+            renewed: None,
+        };
         let state_dir = StateDir::open(&settings.state_dir).unwrap();
-        let program = Program::start(&settings, &state_dir, wiring, notify).unwrap();
+        let program = Program::start(&settings, &state_dir, parts, notify).unwrap();
         let fed = || std::iter::from_fn(|| systemd.recv(&mut [0; 64]).ok()).any(|length| length == "WATCHDOG=1".len());
 
         program.feed(Duration::from_secs(20)).await;
         assert!(fed());
-        program.session.pretend(Presence::Silent);
+        program.session.simulate(AgentMode::Silent);
         // It may still be on its way to notice.
         while program.session.inspect(Duration::from_millis(10)).await.is_some() {}
         program.feed(Duration::from_millis(20)).await;

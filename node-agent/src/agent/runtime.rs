@@ -3,9 +3,9 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use super::checkup::Checkup;
-use super::exit::Failed;
+use super::exit::AgentError;
 use super::flag::BadFlag;
+use super::runtime_health::RuntimeHealth;
 use super::settings::RuntimeKind;
 use super::state_dir::StateDir;
 use crate::conditions::Readiness;
@@ -24,21 +24,22 @@ pub(super) struct Chosen {
     pub(super) version: String,
 }
 
-pub(super) fn choose(kind: RuntimeKind, state_dir: &StateDir) -> Result<Chosen, Failed> {
+pub(super) fn choose(kind: RuntimeKind, state_dir: &StateDir) -> Result<Chosen, AgentError> {
     let dir = state_dir.path().join(DIRECTORY);
     match kind {
         RuntimeKind::Process => {
-            let config = ProcessConfig::of_this_machine()
-                .map_err(|error| Failed::error(format!("cannot tell which program this is, or since when: {error}")))?;
-            let runtime = ProcessRuntime::open(&dir, config).map_err(Failed::error)?;
+            let config = ProcessConfig::of_this_machine().map_err(|error| {
+                AgentError::other(format!("cannot tell which program this is, or since when: {error}"))
+            })?;
+            let runtime = ProcessRuntime::open(&dir, config).map_err(AgentError::other)?;
             let own = Arc::clone(&runtime);
-            let readiness = Checkup::begin(move || own.health().map_err(|error| error.to_string()));
-            let readiness = readiness.map_err(Failed::error)?;
+            let readiness = RuntimeHealth::begin(move || own.health().map_err(|error| error.to_string()));
+            let readiness = readiness.map_err(AgentError::other)?;
             Ok(Chosen { runtime, readiness, version: format!("process://{VERSION}") })
         }
         RuntimeKind::None => {
             refuse_to_leave(&dir)?;
-            let runtime = RecordRuntime::open(&dir).map_err(Failed::error)?;
+            let runtime = RecordRuntime::open(&dir).map_err(AgentError::other)?;
             Ok(Chosen { runtime, readiness: Arc::new(|| Ok(())), version: format!("none://{VERSION}") })
         }
     }

@@ -10,12 +10,12 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{UnixListener, UnixStream};
 use tokio::time::{sleep, timeout};
 
-use super::exit::Failed;
+use super::exit::AgentError;
 use super::state_dir::{socket_in, socket_of};
-use super::view::{Desk, View};
+use super::view::{AgentView, StatusSource};
 
 /// One asker at a time, and none for long.
-const PATIENCE: Duration = Duration::from_secs(5);
+const TIMEOUT: Duration = Duration::from_secs(5);
 const ACCEPT_PAUSE: Duration = Duration::from_millis(200);
 const ANSWER_BYTES_MAX: u64 = 16 << 20;
 
@@ -30,9 +30,10 @@ pub(super) struct Socket {
 
 impl Socket {
     /// The caller holds the state directory, so whatever is there is a former process's.
-    pub(super) fn open(state_dir: &Path) -> Result<Self, Failed> {
+    pub(super) fn open(state_dir: &Path) -> Result<Self, AgentError> {
         let path = socket_of(state_dir);
-        let failed = |error: io::Error| Failed::error(format!("cannot open the socket {}: {error}", path.display()));
+        let failed =
+            |error: io::Error| AgentError::other(format!("cannot open the socket {}: {error}", path.display()));
         match fs::remove_file(&path) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(failed(error)),
             Ok(()) | Err(_) => {}
@@ -43,10 +44,10 @@ impl Socket {
         Ok(Self { listener, path })
     }
 
-    pub(super) async fn serve(self, desk: Desk) {
+    pub(super) async fn serve(self, source: StatusSource) {
         loop {
             match self.listener.accept().await {
-                Ok((asker, _)) => drop(timeout(PATIENCE, tell(asker, &desk)).await),
+                Ok((asker, _)) => drop(timeout(TIMEOUT, tell(asker, &source)).await),
                 Err(error) => {
                     tracing::warn!(%error, "nobody can be told what this agent is doing; trying again");
                     sleep(ACCEPT_PAUSE).await;
@@ -63,17 +64,17 @@ impl Drop for Socket {
     }
 }
 
-async fn tell(mut asker: UnixStream, desk: &Desk) -> io::Result<()> {
-    let view = serde_json::to_vec(&desk.view().await)?;
+async fn tell(mut asker: UnixStream, source: &StatusSource) -> io::Result<()> {
+    let view = serde_json::to_vec(&source.view().await)?;
     asker.write_all(&view).await?;
     asker.shutdown().await
 }
 
 /// Asks the agent whose state directory this is.
-pub async fn ask(state_dir: &Path) -> Result<View, Failed> {
+pub async fn ask(state_dir: &Path) -> Result<AgentView, AgentError> {
     let path = socket_of(state_dir);
     let failed = |error: &dyn std::fmt::Display| {
-        Failed::unreachable(format!(
+        AgentError::unreachable(format!(
             "no agent answers at {}: {error}; `systemctl status muster-agent` shows whether one runs, --state-dir names another",
             path.display()
         ))
@@ -85,6 +86,6 @@ pub async fn ask(state_dir: &Path) -> Result<View, Failed> {
         asked.take(ANSWER_BYTES_MAX).read_to_end(&mut answer).await?;
         Ok::<_, io::Error>(answer)
     };
-    let answer = timeout(PATIENCE, reading).await.map_err(|late| failed(&late))?.map_err(|error| failed(&error))?;
+    let answer = timeout(TIMEOUT, reading).await.map_err(|late| failed(&late))?.map_err(|error| failed(&error))?;
     serde_json::from_slice(&answer).map_err(|error| failed(&error))
 }

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{FlockOperation, flock};
 use rustix::process::geteuid;
 
-use super::exit::Failed;
+use super::exit::AgentError;
 
 const LOCK: &str = "lock";
 const INSTANCE: &str = "instance";
@@ -28,10 +28,10 @@ pub struct StateDir {
 
 impl StateDir {
     /// Makes the directory if need be, and takes it: a second agent on it would fight with the first over every pod.
-    pub fn open(path: &Path) -> Result<Self, Failed> {
+    pub fn open(path: &Path) -> Result<Self, AgentError> {
         let shown = path.display();
         let failed =
-            |what: &str, error: io::Error| Failed::error(format!("--state-dir {shown}: cannot {what}: {error}"));
+            |what: &str, error: io::Error| AgentError::other(format!("--state-dir {shown}: cannot {what}: {error}"));
         DirBuilder::new().recursive(true).mode(0o700).create(path).map_err(|error| failed("make it", error))?;
         let metadata = fs::metadata(path).map_err(|error| failed("look at it", error))?;
         if metadata.uid() == geteuid().as_raw() && metadata.mode() & OTHERS != 0 {
@@ -40,7 +40,7 @@ impl StateDir {
         }
         let lock = private_file(&path.join(LOCK)).map_err(|error| failed("lock it", error))?;
         flock(&lock, FlockOperation::NonBlockingLockExclusive).map_err(|_| {
-            Failed::error(format!(
+            AgentError::other(format!(
                 "--state-dir {shown}: another agent uses it; stop that one, or give this one its own"
             ))
         })?;
@@ -53,10 +53,10 @@ impl StateDir {
 
     /// Who this agent is to the fleet: the same for every process of it until the machine is started anew, so that one
     /// that was restarted takes over its own session at once. Another machine cannot have it.
-    pub fn instance(&self) -> Result<u64, Failed> {
+    pub fn instance(&self) -> Result<u64, AgentError> {
         let boot_id = fs::read_to_string(BOOT_ID).unwrap_or_default();
         let path = self.path.join(INSTANCE);
-        let failed = |error: io::Error| Failed::error(format!("cannot write {}: {error}", path.display()));
+        let failed = |error: io::Error| AgentError::other(format!("cannot write {}: {error}", path.display()));
         let known = fs::read_to_string(&path).ok().and_then(|text| recalled(&text, boot_id.trim()));
         if let Some(instance) = known {
             return Ok(instance);

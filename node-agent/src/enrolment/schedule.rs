@@ -6,8 +6,8 @@
 
 use std::time::{Duration, SystemTime};
 
-use crate::backoff::Backoff;
-use crate::credentials::Validity;
+use crate::connection::Backoff;
+use crate::credentials::CertificateValidity;
 
 /// The longest pause between two attempts.
 const PAUSE_MAX: Duration = Duration::from_secs(300);
@@ -27,7 +27,7 @@ pub(super) struct Schedule {
 
 /// How an attempt failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Failed {
+pub(super) enum AttemptFailure {
     /// Nobody answered.
     Unanswered,
     /// Somebody said no.
@@ -36,7 +36,7 @@ pub(super) enum Failed {
 
 impl Schedule {
     /// Every `dice` is drawn from 0 to 1.
-    pub(super) fn new(validity: Validity, dice: f64) -> Self {
+    pub(super) fn new(validity: CertificateValidity, dice: f64) -> Self {
         Self { due: renewal_due(validity, dice), backoff: Backoff::default() }
     }
 
@@ -50,26 +50,26 @@ impl Schedule {
     }
 
     /// There is a new certificate. Says how long to rest.
-    pub(super) fn renewed(&mut self, validity: Validity, dice: f64) -> Duration {
+    pub(super) fn renewed(&mut self, validity: CertificateValidity, dice: f64) -> Duration {
         *self = Self::new(validity, dice);
         REST_MIN.max(life(validity) / REST_PART)
     }
 
     /// Says how long to wait before the next attempt.
-    pub(super) fn failed(&mut self, how: Failed, dice: f64) -> Duration {
+    pub(super) fn failed(&mut self, how: AttemptFailure, dice: f64) -> Duration {
         match how {
-            Failed::Unanswered => self.backoff.pause(PAUSE_MAX, dice),
-            Failed::Refused => self.backoff.long_pause(PAUSE_MAX, dice),
+            AttemptFailure::Unanswered => self.backoff.pause(PAUSE_MAX, dice),
+            AttemptFailure::Refused => self.backoff.long_pause(PAUSE_MAX, dice),
         }
     }
 }
 
 /// When to renew; `dice` is drawn from 0 to 1, so that machines which joined together do not renew together.
-pub fn renewal_due(validity: Validity, dice: f64) -> SystemTime {
+pub fn renewal_due(validity: CertificateValidity, dice: f64) -> SystemTime {
     validity.from + life(validity).mul_f64(DUE_FROM + DUE_SPREAD * dice.clamp(0.0, 1.0))
 }
 
-fn life(validity: Validity) -> Duration {
+fn life(validity: CertificateValidity) -> Duration {
     validity.until.duration_since(validity.from).unwrap_or_default()
 }
 
@@ -83,8 +83,8 @@ mod tests {
         UNIX_EPOCH + Duration::from_secs(seconds)
     }
 
-    fn lasting(from: u64, until: u64) -> Validity {
-        Validity { from: at(from), until: at(until) }
+    fn lasting(from: u64, until: u64) -> CertificateValidity {
+        CertificateValidity { from: at(from), until: at(until) }
     }
 
     #[test]
@@ -101,9 +101,9 @@ mod tests {
     fn failures_do_not_move_the_moment_and_lengthen_the_pause() {
         let mut schedule = Schedule::new(lasting(1_000, 2_000), 0.0);
         let due = schedule.due();
-        let pauses: Vec<_> = (0..20).map(|_| schedule.failed(Failed::Unanswered, 1.0)).collect();
+        let pauses: Vec<_> = (0..20).map(|_| schedule.failed(AttemptFailure::Unanswered, 1.0)).collect();
         assert!(pauses.is_sorted() && pauses.last() == Some(&PAUSE_MAX), "{pauses:?}");
-        assert!(schedule.failed(Failed::Refused, 0.0) >= PAUSE_MAX / 2);
+        assert!(schedule.failed(AttemptFailure::Refused, 0.0) >= PAUSE_MAX / 2);
         assert_eq!(schedule.due(), due);
     }
 
@@ -112,11 +112,11 @@ mod tests {
     fn after_a_renewal_there_is_a_rest_of_a_tenth_of_the_life() {
         for (life, rest) in [(0, 5), (10, 5), (60, 6), (3_600, 360), (30 * 86_400, 3 * 86_400)] {
             let mut schedule = Schedule::new(lasting(0, 1), 0.5);
-            schedule.failed(Failed::Refused, 1.0);
+            schedule.failed(AttemptFailure::Refused, 1.0);
             let got = schedule.renewed(lasting(1_000, 1_000 + life), 0.5);
             assert_eq!(got, Duration::from_secs(rest), "{life}");
             assert_eq!(schedule.due(), renewal_due(lasting(1_000, 1_000 + life), 0.5));
-            assert!(schedule.failed(Failed::Unanswered, 1.0) < REST_MIN, "former failures are forgotten");
+            assert!(schedule.failed(AttemptFailure::Unanswered, 1.0) < REST_MIN, "former failures are forgotten");
         }
     }
 

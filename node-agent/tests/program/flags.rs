@@ -6,29 +6,29 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{CommandFactory, Parser};
-use muster_node_agent::agent::{Cli, Exit, Failed, RuntimeKind, Settings};
+use muster_node_agent::agent::{AgentCli, AgentError, AgentExit, AgentSettings, RuntimeKind};
 
 const SERVER: &str = "127.0.0.1:7401";
 
 /// What these flags mean on a machine that calls itself `Host-1`.
-pub(crate) fn settings(flags: &[&str]) -> Result<Settings, Failed> {
+pub(crate) fn settings(flags: &[&str]) -> Result<AgentSettings, AgentError> {
     let line = ["muster-agent"].iter().chain(flags);
-    Settings::new(Cli::try_parse_from(line).unwrap().agent, "Host-1\n")
+    AgentSettings::new(AgentCli::try_parse_from(line).unwrap().agent, "Host-1\n")
 }
 
-fn with_server(flags: &[&str]) -> Result<Settings, Failed> {
+fn with_server(flags: &[&str]) -> Result<AgentSettings, AgentError> {
     settings(&[&["--server", SERVER], flags].concat())
 }
 
 fn refused(flags: &[&str]) -> String {
     let failed = with_server(flags).err().unwrap_or_else(|| panic!("{flags:?} was taken"));
-    assert_eq!(failed.exit, Exit::Usage, "{failed}");
+    assert_eq!(failed.exit, AgentExit::Usage, "{failed}");
     failed.message
 }
 
 #[test]
 fn the_command_line_is_consistent() {
-    Cli::command().debug_assert();
+    AgentCli::command().debug_assert();
 }
 
 #[test]
@@ -210,8 +210,8 @@ fn names_are_names_of_nodes() {
     assert!(with_server(&[&format!("--hostname-override={}", "x".repeat(52))]).is_ok());
     let message = refused(&[&format!("--hostname-override={}", "x".repeat(53))]);
     assert!(message.ends_with("must have at most 52 characters, as a certificate has room for"), "{message}");
-    let args = Cli::try_parse_from(["muster-agent", "--server", SERVER]).unwrap().agent;
-    let message = Settings::new(args, "my_laptop").unwrap_err().message;
+    let args = AgentCli::try_parse_from(["muster-agent", "--server", SERVER]).unwrap().agent;
+    let message = AgentSettings::new(args, "my_laptop").unwrap_err().message;
     assert!(message.starts_with("this machine's host name \"my_laptop\""), "{message}");
     assert!(message.ends_with("give the node a name with --hostname-override"), "{message}");
 }
@@ -233,14 +233,14 @@ fn a_token_is_read_from_a_file_that_nobody_else_can_read() {
     assert!(refused(&[&flag]).ends_with(&format!("run `chmod 600 {}`", path.display())));
     write("", 0o600);
     assert!(refused(&[&flag]).starts_with(&format!("--join \"@{}\": a token has three parts", path.display())));
-    let args = Cli::try_parse_from(["muster-agent", "--join", &token]).unwrap();
+    let args = AgentCli::try_parse_from(["muster-agent", "--join", &token]).unwrap();
     assert!(!format!("{args:?}").contains("bbbb"), "{args:?}");
 }
 
 #[test]
 fn somebody_must_say_where_the_replicas_are() {
     let failed = settings(&[]).unwrap_err();
-    assert_eq!(failed.exit, Exit::Usage);
+    assert_eq!(failed.exit, AgentExit::Usage);
     assert!(failed.message.starts_with("--server is needed"), "{failed}");
 }
 
