@@ -1,4 +1,4 @@
-//! The agent as a program: what `muster-agent` and `muster agent` run.
+//! Agent program: what `muster-agent` and `muster agent` run.
 //!
 //! ```text
 //!   flags, file --> AgentSettings --+
@@ -7,7 +7,7 @@
 //!   what runs pods ------------+                  +--> goodbye on SIGTERM; pods go on running
 //! ```
 //!
-//! Everything that can be wrong with a flag is found before anything is contacted.
+//! Every flag is checked before the agent contacts anything.
 
 mod args;
 mod exit;
@@ -49,7 +49,7 @@ pub use socket::ask;
 pub use state_dir::StateDir;
 pub use view::{AgentView, AttachmentState, Expiry, PodView, SessionView, StatusSource};
 
-/// Does what the command line says. Must be called on a tokio runtime.
+/// Runs the command line. Must be called on a tokio runtime.
 pub async fn run(args: AgentArgs) -> Result<(), AgentError> {
     match &args.verb {
         Some(AgentVerb::Status(status)) => show(status).await,
@@ -64,7 +64,7 @@ async fn show(args: &StatusArgs) -> Result<(), AgentError> {
         _ => view.to_string(),
     };
     match std::io::Write::write_all(&mut std::io::stdout(), text.as_bytes()) {
-        // Whoever read it has seen enough.
+        // The reader has closed the pipe and needs no more.
         Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(()),
         written => written.map_err(AgentError::other),
     }
@@ -75,7 +75,7 @@ async fn work(settings: AgentSettings) -> Result<(), AgentError> {
     let mut stop = std::pin::pin!(asked_to_stop()?);
     let notify = SystemdNotify::from_environment();
     let state_dir = StateDir::open(&settings.state_dir)?;
-    // Whatever may be missing on this machine is found before a token is spent.
+    // Local failures are found before a token is spent.
     let metrics = match &settings.metrics {
         Some(door) => Some(AgentMetrics::open(door).await?),
         None => None,

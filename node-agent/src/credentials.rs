@@ -1,12 +1,12 @@
-//! What proves to the fleet that this machine is its node: a key, a certificate, and the CA that signs both sides'.
+//! Credentials of a node: a key, a certificate, and the CA that signs both sides' certificates.
 //!
 //! ```text
 //!   STATE-DIR/node.pem       key and certificate, 0600, replaced in one step, so that they always belong together
 //!   STATE-DIR/ca.crt         the CA of the replicas
 //!   STATE-DIR/joining.key    the key of a join that has not been answered, 0600
 //! ```
-//! The key is made here and never leaves. Connections take the newest certificate when they are opened; those that are
-//! open stay as they are, and whoever holds one hears of each renewal.
+//! The key is made here and never leaves the machine. Connections take the newest certificate when they open. Open
+//! connections keep theirs, and their owners are told of each renewal.
 
 mod store;
 
@@ -30,20 +30,20 @@ pub(crate) use self::store::new_key;
 pub use self::store::{CredentialStore, CredentialStoreError};
 
 const NODE_PREFIX: &str = "system:node:";
-/// RFC 5280 gives a common name 64 characters, and the prefix takes some of them.
+/// RFC 5280 allows 64 characters for a common name, and the prefix takes some of them.
 pub const NODE_NAME_MAX: usize = 64 - NODE_PREFIX.len();
 const ALPN: &[u8] = b"h2";
 /// Our chains are short; a longer file is a mistake.
 const CHAIN_MAX: usize = 8;
 
-/// From when to when a certificate is good.
+/// From when until when a certificate is valid.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CertificateValidity {
     pub from: SystemTime,
     pub until: SystemTime,
 }
 
-/// Clones share what they hold: when one is renewed, all are.
+/// Credentials of one node. Clones share them: a renewal renews all.
 #[derive(Clone)]
 pub struct NodeCredentials(Arc<Inner>);
 
@@ -57,7 +57,7 @@ struct Inner {
     doubted: Notify,
 }
 
-/// What is shown to replicas.
+/// The certificate that is shown to replicas.
 #[derive(Debug)]
 struct ShownCertificate(RwLock<HeldCertificate>);
 
@@ -87,10 +87,10 @@ pub enum CredentialsError {
         "the key does not belong to the certificate: remove node.pem from the state directory and join again with a new token"
     )]
     OtherKey,
-    #[error("the certificate is not that of a node, but of {0:?}: was it put here by mistake?")]
+    #[error("the certificate belongs to {0:?} and not to a node: check the file")]
     NotANode(String),
     #[error(
-        "the certificate is that of node {theirs:?}, but this machine shall be node {ours:?}: correct the name, or remove \
+        "the certificate belongs to node {theirs:?}, but this machine is to be node {ours:?}: correct the name, or remove \
          node.pem from the state directory and join again with a new token"
     )]
     OtherNode { ours: String, theirs: String },
@@ -101,12 +101,13 @@ pub enum CredentialsError {
 // === impl NodeCredentials ===
 
 impl NodeCredentials {
-    /// Those of a state directory that has joined before.
+    /// The credentials of a state directory that has joined before.
     pub fn load(store: &CredentialStore) -> Result<Self, CredentialsError> {
         Self::new(&store.load()?, Some(store.clone()))
     }
 
-    /// Those of files that somebody else looks after, as `muster init issue-agent` writes them. They are not renewed.
+    /// Credentials from files that are managed elsewhere, as `muster init issue-agent` writes them. They are not
+    /// renewed.
     pub fn read(ca: &Path, certificate: &Path, key: &Path) -> Result<Self, CredentialsError> {
         let texts =
             PemTexts { ca: store::read(ca)?, certificate: store::read(certificate)?, key: store::read_private(key)? };
@@ -132,7 +133,7 @@ impl NodeCredentials {
         Ok(Self(Arc::new(Inner { node, ca, store, tls, shown, renewals, doubted })))
     }
 
-    /// The same configuration always: each handshake takes the certificate of that moment.
+    /// Always the same configuration: each handshake takes the certificate of that moment.
     pub fn tls(&self) -> Arc<ClientConfig> {
         Arc::clone(&self.0.tls)
     }
@@ -160,12 +161,12 @@ impl NodeCredentials {
         self.expires() <= now
     }
 
-    /// Whether these are renewed from here.
+    /// Whether the agent renews these.
     pub fn is_renewable(&self) -> bool {
         self.0.store.is_some()
     }
 
-    /// Takes a new certificate into use, once it is safely on disk. The CA stays the one that this machine believes.
+    /// Takes a new certificate into use once it is on disk. The CA stays the one that this machine trusts.
     pub(crate) fn renew(&self, certificate: String, key: String) -> Result<(), CredentialsError> {
         let texts = PemTexts { ca: self.0.ca.clone(), certificate, key };
         let (node, held) = hold(&texts)?;
@@ -180,12 +181,12 @@ impl NodeCredentials {
         Ok(())
     }
 
-    /// How often they were renewed.
+    /// The number of renewals.
     pub fn renewals(&self) -> watch::Receiver<u64> {
         self.0.renewals.subscribe()
     }
 
-    /// A replica says that the certificate has expired, whatever the clock of this machine says.
+    /// A replica says that the certificate has expired, whatever this machine's clock says.
     pub fn doubt(&self) {
         self.0.doubted.notify_one();
     }
@@ -203,7 +204,7 @@ impl fmt::Debug for NodeCredentials {
 }
 
 impl fmt::Debug for PemTexts {
-    /// A key must not reach a log by way of a derived `Debug`.
+    /// Leaves the key out: it must not reach a log through a derived `Debug`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("PemTexts").field("certificate", &self.certificate).finish_non_exhaustive()
     }
@@ -228,7 +229,7 @@ impl ResolvesClientCert for ShownCertificate {
     }
 }
 
-/// Whose certificate it is, and what to show of it, if all of it belongs together.
+/// The node of the certificate and what to show, if key and certificate belong together.
 fn hold(texts: &PemTexts) -> Result<(String, HeldCertificate), CredentialsError> {
     const WHAT: &str = "the certificate file";
     let chain = certificates(&texts.certificate).ok_or(CredentialsError::Certificates(WHAT))?;
@@ -265,7 +266,7 @@ pub(crate) fn provider() -> Arc<CryptoProvider> {
     Arc::new(rustls::crypto::ring::default_provider())
 }
 
-/// Where the files of a machine that has joined are.
+/// The files of a machine that has joined.
 pub fn files(dir: &Path) -> [PathBuf; 2] {
     [dir.join(store::NODE), dir.join(store::CA)]
 }

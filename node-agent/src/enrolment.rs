@@ -1,13 +1,13 @@
-//! How a machine becomes a node of the fleet, and stays one: join once with a token, then renew in time.
+//! Enrolment: a machine joins the fleet once with a token, then renews its certificate in time.
 //!
 //! ```text
 //!   --join TOKEN --> is that the CA the token pins? --> Join --> state directory --> sessions
 //!                                                                   ^      |
 //!                                                                   +-- Renew at 70 to 90 % of the certificate's life
 //! ```
-//! A renewal has a key of its own and touches no open connection; the session then goes on with it, which ends the old
-//! key. One that fails is tried again, with longer and longer pauses, also after the certificate has expired: replicas
-//! take that for a while.
+//! A renewal uses a new key and touches no open connection. The session then moves to the new certificate, which ends
+//! the old key. A failed renewal is tried again with growing pauses, also after the certificate has expired: replicas
+//! accept that for a while.
 
 mod pinned;
 mod schedule;
@@ -31,13 +31,13 @@ use self::schedule::{AttemptFailure, Schedule};
 
 /// For each step of a connection.
 const STEP_TIMEOUT: Duration = Duration::from_secs(5);
-/// For the answer: it has to be written by the cluster.
+/// For the answer, which the cluster has to write.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(20);
-/// How long a machine tries to join before it says that it could not.
+/// How long a machine tries to join before it gives up.
 const JOIN_TIMEOUT: Duration = Duration::from_secs(120);
 /// The longest pause between two attempts.
 const JOIN_PAUSE_MAX: Duration = Duration::from_secs(5);
-/// Between two looks at the wall clock, which may be set at any time.
+/// Between two reads of the wall clock, which may be set at any time.
 const LOOK_PERIOD: Duration = Duration::from_secs(600);
 
 #[derive(Debug, Error)]
@@ -50,7 +50,7 @@ pub enum EnrolmentError {
     Store(#[from] CredentialStoreError),
     #[error("cannot write a certificate request: {0}")]
     Request(rcgen::Error),
-    #[error("{endpoint} is not of the cluster that the token is for: {reason}; check --server, or make a token there")]
+    #[error("{endpoint} belongs to another cluster than the token: {reason}; check --server, or create a token there")]
     OtherCluster { endpoint: String, reason: String },
     #[error("{endpoint} refused: {message}")]
     Refused { endpoint: String, message: String },
@@ -63,8 +63,8 @@ pub enum EnrolmentError {
 // === impl NodeCredentials ===
 
 impl NodeCredentials {
-    /// Those of the state directory; if it has none, or none that the fleet takes any more, this machine joins as `node`
-    /// with `token`. Expired ones are renewed before anything else is tried with them.
+    /// Opens the credentials of the state directory. If there are none, or the fleet no longer accepts them, this
+    /// machine joins as `node` with `token`. Expired credentials are renewed first.
     pub async fn open_or_join(
         store: &CredentialStore,
         token: Option<&Token>,
@@ -84,18 +84,18 @@ impl NodeCredentials {
         }
         match (renew(&credentials, servers).await, token) {
             (Ok(()), None) => {}
-            (Ok(()), Some(_)) => tracing::info!("this machine has joined before: the token was not used"),
+            (Ok(()), Some(_)) => tracing::info!("this machine has joined before: the token is not used"),
             (Err(error), Some(token)) if is_expired || matches!(error, EnrolmentError::Refused { .. }) => {
-                tracing::warn!(%error, "the certificate is not good any more: joining anew");
+                tracing::warn!(%error, "the certificate is no longer accepted: joining again");
                 return join(token, servers, node, store).await;
             }
-            (Err(error), _) => tracing::warn!(%error, is_expired, "the certificate was not renewed; it is tried again"),
+            (Err(error), _) => tracing::warn!(%error, is_expired, "the certificate was not renewed; trying again"),
         }
         Ok(credentials)
     }
 }
 
-/// Asks one replica after the other, again and again for a while, unless one of them says no.
+/// Asks the replicas in turn, repeatedly for a while, until one accepts or refuses.
 pub async fn join(
     token: &Token,
     servers: &[String],
@@ -131,7 +131,7 @@ fn csr(key: &KeyPair) -> Result<bytes::Bytes, EnrolmentError> {
     Ok(bytes::Bytes::copy_from_slice(request.der()))
 }
 
-/// What came back must be what was asked for: our name, our key, and the CA that the token pins.
+/// Checks the answer: our name, our key, and the CA that the token pins.
 fn accept(
     certified: v1::Certified,
     token: &Token,
@@ -153,7 +153,7 @@ fn accept(
     Ok(credentials)
 }
 
-/// Renews in time, for ever. To be run beside the session. What somebody else looks after is left to them.
+/// Renews in time, for ever, beside the session. Credentials managed elsewhere are left alone.
 pub async fn keep_renewed(credentials: NodeCredentials, servers: Vec<String>) {
     if !credentials.is_renewable() {
         return;
@@ -167,19 +167,19 @@ pub async fn keep_renewed(credentials: NodeCredentials, servers: Vec<String>) {
         let pause = match renew(&credentials, &servers).await {
             Ok(()) => schedule.renewed(credentials.validity(), rand::random()),
             Err(error) => {
-                tell_failure(&error, credentials.is_expired(SystemTime::now()));
-                schedule.failed(how(&error), rand::random())
+                log_failure(&error, credentials.is_expired(SystemTime::now()));
+                schedule.failed(kind_of(&error), rand::random())
             }
         };
         sleep(pause).await;
     }
 }
 
-fn how(error: &EnrolmentError) -> AttemptFailure {
+fn kind_of(error: &EnrolmentError) -> AttemptFailure {
     if matches!(error, EnrolmentError::Unanswered(_)) { AttemptFailure::Unanswered } else { AttemptFailure::Refused }
 }
 
-fn tell_failure(error: &EnrolmentError, expired: bool) {
+fn log_failure(error: &EnrolmentError, expired: bool) {
     if expired {
         tracing::warn!(%error, "the certificate has expired and was not renewed; trying again, and if that lasts, join \
             this machine anew with a token of `muster token create --node`");
@@ -214,8 +214,8 @@ enum Question {
     Renew(v1::RenewRequest),
 }
 
-/// The first answer counts; a refusal is one. That a door is another cluster's says nothing of the next: it is the answer
-/// only if it is true of all.
+/// The first answer counts, also a refusal. A replica of another cluster says nothing about the next endpoint: that
+/// error is returned only if it holds for all.
 async fn ask_all(
     endpoints: &[Endpoint],
     tls: &TlsConnector,
@@ -226,7 +226,7 @@ async fn ask_all(
         match ask(endpoint, tls, question).await {
             Err(error @ EnrolmentError::Unanswered(_)) => unanswered = Some(error),
             Err(error @ EnrolmentError::OtherCluster { .. }) => {
-                tracing::warn!(%error, "asking the next one");
+                tracing::warn!(%error, "asking the next endpoint");
                 foreign = Some(error);
             }
             answer @ (Ok(_) | Err(_)) => return answer,
@@ -258,7 +258,7 @@ async fn ask(endpoint: &Endpoint, tls: &TlsConnector, question: &Question) -> Re
     })
 }
 
-/// That a replica is not the one we look for is a verdict; that it cannot be reached is not.
+/// A replica of another cluster is a refusal; an unreachable one is not.
 fn unreached(endpoint: &Endpoint, failure: SessionFailure) -> EnrolmentError {
     let is_another =
         matches!(&failure, SessionFailure::Unreachable { reason, .. } if reason.contains(pinned::MISMATCH));
@@ -273,7 +273,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn a_machine_without_credentials_and_without_a_token_is_told_what_to_do() {
+    async fn without_credentials_and_token_the_error_names_the_next_step() {
         let dir = tempfile::tempdir().unwrap();
         let refused =
             NodeCredentials::open_or_join(&CredentialStore::new(dir.path()), None, &["a:1".to_owned()], "n").await;

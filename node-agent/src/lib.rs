@@ -1,4 +1,4 @@
-//! The agent's side of the fleet: a node says who it is, registers when asked, and beats until it is told otherwise.
+//! Node agent: registers a node, beats, reports its status and runs its pods.
 //!
 //! ```text
 //!   muster-agent: agent (flags, state) --+--> facts, conditions: the machine; process: its pods
@@ -10,9 +10,9 @@
 //!     +--------------- SessionState, newest wins <------------------------+
 //! ```
 //!
-//! What to say and when is decided by plain values that are handed the time ([`terms`], the conversation of a session,
-//! the conversation of a carrier, the workload of a node: [`pods`]); one task per connection does the waiting. Nothing queues up behind a slow connection: what
-//! is outbound is worked out anew each time there is room to say something.
+//! Plain values decide what to send and when; the time is an argument ([`SessionTerms`], the conversation of a session
+//! or an aggregator, the pods of a node: [`pods`]). One task per connection does the waiting. Nothing queues up behind
+//! a slow connection: what is due is worked out anew whenever there is room to send.
 
 pub mod agent;
 pub mod aggregator;

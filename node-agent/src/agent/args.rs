@@ -1,5 +1,5 @@
-//! The command line of an agent. What the values mean is decided in [`settings`](super::settings), where those of the
-//! configuration file join them.
+//! Command line of an agent. [`settings`](super::settings) gives the values their meaning and adds those of the
+//! configuration file.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -13,15 +13,15 @@ pub(super) const STATE_DIR: &str = "/var/lib/muster-agent";
 
 const AFTER_HELP: &str = "\
 Exit codes:
-  0  stopped as asked (SIGTERM, SIGINT): goodbye was said, pods go on running
-  1  something on this machine failed: the message says what
-  2  a flag, a key of the configuration file or a credential cannot be used; nothing was contacted
-  3  nobody answered: no replica when joining, no agent to `status`
+  0  stopped by SIGTERM or SIGINT: the session is closed, pods go on running
+  1  something on this machine failed: see the message
+  2  a flag, a key of the configuration file or a credential is invalid; nothing was contacted
+  3  no answer: from no replica when joining, or from no agent for `status`
   6  the control plane refused to let this machine join
 
 The log's filter is RUST_LOG, as in RUST_LOG=info,muster_node_agent=debug.";
 
-/// The node agent of Muster: registers this machine, says how it is, and runs its pods.
+/// The node agent of Muster: registers this machine, reports its status, and runs its pods.
 #[derive(Debug, Parser)]
 #[command(name = "muster-agent", version)]
 pub struct AgentCli {
@@ -29,7 +29,7 @@ pub struct AgentCli {
     pub agent: AgentArgs,
 }
 
-/// What `muster-agent` and `muster agent` take.
+/// The arguments of `muster-agent` and `muster agent`.
 #[derive(Debug, Args)]
 #[command(args_conflicts_with_subcommands = true, after_help = AFTER_HELP)]
 pub struct AgentArgs {
@@ -46,7 +46,7 @@ pub struct AgentArgs {
     pub join: Option<JoinArgument>,
 }
 
-/// What `--join` was given. It may be a secret, and must not reach a log by way of a derived `Debug`.
+/// The value of `--join`. It may be a secret and must not reach a log through a derived `Debug`.
 #[derive(Clone, PartialEq, Eq)]
 pub struct JoinArgument(pub String);
 
@@ -66,17 +66,17 @@ pub struct StatusArgs {
     pub output: String,
 }
 
-/// One source of settings, each as it was written. Flags and files have the same names.
+/// One source of settings, as written. Flags and files use the same names.
 #[derive(Debug, Clone, Default, Args, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields, default)]
 pub struct SettingsLayer {
     /// The agents' addresses of the replicas
     #[arg(long, value_name = "HOST:PORT,...")]
     pub server: Option<RawValue>,
-    /// Where the agent keeps its key, its certificate and what it knows of its pods [default: /var/lib/muster-agent]
+    /// The directory of the agent's key, certificate and pod records [default: /var/lib/muster-agent]
     #[arg(long, value_name = "DIR")]
     pub state_dir: Option<RawValue>,
-    /// NodeCredentials that somebody else made, instead of those of --join: a kubeconfig with a client certificate
+    /// Credentials issued elsewhere, used instead of --join: a kubeconfig with a client certificate
     #[arg(long, value_name = "FILE")]
     pub kubeconfig: Option<RawValue>,
     /// The node's name [default: the host name, in lower case]
@@ -97,10 +97,10 @@ pub struct SettingsLayer {
     /// Labels that the Node is created with, as key=value
     #[arg(long, value_name = "LABEL,...")]
     pub node_labels: Option<RawValue>,
-    /// How often to look at the machine; given, also how often to post an unchanged status [default: 10s, and 5m]
+    /// How often to sample the machine; if given, also how often to post an unchanged status [default: 10s, and 5m]
     #[arg(long, value_name = "TIME")]
     pub node_status_update_frequency: Option<RawValue>,
-    /// What a cloud calls this machine, as PROVIDER://ID
+    /// The cloud's id of this machine, as PROVIDER://ID
     #[arg(long, value_name = "ID")]
     pub provider_id: Option<RawValue>,
     /// Comes with cloud sync; until then every value is an error
@@ -109,34 +109,34 @@ pub struct SettingsLayer {
     /// What runs the pods: process, or none to keep records only [default: process]
     #[arg(long, value_name = "RUNTIME")]
     pub runtime: Option<RawValue>,
-    /// How many pods this machine may be given [default: 110]
+    /// The most pods that this machine may run [default: 110]
     #[arg(long, value_name = "COUNT")]
     pub max_pods: Option<RawValue>,
-    /// Kept from pods for the system, as in cpu=100m,memory=200Mi,ephemeral-storage=1Gi
+    /// Reserved for the system, as in cpu=100m,memory=200Mi,ephemeral-storage=1Gi
     #[arg(long, value_name = "RESOURCE=AMOUNT,...")]
     pub system_reserved: Option<RawValue>,
-    /// Kept from pods for the agent
+    /// Reserved for the agent
     #[arg(long, value_name = "RESOURCE=AMOUNT,...")]
     pub kube_reserved: Option<RawValue>,
-    /// When the machine is under pressure [default: memory.available<100Mi,nodefs.available<10%,...]
+    /// Hard eviction thresholds [default: memory.available<100Mi,nodefs.available<10%,...]
     #[arg(long, value_name = "SIGNAL<AMOUNT,...")]
     pub eviction_hard: Option<RawValue>,
-    /// When it is after a while
+    /// Soft eviction thresholds, each with a grace period
     #[arg(long, value_name = "SIGNAL<AMOUNT,...")]
     pub eviction_soft: Option<RawValue>,
-    /// After which while
+    /// Grace periods of the soft eviction thresholds
     #[arg(long, value_name = "SIGNAL=TIME,...")]
     pub eviction_soft_grace_period: Option<RawValue>,
-    /// How much more must be free before a pressure is over
+    /// How much more must be available before a pressure is over
     #[arg(long, value_name = "SIGNAL=AMOUNT,...")]
     pub eviction_minimum_reclaim: Option<RawValue>,
-    /// For how long a pressure must not have been seen before it is over [default: 5m]
+    /// How long a pressure must be absent before it is over [default: 5m]
     #[arg(long, value_name = "TIME")]
     pub eviction_pressure_transition_period: Option<RawValue>,
-    /// A directory of executables, each of which says whether something is wrong with this machine
+    /// A directory of executables, each of which checks one condition of this machine
     #[arg(long, value_name = "DIR")]
     pub condition_dir: Option<RawValue>,
-    /// What shows that the network works: tcp://HOST:PORT, or a program with its arguments [default: nothing is checked]
+    /// A check of the network: tcp://HOST:PORT, or a program with its arguments [default: no check]
     #[arg(long, value_name = "CHECK")]
     pub network_check: Option<RawValue>,
     /// Where metrics are served, or none; other addresses than loopback need TLS [default: 127.0.0.1:7490]
@@ -153,7 +153,7 @@ pub struct SettingsLayer {
     pub log_format: Option<RawValue>,
 }
 
-/// A value as it was written. In a file, numbers and truth values need no quotes, and lists may be lists.
+/// A value as written. In a file, numbers and booleans need no quotes, and lists may be lists.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RawValue(pub String);
 

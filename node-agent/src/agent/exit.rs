@@ -1,11 +1,11 @@
-//! How the program ends: exit codes that mean the same as those of `muster`, and words that say what to do next.
+//! Exit of the program: the exit codes of `muster`, and messages that say what to do next.
 
 use std::fmt;
 use std::process::ExitCode;
 
 use super::flag::BadFlag;
 
-/// The part of the exit codes of `muster` that an agent can end with.
+/// The exit codes of `muster` that an agent uses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub enum AgentExit {
@@ -15,7 +15,7 @@ pub enum AgentExit {
     Denied = 6,
 }
 
-/// Why the program ends, if not because it was asked to.
+/// Why the program ends, unless it was told to stop.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AgentError {
     pub exit: AgentExit,

@@ -1,4 +1,4 @@
-//! Who this machine is to the fleet: credentials that somebody else made, those it has, or those it gets for a token.
+//! Identity of this machine for the fleet: credentials from a kubeconfig, from the state directory, or from a join.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use super::view::Expiry;
 use crate::credentials::{CredentialStore, CredentialStoreError, CredentialsError, NodeCredentials};
 use crate::enrolment::EnrolmentError;
 
-/// Joins if need be, which may take a while: whoever waits should listen for the end, too.
+/// Joins if necessary, which may take a while: callers should watch for a stop request meanwhile.
 pub(super) async fn obtain(settings: &AgentSettings, state_dir: &StateDir) -> Result<NodeCredentials, AgentError> {
     if let Some(kubeconfig) = &settings.kubeconfig {
         kubeconfig.credentials.require_node(&settings.node).map_err(|error| unusable(&error))?;
@@ -41,7 +41,7 @@ fn failed(error: EnrolmentError) -> AgentError {
     AgentError { exit, message: error.to_string() }
 }
 
-/// Credentials that cannot be used are found before anything is contacted.
+/// Unusable credentials are found before anything is contacted.
 fn unusable(error: &CredentialsError) -> AgentError {
     let is_of_the_disk = matches!(error, CredentialsError::Store(CredentialStoreError::Io { .. }));
     if is_of_the_disk { AgentError::other(error) } else { AgentError::usage(error) }

@@ -1,7 +1,7 @@
-//! Logs: to stderr, as `RUST_LOG` filters them.
+//! Logs to stderr, filtered by `RUST_LOG`.
 //!
-//! The filter knows levels and modules, which is what people write; the larger one of the replicas would cost half a
-//! megabyte for fields and spans that an agent does not have.
+//! The filter supports levels and modules. The larger filter of the replicas would add half a megabyte for fields and
+//! spans that an agent does not have.
 
 use std::io::IsTerminal;
 
@@ -22,7 +22,7 @@ pub enum AgentLogFormat {
     Json,
 }
 
-/// To be called once per process.
+/// Must be called once per process.
 pub(super) fn init(format: AgentLogFormat) -> Result<(), AgentError> {
     let given = std::env::var(FILTER).ok().filter(|filter| !filter.is_empty());
     let filter = filter(given.as_deref().unwrap_or(DEFAULT_FILTER))?;

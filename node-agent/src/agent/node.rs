@@ -1,4 +1,4 @@
-//! The Node as this agent brings it (RG-2): what is observed of the machine, and what its operator wants of it.
+//! Node that this agent registers (RG-2): the observed machine, and what its operator adds.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -15,10 +15,10 @@ use crate::pods::Runtime;
 
 const ATTACH_DETACH: &str = "volumes.kubernetes.io/controller-managed-attach-detach";
 
-/// The machine as it was last seen.
+/// The machine as last observed.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Observation {
-    /// Those that every node has; `--node-labels` go before them.
+    /// The labels that every node has; `--node-labels` win over them.
     pub labels: BTreeMap<String, String>,
     /// A NodeStatus, as Kubernetes JSON.
     pub status: Value,

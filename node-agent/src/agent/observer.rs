@@ -1,7 +1,7 @@
-//! Looks at the machine again and again, and keeps what is seen as the Node wants it.
+//! Observer of the machine: reads facts and conditions periodically and keeps them in the form of a Node.
 //!
-//! Facts are read by a thread that may wait, since filesystems can hang; conditions have a task of their own. Whatever is
-//! news wakes whoever watches the observation, who decides whether it is worth a post.
+//! A blocking thread reads the facts, because filesystems can hang; a task keeps the conditions. Every observation
+//! wakes its watchers, which decide whether it is worth a post.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -18,10 +18,10 @@ use super::node::Observation;
 use crate::conditions::{CustomChecks, MachineConditions, Monitor, MonitorConfig, Readiness};
 use crate::facts::{FactSources, Facts, FactsError, FactsReader, NodeParts};
 
-/// S-1: looks are late by at most so much, as a share of the period.
+/// S-1: observations are late by at most this share of the period.
 const JITTER: f64 = 0.04;
 
-/// Looks until it is dropped.
+/// Observes until it is dropped.
 #[derive(Debug)]
 pub struct MachineObserver {
     observed: watch::Receiver<Observation>,
@@ -40,7 +40,8 @@ struct ObserverTask {
 // === impl MachineObserver ===
 
 impl MachineObserver {
-    /// Has looked once when it returns. `nodefs` is where pods write, `runtime` what runs them, as in `process://0.1.0`.
+    /// Returns after the first observation. `nodefs` is where pods write, `runtime` is the runtime's version, as in
+    /// `process://0.1.0`.
     pub async fn start(
         settings: &MachineSettings,
         every: Duration,
@@ -60,11 +61,11 @@ impl MachineObserver {
         for (resource, reserved, capacity) in facts.capacity.overdrawn(&settings.reservations) {
             tracing::warn!(
                 resource, %reserved, %capacity,
-                "--system-reserved and --kube-reserved keep all there is from pods: none that asks for it is placed here"
+                "--system-reserved and --kube-reserved reserve the machine's whole capacity: no pod that requests it is placed here"
             );
         }
         let monitor = Arc::new(Monitor::start(monitoring(settings, every, nodefs), readiness));
-        let seen = observation(&facts, settings, &monitor.first_look().await);
+        let seen = observation(&facts, settings, &monitor.first_sample().await);
         let (sender, observed) = watch::channel(seen);
         let conditions = monitor.conditions();
         let look = ObserverTask { reader, facts, settings: settings.clone(), conditions, observed: sender };
@@ -75,7 +76,7 @@ impl MachineObserver {
         self.observed.clone()
     }
 
-    /// Whether pods can run has changed.
+    /// Reads the runtime's readiness again, because it has changed.
     pub fn refresh(&self) {
         self.monitor.refresh();
     }
@@ -106,14 +107,14 @@ impl ObserverTask {
         }
     }
 
-    /// A machine that suddenly hides what it is stays what it was.
+    /// Reads the facts. If that fails, the last facts stay.
     async fn look(&mut self) {
         let Some(reader) = self.reader.take() else { return };
         let (reader, facts) = read(reader).await;
         self.reader = reader;
         match facts {
             Ok(facts) => self.facts = facts,
-            Err(error) => tracing::warn!(%error, "this machine is reported as it was last seen"),
+            Err(error) => tracing::warn!(%error, "cannot read the machine: reporting it as last observed"),
         }
     }
 }

@@ -1,4 +1,4 @@
-//! What an operator wants of an agent: flags and a file, merged and checked before anything is contacted.
+//! Settings of an agent: flags and a file, merged and checked before anything is contacted.
 
 use std::collections::BTreeMap;
 use std::io::Read;
@@ -18,10 +18,10 @@ use super::machine_settings::MachineSettings;
 use crate::connection::{Endpoint, SessionSetupError};
 use crate::machine::REPORT_EVERY;
 
-/// S-1: how often the machine is looked at.
+/// S-1: how often the machine is observed.
 const UPDATE_EVERY: Duration = Duration::from_secs(10);
 const METRICS_ADDRESS: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 7490);
-/// A file that is longer is not a configuration.
+/// A longer file is not a configuration.
 const FILE_BYTES_MAX: u64 = 1 << 20;
 
 #[derive(Debug)]
@@ -36,9 +36,9 @@ pub struct AgentSettings {
     pub taints: Vec<Taint>,
     pub labels: BTreeMap<String, String>,
     pub provider_id: Option<String>,
-    /// How often the machine is looked at.
+    /// How often the machine is observed.
     pub update_every: Duration,
-    /// How often a status is posted that has not changed.
+    /// How often an unchanged status is posted.
     pub report_every: Duration,
     pub machine: MachineSettings,
     pub runtime: RuntimeKind,
@@ -62,7 +62,7 @@ pub struct MetricsEndpoint {
 // === impl AgentSettings ===
 
 impl AgentSettings {
-    /// `hostname` is what this machine calls itself.
+    /// `hostname` is this machine's own name.
     pub fn new(args: AgentArgs, hostname: &str) -> Result<Self, AgentError> {
         let file = args.config.as_deref().map(read_file).transpose()?.unwrap_or_default();
         let layers = Layers { flags: *args.layer, file, path: args.config };
@@ -80,7 +80,7 @@ impl AgentSettings {
                 .path("state-dir", |layer| &layer.state_dir)?
                 .map_or_else(|| STATE_DIR.into(), |(path, _)| path),
             kubeconfig,
-            register_node: layers.parsed("register-node", |layer| &layer.register_node, flag::truth)?.unwrap_or(true),
+            register_node: layers.parsed("register-node", |layer| &layer.register_node, flag::boolean)?.unwrap_or(true),
             taints: layers
                 .parsed("register-with-taints", |layer| &layer.register_with_taints, flag::taints)?
                 .unwrap_or_default(),
@@ -96,7 +96,7 @@ impl AgentSettings {
     }
 }
 
-/// A token is a secret: it is not repeated. Of what `muster token create` prints, it is the last line.
+/// Parses the token, which errors must not repeat. In the output of `muster token create` it is the last line.
 fn token(JoinArgument(word): &JoinArgument) -> Result<Token, BadFlag> {
     let (shown, text) = match word.strip_prefix('@') {
         None => ("…", word.clone()),
@@ -139,19 +139,19 @@ fn read_all(source: impl Read) -> Result<String, String> {
     let mut text = String::new();
     source.take(FILE_BYTES_MAX + 1).read_to_string(&mut text).map_err(|error| error.to_string())?;
     match text.len() as u64 > FILE_BYTES_MAX {
-        true => Err(format!("has more than the {FILE_BYTES_MAX} bytes that are read")),
+        true => Err(format!("is larger than {FILE_BYTES_MAX} bytes")),
         false => Ok(text),
     }
 }
 
-/// Flags before file.
+/// Flags win over the file.
 pub(super) struct Layers {
     flags: SettingsLayer,
     file: SettingsLayer,
     path: Option<PathBuf>,
 }
 
-/// A value, and who gave it under which name.
+/// A value with its flag and its source.
 pub(super) struct Given<'a> {
     flag: &'static str,
     pub(super) word: &'a str,

@@ -1,4 +1,4 @@
-//! The socket in the state directory at which an agent says what it is doing: whoever connects is told, and that is all.
+//! Status socket in the state directory: every client that connects receives the agent's status.
 
 use std::fs::{self, File, Permissions};
 use std::io;
@@ -14,12 +14,12 @@ use super::exit::AgentError;
 use super::state_dir::{socket_in, socket_of};
 use super::view::{AgentView, StatusSource};
 
-/// One asker at a time, and none for long.
+/// One client at a time, and none for long.
 const TIMEOUT: Duration = Duration::from_secs(5);
 const ACCEPT_PAUSE: Duration = Duration::from_millis(200);
 const ANSWER_BYTES_MAX: u64 = 16 << 20;
 
-/// Gone when it is dropped.
+/// Removed when it is dropped.
 #[derive(Debug)]
 pub(super) struct Socket {
     listener: UnixListener,
@@ -29,7 +29,7 @@ pub(super) struct Socket {
 // === impl Socket ===
 
 impl Socket {
-    /// The caller holds the state directory, so whatever is there is a former process's.
+    /// The caller holds the state directory, so an existing socket belongs to a former process.
     pub(super) fn open(state_dir: &Path) -> Result<Self, AgentError> {
         let path = socket_of(state_dir);
         let failed =
@@ -47,9 +47,9 @@ impl Socket {
     pub(super) async fn serve(self, source: StatusSource) {
         loop {
             match self.listener.accept().await {
-                Ok((asker, _)) => drop(timeout(TIMEOUT, tell(asker, &source)).await),
+                Ok((client, _)) => drop(timeout(TIMEOUT, answer(client, &source)).await),
                 Err(error) => {
-                    tracing::warn!(%error, "nobody can be told what this agent is doing; trying again");
+                    tracing::warn!(%error, "cannot accept on the status socket; trying again");
                     sleep(ACCEPT_PAUSE).await;
                 }
             }
@@ -59,18 +59,18 @@ impl Socket {
 
 impl Drop for Socket {
     fn drop(&mut self) {
-        // Nobody minds if it is gone already.
+        // The file may be gone already.
         let _ = fs::remove_file(&self.path);
     }
 }
 
-async fn tell(mut asker: UnixStream, source: &StatusSource) -> io::Result<()> {
+async fn answer(mut client: UnixStream, source: &StatusSource) -> io::Result<()> {
     let view = serde_json::to_vec(&source.view().await)?;
-    asker.write_all(&view).await?;
-    asker.shutdown().await
+    client.write_all(&view).await?;
+    client.shutdown().await
 }
 
-/// Asks the agent whose state directory this is.
+/// Asks the agent of this state directory for its status.
 pub async fn ask(state_dir: &Path) -> Result<AgentView, AgentError> {
     let path = socket_of(state_dir);
     let failed = |error: &dyn std::fmt::Display| {

@@ -1,4 +1,4 @@
-//! What an agent is doing, for people and programs: updates on demand, shown as text or JSON.
+//! View of a running agent, for operators and programs: gathered on request, shown as text or JSON.
 
 use std::fmt;
 use std::sync::Arc;
@@ -14,10 +14,10 @@ use crate::session::{SessionHandle, SessionState};
 /// A session that takes longer to answer hangs.
 const TIMEOUT: Duration = Duration::from_secs(2);
 
-/// When the node's certificate ends, if that is known.
+/// When the node's certificate expires, if that is known.
 pub type Expiry = Arc<dyn Fn() -> Option<Timestamp> + Send + Sync>;
 
-/// Where to look.
+/// Gathers the view.
 #[derive(Clone)]
 pub struct StatusSource {
     pub(super) node: String,
@@ -141,10 +141,10 @@ impl fmt::Display for AgentView {
         writeln!(
             f,
             "certificate   {}",
-            self.certificate_expires.as_deref().map_or("end unknown".to_owned(), |at| format!("until {at}"))
+            self.certificate_expires.as_deref().map_or("expiry unknown".to_owned(), |at| format!("until {at}"))
         )?;
         if let Some(error) = &session.last_error {
-            writeln!(f, "last trouble  {error}")?;
+            writeln!(f, "last failure  {error}")?;
         }
         writeln!(f, "pods          {}", self.pods.len())?;
         self.pods.iter().try_for_each(|pod| writeln!(f, "  {pod}"))
@@ -222,7 +222,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn people_see_session_beats_certificate_and_pods() {
+    fn operators_see_session_beats_certificate_and_pods() {
         let expected = "\
 node          rack-1
 agent         version 0.1.0, process 42
@@ -231,7 +231,7 @@ fleet         f, incarnation 7
 last beat     sent 1.2 s ago, acknowledged never
 last heard    0.5 s ago
 certificate   until 2026-12-01T00:00:00Z
-last trouble  what went wrong
+last failure  what went wrong
 pods          1
   default/web  Running, ready, stopping, 2 restarts (Why)
 ";
@@ -239,7 +239,7 @@ pods          1
     }
 
     #[test]
-    fn programs_read_what_was_written() {
+    fn programs_read_the_json_that_was_written() {
         let json = serde_json::to_string(&sample()).unwrap();
         assert_eq!(serde_json::from_str::<AgentView>(&json).unwrap(), sample());
         assert!(json.contains(r#""state":"attached""#) && json.contains(r#""lastBeatSentAge":1.25"#), "{json}");

@@ -1,4 +1,5 @@
-//! The `muster-agent` binary: one thread, the agent or the shim of a pod, and an exit code that means something.
+//! The `muster-agent` binary: the agent or the shim of a pod, on one thread, with an exit code that scripts can rely
+//! on.
 
 use std::process::ExitCode;
 

@@ -1,4 +1,4 @@
-//! The files of a node's credentials: whole or not at all, and for their owner only.
+//! Store of a node's credentials: files written as a whole or not at all, readable by their owner only.
 
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Read, Write};
@@ -13,11 +13,11 @@ use super::PemTexts;
 pub(super) const NODE: &str = "node.pem";
 pub(super) const CA: &str = "ca.crt";
 const JOINING: &str = "joining.key";
-/// No key or certificate comes near this.
+/// Larger than any key or certificate.
 const SIZE_MAX: u64 = 256 * 1024;
 const CERTIFICATE: &str = "-----BEGIN CERTIFICATE-----";
 
-/// A state directory.
+/// The state directory.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CredentialStore {
     dir: PathBuf,
@@ -70,14 +70,15 @@ impl CredentialStore {
         Ok(PemTexts { ca: read(&self.dir.join(CA))?, certificate: certificate.to_owned(), key: key.to_owned() })
     }
 
-    /// The CA first: a key without it could not be used, a CA without a key harms nobody.
+    /// Writes the CA first: a key without its CA is of no use, and a CA without a key does no harm.
     pub(crate) fn save(&self, texts: &PemTexts) -> Result<(), CredentialStoreError> {
         self.make_dir()?;
         replace(&self.dir.join(CA), &texts.ca, 0o644)?;
         replace(&self.node(), &format!("{}{}", texts.key, texts.certificate), 0o600)
     }
 
-    /// The key to join with. It is kept until the join was answered, so that whoever asks again is the same machine.
+    /// The key to join with. It is kept until the join is answered, so that a repeated request comes from the same
+    /// key.
     pub(crate) fn joining_key(&self) -> Result<KeyPair, CredentialStoreError> {
         let path = self.dir.join(JOINING);
         if path.symlink_metadata().is_ok() {
@@ -93,7 +94,8 @@ impl CredentialStore {
         discard(&self.dir.join(JOINING))
     }
 
-    /// Whoever ended between the answer and [`Self::joined`] left the key, and would join with it a second time.
+    /// Removes the join key if it is in use already: a process that ended between the answer and [`Self::joined`] left
+    /// it, and would join with it a second time.
     pub(crate) fn forget_key_in_use(&self) -> Result<(), CredentialStoreError> {
         let path = self.dir.join(JOINING);
         match path.symlink_metadata().is_ok() && read_private(&path)? == self.load()?.key {
@@ -119,10 +121,10 @@ pub(super) fn read(path: &Path) -> Result<String, CredentialStoreError> {
     contents(File::open(path).map_err(failed("open", path))?, path)
 }
 
-/// Refuses while group or world have any access.
+/// Refuses files that group or others can access.
 pub(super) fn read_private(path: &Path) -> Result<String, CredentialStoreError> {
     let file = File::open(path).map_err(failed("open", path))?;
-    // The open file is asked, not the path: the path could be exchanged in between.
+    // Checks the open file and not the path, which could be replaced in between.
     let mode = file.metadata().map_err(failed("inspect", path))?.mode() & 0o7777;
     if mode & 0o077 != 0 {
         return Err(CredentialStoreError::Exposed { path: path.to_owned(), mode });
@@ -139,7 +141,8 @@ fn contents(file: File, path: &Path) -> Result<String, CredentialStoreError> {
     Ok(text)
 }
 
-/// A reader sees the old or the new text, never a mixture, and the new one is on disk before it is seen.
+/// Replaces a file. A reader sees the old or the new text, never a mixture, and the new text is on disk before it is
+/// visible.
 fn replace(path: &Path, text: &str, mode: u32) -> Result<(), CredentialStoreError> {
     let staged = path.with_added_extension("new");
     discard(&staged)?;

@@ -1,4 +1,4 @@
-//! Credentials on disk and in use.
+//! Tests of credentials on disk and in use.
 
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
@@ -26,7 +26,7 @@ fn texts(user: &str, until: SystemTime) -> PemTexts {
     PemTexts { ca: ca_pem, certificate, key: key.serialize_pem() }
 }
 
-/// A whole second, as certificates have it.
+/// Whole seconds, like in certificates.
 fn later(by: Duration) -> SystemTime {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs();
     UNIX_EPOCH + Duration::from_secs(now) + by
@@ -40,7 +40,7 @@ fn saved(user: &str, until: SystemTime) -> (TempDir, CredentialStore) {
 }
 
 #[test]
-fn what_is_saved_is_loaded_and_only_its_owner_can_read_the_key() {
+fn saved_credentials_load_and_only_their_owner_can_read_the_key() {
     let until = later(HOUR);
     let (_dir, store) = saved("system:node:rack-1", until);
     let credentials = NodeCredentials::load(&store).unwrap();
@@ -70,7 +70,7 @@ fn a_key_that_others_can_read_is_refused_with_the_remedy() {
 }
 
 #[test]
-fn what_does_not_belong_together_is_refused() {
+fn a_key_certificate_and_ca_that_do_not_match_are_refused() {
     let good = texts("system:node:rack-1", later(HOUR));
     let other = texts("system:node:rack-1", later(HOUR));
     let cases = [
@@ -78,7 +78,7 @@ fn what_does_not_belong_together_is_refused() {
         (PemTexts { key: "garbage".into(), ..good.clone() }, "the key does not belong to the certificate"),
         (PemTexts { certificate: "garbage".into(), ..good.clone() }, "the certificate file does not hold PEM"),
         (PemTexts { ca: "garbage".into(), ..good.clone() }, "the CA file does not hold PEM"),
-        (texts("ada", later(HOUR)), "the certificate is not that of a node, but of \"ada\""),
+        (texts("ada", later(HOUR)), "the certificate belongs to \"ada\" and not to a node"),
     ];
     for (texts, wanted) in cases {
         let message = NodeCredentials::new(&texts, None).unwrap_err().to_string();
@@ -86,11 +86,11 @@ fn what_does_not_belong_together_is_refused() {
     }
     let credentials = NodeCredentials::new(&good, None).unwrap();
     assert!(credentials.require_node("rack-1").is_ok());
-    assert!(credentials.require_node("rack-2").unwrap_err().to_string().contains("shall be node \"rack-2\""));
+    assert!(credentials.require_node("rack-2").unwrap_err().to_string().contains("is to be node \"rack-2\""));
 }
 
 #[test]
-fn a_renewal_changes_what_is_shown_and_what_is_on_disk_but_not_the_configuration() {
+fn a_renewal_changes_the_certificate_in_use_and_on_disk_but_not_the_configuration() {
     let (_dir, store) = saved("system:node:rack-1", later(HOUR));
     let (credentials, until) = (NodeCredentials::load(&store).unwrap(), later(5 * HOUR));
     let mut renewals = credentials.renewals();
@@ -107,7 +107,7 @@ fn a_renewal_changes_what_is_shown_and_what_is_on_disk_but_not_the_configuration
     assert!(credentials.expires() == until && !renewals.has_changed().unwrap());
 }
 
-/// As after a crash between saving what was answered and discarding the key.
+/// As after a crash between saving the answer and discarding the key.
 #[test]
 fn the_key_of_a_join_is_not_used_for_another() {
     let dir = tempfile::tempdir().unwrap();
@@ -115,14 +115,14 @@ fn the_key_of_a_join_is_not_used_for_another() {
     let key = store.joining_key().unwrap().serialize_pem();
     store.save(&PemTexts { key: "other\n".into(), ..texts("system:node:rack-1", later(HOUR)) }).unwrap();
     store.forget_key_in_use().unwrap();
-    assert_eq!(store.joining_key().unwrap().serialize_pem(), key, "that of a join which was not answered yet");
+    assert_eq!(store.joining_key().unwrap().serialize_pem(), key, "the key of an unanswered join");
     store.save(&PemTexts { key: key.clone(), ..texts("system:node:rack-1", later(HOUR)) }).unwrap();
     store.forget_key_in_use().unwrap();
     assert_ne!(store.joining_key().unwrap().serialize_pem(), key);
 }
 
 #[test]
-fn the_key_of_a_join_is_kept_until_it_was_answered() {
+fn the_key_of_a_join_is_kept_until_the_answer() {
     let dir = tempfile::tempdir().unwrap();
     let store = CredentialStore::new(dir.path().join("state"));
     let first = store.joining_key().unwrap().serialize_pem();

@@ -153,7 +153,7 @@ impl Bench {
 
 pub(crate) fn spec(uid: PodUid, manifest: &Value) -> PodToStart {
     let (namespace, name) = ("default".to_owned(), "web".to_owned());
-    PodSpec { namespace, name, uid, manifest: Bytes::from(manifest.to_string()) }
+    PodToStart { namespace, name, uid, manifest: Bytes::from(manifest.to_string()) }
 }
 
 /// A pod of one container `c`.

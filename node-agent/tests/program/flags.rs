@@ -116,12 +116,12 @@ const BAD_VALUES: &[(&[&str], &str)] = &[
     (&["--register-node=maybe"], r#"--register-node "maybe": must be true or false"#),
     (
         &["--node-status-update-frequency", "often"],
-        r#"--node-status-update-frequency "often": write a time such as 10s or 1m30s"#,
+        r#"--node-status-update-frequency "often": write a duration such as 10s or 1m30s"#,
     ),
     (&["--node-status-update-frequency", "10ms"], r#"--node-status-update-frequency "10ms": must be from 1s to 1h"#),
     (
         &["--node-status-update-frequency=-10s"],
-        r#"--node-status-update-frequency "-10s": write a time such as 10s or 1m30s"#,
+        r#"--node-status-update-frequency "-10s": write a duration such as 10s or 1m30s"#,
     ),
     (&["--provider-id", ""], r#"--provider-id "": must not be empty: leave the flag out"#),
     (&["--provider-id", "i-1"], r#"--provider-id "i-1": write PROVIDER://ID, as clouds name their machines"#),
@@ -176,7 +176,7 @@ const BAD_VALUES: &[(&[&str], &str)] = &[
     (&["--eviction-minimum-reclaim", "nodefs"], r#"--eviction-minimum-reclaim "nodefs": it must be SIGNAL=VALUE"#),
     (
         &["--eviction-pressure-transition-period", "soon"],
-        r#"--eviction-pressure-transition-period "soon": write a time such as 10s or 1m30s"#,
+        r#"--eviction-pressure-transition-period "soon": write a duration such as 10s or 1m30s"#,
     ),
     (&["--condition-dir", "/nowhere/at/all"], r#"--condition-dir "/nowhere/at/all": is not a directory"#),
     (

@@ -133,7 +133,7 @@ async fn posted(session: &mut SessionStream) -> (u64, Value) {
 async fn an_agent_registers_reports_and_says_what_it_does() {
     let mut replica = Replica::start().await;
     let agent = Agent::start(&replica, &["--node-labels=team=x"]);
-    agent.told_systemd("READY=1\nSTATUS=pods are looked after; looking for a replica").await;
+    agent.told_systemd("READY=1\nSTATUS=pods are managed; searching for a replica").await;
     agent.told_systemd("WATCHDOG=1").await;
     let (mut session, hello) = replica.session().await;
     assert_eq!((hello.node.as_str(), hello.incarnation), ("rack-1", 0));

@@ -123,7 +123,7 @@ async fn output_is_bounded_and_nobody_waits_for_those_who_inherited_it() {
 async fn conditions_come_and_go_with_their_files_and_turn_with_their_findings() {
     let directory = tempfile::tempdir().unwrap();
     let monitor = watch(custom(&directory));
-    monitor.first_look().await;
+    monitor.first_sample().await;
     check(&directory, "Late", "echo 1; exit 0");
     let calm = until_status(&monitor, "Late", ConditionStatus::False).await;
     check(&directory, "Late", "echo 2; exit 1");
@@ -145,7 +145,7 @@ fn files_that_are_no_checks_are_refused_with_the_reason() {
         ("Drained", 0o755, "is reserved"),
         ("not a name", 0o755, "is not a qualified name"),
         (".hidden", 0o755, "is not a qualified name"),
-        ("Writable", 0o757, "anybody may write to it: chmod o-w"),
+        ("Writable", 0o757, "every user may write to it: run chmod o-w"),
         ("Plain", 0o644, "it is not executable: chmod +x"),
     ];
     for (name, mode, _) in cases {
@@ -209,16 +209,16 @@ async fn the_network_is_available_while_the_address_answers_or_the_command_succe
 #[tokio::test]
 async fn without_a_check_nothing_is_said_of_the_network() {
     let monitor = start(frequent(Path::new("/")));
-    assert!(monitor.first_look().await.get(NETWORK_UNAVAILABLE).is_none());
+    assert!(monitor.first_sample().await.get(NETWORK_UNAVAILABLE).is_none());
 }
 
 #[tokio::test]
-async fn readiness_is_that_of_the_runtime_and_of_the_first_look() {
+async fn readiness_is_that_of_the_runtime_and_of_the_first_sample() {
     let can_run = Arc::new(AtomicBool::new(false));
     let asked = Arc::clone(&can_run);
     let readiness = move || asked.load(Ordering::Relaxed).then_some(()).ok_or_else(|| "no runtime".to_owned());
     let monitor = Monitor::start(MonitorConfig::this_machine("/"), Arc::new(readiness));
-    let not_ready = monitor.first_look().await.get("Ready").unwrap().result.clone();
+    let not_ready = monitor.first_sample().await.get("Ready").unwrap().result.clone();
     assert_eq!((&*not_ready.reason, &*not_ready.message), ("KubeletNotReady", "no runtime"));
     can_run.store(true, Ordering::Relaxed);
     monitor.refresh();
@@ -226,7 +226,7 @@ async fn readiness_is_that_of_the_runtime_and_of_the_first_look() {
     assert_eq!((&*ready.reason, &*ready.message), ("KubeletReady", "kubelet is posting ready status"));
 
     let monitor = start(frequent(Path::new("/no/such/directory")));
-    let conditions = monitor.first_look().await;
+    let conditions = monitor.first_sample().await;
     let ready = &conditions.get("Ready").unwrap().result;
     assert_eq!(ready.status, ConditionStatus::False);
     assert!(ready.message.contains("/no/such/directory"), "{}", ready.message);
@@ -238,7 +238,7 @@ async fn readiness_is_that_of_the_runtime_and_of_the_first_look() {
 async fn s_1_looks_renew_heartbeats_and_are_no_change() {
     let thresholds = Thresholds::parse(Some("memory.available<1"), None, None, None).unwrap();
     let monitor = start(MonitorConfig { thresholds, ..frequent(Path::new("/")) });
-    let first = monitor.first_look().await.get("Ready").unwrap().clone();
+    let first = monitor.first_sample().await.get("Ready").unwrap().clone();
     let mut conditions = monitor.conditions();
     conditions.mark_unchanged();
     let beats = conditions.clone();

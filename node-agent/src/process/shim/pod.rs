@@ -152,9 +152,9 @@ impl Pod {
     fn read(&mut self, index: usize, output: PipeReader, stream: Stream) {
         // Drops finished readers of earlier starts.
         while self.reading.try_join_next().is_some() {}
-        let Some(log) = self.logs.get(index).cloned() else { return };
+        let Some(file) = self.logs.get(index).cloned() else { return };
         match pipe::Receiver::from_owned_fd(OwnedFd::from(output)) {
-            Ok(output) => drop(self.reading.spawn(copy_output(output, stream, log))),
+            Ok(output) => drop(self.reading.spawn(copy_output(output, stream, file))),
             Err(error) => log(format_args!("cannot read the output of a container: {error}")),
         }
     }
