@@ -34,7 +34,7 @@ use tokio_util::task::AbortOnDropHandle;
 use crate::enrolment::keep_renewed;
 
 pub use args::{AgentArgs, AgentCli, AgentVerb, JoinArgument, RawValue, SettingsLayer, StatusArgs};
-pub use exit::{AgentError, AgentExit};
+pub use exit::{AgentError, Exit};
 pub use flag::BadFlag;
 pub use kubeconfig::Kubeconfig;
 pub use log::AgentLogFormat;

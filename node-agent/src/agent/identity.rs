@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 
-use super::exit::{AgentError, AgentExit};
+use super::exit::{AgentError, Exit};
 use super::settings::AgentSettings;
 use super::state_dir::StateDir;
 use super::view::Expiry;
@@ -30,13 +30,11 @@ pub(super) fn expiry(credentials: &NodeCredentials) -> Expiry {
 fn failed(error: EnrolmentError) -> AgentError {
     let exit = match &error {
         EnrolmentError::Credentials(error) => return unusable(error),
-        EnrolmentError::Store(CredentialStoreError::Exposed { .. } | CredentialStoreError::Damaged(_)) => {
-            AgentExit::Usage
-        }
-        EnrolmentError::Setup(_) | EnrolmentError::NotJoined => AgentExit::Usage,
-        EnrolmentError::OtherCluster { .. } | EnrolmentError::Refused { .. } => AgentExit::Denied,
-        EnrolmentError::Unanswered(_) => AgentExit::Unreachable,
-        EnrolmentError::Store(_) | EnrolmentError::Request(_) => AgentExit::Error,
+        EnrolmentError::Store(CredentialStoreError::Exposed { .. } | CredentialStoreError::Damaged(_)) => Exit::Usage,
+        EnrolmentError::Setup(_) | EnrolmentError::NotJoined => Exit::Usage,
+        EnrolmentError::OtherCluster { .. } | EnrolmentError::Refused { .. } => Exit::Denied,
+        EnrolmentError::Unanswered(_) => Exit::Unreachable,
+        EnrolmentError::Store(_) | EnrolmentError::Request(_) => Exit::Error,
     };
     AgentError { exit, message: error.to_string() }
 }

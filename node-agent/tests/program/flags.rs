@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{CommandFactory, Parser};
-use muster_node_agent::agent::{AgentCli, AgentError, AgentExit, AgentSettings, RuntimeKind};
+use muster_node_agent::agent::{AgentCli, AgentError, AgentSettings, Exit, RuntimeKind};
 
 const SERVER: &str = "127.0.0.1:7401";
 
@@ -22,7 +22,7 @@ fn with_server(flags: &[&str]) -> Result<AgentSettings, AgentError> {
 
 fn refused(flags: &[&str]) -> String {
     let failed = with_server(flags).err().unwrap_or_else(|| panic!("{flags:?} was taken"));
-    assert_eq!(failed.exit, AgentExit::Usage, "{failed}");
+    assert_eq!(failed.exit, Exit::Usage, "{failed}");
     failed.message
 }
 
@@ -240,7 +240,7 @@ fn a_token_is_read_from_a_file_that_nobody_else_can_read() {
 #[test]
 fn somebody_must_say_where_the_replicas_are() {
     let failed = settings(&[]).unwrap_err();
-    assert_eq!(failed.exit, AgentExit::Usage);
+    assert_eq!(failed.exit, Exit::Usage);
     assert!(failed.message.starts_with("--server is needed"), "{failed}");
 }
 
