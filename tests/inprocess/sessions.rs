@@ -7,7 +7,7 @@ use std::time::Duration;
 use muster_actors::surroundings::Quiet;
 use muster_lifecycle::policy::Policy;
 use muster_node_agent::SessionFailure;
-use muster_node_agent::aggregator::{AggregatedNode, AggregatorSession, AggregatorConfig, AggregatorHandle};
+use muster_node_agent::aggregator::{AggregatedNode, AggregatorConfig, AggregatorHandle, AggregatorSession};
 use muster_node_agent::session::{Session, SessionConfig, SessionHandle, SessionState};
 use muster_node_agent::simulated::SimulatedMachine;
 use muster_pki::tls;

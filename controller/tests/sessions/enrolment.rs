@@ -7,7 +7,7 @@ use muster_controller::door::DoorKind;
 use muster_controller::listener::Door;
 use muster_lifecycle::command::Operation;
 use muster_lifecycle::fingerprint::Fingerprint;
-use muster_node_agent::credentials::{NodeCredentials, CredentialStore};
+use muster_node_agent::credentials::{CredentialStore, NodeCredentials};
 use muster_node_agent::enrolment::{self, EnrolmentError};
 use muster_pki::{Authority, Issued, Subject, Usage, Validity, identity};
 use muster_proto::token::Token;

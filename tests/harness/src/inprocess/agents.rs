@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use muster_node_agent::session::SessionState;
-use muster_node_agent::simulated::{Behaviour, SimulatedFleet, ConnectPace, SimulatedNode, NodeTarget};
+use muster_node_agent::simulated::{Behaviour, ConnectPace, NodeTarget, SimulatedFleet, SimulatedNode};
 
 use super::InprocessCluster;
 
@@ -21,7 +21,8 @@ impl Agents {
             let tls = cluster.members.node_tls(&name);
             SimulatedNode { name, region: REGION.into(), zone: (*zone).into(), tls }
         });
-        let fleet = SimulatedFleet::start(nodes.collect(), &cluster.members.agent_doors(), ConnectPace::default()).unwrap();
+        let fleet =
+            SimulatedFleet::start(nodes.collect(), &cluster.members.agent_doors(), ConnectPace::default()).unwrap();
         Self { fleet }
     }
 
