@@ -3,11 +3,11 @@
 //!
 //! What is to be done is read off the state by `lifecycle`; here is only added what the ear knows.
 
-use muster_lifecycle::chores::{self, Chores};
+use muster_lifecycle::leader_view::Sight;
 use muster_lifecycle::node::Node;
-use muster_lifecycle::sight::Sight;
 use muster_lifecycle::spared::Spared;
 use muster_lifecycle::state::State;
+use muster_lifecycle::todo::{self, Chores};
 use muster_pulse::moment::Moment;
 
 use crate::ground::Ground;
@@ -60,9 +60,9 @@ impl Chore {
         match self {
             Self::TaintEviction => sight().evictions(state, &mut memory.spared, OPERATIONS_MAX),
             Self::Placement => sight().placements(state, OPERATIONS_MAX),
-            Self::PodGc => chores::pod_garbage(state, now, OPERATIONS_MAX - 1).and(chores::forsaken_names(state, now)),
-            Self::Staffing => chores::staffing(state, OPERATIONS_MAX),
-            Self::Ipam => chores::cidr_assignments(state, now, ASSIGNED_AT_ONCE),
+            Self::PodGc => todo::pod_garbage(state, now, OPERATIONS_MAX - 1).and(todo::forsaken_names(state, now)),
+            Self::Staffing => todo::staffing(state, OPERATIONS_MAX),
+            Self::Ipam => todo::cidr_assignments(state, now, ASSIGNED_AT_ONCE),
         }
     }
 }

@@ -9,9 +9,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use muster_lifecycle::chores::Chores;
 use muster_lifecycle::command::Operation;
 use muster_lifecycle::time::ClusterTime;
+use muster_lifecycle::todo::Chores;
 use ractor::{ActorProcessingErr, ActorRef};
 use tokio::time::Instant;
 

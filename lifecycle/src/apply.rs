@@ -3,29 +3,40 @@
 //! Here is what holds for every command: its place in time, its term, its retries, and the bookkeeping of
 //! revisions, watchers and touched records. What a command means is in the other `apply_*` files.
 
+mod addressing;
+mod eviction;
+mod lifecycle;
+mod node;
+mod pod;
+mod regime;
+mod replica;
+mod status;
+mod trust;
+mod workload;
+
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use xxhash_rust::xxh3::xxh3_128;
 
-use crate::change::{Change, Object};
-use crate::client::{CLIENTS_MAX, ClientRecord};
 use crate::command::{
     Batch, Command, Entitled, Operation, Origin, Outcome, Position, Receipt, ReceiptEffect, RequestId,
 };
-use crate::event::{EVENTS_MAX, Event, EventType, Subject};
-use crate::garbage;
-use crate::meta::{ObjectMeta, Pairs, Revision, Uid};
-use crate::node::{Incarnation, Node, Slot};
-use crate::node_restriction;
-use crate::record::RecordKey;
+use crate::object::client::{CLIENTS_MAX, ClientRecord};
+use crate::object::event::{EVENTS_MAX, Event, EventType, Subject};
+use crate::object::node::{Incarnation, Node, Slot};
+use crate::object::slot::FreeSlot;
 use crate::rejection::Rejection;
-use crate::slot::FreeSlot;
+use crate::rule::garbage;
+use crate::rule::node_restriction;
+use crate::rule::taint_eviction;
 use crate::state::{Applied, Counters, State};
-use crate::table::Stored;
-use crate::taint_eviction;
-use crate::text::{Text, fixed};
-use crate::time::Stamp;
+use crate::store::change::{Change, Object};
+use crate::store::record::RecordKey;
+use crate::store::table::Stored;
+use crate::value::meta::{ObjectMeta, Pairs, Revision, Uid};
+use crate::value::text::{Text, fixed};
+use crate::value::time::Stamp;
 
 pub(crate) const EVENT_SOURCE: &str = "node-controller";
 const NODE: &str = "Node";

@@ -1,7 +1,7 @@
 //! Why a node or a zone is what it is, and what will become of it if nothing changes.
 //!
-//! Everything here is read off the cores that decide: a node is judged by [`health`](crate::health), its zone by
-//! [`zone`](crate::zone), its turn by [`oversight`](crate::oversight). Nothing is worked out a second time, so what an
+//! Everything here is read off the cores that decide: a node is judged by [`health`](crate::judge::health), its zone by
+//! [`zone`](crate::judge::zone), its turn by [`oversight`](crate::judge::oversight). Nothing is worked out a second time, so what an
 //! explanation says is what will be done. It is plain data, made where the state is and shown where people are; clocks
 //! are for those who show it.
 
@@ -13,9 +13,9 @@ mod zone;
 use serde::{Deserialize, Serialize};
 
 use crate::command::Sighting;
-use crate::health::Excuse;
-use crate::regime::{Because, Regime, Reprieve};
-use crate::time::{ClusterTime, Stamp, WallTime};
+use crate::judge::health::Excuse;
+use crate::object::fleet_policy::{Because, Regime, Reprieve};
+use crate::value::time::{ClusterTime, Stamp, WallTime};
 
 pub use node::node;
 pub use pod::pod;

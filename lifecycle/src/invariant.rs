@@ -11,16 +11,16 @@ use std::collections::BTreeSet;
 
 use thiserror::Error;
 
-use crate::client::CLIENTS_MAX;
-use crate::event::EVENTS_MAX;
-use crate::meta::ObjectMeta;
-use crate::node::Slot;
-use crate::node_rules;
-use crate::record::{RECORD_BYTES_MAX, RecordKey};
-use crate::slot::FreeSlot;
+use crate::object::client::CLIENTS_MAX;
+use crate::object::event::EVENTS_MAX;
+use crate::object::node::Slot;
+use crate::object::slot::FreeSlot;
+use crate::rule;
 use crate::state::{NodeCounts, State, StateBuilder};
-use crate::table::{Stored, Table};
-use crate::text::Text;
+use crate::store::record::{RECORD_BYTES_MAX, RecordKey};
+use crate::store::table::{Stored, Table};
+use crate::value::meta::ObjectMeta;
+use crate::value::text::Text;
 
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[error("invariant \"{name}\" is broken: {detail}")]
@@ -103,8 +103,8 @@ fn names_match_keys(state: &State) -> Held {
 
 fn every_node_is_valid(state: &State) -> Held {
     state.nodes().iter().try_for_each(|node| {
-        node_rules::node(node).map_err(|invalid| format!("node {}: {invalid}", node.meta.name))?;
-        node_rules::size(node, RECORD_BYTES_MAX).map_err(|rejection| rejection.to_string())?;
+        rule::node::node(node).map_err(|invalid| format!("node {}: {invalid}", node.meta.name))?;
+        rule::node::size(node, RECORD_BYTES_MAX).map_err(|rejection| rejection.to_string())?;
         let is_gone = node.meta.deleted.is_some() && node.meta.finalizers.is_empty();
         ensure(!is_gone, || format!("node {} is deleted, has no finalizers and is still there", node.meta.name))
     })

@@ -3,12 +3,12 @@
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-use crate::change::Kind;
-use crate::credential::Distrust;
-use crate::meta::{Revision, Uid};
-use crate::node::{ConditionStatus, Incarnation};
-use crate::policy::Period;
-use crate::text::Text;
+use crate::object::credential::Distrust;
+use crate::object::node::{ConditionStatus, Incarnation};
+use crate::object::policy::Period;
+use crate::store::change::Kind;
+use crate::value::meta::{Revision, Uid};
+use crate::value::text::Text;
 
 /// One field that breaks a rule.
 #[derive(Debug, Clone, PartialEq, Eq, Error, Serialize, Deserialize)]

@@ -5,13 +5,13 @@ use crate::explain::{
     ExcuseNote, Fact, Headline, Moment, Prospect, WAITING_SHOWN_MAX, Waiting, When, ZoneExplanation, in_order,
     reprieve, shown_excuses, spared_because,
 };
-use crate::oversight;
-use crate::policy::{NODE_EVICTION_RATE, Rate, SECONDARY_NODE_EVICTION_RATE};
+use crate::judge::oversight;
+use crate::judge::zone::{Census, Pace, ZoneKey};
+use crate::object::policy::{NODE_EVICTION_RATE, Rate, SECONDARY_NODE_EVICTION_RATE};
+use crate::object::zone_record::ZoneRecord;
 use crate::state::State;
-use crate::text::Text;
-use crate::time::{ClusterTime, Stamp};
-use crate::zone::{Census, Pace, ZoneKey};
-use crate::zone_record::ZoneRecord;
+use crate::value::text::Text;
+use crate::value::time::{ClusterTime, Stamp};
 
 /// `None` if no node is or was there. Of the excuses only those that concern everybody belong here.
 pub fn zone(state: &State, zone: &ZoneKey, excuses: &[ExcuseNote], now: Stamp) -> Option<ZoneExplanation> {

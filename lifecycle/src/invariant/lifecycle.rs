@@ -1,12 +1,12 @@
 //! What is true of nodes, zones and queues.
 
-use crate::aggregator::AGGREGATORS_MAX;
-use crate::condition_taint;
-use crate::derived::Derived;
 use crate::invariant::{Held, ensure};
-use crate::policy::Rate;
+use crate::object::aggregator::AGGREGATORS_MAX;
+use crate::object::policy::Rate;
+use crate::rule::condition_taint;
 use crate::state::State;
-use crate::time::Stamp;
+use crate::store::derived::Derived;
+use crate::value::time::Stamp;
 
 pub(super) fn derived_equals_recomputation(state: &State) -> Held {
     let mut recomputed = Derived::default();

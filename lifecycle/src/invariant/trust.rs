@@ -2,10 +2,10 @@
 
 use std::collections::BTreeSet;
 
-use crate::credential::CREDENTIALS_MAX;
-use crate::join_token::TOKENS_MAX;
-use crate::name;
+use crate::object::credential::CREDENTIALS_MAX;
+use crate::object::join_token::TOKENS_MAX;
 use crate::state::State;
+use crate::value::name;
 
 use super::{Held, ensure};
 

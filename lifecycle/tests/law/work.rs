@@ -1,7 +1,6 @@
 //! Words for pods, workloads and addresses, and for the leader who looks after them.
 
 use muster_lifecycle::addressing::AddressRequest;
-use muster_lifecycle::chores::{self, Chores};
 use muster_lifecycle::command::{Command, Operation};
 use muster_lifecycle::meta::Uid;
 use muster_lifecycle::node::{NodeDraft, NodeStatus};
@@ -10,6 +9,7 @@ use muster_lifecycle::policy::Period;
 use muster_lifecycle::state::Applied;
 use muster_lifecycle::text::Text;
 use muster_lifecycle::time::ClusterTime;
+use muster_lifecycle::todo::{self, Chores};
 use muster_lifecycle::workload::{Workload, WorkloadDraft, WorkloadKey, WorkloadKind};
 
 use crate::fixture::*;
@@ -201,27 +201,27 @@ impl Cluster {
 
 impl Cluster {
     pub(crate) fn evict_pods(&mut self) -> Vec<String> {
-        let chores = chores::pod_evictions(&self.state, self.now().cluster, MOST, |_| false);
+        let chores = todo::pod_evictions(&self.state, self.now().cluster, MOST, |_| false);
         self.perform(chores)
     }
 
     pub(crate) fn collect(&mut self) -> Vec<String> {
-        let chores = chores::pod_garbage(&self.state, self.now().cluster, MOST);
+        let chores = todo::pod_garbage(&self.state, self.now().cluster, MOST);
         self.perform(chores)
     }
 
     pub(crate) fn staff(&mut self) -> Vec<String> {
-        let chores = chores::staffing(&self.state, MOST);
+        let chores = todo::staffing(&self.state, MOST);
         self.perform(chores)
     }
 
     pub(crate) fn place(&mut self) -> Vec<String> {
-        let chores = chores::placements(&self.state, self.now().cluster, MOST, |_| false);
+        let chores = todo::placements(&self.state, self.now().cluster, MOST, |_| false);
         self.perform(chores)
     }
 
     pub(crate) fn assign_cidrs(&mut self) -> Vec<String> {
-        let chores = chores::cidr_assignments(&self.state, self.now().cluster, MOST);
+        let chores = todo::cidr_assignments(&self.state, self.now().cluster, MOST);
         self.perform(chores)
     }
 

@@ -1,7 +1,7 @@
 //! The settings in force as JSON. They are changed one by one, by name, so they are only ever written here.
 
 use muster_lifecycle::addressing::Addressing;
-use muster_lifecycle::regime::Regime;
+use muster_lifecycle::fleet_policy::Regime;
 use serde_json::{Map, Value, json};
 
 use super::OWN_API_VERSION;

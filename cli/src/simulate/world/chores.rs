@@ -6,11 +6,11 @@
 use std::time::Duration;
 
 use muster_actors::proposal::OPERATIONS_MAX;
-use muster_lifecycle::chores::{self, Chores};
+use muster_lifecycle::leader_view::Sight;
 use muster_lifecycle::node::Node;
 use muster_lifecycle::policy::Policy;
-use muster_lifecycle::sight::Sight;
 use muster_lifecycle::time::ClusterTime;
+use muster_lifecycle::todo::{self, Chores};
 use muster_pulse::moment::Moment;
 
 use super::replica::Replica;
@@ -61,11 +61,11 @@ impl<W: Witness> World<W> {
     }
 
     fn garbage(&mut self) -> Chores {
-        chores::pod_garbage(&self.state, self.cluster_now(), OPERATIONS_MAX)
+        todo::pod_garbage(&self.state, self.cluster_now(), OPERATIONS_MAX)
     }
 
     fn staffing(&mut self) -> Chores {
-        chores::staffing(&self.state, OPERATIONS_MAX)
+        todo::staffing(&self.state, OPERATIONS_MAX)
     }
 
     fn placements(&mut self) -> Chores {

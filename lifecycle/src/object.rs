@@ -1,0 +1,20 @@
+//! The objects of a cluster and what they are made of, each with its record.
+
+pub mod addressing;
+pub mod aggregator;
+pub mod client;
+pub mod credential;
+pub mod draft;
+pub mod event;
+pub mod fleet_policy;
+pub mod join_token;
+pub mod node;
+pub mod pod;
+pub mod pod_requests;
+pub mod policy;
+pub mod replica;
+pub mod slot;
+pub mod taint;
+pub mod toleration;
+pub mod workload;
+pub mod zone_record;
