@@ -187,7 +187,7 @@ impl Leading {
     /// Once per cluster; what a replica's flags say later is only compared. False if it has to be tried again.
     async fn found_policy(&self, term: u64) -> bool {
         let current = self.replica.current();
-        if current.state.regime().founded {
+        if current.state.policy_state().founded {
             self.compare_policy(current.state.policy());
             return true;
         }

@@ -8,7 +8,7 @@ mod eviction;
 mod lifecycle;
 mod node;
 mod pod;
-mod regime;
+mod policy;
 mod replica;
 mod status;
 mod trust;
@@ -43,7 +43,7 @@ const NODE: &str = "Node";
 /// Of events about what has no namespace of its own.
 const EVENT_NAMESPACE: &str = "default";
 
-pub(crate) type Verdict = Result<Receipt, Rejection>;
+pub(crate) type ApplyResult = Result<Receipt, Rejection>;
 
 /// One batch in the making: the only way to change a State, so that nothing changes unnoticed.
 pub(crate) struct Application<'a> {
@@ -98,7 +98,7 @@ impl Application<'_> {
     }
 
     /// A controller may only act in the term it proposed in: whoever leads later has seen other pulses.
-    fn authorised(&mut self, position: Position, command: &Command) -> Verdict {
+    fn authorised(&mut self, position: Position, command: &Command) -> ApplyResult {
         match command.origin {
             Origin::Controller { term } if term != position.term => {
                 Err(Rejection::ForeignTerm { proposed: term, committed: position.term })
@@ -110,7 +110,7 @@ impl Application<'_> {
         }
     }
 
-    fn operation(&mut self, origin: &Origin, operation: &Operation) -> Verdict {
+    fn operation(&mut self, origin: &Origin, operation: &Operation) -> ApplyResult {
         match operation {
             Operation::CreateNode { draft, uid } => self.create_node(origin, draft, *uid),
             Operation::ApplyNode { draft, uid, precondition } => self.apply_node(origin, draft, *uid, precondition),

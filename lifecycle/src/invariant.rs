@@ -54,7 +54,7 @@ pub const INVARIANTS: [Invariant; 23] = [
     ("Z-6 nothing is evicted in the dark", lifecycle::nothing_moves_in_the_dark),
     ("aggregators are valid and bounded", lifecycle::aggregators_are_valid),
     ("tokens and credentials are valid and bounded", trust::tokens_and_credentials_are_valid),
-    ("forsaken names equal recomputation", trust::forsaken_names_equal_recomputation),
+    ("expired credentials equal recomputation", trust::expired_credentials_equal_recomputation),
     ("pods and workloads equal recomputation", work::pods_equal_recomputation),
     ("addresses equal recomputation", work::addresses_equal_recomputation),
     ("I-07 no address is held twice", work::no_address_is_held_twice),

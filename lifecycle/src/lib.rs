@@ -30,8 +30,8 @@ mod value;
 
 pub use judge::{eviction, health, leader_view, oversight, placement, spared, staffing, todo, zone};
 pub use object::{
-    addressing, aggregator, client, credential, draft, event, fleet_policy, join_token, node, pod, pod_requests,
-    policy, replica, slot, taint, toleration, workload, zone_record,
+    addressing, aggregator, client, credential, draft, event, join_token, node, pod, pod_requests, policy,
+    policy_state, replica, slot, taint, toleration, workload, zone_record,
 };
 pub use rule::{condition_taint, garbage, node_restriction, reconcile, taint_eviction};
 pub use store::{builder, change, load, pod_index, record, table};

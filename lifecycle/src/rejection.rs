@@ -84,7 +84,7 @@ pub enum Rejection {
     #[error("everybody is spared for a while: all zones were dark, or the grace was shortened, a moment ago")]
     Spared,
     #[error("not all zones are dark")]
-    NotDark,
+    NotAllDisrupted,
     #[error("decided {age} ago: too long to still be true")]
     Stale { age: Period },
     #[error("pod {name:?} need not leave its node now: its taint or its tolerations changed, or it is leaving already")]

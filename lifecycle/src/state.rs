@@ -18,11 +18,11 @@ use crate::object::aggregator::AggregatorRecord;
 use crate::object::client::ClientRecord;
 use crate::object::credential::Credential;
 use crate::object::event::Event;
-use crate::object::fleet_policy::Regime;
 use crate::object::join_token::JoinToken;
 use crate::object::node::{Node, Slot};
 use crate::object::pod::{Pod, PodKey};
 use crate::object::policy::Policy;
+use crate::object::policy_state::FleetPolicyState;
 use crate::object::replica::ReplicaRecord;
 use crate::object::slot::{FIRST_GENERATION, FreeSlot};
 use crate::object::workload::{Workload, WorkloadKey};
@@ -50,7 +50,7 @@ pub struct State {
     pub(crate) replicas: Table<ReplicaRecord>,
     pub(crate) clients: Table<ClientRecord>,
     pub(crate) free_slots: Table<FreeSlot>,
-    pub(crate) regime: Regime,
+    pub(crate) policy_state: FleetPolicyState,
     pub(crate) zones: Table<ZoneRecord>,
     pub(crate) aggregators: Table<AggregatorRecord>,
     pub(crate) pods: Table<Pod>,
@@ -143,11 +143,11 @@ impl State {
     }
 
     pub fn policy(&self) -> &Policy {
-        &self.regime.policy
+        &self.policy_state.policy
     }
 
-    pub fn regime(&self) -> &Regime {
-        &self.regime
+    pub fn policy_state(&self) -> &FleetPolicyState {
+        &self.policy_state
     }
 
     /// The zones as they were last assessed.
@@ -211,7 +211,7 @@ impl State {
     }
 
     /// GC-2 to GC-4: pods that nobody will confirm stopped, and from when on they may be taken away, the earliest first.
-    pub fn forsaken_pods(&self) -> impl ExactSizeIterator<Item = (ClusterTime, &PodKey)> {
+    pub fn collectable_pods(&self) -> impl ExactSizeIterator<Item = (ClusterTime, &PodKey)> {
         self.derived.pods.garbage.iter()
     }
 
@@ -281,9 +281,9 @@ impl State {
     /// What an assessment of the zones would change.
     pub fn zone_transition(&self, now: ClusterTime) -> Transition {
         let known = self.zones.iter().map(|record| (record.key.clone(), record.zone)).collect();
-        let zones = Zones { zones: known, all_dark: self.regime.all_dark };
+        let zones = Zones { zones: known, all_disrupted: self.policy_state.all_disrupted };
         let census: BTreeMap<ZoneKey, Census> = self.census().map(|(key, census)| (key.clone(), *census)).collect();
-        let mut transition = zones.advance(&census, &self.regime.policy, now);
+        let mut transition = zones.advance(&census, &self.policy_state.policy, now);
         // One that is only kept for its bucket has vanished already, until that is full.
         let is_news = |key: &ZoneKey| self.zones.get(key).is_some_and(|zone| !zone.is_retired() || zone.is_spent(now));
         transition.vanished.retain(is_news);
@@ -306,12 +306,14 @@ impl State {
     /// Equal on all replicas that applied the same log. It covers every record, the counters included.
     pub fn digest(&self) -> Digest {
         let counters = Digest::of_record(&RecordKey::Counters, &encode(&self.counters));
-        let regime = self.record(&RecordKey::Regime).map(|value| Digest::of_record(&RecordKey::Regime, &value));
+        let policy_state = self
+            .record(&RecordKey::FleetPolicyState)
+            .map(|value| Digest::of_record(&RecordKey::FleetPolicyState, &value));
         [self.objects_digest(), self.replicas.digest(), self.clients.digest(), self.free_slots.digest()]
             .into_iter()
             .chain([self.zones.digest(), self.aggregators.digest(), self.resting.digest()])
             .chain([self.join_tokens.digest(), self.credentials.digest()])
-            .chain(regime)
+            .chain(policy_state)
             .chain(self.record(&RecordKey::Addressing).map(|value| Digest::of_record(&RecordKey::Addressing, &value)))
             .fold(counters, Digest::plus)
     }
@@ -334,7 +336,7 @@ impl State {
             RecordKey::Replica { id } => encoded(self.replicas.get(id)),
             RecordKey::Client { id } => encoded(self.clients.get(id)),
             RecordKey::FreeSlot { index } => encoded(self.free_slots.get(index)),
-            RecordKey::Regime => (!self.regime.is_default()).then(|| encode(&self.regime)),
+            RecordKey::FleetPolicyState => (!self.policy_state.is_default()).then(|| encode(&self.policy_state)),
             RecordKey::Zone { region, zone } => {
                 encoded(self.zones.get(&ZoneKey { region: region.clone(), zone: zone.clone() }))
             }
@@ -361,7 +363,7 @@ impl State {
             .chain(self.replicas.records())
             .chain(self.clients.records())
             .chain(self.free_slots.records())
-            .chain(self.record(&RecordKey::Regime).map(|value| (RecordKey::Regime, value)))
+            .chain(self.record(&RecordKey::FleetPolicyState).map(|value| (RecordKey::FleetPolicyState, value)))
             .chain(self.zones.records())
             .chain(self.aggregators.records())
             .chain(self.pods.records())

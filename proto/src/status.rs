@@ -69,7 +69,7 @@ fn code(rejection: &Rejection) -> Code {
         | Rejection::NoAddressing
         | Rejection::Distrusted(_)
         | Rejection::TokenSpent { .. }
-        | Rejection::NotDark => Code::FailedPrecondition,
+        | Rejection::NotAllDisrupted => Code::FailedPrecondition,
         Rejection::LimitReached { .. } => Code::ResourceExhausted,
         Rejection::NotEntitled { .. } | Rejection::Forbidden(_) => Code::PermissionDenied,
     }
@@ -123,7 +123,7 @@ mod tests {
             (Rejection::NoToken { zone: "r1/z1".into() }, Code::FailedPrecondition),
             (Rejection::Spared, Code::FailedPrecondition),
             (Rejection::Stale { age: muster_lifecycle::policy::Period(6_000) }, Code::Aborted),
-            (Rejection::NotDark, Code::FailedPrecondition),
+            (Rejection::NotAllDisrupted, Code::FailedPrecondition),
             (Rejection::Distrusted(Distrust::UnknownToken { id: "t".into() }), Code::NotFound),
             (Rejection::Distrusted(Distrust::ExpiredToken { id: "t".into() }), Code::FailedPrecondition),
             (Rejection::NoSuchToken { id: "t".into() }, Code::NotFound),

@@ -221,7 +221,7 @@ impl Witness for Oracle {
             *debt = Debt { rate: next.rate.0, ..debt.paid_back(at) };
             self.tally.partial += u64::from(next.state == ZoneState::PartialDisruption);
         }
-        self.tally.dark += u64::from(transition.next.all_dark);
+        self.tally.dark += u64::from(transition.next.all_disrupted);
     }
 
     fn leads(&mut self, at: Millis, _: u64, replica: ReplicaIndex) {

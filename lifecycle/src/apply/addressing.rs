@@ -5,7 +5,7 @@ use std::sync::Arc;
 use ipnet::IpNet;
 
 use crate::apply::lifecycle::LIFTS_MAX;
-use crate::apply::{Application, Verdict};
+use crate::apply::{Application, ApplyResult};
 use crate::command::{Origin, ReceiptEffect};
 use crate::object::addressing::{Addressing, Resting};
 use crate::object::node::Node;
@@ -23,7 +23,7 @@ const WOKEN_MAX: usize = 64;
 
 impl Application<'_> {
     /// Once there is a plan, it stays: nodes live by it.
-    pub(crate) fn found_addressing(&mut self, plan: &Addressing) -> Verdict {
+    pub(crate) fn found_addressing(&mut self, plan: &Addressing) -> ApplyResult {
         if self.state.addressing.is_some() {
             return Ok(self.receipt(ReceiptEffect::Unchanged));
         }
@@ -34,7 +34,7 @@ impl Application<'_> {
     }
 
     /// IP-7 for nodes that came before there was a plan, or when nothing was free.
-    pub(crate) fn assign_cidrs(&mut self, origin: &Origin, names: &[Text]) -> Verdict {
+    pub(crate) fn assign_cidrs(&mut self, origin: &Origin, names: &[Text]) -> ApplyResult {
         if self.state.addressing.is_none() {
             return Err(Rejection::NoAddressing);
         }

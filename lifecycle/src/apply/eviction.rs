@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use crate::apply::pod::{DEFAULT_SCHEDULER, pod_subject};
-use crate::apply::{Application, EVENT_SOURCE, Note, Verdict};
+use crate::apply::{Application, ApplyResult, EVENT_SOURCE, Note};
 use crate::command::{Precondition, Receipt, ReceiptEffect};
 use crate::judge::placement;
 use crate::object::event::EventType;
@@ -37,7 +37,7 @@ const WHY_MAX: usize = 1024;
 
 impl Application<'_> {
     /// TE-8, with what upstream leaves out: the taint must still be there, and the pod the one that was meant.
-    pub(crate) fn evict_pod(&mut self, key: &PodKey, uid: Uid) -> Verdict {
+    pub(crate) fn evict_pod(&mut self, key: &PodKey, uid: Uid) -> ApplyResult {
         let before = self.expect_pod_of(key, uid)?;
         let not_leaving = || Rejection::NotLeaving { name: Text::from(key.to_string()) };
         let node = self.state.node_of(&before).cloned().ok_or_else(not_leaving)?;
@@ -45,7 +45,7 @@ impl Application<'_> {
             .filter(|(_, at)| before.is_active() && *at <= self.now.cluster)
             .ok_or_else(not_leaving)?;
         // Z-6: in the dark, and for a while after it, nobody leaves a node for being lost.
-        if Absence::of(taint).is_some() && self.state.regime.spares_everybody(self.now.cluster) {
+        if Absence::of(taint).is_some() && self.state.policy_state.suspends_evictions(self.now.cluster) {
             return Err(Rejection::Spared);
         }
         let mut status = before.status.clone();
@@ -66,7 +66,7 @@ impl Application<'_> {
 // === garbage ===
 
 impl Application<'_> {
-    pub(crate) fn collect_pod(&mut self, key: &PodKey, uid: Uid) -> Verdict {
+    pub(crate) fn collect_pod(&mut self, key: &PodKey, uid: Uid) -> ApplyResult {
         let pod = self.expect_pod_of(key, uid)?;
         let why = self.garbage(&pod).ok_or_else(|| Rejection::NotGarbage { name: Text::from(key.to_string()) })?;
         let revision = self.collect(&pod, why);
@@ -204,7 +204,7 @@ impl Application<'_> {
 // === placement ===
 
 impl Application<'_> {
-    pub(crate) fn bind_pod(&mut self, key: &PodKey, uid: Uid, node: &Text, incarnation: Incarnation) -> Verdict {
+    pub(crate) fn bind_pod(&mut self, key: &PodKey, uid: Uid, node: &Text, incarnation: Incarnation) -> ApplyResult {
         let before = self.expect_waiting_pod(key, uid)?;
         let node = self.incarnate(node, incarnation)?;
         let load = self.state.tenants(&node.meta.name).map(|tenants| tenants.load().clone()).unwrap_or_default();
@@ -219,7 +219,7 @@ impl Application<'_> {
         Ok(Receipt { revision: pod.meta.revision, effect: ReceiptEffect::Changed })
     }
 
-    pub(crate) fn note_unplaced(&mut self, key: &PodKey, uid: Uid, why: &Text) -> Verdict {
+    pub(crate) fn note_unplaced(&mut self, key: &PodKey, uid: Uid, why: &Text) -> ApplyResult {
         let before = self.expect_waiting_pod(key, uid)?;
         let why = Text::clipped(why, WHY_MAX);
         let known = before.status.condition(POD_SCHEDULED);

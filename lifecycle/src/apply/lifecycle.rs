@@ -5,15 +5,15 @@
 
 use std::sync::Arc;
 
-use crate::apply::{Application, EVENT_SOURCE, Note, Verdict, node_subject};
+use crate::apply::{Application, ApplyResult, EVENT_SOURCE, Note, node_subject};
 use crate::command::{Origin, ReceiptEffect, Sighting};
 use crate::judge::eviction::TokenBucket;
 use crate::judge::health;
-use crate::judge::zone::{DarknessChange, StateChange, Transition, Zone, ZoneKey};
+use crate::judge::zone::{FullDisruptionChange, StateChange, Transition, Zone, ZoneKey};
 use crate::object::event::{EventType, Subject};
-use crate::object::fleet_policy::{Because, Regime, Reprieve};
 use crate::object::node::{ConditionStatus, Incarnation, Node};
 use crate::object::policy::Period;
+use crate::object::policy_state::{FleetPolicyState, Reprieve, ReprieveReason};
 use crate::object::zone_record::ZoneRecord;
 use crate::rejection::Rejection;
 use crate::rule::condition_taint::{self, Absence, NoExecuteAction};
@@ -25,8 +25,8 @@ use crate::value::time::ClusterTime;
 const NODE_NOT_READY: &str = "NodeNotReady";
 const TAINTED_FOR_EVICTION: &str = "NodeTaintedForEviction";
 const ZONE_STATE_CHANGED: &str = "ZoneStateChanged";
-const ALL_ZONES_DARK: &str = "AllZonesDark";
-const ZONES_LIT_AGAIN: &str = "ZonesLitAgain";
+const ALL_ZONES_DISRUPTED: &str = "AllZonesDisrupted";
+const ZONES_RECOVERED: &str = "ZonesRecovered";
 const NODE_QUARANTINED: &str = "NodeQuarantined";
 
 /// A verdict that took longer from its making to its place in the log is made anew.
@@ -46,7 +46,7 @@ impl Application<'_> {
         from: Option<ConditionStatus>,
         heard: Option<Sighting>,
         decided: ClusterTime,
-    ) -> Verdict {
+    ) -> ApplyResult {
         let before = self.incarnate(name, incarnation)?;
         let actual = before.status.ready().map(|ready| ready.status);
         if actual != from {
@@ -78,7 +78,7 @@ impl Application<'_> {
         }
     }
 
-    pub(crate) fn note_quarantine(&mut self, name: &Text, incarnation: Incarnation, reason: &Text) -> Verdict {
+    pub(crate) fn note_quarantine(&mut self, name: &Text, incarnation: Incarnation, reason: &Text) -> ApplyResult {
         let node = self.incarnate(name, incarnation)?;
         let message = format!(
             "watching node {name} keeps failing ({}): it keeps its last known state until it changes or another replica leads",
@@ -93,7 +93,7 @@ impl Application<'_> {
 // === zones ===
 
 impl Application<'_> {
-    pub(crate) fn assess_zones(&mut self) -> Verdict {
+    pub(crate) fn assess_zones(&mut self) -> ApplyResult {
         let transition = self.state.zone_transition(self.now.cluster);
         if transition.is_quiet() {
             return Ok(self.receipt(ReceiptEffect::Unchanged));
@@ -103,8 +103,8 @@ impl Application<'_> {
         }
         transition.vanished.iter().for_each(|key| self.retire_zone(key));
         transition.states.iter().for_each(|change| self.note_zone(change, &transition));
-        if let Some(change) = transition.darkness {
-            self.change_darkness(change);
+        if let Some(change) = transition.full_disruption {
+            self.change_full_disruption(change);
         }
         Ok(self.receipt(ReceiptEffect::Changed))
     }
@@ -137,26 +137,26 @@ impl Application<'_> {
         self.touch::<ZoneRecord>(key);
     }
 
-    fn change_darkness(&mut self, change: DarknessChange) {
-        let (regime, reason, message) = match change {
-            DarknessChange::Enter => (
-                Regime { all_dark: true, ..self.state.regime.clone() },
-                ALL_ZONES_DARK,
+    fn change_full_disruption(&mut self, change: FullDisruptionChange) {
+        let (policy_state, reason, message) = match change {
+            FullDisruptionChange::Enter => (
+                FleetPolicyState { all_disrupted: true, ..self.state.policy_state.clone() },
+                ALL_ZONES_DISRUPTED,
                 "every zone is dark: evictions stop, and those begun are taken back".to_owned(),
             ),
-            DarknessChange::Leave { grace_from } => (
-                Regime { all_dark: false, ..self.state.regime.clone() }.sparing(Some(Reprieve {
+            FullDisruptionChange::Leave { grace_from } => (
+                FleetPolicyState { all_disrupted: false, ..self.state.policy_state.clone() }.sparing(Some(Reprieve {
                     until: self.state.policy().node_monitor_grace_period.after(grace_from),
-                    because: Because::Darkness,
+                    because: ReprieveReason::AllZonesDisrupted,
                 })),
-                ZONES_LIT_AGAIN,
+                ZONES_RECOVERED,
                 format!(
                     "a zone is there again: every node has {} from now on to be heard",
                     self.state.policy().node_monitor_grace_period
                 ),
             ),
         };
-        self.set_regime(regime);
+        self.set_policy_state(policy_state);
         let note = Note { event_type: EventType::Warning, reason, message, source: EVENT_SOURCE };
         self.record_event(subject("Fleet", "zones"), note);
     }
@@ -179,11 +179,11 @@ impl Application<'_> {
 
 impl Application<'_> {
     /// I-04: the token goes in the entry that adds the taint, from a bucket that is the same for every leader.
-    pub(crate) fn evict_node(&mut self, origin: &Origin, name: &Text, incarnation: Incarnation) -> Verdict {
+    pub(crate) fn evict_node(&mut self, origin: &Origin, name: &Text, incarnation: Incarnation) -> ApplyResult {
         let before = self.incarnate(name, incarnation)?;
         let absence = self.expect_waiting(&before)?;
         let mut zone = self.expect_assessed(&before)?;
-        if self.state.regime.spared_until().is_some_and(|until| self.now.cluster < until) {
+        if self.state.policy_state.spared_until().is_some_and(|until| self.now.cluster < until) {
             return Err(Rejection::Spared);
         }
         if !zone.bucket.take(self.now.cluster) {
@@ -205,7 +205,7 @@ impl Application<'_> {
     /// about nodes that have been heard since.
     fn expect_timely(&self, decided: ClusterTime) -> Result<(), Rejection> {
         let now = self.now.cluster;
-        if self.state.regime.spared_until().is_some_and(|until| now <= until) {
+        if self.state.policy_state.spared_until().is_some_and(|until| now <= until) {
             return Err(Rejection::Spared);
         }
         if now > VERDICT_LIFETIME.after(decided) {
@@ -233,9 +233,9 @@ impl Application<'_> {
         }
     }
 
-    pub(crate) fn lift_evictions(&mut self, origin: &Origin, names: &[Text]) -> Verdict {
-        if !self.state.regime.all_dark {
-            return Err(Rejection::NotDark);
+    pub(crate) fn lift_evictions(&mut self, origin: &Origin, names: &[Text]) -> ApplyResult {
+        if !self.state.policy_state.all_disrupted {
+            return Err(Rejection::NotAllDisrupted);
         }
         if names.len() > LIFTS_MAX {
             return Err(Rejection::LimitReached { what: Text::from("nodes in one entry"), limit: LIFTS_MAX as u64 });

@@ -6,7 +6,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use crate::apply::{Application, Verdict};
+use crate::apply::{Application, ApplyResult};
 use crate::command::{Origin, Precondition, Receipt, ReceiptEffect};
 use crate::object::node::{NODES_MAX, Node, NodeDraft, NodeStatus};
 use crate::object::taint::{self, Taint, TaintSelector};
@@ -30,12 +30,12 @@ type PairChanges = [(Text, Option<Text>)];
 // === the commands ===
 
 impl Application<'_> {
-    pub(crate) fn create_node(&mut self, origin: &Origin, draft: &NodeDraft, uid: Uid) -> Verdict {
+    pub(crate) fn create_node(&mut self, origin: &Origin, draft: &NodeDraft, uid: Uid) -> ApplyResult {
         self.create(origin, draft.to_new_node(uid, self.now))
     }
 
     /// Stores a new node under a name that is free.
-    pub(crate) fn create(&mut self, origin: &Origin, node: Node) -> Verdict {
+    pub(crate) fn create(&mut self, origin: &Origin, node: Node) -> ApplyResult {
         rule::node::node(&node)?;
         if self.state.nodes.contains(&node.meta.name) {
             return Err(Rejection::AlreadyExists { kind: Kind::Node, name: node.meta.name });
@@ -49,7 +49,7 @@ impl Application<'_> {
         draft: &NodeDraft,
         uid: Uid,
         precondition: &Precondition,
-    ) -> Verdict {
+    ) -> ApplyResult {
         let is_new = !self.state.nodes.contains(&draft.name);
         if is_new && *precondition == Precondition::default() {
             return self.create_node(origin, draft, uid);
@@ -59,7 +59,12 @@ impl Application<'_> {
         self.commit(origin, &before, after)
     }
 
-    pub(crate) fn replace_node(&mut self, origin: &Origin, draft: &NodeDraft, precondition: &Precondition) -> Verdict {
+    pub(crate) fn replace_node(
+        &mut self,
+        origin: &Origin,
+        draft: &NodeDraft,
+        precondition: &Precondition,
+    ) -> ApplyResult {
         let before = self.expect(&draft.name, precondition)?;
         let after = draft.in_place_of(&before, self.now);
         self.commit(origin, &before, after)
@@ -71,7 +76,7 @@ impl Application<'_> {
         name: &Text,
         status: &NodeStatus,
         precondition: &Precondition,
-    ) -> Verdict {
+    ) -> ApplyResult {
         let before = self.expect(name, precondition)?;
         rule::node::addresses_once(&status.addresses)?;
         let mut after = Node { status: status.clone(), ..before.as_ref().clone() };
@@ -87,7 +92,7 @@ impl Application<'_> {
         changes: &PairChanges,
         overwrite: bool,
         precondition: &Precondition,
-    ) -> Verdict {
+    ) -> ApplyResult {
         let before = self.expect(name, precondition)?;
         let mut after = before.as_ref().clone();
         change_pairs(&mut after.meta.labels, "metadata.labels", changes, overwrite)?;
@@ -101,7 +106,7 @@ impl Application<'_> {
         changes: &PairChanges,
         overwrite: bool,
         precondition: &Precondition,
-    ) -> Verdict {
+    ) -> ApplyResult {
         let before = self.expect(name, precondition)?;
         let mut after = before.as_ref().clone();
         change_pairs(&mut after.meta.annotations, "metadata.annotations", changes, overwrite)?;
@@ -116,7 +121,7 @@ impl Application<'_> {
         remove: &[TaintSelector],
         overwrite: bool,
         precondition: &Precondition,
-    ) -> Verdict {
+    ) -> ApplyResult {
         let before = self.expect(name, precondition)?;
         let mut taints = before.spec.taints.to_vec();
         remove_taints(&mut taints, remove)?;
@@ -133,7 +138,7 @@ impl Application<'_> {
         name: &Text,
         unschedulable: bool,
         precondition: &Precondition,
-    ) -> Verdict {
+    ) -> ApplyResult {
         let before = self.expect(name, precondition)?;
         let mut after = before.as_ref().clone();
         after.spec.unschedulable = unschedulable;
@@ -141,7 +146,7 @@ impl Application<'_> {
     }
 
     /// With finalizers, a delete only marks the node; it goes with the last finalizer.
-    pub(crate) fn delete_node(&mut self, origin: &Origin, name: &Text, precondition: &Precondition) -> Verdict {
+    pub(crate) fn delete_node(&mut self, origin: &Origin, name: &Text, precondition: &Precondition) -> ApplyResult {
         let before = self.expect(name, precondition)?;
         let mut after = before.as_ref().clone();
         after.meta.deleted = after.meta.deleted.or(Some(self.now));
@@ -179,7 +184,7 @@ impl Application<'_> {
     }
 
     /// Stores a valid new node. Its identity is taken last, so that a refusal leaves no trace.
-    pub(crate) fn register(&mut self, origin: &Origin, mut node: Node) -> Verdict {
+    pub(crate) fn register(&mut self, origin: &Origin, mut node: Node) -> ApplyResult {
         consequences::settle(&mut node, &[], self.now);
         if self.state.nodes.len() >= NODES_MAX {
             return Err(Rejection::LimitReached { what: Text::from("nodes"), limit: NODES_MAX as u64 });
@@ -198,7 +203,7 @@ impl Application<'_> {
     }
 
     /// Stores `after` in place of `before` if it differs and the rules allow it.
-    pub(crate) fn commit(&mut self, origin: &Origin, before: &Arc<Node>, mut after: Node) -> Verdict {
+    pub(crate) fn commit(&mut self, origin: &Origin, before: &Arc<Node>, mut after: Node) -> ApplyResult {
         // Before it is settled, so that a refusal counts the caller's taints and not ours.
         rule::node::node(&after)?;
         rule::node::update(before, &after)?;

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::apply::{Application, EVENT_SOURCE, Note, Verdict};
+use crate::apply::{Application, ApplyResult, EVENT_SOURCE, Note};
 use crate::command::{Origin, Precondition, Receipt, ReceiptEffect};
 use crate::object::event::{EventType, Subject};
 use crate::object::node::{ConditionStatus, Incarnation, Node, READY};
@@ -33,7 +33,7 @@ const SAID_MAX: usize = 1024;
 // === operators ===
 
 impl Application<'_> {
-    pub(crate) fn create_pod(&mut self, draft: &PodDraft, uid: Uid) -> Verdict {
+    pub(crate) fn create_pod(&mut self, draft: &PodDraft, uid: Uid) -> ApplyResult {
         draft.check()?;
         if self.state.pods.contains(&draft.key) {
             return Err(Rejection::AlreadyExists { kind: Kind::Pod, name: Text::from(draft.key.to_string()) });
@@ -64,7 +64,7 @@ impl Application<'_> {
         Err(Invalid::new("metadata.ownerReferences", format!("{known}, a {rule}")))
     }
 
-    pub(crate) fn apply_pod(&mut self, draft: &PodDraft, uid: Uid, precondition: &Precondition) -> Verdict {
+    pub(crate) fn apply_pod(&mut self, draft: &PodDraft, uid: Uid, precondition: &Precondition) -> ApplyResult {
         draft.check()?;
         if !self.state.pods.contains(&draft.key) && *precondition == Precondition::default() {
             return self.create_pod(draft, uid);
@@ -113,7 +113,7 @@ impl Application<'_> {
         key: &PodKey,
         grace: Option<u32>,
         precondition: &Precondition,
-    ) -> Verdict {
+    ) -> ApplyResult {
         let before = self.expect_pod(key, precondition)?;
         rule::pod::grace(grace.map(i64::from), "gracePeriodSeconds")?;
         if self.is_gone_at_once(&before, grace) {
@@ -158,7 +158,7 @@ fn keeping_defaults(
 // === agents ===
 
 impl Application<'_> {
-    pub(crate) fn report_pods(&mut self, node: &Text, incarnation: Incarnation, reports: &[PodReport]) -> Verdict {
+    pub(crate) fn report_pods(&mut self, node: &Text, incarnation: Incarnation, reports: &[PodReport]) -> ApplyResult {
         if reports.len() > REPORTS_MAX {
             return Err(Rejection::LimitReached { what: Text::from("pods in one report"), limit: REPORTS_MAX as u64 });
         }
@@ -248,7 +248,7 @@ impl Application<'_> {
     }
 
     /// Stores a new pod, bound to a node if it names one.
-    pub(crate) fn add_pod(&mut self, mut pod: Pod, node: Option<&Text>) -> Verdict {
+    pub(crate) fn add_pod(&mut self, mut pod: Pod, node: Option<&Text>) -> ApplyResult {
         if self.state.pods.len() >= PODS_MAX {
             return Err(Rejection::LimitReached { what: Text::from("pods"), limit: PODS_MAX as u64 });
         }

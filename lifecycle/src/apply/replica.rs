@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use crate::apply::{Application, Verdict};
+use crate::apply::{Application, ApplyResult};
 use crate::command::ReceiptEffect;
 use crate::object::replica::{REPLICAS_MAX, ReplicaRecord, VERSION_MAX};
 use crate::rejection::{Invalid, Rejection};
@@ -11,7 +11,7 @@ use crate::value::meta::Uid;
 use crate::value::text::Text;
 
 impl Application<'_> {
-    pub(crate) fn announce_replica(&mut self, replica: &ReplicaRecord) -> Verdict {
+    pub(crate) fn announce_replica(&mut self, replica: &ReplicaRecord) -> ApplyResult {
         let id = replica.id;
         if replica.version.len() > VERSION_MAX {
             let rule = format!("{} bytes are too many: at most {VERSION_MAX}", replica.version.len());
@@ -29,7 +29,7 @@ impl Application<'_> {
     }
 
     /// An id that was never announced is retired all the same: it must not come to life later.
-    pub(crate) fn retire_replica(&mut self, id: u64) -> Verdict {
+    pub(crate) fn retire_replica(&mut self, id: u64) -> ApplyResult {
         let (retired, effect) = match self.state.replicas.get(&id) {
             Some(known) if known.retired => return Ok(self.receipt(ReceiptEffect::Unchanged)),
             Some(known) => (ReplicaRecord { retired: true, ..known.as_ref().clone() }, ReceiptEffect::Changed),

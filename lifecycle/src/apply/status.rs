@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use crate::apply::{Application, Note, Verdict, node_subject};
+use crate::apply::{Application, ApplyResult, Note, node_subject};
 use crate::command::{Origin, Precondition};
 use crate::judge::health::{DISK_PRESSURE, MEMORY_PRESSURE, PID_PRESSURE};
 use crate::object::event::EventType;
@@ -42,7 +42,7 @@ impl Application<'_> {
         draft: &NodeDraft,
         uid: Uid,
         running: Option<&[Uid]>,
-    ) -> Verdict {
+    ) -> ApplyResult {
         self.state.admits_carried(&draft.name)?;
         let known = self.state.nodes.get(&draft.name).cloned();
         node_restriction::registration(draft, known.as_deref())?;
@@ -60,7 +60,7 @@ impl Application<'_> {
     }
 
     /// A node that was deleted while its machine went on: what still runs of its former life has no place in this one.
-    fn register_new(&mut self, origin: &Origin, draft: &NodeDraft, uid: Uid, running: Option<&[Uid]>) -> Verdict {
+    fn register_new(&mut self, origin: &Origin, draft: &NodeDraft, uid: Uid, running: Option<&[Uid]>) -> ApplyResult {
         let mut node = draft.to_new_node(uid, self.now);
         // As in any report, the times are ours.
         for condition in &mut node.status.conditions {
@@ -80,7 +80,7 @@ impl Application<'_> {
         incarnation: Incarnation,
         status: &NodeStatus,
         running: Option<&[Uid]>,
-    ) -> Verdict {
+    ) -> ApplyResult {
         self.state.admits_carried(name)?;
         let before = self.incarnate(name, incarnation)?;
         let mut after = before.as_ref().clone();
@@ -97,7 +97,13 @@ impl Application<'_> {
         }
     }
 
-    fn commit_report(&mut self, origin: &Origin, before: &Arc<Node>, after: Node, running: Option<&[Uid]>) -> Verdict {
+    fn commit_report(
+        &mut self,
+        origin: &Origin,
+        before: &Arc<Node>,
+        after: Node,
+        running: Option<&[Uid]>,
+    ) -> ApplyResult {
         rule::node::addresses_once(&after.status.addresses)?;
         self.require_stopped(Some(before.as_ref()), &after, running)?;
         let turns = turns(&before.status, &after.status);

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::apply::lifecycle::subject;
-use crate::apply::{Application, EVENT_SOURCE, Note, Verdict, node_subject};
+use crate::apply::{Application, ApplyResult, EVENT_SOURCE, Note, node_subject};
 use crate::command::{Origin, ReceiptEffect};
 use crate::object::credential::{
     BY_HAND_LIFE, CREDENTIALS_MAX, Credential, FORGOTTEN_MAX, Join, Joining, NODE_ENROLLED, NODE_REVOKED, Revocation,
@@ -32,7 +32,7 @@ impl Application<'_> {
         hash: Fingerprint,
         node: Option<&Text>,
         ttl_ms: u64,
-    ) -> Verdict {
+    ) -> ApplyResult {
         let ttl = Duration::from_millis(ttl_ms);
         join_token::check_ttl(ttl)?;
         let token = JoinToken {
@@ -69,7 +69,7 @@ impl Application<'_> {
         Ok(swept)
     }
 
-    pub(crate) fn revoke_token(&mut self, id: &Text) -> Verdict {
+    pub(crate) fn revoke_token(&mut self, id: &Text) -> ApplyResult {
         let Some(token) = self.state.join_tokens.get(id) else {
             return Err(Rejection::NoSuchToken { id: Text::clipped(id, 64) });
         };
@@ -84,7 +84,13 @@ impl Application<'_> {
         Ok(self.receipt(ReceiptEffect::Changed))
     }
 
-    pub(crate) fn enrol_node(&mut self, node: &Text, token: &Text, secret: Fingerprint, signed: &SignedKey) -> Verdict {
+    pub(crate) fn enrol_node(
+        &mut self,
+        node: &Text,
+        token: &Text,
+        secret: Fingerprint,
+        signed: &SignedKey,
+    ) -> ApplyResult {
         name::dns_subdomain(node).map_err(|rule| Invalid::new("node", rule))?;
         let joining = Joining { token, secret, node, key: signed.key };
         if self.state.admits_joining(&joining, self.now.cluster)? == Join::Again {
@@ -110,7 +116,7 @@ impl Application<'_> {
         from: Fingerprint,
         signed: &SignedKey,
         late: bool,
-    ) -> Verdict {
+    ) -> ApplyResult {
         name::dns_subdomain(node).map_err(|rule| Invalid::new("node", rule))?;
         self.state.admits_key(node, &from)?;
         if self.state.credentials.get(node).is_some_and(|known| known.key == Some(signed.key) && from != signed.key) {
@@ -132,7 +138,7 @@ impl Application<'_> {
     }
 
     /// The node came with its newest key, so the one before it is over.
-    pub(crate) fn confirm_credential(&mut self, node: &Text, key: Fingerprint) -> Verdict {
+    pub(crate) fn confirm_credential(&mut self, node: &Text, key: Fingerprint) -> ApplyResult {
         self.state.admits_key(node, &key)?;
         if !self.state.awaits_confirmation(node, &key) {
             return Ok(self.receipt(ReceiptEffect::Unchanged));
@@ -145,7 +151,7 @@ impl Application<'_> {
     }
 
     /// A name may be revoked whether or not anybody has it: the certificate of a node need not come from here.
-    pub(crate) fn revoke_node(&mut self, origin: &Origin, node: &Text) -> Verdict {
+    pub(crate) fn revoke_node(&mut self, origin: &Origin, node: &Text) -> ApplyResult {
         name::dns_subdomain(node).map_err(|rule| Invalid::new("name", rule))?;
         self.require_room_for(node)?;
         let known = self.state.credentials.get(node).map(|known| known.as_ref().clone());
@@ -177,7 +183,7 @@ impl Application<'_> {
     }
 
     /// The names of nodes that are gone, once nobody can have a certificate for them that is good for anything.
-    pub(crate) fn forget_credentials(&mut self, names: &[Text]) -> Verdict {
+    pub(crate) fn forget_credentials(&mut self, names: &[Text]) -> ApplyResult {
         if names.len() > FORGOTTEN_MAX {
             return Err(Rejection::LimitReached {
                 what: Text::from("names in one entry"),
@@ -211,7 +217,7 @@ impl Application<'_> {
     }
 
     /// A refusal changes nothing; that it happened is worth an event.
-    pub(crate) fn note_refusal(&mut self, node: &Text, why: &Text) -> Verdict {
+    pub(crate) fn note_refusal(&mut self, node: &Text, why: &Text) -> ApplyResult {
         name::dns_subdomain(node).map_err(|rule| Invalid::new("node", rule))?;
         self.tell(EventType::Warning, node, ENROLMENT_REFUSED, Text::clipped(why, WHY_MAX).to_string());
         Ok(self.receipt(ReceiptEffect::Unchanged))

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::apply::{Application, Note, Verdict};
+use crate::apply::{Application, ApplyResult, Note};
 use crate::command::{Origin, Precondition, Receipt, ReceiptEffect};
 use crate::judge::staffing::{self, Opening, STEP_MAX};
 use crate::object::event::{EventType, Subject};
@@ -25,7 +25,7 @@ const NAMES_TRIED: u64 = 16;
 // === operators ===
 
 impl Application<'_> {
-    pub(crate) fn create_workload(&mut self, draft: &WorkloadDraft, uid: Uid) -> Verdict {
+    pub(crate) fn create_workload(&mut self, draft: &WorkloadDraft, uid: Uid) -> ApplyResult {
         draft.check()?;
         let key = &draft.key;
         if self.state.workloads.contains(key) {
@@ -42,7 +42,12 @@ impl Application<'_> {
         Ok(Receipt { revision: workload.meta.revision, effect: ReceiptEffect::Created })
     }
 
-    pub(crate) fn apply_workload(&mut self, draft: &WorkloadDraft, uid: Uid, precondition: &Precondition) -> Verdict {
+    pub(crate) fn apply_workload(
+        &mut self,
+        draft: &WorkloadDraft,
+        uid: Uid,
+        precondition: &Precondition,
+    ) -> ApplyResult {
         draft.check()?;
         if !self.state.workloads.contains(&draft.key) && *precondition == Precondition::default() {
             return self.create_workload(draft, uid);
@@ -63,7 +68,7 @@ impl Application<'_> {
     }
 
     /// It goes when its pods are on their way out.
-    pub(crate) fn delete_workload(&mut self, key: &WorkloadKey, precondition: &Precondition) -> Verdict {
+    pub(crate) fn delete_workload(&mut self, key: &WorkloadKey, precondition: &Precondition) -> ApplyResult {
         let before = self.expect_workload(key, precondition)?;
         if before.meta.deleted.is_some() {
             return Ok(Receipt { revision: before.meta.revision, effect: ReceiptEffect::Unchanged });
@@ -125,7 +130,13 @@ fn spec(draft: &WorkloadDraft) -> Result<WorkloadSpec, Rejection> {
 
 impl Application<'_> {
     /// What is missing and what is too much is worked out here and now, whatever the leader saw.
-    pub(crate) fn staff_workload(&mut self, origin: &Origin, key: &WorkloadKey, uid: Uid, nodes: &[Text]) -> Verdict {
+    pub(crate) fn staff_workload(
+        &mut self,
+        origin: &Origin,
+        key: &WorkloadKey,
+        uid: Uid,
+        nodes: &[Text],
+    ) -> ApplyResult {
         if nodes.len() > STEP_MAX {
             return Err(Rejection::LimitReached { what: Text::from("nodes in one entry"), limit: STEP_MAX as u64 });
         }

@@ -43,7 +43,7 @@ pub fn node(state: &State, name: &str, hearing: &Hearing) -> Option<NodeExplanat
         now: Moment::from(now),
         headline: view.headline(),
         facts: view.facts(),
-        excuses: reprieve(state.regime(), now).into_iter().chain(shown_excuses(&hearing.excuses, now)).collect(),
+        excuses: reprieve(state.policy_state(), now).into_iter().chain(shown_excuses(&hearing.excuses, now)).collect(),
         outlook: prospects.first().cloned(),
         forecast: in_order(prospects),
     })

@@ -69,15 +69,15 @@ pub fn eviction_step_sparing(
 /// When the node at this position of the zone's queue (0 is the head) is evicted if nothing changes; `None` if it is
 /// not, because all zones are dark, the zone was never assessed, or its rate is zero.
 pub fn turn_at(state: &State, zone: &ZoneKey, position: usize, now: ClusterTime) -> Option<ClusterTime> {
-    let record = state.zones().get(zone).filter(|_| !state.regime().all_dark)?;
-    let earliest = state.regime().spared_until().map_or(now, |until| until.max(now));
+    let record = state.zones().get(zone).filter(|_| !state.policy_state().all_disrupted)?;
+    let earliest = state.policy_state().spared_until().map_or(now, |until| until.max(now));
     record.bucket.eta(position, earliest)
 }
 
 /// Takes back the next evictions while all zones are dark, if there are any to take back.
 pub fn lift(state: &State) -> Option<Operation> {
     let names: Vec<Text> = state.absent().iter().take(LIFTS_MAX).cloned().collect();
-    (state.regime().all_dark && !names.is_empty()).then_some(Operation::LiftEvictions { names })
+    (state.policy_state().all_disrupted && !names.is_empty()).then_some(Operation::LiftEvictions { names })
 }
 
 /// What a node is judged on. A reprieve excuses it like a blindness does.
@@ -89,7 +89,7 @@ pub fn evidence<'a>(
     now: Stamp,
 ) -> Evidence<'a> {
     let spared = |blind_until| Excuse { blind_until, reattach_window: Period(0) };
-    let reprieve = state.regime().spared_until().map(spared);
+    let reprieve = state.policy_state().spared_until().map(spared);
     let excuse = excuse.into_iter().chain(reprieve).max_by_key(|excuse| excuse.end());
     Evidence { conditions: &node.status.conditions, created: node.meta.created, heard, excuse, now }
 }

@@ -22,12 +22,12 @@ use crate::value::time::ClusterTime;
 
 /// What there is to do now, and when to look again if nothing changes before.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Chores {
+pub struct Todo {
     pub operations: Vec<Operation>,
     pub look_again_at: Option<ClusterTime>,
 }
 
-impl Chores {
+impl Todo {
     #[must_use]
     pub fn and(mut self, other: Self) -> Self {
         self.operations.extend(other.operations);
@@ -50,13 +50,13 @@ const UNPLACED_PAUSE: Period = Period::from_secs(10);
 const PLACING_PAUSE: Period = Period::from_secs(1);
 
 /// TE-8: pods whose time is over. `is_spared` says on which nodes nobody is evicted at this moment.
-pub fn pod_evictions(state: &State, now: ClusterTime, most: usize, mut is_spared: impl FnMut(&Node) -> bool) -> Chores {
+pub fn pod_evictions(state: &State, now: ClusterTime, most: usize, mut is_spared: impl FnMut(&Node) -> bool) -> Todo {
     let mut operations = Vec::new();
     let mut spared = false;
     for (at, key) in state.leaving_pods().take(PASSED_OVER_MAX.max(most)) {
         if at > now {
             let again = if spared { PLACING_PAUSE.after(now).min(at) } else { at };
-            return Chores { operations, look_again_at: Some(again) };
+            return Todo { operations, look_again_at: Some(again) };
         }
         if operations.len() >= most {
             break;
@@ -67,32 +67,33 @@ pub fn pod_evictions(state: &State, now: ClusterTime, most: usize, mut is_spared
             false => operations.push(Operation::EvictPod { key: key.clone(), uid: pod.meta.uid }),
         }
     }
-    Chores { operations, look_again_at: spared.then(|| PLACING_PAUSE.after(now)) }
+    Todo { operations, look_again_at: spared.then(|| PLACING_PAUSE.after(now)) }
 }
 
 /// GC-1 to GC-3.
-pub fn pod_garbage(state: &State, now: ClusterTime, most: usize) -> Chores {
+pub fn pod_garbage(state: &State, now: ClusterTime, most: usize) -> Todo {
     let excess = state.finished_pods().len().saturating_sub(TERMINATED_KEPT);
     let surplus = state.finished_pods().take(excess).filter_map(|key| state.pods().get(key));
-    let due = state.forsaken_pods().take_while(|(from, _)| *from <= now).filter_map(|(_, key)| state.pods().get(key));
+    let due =
+        state.collectable_pods().take_while(|(from, _)| *from <= now).filter_map(|(_, key)| state.pods().get(key));
     let collect = |pod: &Arc<Pod>| Operation::CollectPod { key: pod.key(), uid: pod.meta.uid };
     let operations = surplus.chain(due).take(most).map(collect).collect();
-    let look_again_at = state.forsaken_pods().next().map(|(from, _)| from).filter(|from| *from > now);
-    Chores { operations, look_again_at }
+    let look_again_at = state.collectable_pods().next().map(|(from, _)| from).filter(|from| *from > now);
+    Todo { operations, look_again_at }
 }
 
 /// Credentials that nobody needs any more.
-pub fn forsaken_names(state: &State, now: ClusterTime) -> Chores {
-    let due = state.forsaken_names().take_while(|(from, _)| *from <= now).take(FORGOTTEN_MAX);
+pub fn expired_credentials(state: &State, now: ClusterTime) -> Todo {
+    let due = state.expired_credentials().take_while(|(from, _)| *from <= now).take(FORGOTTEN_MAX);
     let names: Vec<Text> = due.map(|(_, name)| name.clone()).collect();
     match names.is_empty() {
-        true => Chores { look_again_at: state.forsaken_names().next().map(|(from, _)| from), ..Chores::default() },
-        false => Chores { operations: vec![Operation::ForgetCredentials { names }], look_again_at: None },
+        true => Todo { look_again_at: state.expired_credentials().next().map(|(from, _)| from), ..Todo::default() },
+        false => Todo { operations: vec![Operation::ForgetCredentials { names }], look_again_at: None },
     }
 }
 
 /// Workloads that lack pods or have too many.
-pub fn staffing(state: &State, most: usize) -> Chores {
+pub fn staffing(state: &State, most: usize) -> Todo {
     let (mut operations, mut steps) = (Vec::new(), 0);
     for workload in state.unsettled_workloads().filter_map(|key| state.workloads().get(key)) {
         // One entry that makes the pods of many large workloads would hold up everybody else's.
@@ -116,7 +117,7 @@ pub fn staffing(state: &State, most: usize) -> Chores {
             operations.push(staff(workload, nodes));
         }
     }
-    Chores { operations, look_again_at: None }
+    Todo { operations, look_again_at: None }
 }
 
 fn lacking(state: &State, workload: &Workload) -> Vec<Text> {
@@ -130,9 +131,9 @@ fn staff(workload: &Workload, nodes: Vec<Text>) -> Operation {
 }
 
 /// Places for pods that wait for one, in the order of their turns. `is_unheard` as for [`Board::new`].
-pub fn placements(state: &State, now: ClusterTime, most: usize, is_unheard: impl FnMut(&Node) -> bool) -> Chores {
+pub fn placements(state: &State, now: ClusterTime, most: usize, is_unheard: impl FnMut(&Node) -> bool) -> Todo {
     if state.waiting_pods().len() == 0 {
-        return Chores::default();
+        return Todo::default();
     }
     let mut board = Board::new(state, is_unheard);
     let (mut bindings, mut notes, mut look_again_at) = (Vec::new(), Vec::new(), None);
@@ -153,7 +154,7 @@ pub fn placements(state: &State, now: ClusterTime, most: usize, is_unheard: impl
         }
     }
     notes.truncate(most.saturating_sub(bindings.len()));
-    Chores { operations: bindings.into_iter().chain(notes).collect(), look_again_at }
+    Todo { operations: bindings.into_iter().chain(notes).collect(), look_again_at }
 }
 
 fn is_worth_saying(pod: &Pod, why: &Text, now: ClusterTime) -> bool {
@@ -163,16 +164,16 @@ fn is_worth_saying(pod: &Pod, why: &Text, now: ClusterTime) -> bool {
 }
 
 /// IP-7: addresses for nodes that have none, if there are any to be had.
-pub fn cidr_assignments(state: &State, now: ClusterTime, most: usize) -> Chores {
+pub fn cidr_assignments(state: &State, now: ClusterTime, most: usize) -> Todo {
     let Some(plan) = state.addressing().filter(|_| !state.nodes_without_cidr().is_empty()) else {
-        return Chores::default();
+        return Todo::default();
     };
     let held = plan.held_until.filter(|until| *until > now);
     let wakes = state.addresses().waking.get_min().map(|(until, _)| *until);
     let has_free = state.addresses().free.iter().all(|free| !free.is_empty()) || wakes.is_some_and(|at| at <= now);
     if held.is_some() || !has_free {
-        return Chores { operations: Vec::new(), look_again_at: held.or(wakes.filter(|at| *at > now)) };
+        return Todo { operations: Vec::new(), look_again_at: held.or(wakes.filter(|at| *at > now)) };
     }
     let names: Vec<Text> = state.nodes_without_cidr().iter().take(most).cloned().collect();
-    Chores { operations: vec![Operation::AssignCidrs { names }], look_again_at: None }
+    Todo { operations: vec![Operation::AssignCidrs { names }], look_again_at: None }
 }

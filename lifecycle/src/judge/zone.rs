@@ -102,7 +102,7 @@ pub struct Zones {
     pub zones: BTreeMap<ZoneKey, Zone>,
     /// Every zone is fully disrupted. Kept apart from the zones' states, because those of zones that have just
     /// appeared or vanished say nothing about what we did before (Z-10).
-    pub all_dark: bool,
+    pub all_disrupted: bool,
 }
 
 /// One step of all zones.
@@ -113,7 +113,7 @@ pub struct Transition {
     pub rates: Vec<RateChange>,
     /// Zones without any node, to be forgotten with their queues and buckets.
     pub vanished: Vec<ZoneKey>,
-    pub darkness: Option<DarknessChange>,
+    pub full_disruption: Option<FullDisruptionChange>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -131,7 +131,7 @@ pub struct RateChange {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum DarknessChange {
+pub enum FullDisruptionChange {
     /// All zones went dark: lift the lifecycle NoExecute taints of every node, which cancels the evictions that are
     /// under way, and empty every queue. All rates are zero.
     Enter,
@@ -283,31 +283,31 @@ impl fmt::Display for ZoneState {
 impl Zones {
     /// Z-6: where all zones go from here, given who is in them now.
     pub fn advance(&self, census: &BTreeMap<ZoneKey, Census>, policy: &Policy, now: ClusterTime) -> Transition {
-        let all_dark = self.is_all_dark(census, policy.unhealthy_zone_threshold);
+        let all_disrupted = self.is_all_disrupted(census, policy.unhealthy_zone_threshold);
         let cluster = census.values().map(Census::size).sum();
         let mut step = Transition {
-            next: Self { zones: BTreeMap::new(), all_dark },
+            next: Self { zones: BTreeMap::new(), all_disrupted },
             states: Vec::new(),
             rates: Vec::new(),
             vanished: self.vanished(census),
-            darkness: self.darkness_change(all_dark, now),
+            full_disruption: self.full_disruption_change(all_disrupted, now),
         };
         for (key, census) in census.iter().filter(|(_, census)| !census.is_deserted()) {
             // Z-2: a zone starts out undisrupted.
             let newcomer = Zone { state: ZoneState::Initial, since: now, rate: policy.node_eviction_rate };
             let before = self.zones.get(key).copied().unwrap_or(newcomer);
             let state = census.state(policy.unhealthy_zone_threshold);
-            let rate = if all_dark { Rate::NEVER } else { state.eviction_rate(census.size(), cluster, policy) };
+            let rate = if all_disrupted { Rate::NEVER } else { state.eviction_rate(census.size(), cluster, policy) };
             step.record(key, before, Zone { state, since: now, rate });
         }
         step
     }
 
     /// Zones in which nobody counts have no say. If nobody counts anywhere, there is no ground for a change.
-    fn is_all_dark(&self, census: &BTreeMap<ZoneKey, Census>, threshold: Fraction) -> bool {
+    fn is_all_disrupted(&self, census: &BTreeMap<ZoneKey, Census>, threshold: Fraction) -> bool {
         let mut states = census.values().filter(|census| census.size() > 0).map(|census| census.state(threshold));
         match states.next() {
-            None => self.all_dark,
+            None => self.all_disrupted,
             Some(first) => std::iter::once(first).chain(states).all(|state| state == ZoneState::FullDisruption),
         }
     }
@@ -317,10 +317,10 @@ impl Zones {
         self.zones.keys().filter(|key| census.get(key).is_none_or(Census::is_deserted)).cloned().collect()
     }
 
-    fn darkness_change(&self, all_dark: bool, now: ClusterTime) -> Option<DarknessChange> {
-        match (self.all_dark, all_dark) {
-            (false, true) => Some(DarknessChange::Enter),
-            (true, false) => Some(DarknessChange::Leave { grace_from: now }),
+    fn full_disruption_change(&self, all_disrupted: bool, now: ClusterTime) -> Option<FullDisruptionChange> {
+        match (self.all_disrupted, all_disrupted) {
+            (false, true) => Some(FullDisruptionChange::Enter),
+            (true, false) => Some(FullDisruptionChange::Leave { grace_from: now }),
             (false, false) | (true, true) => None,
         }
     }
@@ -331,7 +331,7 @@ impl Zones {
 impl Transition {
     /// Whether anything is left to be said or done.
     pub fn is_quiet(&self) -> bool {
-        self.states.is_empty() && self.rates.is_empty() && self.vanished.is_empty() && self.darkness.is_none()
+        self.states.is_empty() && self.rates.is_empty() && self.vanished.is_empty() && self.full_disruption.is_none()
     }
 
     fn record(&mut self, key: &ZoneKey, before: Zone, mut after: Zone) {

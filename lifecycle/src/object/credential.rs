@@ -236,8 +236,8 @@ impl State {
     }
 
     /// Names without a Node, and from when on each may be forgotten, the earliest first.
-    pub fn forsaken_names(&self) -> impl Iterator<Item = (ClusterTime, &Text)> {
-        self.derived.forsaken_names.iter().map(|(from, name)| (*from, name))
+    pub fn expired_credentials(&self) -> impl Iterator<Item = (ClusterTime, &Text)> {
+        self.derived.expired_credentials.iter().map(|(from, name)| (*from, name))
     }
 
     pub(crate) fn insert_credential(&mut self, credential: Credential) {

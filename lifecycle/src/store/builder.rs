@@ -32,7 +32,7 @@ impl StateBuilder {
             RecordKey::Replica { .. } => place(&mut self.state.replicas, key, decode(key, value)?)?,
             RecordKey::Client { .. } => self.push_client(key, value)?,
             RecordKey::FreeSlot { .. } => place(&mut self.state.free_slots, key, decode(key, value)?)?,
-            RecordKey::Regime => self.push_regime(key, value)?,
+            RecordKey::FleetPolicyState => self.push_policy_state(key, value)?,
             RecordKey::Zone { .. } => place(&mut self.state.zones, key, decode(key, value)?)?,
             RecordKey::Aggregator { .. } => place(&mut self.state.aggregators, key, decode(key, value)?)?,
             RecordKey::Pod { .. } => self.push_pod(key, value)?,
@@ -93,11 +93,11 @@ impl StateBuilder {
         Ok(())
     }
 
-    fn push_regime(&mut self, key: &RecordKey, value: &[u8]) -> Result<(), RecordError> {
-        if !self.state.regime.is_default() {
+    fn push_policy_state(&mut self, key: &RecordKey, value: &[u8]) -> Result<(), RecordError> {
+        if !self.state.policy_state.is_default() {
             return Err(RecordError::Repeated { key: key.clone() });
         }
-        self.state.regime = decode(key, value)?;
+        self.state.policy_state = decode(key, value)?;
         Ok(())
     }
 

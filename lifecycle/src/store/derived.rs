@@ -35,7 +35,7 @@ pub(crate) struct Derived {
     pub(crate) employers: OrdSet<(Uid, WorkloadKey)>,
     pub(crate) addresses: AddressIndex,
     /// Credentials of names that no Node has, by when they may be forgotten.
-    pub(crate) forsaken_names: OrdSet<(ClusterTime, Text)>,
+    pub(crate) expired_credentials: OrdSet<(ClusterTime, Text)>,
 }
 
 // === impl Derived ===
@@ -75,8 +75,8 @@ impl Derived {
     pub(crate) fn claim(&mut self, credential: &Credential, is_claimed: bool) {
         let place = (credential.forgettable_from(), credential.node.clone());
         match is_claimed {
-            true => self.forsaken_names.remove(&place),
-            false => self.forsaken_names.insert(place),
+            true => self.expired_credentials.remove(&place),
+            false => self.expired_credentials.insert(place),
         };
     }
 

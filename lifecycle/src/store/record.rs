@@ -24,7 +24,7 @@ pub enum RecordKey {
     Replica { id: u64 },
     Client { id: u128 },
     FreeSlot { index: u32 },
-    Regime,
+    FleetPolicyState,
     Zone { region: Text, zone: Text },
     Aggregator { name: Text },
     Pod { namespace: Text, name: Text },
@@ -41,7 +41,7 @@ const EVENT: u8 = 0x20;
 const REPLICA: u8 = 0x30;
 const CLIENT: u8 = 0x40;
 const FREE_SLOT: u8 = 0x50;
-const REGIME: u8 = 0x60;
+const POLICY_STATE: u8 = 0x60;
 const ZONE: u8 = 0x70;
 const AGGREGATOR: u8 = 0x80;
 const POD: u8 = 0x90;
@@ -87,7 +87,7 @@ impl RecordKey {
             Self::Replica { id } => prefixed(REPLICA, &id.to_be_bytes()),
             Self::Client { id } => prefixed(CLIENT, &id.to_be_bytes()),
             Self::FreeSlot { index } => prefixed(FREE_SLOT, &index.to_be_bytes()),
-            Self::Regime => vec![REGIME],
+            Self::FleetPolicyState => vec![POLICY_STATE],
             Self::Zone { region, zone } => prefixed(ZONE, format!("{region}{SEPARATOR}{zone}").as_bytes()),
             Self::Aggregator { name } => prefixed(AGGREGATOR, name.as_bytes()),
             Self::Pod { namespace, name } => prefixed(POD, format!("{namespace}{SEPARATOR}{name}").as_bytes()),
@@ -116,7 +116,7 @@ impl RecordKey {
             REPLICA => Some(Self::Replica { id: u64::from_be_bytes(rest.try_into().ok()?) }),
             CLIENT => Some(Self::Client { id: u128::from_be_bytes(rest.try_into().ok()?) }),
             FREE_SLOT => Some(Self::FreeSlot { index: u32::from_be_bytes(rest.try_into().ok()?) }),
-            REGIME => rest.is_empty().then_some(Self::Regime),
+            POLICY_STATE => rest.is_empty().then_some(Self::FleetPolicyState),
             ZONE => parse_pair(rest).map(|(region, zone)| Self::Zone { region, zone }),
             AGGREGATOR => Some(Self::Aggregator { name: Text::from(std::str::from_utf8(rest).ok()?) }),
             POD => parse_pair(rest).map(|(namespace, name)| Self::Pod { namespace, name }),
@@ -143,7 +143,7 @@ impl fmt::Display for RecordKey {
             Self::Replica { id } => write!(f, "replica/{id}"),
             Self::Client { id } => write!(f, "client/{id:032x}"),
             Self::FreeSlot { index } => write!(f, "free-slot/{index}"),
-            Self::Regime => f.write_str("regime"),
+            Self::FleetPolicyState => f.write_str("policy-state"),
             Self::Zone { region, zone } => write!(f, "zone/{region}/{zone}"),
             Self::Aggregator { name } => write!(f, "aggregator/{name}"),
             Self::Pod { namespace, name } => write!(f, "pod/{namespace}/{name}"),
@@ -239,13 +239,13 @@ mod tests {
     use crate::object::client::ClientRecord;
     use crate::object::credential::{Credential, Revocation};
     use crate::object::event::{Event, EventType, Subject};
-    use crate::object::fleet_policy::{Because, Regime, Reprieve};
     use crate::object::join_token::{JoinToken, TokenUse};
     use crate::object::node::{
         Address, Condition, ConditionStatus, Incarnation, Node, NodeInfo, NodeSpec, NodeStatus, Resources, Slot,
     };
     use crate::object::pod::{Binding, Ending, Phase, Pod, PodSpec, PodStatus, PodTemplate};
     use crate::object::policy::{Period, Rate};
+    use crate::object::policy_state::{FleetPolicyState, Reprieve, ReprieveReason};
     use crate::object::replica::ReplicaRecord;
     use crate::object::slot::FreeSlot;
     use crate::object::toleration::Toleration;
@@ -330,9 +330,9 @@ mod tests {
         }
     }
 
-    fn regime() -> Regime {
-        let reprieve = Some(Reprieve { until: ClusterTime(9), because: Because::ShorterGrace });
-        Regime { founded: true, all_dark: true, reprieve, ..Regime::default() }
+    fn policy_state() -> FleetPolicyState {
+        let reprieve = Some(Reprieve { until: ClusterTime(9), because: ReprieveReason::ShorterGrace });
+        FleetPolicyState { founded: true, all_disrupted: true, reprieve, ..FleetPolicyState::default() }
     }
 
     fn zone_record() -> ZoneRecord {
@@ -568,7 +568,12 @@ mod tests {
                 "5000000102",
                 "01820202",
             ),
-            (RecordKey::Regime, encode(&regime()), "60", "018827c0b802e0d403e0a712a08d06904ef0c82132000101010901"),
+            (
+                RecordKey::FleetPolicyState,
+                encode(&policy_state()),
+                "60",
+                "018827c0b802e0d403e0a712a08d06904ef0c82132000101010901",
+            ),
             (
                 RecordKey::Zone { region: Text::from("r"), zone: Text::from("z") },
                 encode(&zone_record()),
@@ -589,7 +594,10 @@ mod tests {
         assert_eq!(decode::<Node>(&key, &encode(&node())), Ok(node()));
         let key = RecordKey::Event { sequence: 1 };
         assert_eq!(decode::<Event>(&key, &encode(&event())), Ok(event()));
-        assert_eq!(decode::<Regime>(&RecordKey::Regime, &encode(&regime())), Ok(regime()));
+        assert_eq!(
+            decode::<FleetPolicyState>(&RecordKey::FleetPolicyState, &encode(&policy_state())),
+            Ok(policy_state())
+        );
         let key = RecordKey::Zone { region: Text::from("r"), zone: Text::from("z") };
         assert_eq!(decode::<ZoneRecord>(&key, &encode(&zone_record())), Ok(zone_record()));
         let key = RecordKey::Aggregator { name: Text::from("g") };
@@ -632,7 +640,7 @@ mod tests {
             any::<u64>().prop_map(|id| RecordKey::Replica { id }),
             any::<u128>().prop_map(|id| RecordKey::Client { id }),
             any::<u32>().prop_map(|index| RecordKey::FreeSlot { index }),
-            Just(RecordKey::Regime),
+            Just(RecordKey::FleetPolicyState),
             ("[a-c.]{0,3}", "[a-c.]{0,3}")
                 .prop_map(|(region, zone)| RecordKey::Zone { region: Text::from(region), zone: Text::from(zone) }),
             "[a-c.]{0,4}".prop_map(|name| RecordKey::Aggregator { name: Text::from(name) }),

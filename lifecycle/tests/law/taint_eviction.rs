@@ -311,9 +311,9 @@ fn nobody_is_evicted_from_nodes_that_are_spared_at_this_moment() {
     cluster.done(taint("b", "t:NoExecute", "", false));
     cluster.wait(100);
     let now = cluster.now().cluster;
-    let chores = todo::pod_evictions(&cluster.state, now, 10, |node| node.meta.name == "a");
+    let todo = todo::pod_evictions(&cluster.state, now, 10, |node| node.meta.name == "a");
     let other = Operation::EvictPod { key: pod_key("other"), uid: cluster.pod_uid("other") };
-    assert_eq!((chores.operations, chores.look_again_at.map(|at| at.0 - now.0)), (vec![other], Some(1000)));
+    assert_eq!((todo.operations, todo.look_again_at.map(|at| at.0 - now.0)), (vec![other], Some(1000)));
     assert_eq!(
         cluster.refuses_leader(Operation::EvictPod { key: pod_key("web"), uid: Uid(99) }).to_string().split(':').next(),
         Some("conflict on pod \"default/web\"")

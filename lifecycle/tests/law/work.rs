@@ -9,7 +9,7 @@ use muster_lifecycle::policy::Period;
 use muster_lifecycle::state::Applied;
 use muster_lifecycle::text::Text;
 use muster_lifecycle::time::ClusterTime;
-use muster_lifecycle::todo::{self, Chores};
+use muster_lifecycle::todo::{self, Todo};
 use muster_lifecycle::workload::{Workload, WorkloadDraft, WorkloadKey, WorkloadKind};
 
 use crate::fixture::*;
@@ -201,28 +201,28 @@ impl Cluster {
 
 impl Cluster {
     pub(crate) fn evict_pods(&mut self) -> Vec<String> {
-        let chores = todo::pod_evictions(&self.state, self.now().cluster, MOST, |_| false);
-        self.perform(chores)
+        let todo = todo::pod_evictions(&self.state, self.now().cluster, MOST, |_| false);
+        self.perform(todo)
     }
 
     pub(crate) fn collect(&mut self) -> Vec<String> {
-        let chores = todo::pod_garbage(&self.state, self.now().cluster, MOST);
-        self.perform(chores)
+        let todo = todo::pod_garbage(&self.state, self.now().cluster, MOST);
+        self.perform(todo)
     }
 
     pub(crate) fn staff(&mut self) -> Vec<String> {
-        let chores = todo::staffing(&self.state, MOST);
-        self.perform(chores)
+        let todo = todo::staffing(&self.state, MOST);
+        self.perform(todo)
     }
 
     pub(crate) fn place(&mut self) -> Vec<String> {
-        let chores = todo::placements(&self.state, self.now().cluster, MOST, |_| false);
-        self.perform(chores)
+        let todo = todo::placements(&self.state, self.now().cluster, MOST, |_| false);
+        self.perform(todo)
     }
 
     pub(crate) fn assign_cidrs(&mut self) -> Vec<String> {
-        let chores = todo::cidr_assignments(&self.state, self.now().cluster, MOST);
-        self.perform(chores)
+        let todo = todo::cidr_assignments(&self.state, self.now().cluster, MOST);
+        self.perform(todo)
     }
 
     /// Everything, until nothing is left to do.
@@ -237,14 +237,14 @@ impl Cluster {
     }
 
     /// Does it in one entry, and says of each what or who it is about. What a leader finds to do can be done.
-    fn perform(&mut self, chores: Chores) -> Vec<String> {
-        if chores.operations.is_empty() {
+    fn perform(&mut self, todo: Todo) -> Vec<String> {
+        if todo.operations.is_empty() {
             return Vec::new();
         }
-        let shown: Vec<String> = chores.operations.iter().map(subject).collect();
+        let shown: Vec<String> = todo.operations.iter().map(subject).collect();
         // A look at rested blocks may wake them and still find none for every family.
-        let is_only_a_look = matches!(chores.operations[0], Operation::AssignCidrs { .. });
-        let commands: Vec<Command> = chores.operations.into_iter().map(|operation| self.leads(operation)).collect();
+        let is_only_a_look = matches!(todo.operations[0], Operation::AssignCidrs { .. });
+        let commands: Vec<Command> = todo.operations.into_iter().map(|operation| self.leads(operation)).collect();
         for (outcome, shown) in self.submit_all(commands).outcomes.iter().zip(&shown) {
             let told = told(outcome);
             let is_done = ["changed", "deleted"].contains(&told.as_str()) || is_only_a_look && told == "unchanged";

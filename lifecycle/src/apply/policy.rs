@@ -3,12 +3,12 @@
 use std::sync::Arc;
 
 use crate::apply::lifecycle::subject;
-use crate::apply::{Application, EVENT_SOURCE, Note, Verdict};
+use crate::apply::{Application, ApplyResult, EVENT_SOURCE, Note};
 use crate::command::{Origin, ReceiptEffect};
 use crate::object::aggregator::{AGGREGATORS_MAX, AggregatorRecord};
 use crate::object::event::EventType;
-use crate::object::fleet_policy::Regime;
 use crate::object::policy::Policy;
+use crate::object::policy_state::FleetPolicyState;
 use crate::rejection::{Invalid, Rejection};
 use crate::store::record::RecordKey;
 use crate::value::text::Text;
@@ -20,8 +20,8 @@ const CHANGES_MAX: usize = 64;
 
 impl Application<'_> {
     /// Once decided, a policy is the cluster's own: a replica that starts with other flags does not change it.
-    pub(crate) fn found_policy(&mut self, policy: &Policy) -> Verdict {
-        if self.state.regime.founded {
+    pub(crate) fn found_policy(&mut self, policy: &Policy) -> ApplyResult {
+        if self.state.policy_state.founded {
             return Ok(self.receipt(ReceiptEffect::Unchanged));
         }
         policy.validate()?;
@@ -29,7 +29,7 @@ impl Application<'_> {
         Ok(self.receipt(ReceiptEffect::Created))
     }
 
-    pub(crate) fn set_policy(&mut self, origin: &Origin, changes: &[(Text, Text)]) -> Verdict {
+    pub(crate) fn set_policy(&mut self, origin: &Origin, changes: &[(Text, Text)]) -> ApplyResult {
         if changes.len() > CHANGES_MAX {
             return Err(Rejection::LimitReached { what: Text::from("settings"), limit: CHANGES_MAX as u64 });
         }
@@ -42,7 +42,7 @@ impl Application<'_> {
             policy.set(name, value)?;
         }
         policy.validate()?;
-        if policy == before && (self.state.regime.founded || changes.is_empty()) {
+        if policy == before && (self.state.policy_state.founded || changes.is_empty()) {
             return Ok(self.receipt(ReceiptEffect::Unchanged));
         }
         self.govern_by(&policy);
@@ -52,12 +52,12 @@ impl Application<'_> {
 
     fn govern_by(&mut self, policy: &Policy) {
         let nodes = self.state.nodes.len();
-        self.set_regime(self.state.regime.governed_by(policy.clone(), nodes, self.now.cluster));
+        self.set_policy_state(self.state.policy_state.governed_by(policy.clone(), nodes, self.now.cluster));
     }
 
-    pub(crate) fn set_regime(&mut self, regime: Regime) {
-        self.state.regime = regime;
-        self.touch_key(RecordKey::Regime);
+    pub(crate) fn set_policy_state(&mut self, policy_state: FleetPolicyState) {
+        self.state.policy_state = policy_state;
+        self.touch_key(RecordKey::FleetPolicyState);
     }
 
     fn note_policy(&mut self, origin: &Origin, before: &Policy, after: &Policy) {
@@ -71,7 +71,7 @@ impl Application<'_> {
         }
     }
 
-    pub(crate) fn set_aggregator(&mut self, name: &Text, nodes: &[Text]) -> Verdict {
+    pub(crate) fn set_aggregator(&mut self, name: &Text, nodes: &[Text]) -> ApplyResult {
         let record = AggregatorRecord { name: name.clone(), nodes: nodes.into() };
         let known = self.state.aggregators.get(name).cloned();
         let effect = match (&known, nodes.is_empty()) {

@@ -7,12 +7,12 @@ use crate::value::time::ClusterTime;
 
 /// The one record of it. Until somebody says otherwise it is the default, and is not stored.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub struct Regime {
+pub struct FleetPolicyState {
     pub policy: Policy,
     /// The policy was decided in this cluster: what a replica's flags say no longer matters.
     pub founded: bool,
     /// Every zone is fully disrupted: nothing is evicted, and what was begun is taken back.
-    pub all_dark: bool,
+    pub all_disrupted: bool,
     /// The last time in which nobody may be judged; it may be over.
     pub reprieve: Option<Reprieve>,
 }
@@ -22,11 +22,11 @@ pub struct Regime {
 pub struct Reprieve {
     /// Nobody is judged up to this moment, and nobody is evicted before it.
     pub until: ClusterTime,
-    pub because: Because,
+    pub because: ReprieveReason,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub enum Because {
+pub enum ReprieveReason {
     /// All zones were dark: whatever kept us from hearing anybody may have only just ended.
     Darkness,
     /// The grace was shortened: agents still beat at the pace of the longer one until they are told.
@@ -39,28 +39,28 @@ const TELLING: Period = Period::from_secs(5);
 /// Streams that a replica tells in a millisecond, at least.
 const TOLD_PER_MILLISECOND: u64 = 5;
 
-impl Regime {
+impl FleetPolicyState {
     /// Until when everybody is spared.
     pub fn spared_until(&self) -> Option<ClusterTime> {
         self.reprieve.map(|reprieve| reprieve.until)
     }
 
     /// All zones are dark, or it is not long enough since they were.
-    pub fn spares_everybody(&self, now: ClusterTime) -> bool {
-        self.all_dark || self.spared_until().is_some_and(|until| now < until)
+    pub fn suspends_evictions(&self, now: ClusterTime) -> bool {
+        self.all_disrupted || self.spared_until().is_some_and(|until| now < until)
     }
 
     pub(crate) fn is_default(&self) -> bool {
         *self == Self::default()
     }
 
-    /// The regime under another policy, decided at `now` for a fleet of this size.
+    /// The policy_state under another policy, decided at `now` for a fleet of this size.
     pub(crate) fn governed_by(&self, policy: Policy, nodes: usize, now: ClusterTime) -> Self {
         let shorter = policy.node_monitor_grace_period < self.policy.node_monitor_grace_period
             || policy.node_startup_grace_period < self.policy.node_startup_grace_period;
         let told = Period(TELLING.0.saturating_add(nodes as u64 / TOLD_PER_MILLISECOND)).after(now);
         let until = self.policy.beat_interval().after(told);
-        let reprieve = Reprieve { until, because: Because::ShorterGrace };
+        let reprieve = Reprieve { until, because: ReprieveReason::ShorterGrace };
         Self { policy, founded: true, ..self.clone() }.sparing((shorter && nodes > 0).then_some(reprieve))
     }
 
