@@ -22,7 +22,7 @@ fn evicted(cluster: &Cluster) -> BTreeSet<String> {
 /// How long before its verdict a node was last heard, in milliseconds, as the event says.
 fn silence_in(message: &str) -> u64 {
     let age = message.split("last heard ").nth(1).and_then(|rest| rest.split(' ').next()).unwrap();
-    age.parse::<muster_lifecycle::policy::Period>().unwrap().0
+    age.parse::<muster_lifecycle::time::Period>().unwrap().0
 }
 
 #[test]

@@ -19,12 +19,14 @@ use std::sync::Arc;
 
 use xxhash_rust::xxh3::xxh3_128;
 
+use crate::command::client::{CLIENTS_MAX, ClientRecord};
 use crate::command::{
     Batch, Command, Entitled, Operation, Origin, Outcome, Position, Receipt, ReceiptEffect, RequestId,
 };
-use crate::object::client::{CLIENTS_MAX, ClientRecord};
 use crate::object::event::{EVENTS_MAX, Event, EventType, Subject};
 use crate::object::node::{Incarnation, Node, Slot};
+use crate::object::record::RecordKey;
+use crate::object::record::Stored;
 use crate::object::slot::FreeSlot;
 use crate::rejection::Rejection;
 use crate::rule::garbage;
@@ -32,8 +34,6 @@ use crate::rule::node_restriction;
 use crate::rule::taint_eviction;
 use crate::state::{Applied, Counters, State};
 use crate::store::change::{Change, Object};
-use crate::store::record::RecordKey;
-use crate::store::table::Stored;
 use crate::value::meta::{ObjectMeta, Pairs, Revision, Uid};
 use crate::value::text::{Text, fixed};
 use crate::value::time::Stamp;

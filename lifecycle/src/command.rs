@@ -3,6 +3,8 @@
 //! A log entry is a [`Batch`]: one stamp and the commands proposed together. Each command gets its own
 //! [`Outcome`]; a [`Rejection`] is data, not an error of the machinery.
 
+pub mod client;
+
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
@@ -20,6 +22,9 @@ use crate::value::fingerprint::Fingerprint;
 use crate::value::meta::{Revision, Uid};
 use crate::value::text::Text;
 use crate::value::time::{ClusterTime, Stamp};
+
+/// How many nodes one entry takes back evictions of.
+pub const LIFTS_MAX: usize = 256;
 
 /// One log entry.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

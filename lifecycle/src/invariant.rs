@@ -11,14 +11,15 @@ use std::collections::BTreeSet;
 
 use thiserror::Error;
 
-use crate::object::client::CLIENTS_MAX;
+use crate::command::client::CLIENTS_MAX;
 use crate::object::event::EVENTS_MAX;
 use crate::object::node::Slot;
+use crate::object::record::Stored;
+use crate::object::record::{RECORD_BYTES_MAX, RecordKey};
 use crate::object::slot::FreeSlot;
 use crate::rule;
 use crate::state::{NodeCounts, State, StateBuilder};
-use crate::store::record::{RECORD_BYTES_MAX, RecordKey};
-use crate::store::table::{Stored, Table};
+use crate::store::table::Table;
 use crate::value::meta::ObjectMeta;
 use crate::value::text::Text;
 

@@ -1,6 +1,6 @@
 //! The leader's judgement: pure decisions over the state, a clock reading and what was heard. Nothing here writes.
 
-pub mod eviction;
+pub mod disruption;
 pub mod health;
 pub mod leader_view;
 pub mod oversight;
@@ -8,4 +8,3 @@ pub mod placement;
 pub mod spared;
 pub mod staffing;
 pub mod todo;
-pub mod zone;

@@ -28,11 +28,12 @@ pub mod state;
 mod store;
 mod value;
 
-pub use judge::{eviction, health, leader_view, oversight, placement, spared, staffing, todo, zone};
+pub use command::client;
+pub use judge::{disruption, health, leader_view, oversight, placement, spared, staffing, todo};
 pub use object::{
-    addressing, aggregator, client, credential, draft, event, join_token, node, pod, pod_requests, policy,
-    policy_state, replica, slot, taint, toleration, workload, zone_record,
+    addressing, aggregator, credential, event, join_token, kind, node, pod, pod_requests, policy, policy_state, record,
+    replica, slot, taint, token_bucket, toleration, workload, zone,
 };
 pub use rule::{condition_taint, garbage, node_restriction, reconcile, taint_eviction};
-pub use store::{builder, change, load, pod_index, record, table};
-pub use value::{cidr, fingerprint, meta, name, quantity, selector, text, time};
+pub use store::{census, change, eviction_queue, load, pod_index, table};
+pub use value::{cidr, fingerprint, invalid, meta, name, quantity, selector, text, time};

@@ -4,27 +4,12 @@ use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 use crate::object::credential::Distrust;
+use crate::object::kind::Kind;
 use crate::object::node::{ConditionStatus, Incarnation};
-use crate::object::policy::Period;
-use crate::store::change::Kind;
+use crate::value::invalid::Invalid;
 use crate::value::meta::{Revision, Uid};
 use crate::value::text::Text;
-
-/// One field that breaks a rule.
-#[derive(Debug, Clone, PartialEq, Eq, Error, Serialize, Deserialize)]
-#[error("{field}: {rule}")]
-pub struct Invalid {
-    /// A path such as `spec.taints[1].key`.
-    pub field: Text,
-    /// The offending value and the rule it breaks, as in `"Node_1" is not a DNS-1123 subdomain: ...`.
-    pub rule: Text,
-}
-
-impl Invalid {
-    pub fn new(field: impl Into<Text>, rule: impl Into<Text>) -> Self {
-        Self { field: field.into(), rule: rule.into() }
-    }
-}
+use crate::value::time::Period;
 
 impl From<Invalid> for Rejection {
     fn from(invalid: Invalid) -> Self {

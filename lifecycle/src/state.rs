@@ -3,7 +3,10 @@
 //! Cloning shares all chunks, so a snapshot of any size is a handful of pointers. How the state changes is in
 //! `apply`; how it is written down is in `record`.
 
-use std::collections::BTreeMap;
+mod addressing;
+mod builder;
+mod credential;
+
 use std::iter;
 use std::sync::Arc;
 
@@ -11,11 +14,9 @@ use imbl::{OrdMap, OrdSet};
 use serde::{Deserialize, Serialize};
 
 use crate::command::Outcome;
-use crate::judge::eviction::Queue;
-use crate::judge::zone::{Census, Transition, ZoneKey, Zones};
+use crate::command::client::ClientRecord;
 use crate::object::addressing::{Addressing, Resting};
 use crate::object::aggregator::AggregatorRecord;
-use crate::object::client::ClientRecord;
 use crate::object::credential::Credential;
 use crate::object::event::Event;
 use crate::object::join_token::JoinToken;
@@ -23,21 +24,25 @@ use crate::object::node::{Node, Slot};
 use crate::object::pod::{Pod, PodKey};
 use crate::object::policy::Policy;
 use crate::object::policy_state::FleetPolicyState;
+use crate::object::record::Stored;
+use crate::object::record::{RecordKey, encode};
 use crate::object::replica::ReplicaRecord;
 use crate::object::slot::{FIRST_GENERATION, FreeSlot};
 use crate::object::workload::{Workload, WorkloadKey};
-use crate::object::zone_record::ZoneRecord;
+use crate::object::zone::ZoneKey;
+use crate::object::zone::ZoneRecord;
 use crate::store::address_index::AddressIndex;
+use crate::store::census::Census;
 use crate::store::change::Change;
 use crate::store::derived::Derived;
+use crate::store::eviction_queue::EvictionQueue;
 use crate::store::pod_index::{Staff, Tally, Tenants};
-use crate::store::record::{RecordKey, encode};
-use crate::store::table::{Digest, Stored, Table};
+use crate::store::table::{Digest, Table};
 use crate::value::meta::{Revision, Uid};
 use crate::value::text::Text;
 use crate::value::time::{ClusterTime, Stamp};
 
-pub use crate::store::builder::StateBuilder;
+pub use builder::StateBuilder;
 
 /// How far a restore can raise the revision: far enough from the end of the numbers that counting never gets there.
 const REVISION_CEILING: u64 = u64::MAX / 2;
@@ -264,30 +269,18 @@ impl State {
     }
 
     /// Who waits in a zone to be tainted for eviction.
-    pub fn queue(&self, zone: &ZoneKey) -> Option<&Queue> {
+    pub fn queue(&self, zone: &ZoneKey) -> Option<&EvictionQueue> {
         self.derived.queues.get(zone)
     }
 
     /// The zones in which somebody waits.
-    pub fn queues(&self) -> impl Iterator<Item = (&ZoneKey, &Queue)> {
+    pub fn queues(&self) -> impl Iterator<Item = (&ZoneKey, &EvictionQueue)> {
         self.derived.queues.iter()
     }
 
     /// Nodes that carry a lifecycle NoExecute taint.
     pub fn absent(&self) -> &OrdSet<Text> {
         &self.derived.absent
-    }
-
-    /// What an assessment of the zones would change.
-    pub fn zone_transition(&self, now: ClusterTime) -> Transition {
-        let known = self.zones.iter().map(|record| (record.key.clone(), record.zone)).collect();
-        let zones = Zones { zones: known, all_disrupted: self.policy_state.all_disrupted };
-        let census: BTreeMap<ZoneKey, Census> = self.census().map(|(key, census)| (key.clone(), *census)).collect();
-        let mut transition = zones.advance(&census, &self.policy_state.policy, now);
-        // One that is only kept for its bucket has vanished already, until that is full.
-        let is_news = |key: &ZoneKey| self.zones.get(key).is_some_and(|zone| !zone.is_retired() || zone.is_spent(now));
-        transition.vanished.retain(is_news);
-        transition
     }
 
     /// One above the highest slot index ever given out: how long a table by slot must be.

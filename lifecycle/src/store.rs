@@ -2,10 +2,10 @@
 
 pub(crate) mod address_index;
 pub(crate) mod agenda;
-pub mod builder;
+pub mod census;
 pub mod change;
 pub(crate) mod derived;
+pub mod eviction_queue;
 pub mod load;
 pub mod pod_index;
-pub mod record;
 pub mod table;

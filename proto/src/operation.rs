@@ -11,6 +11,7 @@ use muster_lifecycle::aggregator::PATTERNS_MAX;
 use muster_lifecycle::command::{Operation, Precondition, RequestId};
 use muster_lifecycle::fingerprint::Fingerprint;
 use muster_lifecycle::join_token;
+use muster_lifecycle::kind::WorkloadKind;
 use muster_lifecycle::meta::{Revision, Uid};
 use muster_lifecycle::name;
 use muster_lifecycle::pod::PodKey;
@@ -18,7 +19,7 @@ use muster_lifecycle::policy::Policy;
 use muster_lifecycle::rule;
 use muster_lifecycle::taint::TaintError;
 use muster_lifecycle::text::Text;
-use muster_lifecycle::workload::{WorkloadKey, WorkloadKind};
+use muster_lifecycle::workload::WorkloadKey;
 
 pub use crate::field::FieldError;
 use crate::field::{Path, Shown};

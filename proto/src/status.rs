@@ -5,7 +5,8 @@
 //! rejection that cannot be delivered helps nobody.
 
 use muster_lifecycle::credential::Distrust;
-use muster_lifecycle::rejection::{Invalid, Rejection};
+use muster_lifecycle::invalid::Invalid;
+use muster_lifecycle::rejection::Rejection;
 use tonic::metadata::{MetadataMap, MetadataValue};
 use tonic::{Code, Status};
 
@@ -85,7 +86,7 @@ fn cut(mut message: String) -> String {
 
 #[cfg(test)]
 mod tests {
-    use muster_lifecycle::change::Kind;
+    use muster_lifecycle::kind::Kind;
     use muster_lifecycle::meta::{Revision, Uid};
     use muster_lifecycle::node::{ConditionStatus, Incarnation};
 
@@ -122,7 +123,7 @@ mod tests {
             (Rejection::ZonesMoved, Code::FailedPrecondition),
             (Rejection::NoToken { zone: "r1/z1".into() }, Code::FailedPrecondition),
             (Rejection::Spared, Code::FailedPrecondition),
-            (Rejection::Stale { age: muster_lifecycle::policy::Period(6_000) }, Code::Aborted),
+            (Rejection::Stale { age: muster_lifecycle::time::Period(6_000) }, Code::Aborted),
             (Rejection::NotAllDisrupted, Code::FailedPrecondition),
             (Rejection::Distrusted(Distrust::UnknownToken { id: "t".into() }), Code::NotFound),
             (Rejection::Distrusted(Distrust::ExpiredToken { id: "t".into() }), Code::FailedPrecondition),

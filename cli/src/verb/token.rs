@@ -9,7 +9,7 @@ use muster_controller::client::{Client, Query};
 use muster_controller::enrolment::signer::check_node;
 use muster_controller::{pki, secret};
 use muster_lifecycle::join_token::check_ttl;
-use muster_lifecycle::policy::Period;
+use muster_lifecycle::time::Period;
 use muster_proto::token::Token;
 use muster_proto::v1::write_request::Operation;
 use muster_proto::v1::write_response::Effect;

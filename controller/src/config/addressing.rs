@@ -5,8 +5,8 @@ use ipnet::IpNet;
 use muster_lifecycle::addressing::{
     AddressRequest, Addressing, CLUSTER_CIDR, NODE_CIDR_QUARANTINE, SERVICE_CLUSTER_IP_RANGE,
 };
+use muster_lifecycle::invalid::Invalid;
 use muster_lifecycle::policy::PolicyError;
-use muster_lifecycle::rejection::Invalid;
 use serde::{Deserialize, Serialize};
 
 pub const ALLOCATE_NODE_CIDRS: &str = "allocate-node-cidrs";

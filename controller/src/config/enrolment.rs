@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use muster_lifecycle::credential::LATE_RENEWAL_MAX;
-use muster_lifecycle::policy::Period;
+use muster_lifecycle::time::Period;
 use serde::{Deserialize, Serialize};
 
 use super::Error;

@@ -4,14 +4,15 @@ use std::sync::Arc;
 
 use ipnet::IpNet;
 
-use crate::apply::lifecycle::LIFTS_MAX;
 use crate::apply::{Application, ApplyResult};
+use crate::command::LIFTS_MAX;
 use crate::command::{Origin, ReceiptEffect};
 use crate::object::addressing::{Addressing, Resting};
 use crate::object::node::Node;
-use crate::rejection::{Invalid, Rejection};
+use crate::object::record::RecordKey;
+use crate::rejection::Rejection;
 use crate::store::address_index::{Obstacle, wants};
-use crate::store::record::RecordKey;
+use crate::value::invalid::Invalid;
 use crate::value::text::Text;
 
 const CIDR_NOT_AVAILABLE: &str = "CIDRNotAvailable";
@@ -94,7 +95,7 @@ impl Application<'_> {
             Obstacle::Node(name) => format!("overlaps what node {name:?} has"),
             Obstacle::Reserved(range) => format!("overlaps the service range {range}"),
             Obstacle::RestsUntil(until) => {
-                let left = crate::object::policy::Period(until.0.saturating_sub(self.now.cluster.0));
+                let left = crate::value::time::Period(until.0.saturating_sub(self.now.cluster.0));
                 format!("was freed a moment ago and rests for another {left}: whoever had it may still use it")
             }
         }

@@ -12,11 +12,11 @@ use crate::judge::placement;
 use crate::object::event::EventType;
 use crate::object::node::{ConditionStatus, Incarnation, Node, READY};
 use crate::object::pod::{DISRUPTION_TARGET, Ending, POD_SCHEDULED, Phase, Pod, PodKey};
+use crate::object::record::Stored;
 use crate::rejection::Rejection;
 use crate::rule::condition_taint::Absence;
 use crate::rule::garbage::{self, Garbage, TERMINATED_KEPT};
 use crate::rule::taint_eviction;
-use crate::store::table::Stored;
 use crate::value::meta::{Revision, Uid};
 use crate::value::text::Text;
 

@@ -6,21 +6,22 @@
 use std::sync::Arc;
 
 use crate::apply::{Application, ApplyResult, EVENT_SOURCE, Note, node_subject};
-use crate::command::{Origin, ReceiptEffect, Sighting};
-use crate::judge::eviction::TokenBucket;
+use crate::command::{LIFTS_MAX, Origin, ReceiptEffect, Sighting};
+use crate::judge::disruption::{FullDisruptionChange, StateChange, Transition};
 use crate::judge::health;
-use crate::judge::zone::{FullDisruptionChange, StateChange, Transition, Zone, ZoneKey};
 use crate::object::event::{EventType, Subject};
 use crate::object::node::{ConditionStatus, Incarnation, Node};
-use crate::object::policy::Period;
 use crate::object::policy_state::{FleetPolicyState, Reprieve, ReprieveReason};
-use crate::object::zone_record::ZoneRecord;
+use crate::object::token_bucket::TokenBucket;
+use crate::object::zone::ZoneRecord;
+use crate::object::zone::{Zone, ZoneKey};
 use crate::rejection::Rejection;
 use crate::rule::condition_taint::{self, Absence, NoExecuteAction};
 use crate::rule::consequences;
 use crate::value::meta::Uid;
 use crate::value::text::Text;
 use crate::value::time::ClusterTime;
+use crate::value::time::Period;
 
 const NODE_NOT_READY: &str = "NodeNotReady";
 const TAINTED_FOR_EVICTION: &str = "NodeTaintedForEviction";
@@ -31,9 +32,6 @@ const NODE_QUARANTINED: &str = "NodeQuarantined";
 
 /// A verdict that took longer from its making to its place in the log is made anew.
 const VERDICT_LIFETIME: Period = Period::from_secs(5);
-
-/// How many nodes one entry takes back evictions of.
-pub(crate) const LIFTS_MAX: usize = 256;
 
 // === silence ===
 

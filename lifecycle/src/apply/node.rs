@@ -8,12 +8,13 @@ use std::sync::Arc;
 
 use crate::apply::{Application, ApplyResult};
 use crate::command::{Origin, Precondition, Receipt, ReceiptEffect};
+use crate::object::kind::Kind;
 use crate::object::node::{NODES_MAX, Node, NodeDraft, NodeStatus};
 use crate::object::taint::{self, Taint, TaintSelector};
-use crate::rejection::{Invalid, Rejection};
+use crate::rejection::Rejection;
 use crate::rule;
 use crate::rule::consequences;
-use crate::store::change::Kind;
+use crate::value::invalid::Invalid;
 use crate::value::meta::{ObjectMeta, Pairs, Uid};
 use crate::value::text::Text;
 

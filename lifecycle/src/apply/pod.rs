@@ -5,18 +5,21 @@ use std::sync::Arc;
 use crate::apply::{Application, ApplyResult, EVENT_SOURCE, Note};
 use crate::command::{Origin, Precondition, Receipt, ReceiptEffect};
 use crate::object::event::{EventType, Subject};
+use crate::object::kind::Kind;
+use crate::object::kind::WorkloadKind;
 use crate::object::node::{ConditionStatus, Incarnation, Node, READY};
 use crate::object::pod::{
     Binding, Ending, POD_SCHEDULED, PODS_MAX, PODS_PER_NODE_MAX, Phase, Pod, PodDraft, PodKey, PodReport, PodStatus,
 };
+use crate::object::record::Stored;
 use crate::object::toleration;
-use crate::object::workload::{Workload, WorkloadKey, WorkloadKind};
-use crate::rejection::{Invalid, Rejection};
+use crate::object::workload::{Workload, WorkloadKey};
+use crate::rejection::Rejection;
 use crate::rule;
 use crate::rule::node_restriction;
 use crate::state::State;
-use crate::store::change::{Kind, Object};
-use crate::store::table::Stored;
+use crate::store::change::Object;
+use crate::value::invalid::Invalid;
 use crate::value::meta::{ObjectMeta, OwnerReference, Pairs, Uid};
 use crate::value::text::Text;
 
@@ -147,7 +150,7 @@ fn keeping_defaults(
             (&own.key, own.effect, own.operator) == (&toleration.key, toleration.effect, toleration.operator)
         })
     };
-    let defaults = toleration::with_defaults(&[], crate::object::policy::Period(0));
+    let defaults = toleration::with_defaults(&[], crate::value::time::Period(0));
     let is_default = |toleration: &toleration::Toleration| {
         defaults.iter().any(|own| (&own.key, own.effect) == (&toleration.key, toleration.effect))
     };
@@ -164,7 +167,7 @@ impl Application<'_> {
         }
         self.state.admits_carried(node)?;
         let node = self.incarnate(node, incarnation)?;
-        node_restriction::pods(&node, reports, self.state)?;
+        node_restriction::pods(&node, reports, |key| self.state.pods.get(key).map(Arc::as_ref))?;
         let changed = reports.iter().filter(|report| self.report_pod(&node, report)).count();
         Ok(self.receipt(if changed > 0 { ReceiptEffect::Changed } else { ReceiptEffect::Unchanged }))
     }

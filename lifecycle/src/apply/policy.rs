@@ -9,8 +9,9 @@ use crate::object::aggregator::{AGGREGATORS_MAX, AggregatorRecord};
 use crate::object::event::EventType;
 use crate::object::policy::Policy;
 use crate::object::policy_state::FleetPolicyState;
-use crate::rejection::{Invalid, Rejection};
-use crate::store::record::RecordKey;
+use crate::object::record::RecordKey;
+use crate::rejection::Rejection;
+use crate::value::invalid::Invalid;
 use crate::value::text::Text;
 
 const POLICY_CHANGED: &str = "PolicyChanged";

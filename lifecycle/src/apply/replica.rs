@@ -6,7 +6,8 @@ use std::sync::Arc;
 use crate::apply::{Application, ApplyResult};
 use crate::command::ReceiptEffect;
 use crate::object::replica::{REPLICAS_MAX, ReplicaRecord, VERSION_MAX};
-use crate::rejection::{Invalid, Rejection};
+use crate::rejection::Rejection;
+use crate::value::invalid::Invalid;
 use crate::value::meta::Uid;
 use crate::value::text::Text;
 

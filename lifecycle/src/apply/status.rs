@@ -7,9 +7,9 @@ use std::sync::Arc;
 
 use crate::apply::{Application, ApplyResult, Note, node_subject};
 use crate::command::{Origin, Precondition};
-use crate::judge::health::{DISK_PRESSURE, MEMORY_PRESSURE, PID_PRESSURE};
 use crate::object::event::EventType;
 use crate::object::node::{Condition, ConditionStatus, Incarnation, Node, NodeDraft, NodeStatus, READY};
+use crate::object::node::{DISK_PRESSURE, MEMORY_PRESSURE, PID_PRESSURE};
 use crate::rejection::Rejection;
 use crate::rule;
 use crate::rule::node_restriction;

@@ -12,11 +12,12 @@ use crate::object::credential::{
 };
 use crate::object::event::{EventType, Subject};
 use crate::object::join_token::{self, JoinToken, Standing, TOKENS_MAX, TokenUse};
-use crate::rejection::{Invalid, Rejection};
+use crate::rejection::Rejection;
 use crate::value::fingerprint::Fingerprint;
+use crate::value::invalid::Invalid;
 use crate::value::name;
 use crate::value::text::Text;
-use crate::value::time::{ClusterTime, Stamp, WallTime};
+use crate::value::time::{ClusterTime, Stamp, WallTime, later};
 
 const RENEWED_LATE: &str = "ExpiredCertificateRenewed";
 const ENROLMENT_REFUSED: &str = "EnrolmentRefused";
@@ -157,7 +158,7 @@ impl Application<'_> {
         let known = self.state.credentials.get(node).map(|known| known.as_ref().clone());
         let known = known.unwrap_or_else(|| Credential::unsigned(node.clone()));
         // Somebody may have made one by hand, as late as now.
-        let lapses = known.lapses.max(join_token::later(self.now.cluster, BY_HAND_LIFE));
+        let lapses = known.lapses.max(later(self.now.cluster, BY_HAND_LIFE));
         if known.revoked.is_some() {
             self.put_credential(Credential { lapses, ..known });
             return Ok(self.receipt(ReceiptEffect::Unchanged));
@@ -202,7 +203,7 @@ impl Application<'_> {
         let lapses = signed.lapses(self.now);
         match self.state.credentials.get(node) {
             Some(known) => lapses.max(known.lapses),
-            None if is_known => lapses.max(join_token::later(self.now.cluster, BY_HAND_LIFE)),
+            None if is_known => lapses.max(later(self.now.cluster, BY_HAND_LIFE)),
             None => lapses,
         }
     }
@@ -264,6 +265,6 @@ impl Application<'_> {
 
 fn after(now: Stamp, ttl: Duration) -> Stamp {
     let millis = i64::try_from(ttl.as_millis()).unwrap_or(i64::MAX);
-    let cluster: ClusterTime = join_token::later(now.cluster, ttl);
+    let cluster: ClusterTime = later(now.cluster, ttl);
     Stamp { cluster, wall: WallTime(now.wall.0.saturating_add(millis)) }
 }

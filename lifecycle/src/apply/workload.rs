@@ -6,13 +6,15 @@ use crate::apply::{Application, ApplyResult, Note};
 use crate::command::{Origin, Precondition, Receipt, ReceiptEffect};
 use crate::judge::staffing::{self, Opening, STEP_MAX};
 use crate::object::event::{EventType, Subject};
+use crate::object::kind::Kind;
+use crate::object::kind::WorkloadKind;
 use crate::object::pod::{Pod, PodKey};
+use crate::object::record::Stored;
 use crate::object::toleration;
-use crate::object::workload::{WORKLOADS_MAX, Workload, WorkloadDraft, WorkloadKey, WorkloadKind, WorkloadSpec};
+use crate::object::workload::{WORKLOADS_MAX, Workload, WorkloadDraft, WorkloadKey, WorkloadSpec};
 use crate::rejection::Rejection;
 use crate::rule;
-use crate::store::change::{Kind, Object};
-use crate::store::table::Stored;
+use crate::store::change::Object;
 use crate::value::meta::{ObjectMeta, Pairs, Revision, Uid};
 use crate::value::text::Text;
 

@@ -6,9 +6,9 @@ use crate::explain::{
 };
 use crate::judge::health::{Evidence, Verdict};
 use crate::judge::oversight;
-use crate::judge::zone::{EXCLUDE_DISRUPTION_LABEL, ZoneKey};
 use crate::object::node::{Condition, ConditionStatus, Node};
 use crate::object::taint::{Effect, Taint};
+use crate::object::zone::{EXCLUDE_DISRUPTION_LABEL, ZoneKey};
 use crate::rule::condition_taint::{self, Cause, NoExecuteAction};
 use crate::state::State;
 use crate::value::text::Text;

@@ -3,16 +3,16 @@
 use crate::explain::wording::{between, length};
 use crate::explain::{Fact, Headline, Moment, PodExplanation, Prospect, in_order};
 use crate::judge::oversight;
-use crate::judge::zone::ZoneKey;
+use crate::object::kind::WorkloadKind;
 use crate::object::node::{ConditionStatus, Node};
 use crate::object::pod::{DISRUPTION_TARGET, POD_SCHEDULED, Pod, PodKey};
-use crate::object::policy::Period;
 use crate::object::toleration::{self, Patience};
-use crate::object::workload::WorkloadKind;
+use crate::object::zone::ZoneKey;
 use crate::rule::condition_taint::{self, NoExecuteAction};
 use crate::rule::garbage;
 use crate::rule::taint_eviction;
 use crate::state::State;
+use crate::value::time::Period;
 use crate::value::time::Stamp;
 
 struct View<'a> {

@@ -1,8 +1,10 @@
 //! Lengths of time, shares and sightings in words.
 
 use crate::command::Sighting;
-use crate::judge::zone::{Census, LOST_NODES_TOLERATED, Pace, ZoneKey, ZoneState};
+use crate::judge::disruption::{LOST_NODES_TOLERATED, Pace};
 use crate::object::policy::{Fraction, Policy, Rate, SizeScope};
+use crate::object::zone::{ZoneKey, ZoneState};
+use crate::store::census::Census;
 use crate::value::time::ClusterTime;
 
 /// Largest first; a length is said in at most two of them.

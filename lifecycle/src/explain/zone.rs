@@ -5,11 +5,13 @@ use crate::explain::{
     ExcuseNote, Fact, Headline, Moment, Prospect, WAITING_SHOWN_MAX, Waiting, When, ZoneExplanation, in_order,
     reprieve, shown_excuses, spared_because,
 };
+use crate::judge::disruption::Pace;
 use crate::judge::oversight;
-use crate::judge::zone::{Census, Pace, ZoneKey};
 use crate::object::policy::{NODE_EVICTION_RATE, Rate, SECONDARY_NODE_EVICTION_RATE};
-use crate::object::zone_record::ZoneRecord;
+use crate::object::zone::ZoneKey;
+use crate::object::zone::ZoneRecord;
 use crate::state::State;
+use crate::store::census::Census;
 use crate::value::text::Text;
 use crate::value::time::{ClusterTime, Stamp};
 

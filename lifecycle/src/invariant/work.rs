@@ -3,12 +3,12 @@
 use std::sync::Arc;
 
 use crate::invariant::{Held, ensure};
+use crate::object::record::Stored;
 use crate::rule;
 use crate::state::State;
 use crate::store::address_index::AddressIndex;
 use crate::store::derived::Derived;
 use crate::store::pod_index::PodIndex;
-use crate::store::table::Stored;
 use crate::value::cidr::Span;
 
 pub(super) fn pods_equal_recomputation(state: &State) -> Held {

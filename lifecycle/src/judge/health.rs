@@ -4,15 +4,11 @@
 //! clock but the cluster's own can make a node look old. Being blind is not the node's fault: where we could not
 //! have heard it, its deadline moves until it has had time to reach us again.
 
-use crate::object::node::{Condition, ConditionStatus, READY};
-use crate::object::policy::{Period, Policy};
+use crate::object::node::{Condition, ConditionStatus, DISK_PRESSURE, MEMORY_PRESSURE, PID_PRESSURE, READY};
+use crate::object::policy::Policy;
 use crate::value::text::{Text, fixed};
+use crate::value::time::Period;
 use crate::value::time::{ClusterTime, Stamp};
-
-pub const MEMORY_PRESSURE: &str = "MemoryPressure";
-pub const DISK_PRESSURE: &str = "DiskPressure";
-pub const PID_PRESSURE: &str = "PIDPressure";
-pub const NETWORK_UNAVAILABLE: &str = "NetworkUnavailable";
 
 /// What a silent node can no longer vouch for. Its network and custom conditions belong to others, who may still
 /// be there to vouch for them.

@@ -3,10 +3,11 @@
 use crate::judge::spared::Spared;
 use crate::judge::todo::{self, Todo};
 use crate::object::node::Node;
-use crate::object::policy::{Period, Policy};
+use crate::object::policy::Policy;
 use crate::rule::condition_taint;
 use crate::state::State;
 use crate::value::time::ClusterTime;
+use crate::value::time::Period;
 
 pub struct LeaderView<'a> {
     pub now: ClusterTime,

@@ -3,14 +3,14 @@
 //! Whoever drives these (the actors, a simulation) asks and proposes; nothing is remembered here, so a new leader
 //! that asks gets the same answers.
 
-use crate::apply::lifecycle::LIFTS_MAX;
+use crate::command::LIFTS_MAX;
 use crate::command::Operation;
 use crate::judge::health::{Evidence, Excuse};
-use crate::judge::zone::ZoneKey;
 use crate::object::node::{Incarnation, Node};
-use crate::object::policy::Period;
+use crate::object::zone::ZoneKey;
 use crate::state::State;
 use crate::value::text::Text;
+use crate::value::time::Period;
 use crate::value::time::{ClusterTime, Stamp};
 
 /// How many of a queue are looked at to find one who is not spared, so that a look stays short however many wait.

@@ -10,8 +10,8 @@ use std::fmt;
 
 use crate::object::node::{ConditionStatus, Node};
 use crate::object::pod::PodSpec;
+use crate::object::taint::UNSCHEDULABLE_TAINT;
 use crate::object::toleration;
-use crate::rule::condition_taint::UNSCHEDULABLE_TAINT;
 use crate::store::load::{Load, Shortage};
 use crate::value::meta::Pairs;
 use crate::value::text::Text;

@@ -7,9 +7,10 @@
 use std::collections::BTreeMap;
 
 use crate::object::node::{ConditionStatus, Node, Slot};
-use crate::object::policy::{Period, Policy};
+use crate::object::policy::Policy;
 use crate::value::text::Text;
 use crate::value::time::ClusterTime;
+use crate::value::time::Period;
 
 /// An agent that is back reports with its first beat, or at the latest with the one after.
 const BEATS_TO_REPORT: u64 = 2;

@@ -7,12 +7,13 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use crate::judge::placement;
+use crate::object::kind::WorkloadKind;
 use crate::object::node::Node;
 use crate::object::pod::{Pod, PodKey};
+use crate::object::record::Stored;
 use crate::object::toleration::{self, Toleration};
-use crate::object::workload::{Workload, WorkloadKind};
+use crate::object::workload::Workload;
 use crate::state::State;
-use crate::store::table::Stored;
 use crate::value::meta::Pairs;
 use crate::value::text::Text;
 

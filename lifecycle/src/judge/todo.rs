@@ -10,15 +10,16 @@ use crate::command::Operation;
 use crate::judge::placement::Board;
 use crate::judge::staffing::{self, STEP_MAX};
 use crate::object::credential::FORGOTTEN_MAX;
+use crate::object::kind::WorkloadKind;
 use crate::object::node::Node;
 use crate::object::pod::{POD_SCHEDULED, Pod};
-use crate::object::policy::Period;
-use crate::object::workload::{Workload, WorkloadKind};
+use crate::object::record::Stored;
+use crate::object::workload::Workload;
 use crate::rule::garbage::TERMINATED_KEPT;
 use crate::state::State;
-use crate::store::table::Stored;
 use crate::value::text::Text;
 use crate::value::time::ClusterTime;
+use crate::value::time::Period;
 
 /// What there is to do now, and when to look again if nothing changes before.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

@@ -6,14 +6,13 @@
 use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
 
-use crate::object::policy::Period;
-use crate::rejection::Invalid;
-use crate::state::State;
-use crate::store::record::RecordKey;
-use crate::store::table::Stored;
+use crate::object::record::RecordKey;
+use crate::object::record::Stored;
 use crate::value::cidr::{FreeBlocks, Grid};
+use crate::value::invalid::Invalid;
 use crate::value::text::Text;
 use crate::value::time::ClusterTime;
+use crate::value::time::Period;
 
 /// What somebody asked for, in the words of the flags.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -203,24 +202,6 @@ impl Addressing {
 
 fn is_v6(net: &IpNet) -> bool {
     matches!(net, IpNet::V6(_))
-}
-
-// === impl State ===
-
-impl State {
-    /// Why a node without addresses has none, for people.
-    pub fn address_shortage(&self) -> String {
-        let Some(plan) = self.addressing() else { return "node CIDRs are not allocated in this cluster".to_owned() };
-        let pools =
-            plan.pools.iter().zip(self.free_blocks()).map(|(pool, free)| {
-                format!("{} has {} blocks, {free} of them free", pool.grid.range, pool.grid.blocks())
-            });
-        let resting = self.resting().len();
-        let rest = (resting > 0).then(|| format!("{resting} given back ones rest for up to {}", plan.quarantine));
-        let is_held = plan.held_until.is_some_and(|until| self.cluster_time() < until);
-        let held = is_held.then(|| "after a restore nothing is given out for a while".to_owned());
-        pools.chain(rest).chain(held).collect::<Vec<_>>().join("; ")
-    }
 }
 
 // === impl Resting ===

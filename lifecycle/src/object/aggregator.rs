@@ -2,9 +2,9 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::rejection::Invalid;
-use crate::store::record::RecordKey;
-use crate::store::table::Stored;
+use crate::object::record::RecordKey;
+use crate::object::record::Stored;
+use crate::value::invalid::Invalid;
 use crate::value::name;
 use crate::value::text::Text;
 

@@ -1,13 +1,11 @@
 //! How a draft becomes a Node, or changes one.
 
 use crate::object::node::{Incarnation, Node, NodeDraft, NodeSpec, NodeStatus, Slot};
+use crate::object::taint::NOT_READY_TAINT;
 use crate::object::taint::{self, Effect, Taint};
 use crate::value::meta::{ObjectMeta, Revision, Uid};
 use crate::value::text::Text;
 use crate::value::time::Stamp;
-
-/// What every Node is born with (NV-6), so that no pod lands before the first Ready.
-pub const NOT_READY_TAINT: &str = "node.kubernetes.io/not-ready";
 
 impl NodeDraft {
     /// The Node that the draft describes, with its identity still to be filled in.

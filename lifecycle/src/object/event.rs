@@ -2,8 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::store::record::RecordKey;
-use crate::store::table::Stored;
+use crate::object::record::RecordKey;
+use crate::object::record::Stored;
 use crate::value::meta::{ObjectMeta, Uid};
 use crate::value::text::{Interner, Text};
 use crate::value::time::Stamp;

@@ -6,13 +6,13 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::rejection::Invalid;
-use crate::store::record::RecordKey;
-use crate::store::table::Stored;
+use crate::object::record::RecordKey;
+use crate::object::record::Stored;
 use crate::value::fingerprint::Fingerprint;
+use crate::value::invalid::Invalid;
 use crate::value::name;
 use crate::value::text::Text;
-use crate::value::time::{ClusterTime, Stamp};
+use crate::value::time::{ClusterTime, Stamp, later};
 
 /// How many tokens a cluster can know.
 pub const TOKENS_MAX: usize = 4_096;
@@ -118,8 +118,4 @@ pub fn check_ttl(ttl: Duration) -> Result<(), Invalid> {
         return Ok(());
     }
     Err(Invalid::new("ttl", format!("{ttl:?} is not between 1 minute and 30 days")))
-}
-
-pub(crate) fn later(time: ClusterTime, by: Duration) -> ClusterTime {
-    ClusterTime(time.0.saturating_add(u64::try_from(by.as_millis()).unwrap_or(u64::MAX)))
 }

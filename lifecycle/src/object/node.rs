@@ -8,9 +8,9 @@ use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
+use crate::object::record::RecordKey;
+use crate::object::record::Stored;
 use crate::object::taint::Taint;
-use crate::store::record::RecordKey;
-use crate::store::table::Stored;
 use crate::value::meta::{ObjectMeta, Pairs};
 use crate::value::quantity::Quantity;
 use crate::value::text::{Interner, Text};
@@ -120,6 +120,10 @@ pub struct NodeDraft {
 
 /// The condition type that says whether a node is ready.
 pub const READY: &str = "Ready";
+pub const MEMORY_PRESSURE: &str = "MemoryPressure";
+pub const DISK_PRESSURE: &str = "DiskPressure";
+pub const PID_PRESSURE: &str = "PIDPressure";
+pub const NETWORK_UNAVAILABLE: &str = "NetworkUnavailable";
 
 /// Longer annotations are documents, not words that recur.
 const RECURRING_MAX: usize = 32;

@@ -7,9 +7,9 @@ use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 use crate::object::node::{Condition, ConditionStatus, Incarnation, READY, Resources};
+use crate::object::record::RecordKey;
+use crate::object::record::Stored;
 use crate::object::toleration::Toleration;
-use crate::store::record::RecordKey;
-use crate::store::table::Stored;
 use crate::value::meta::{ObjectMeta, OwnerReference, Pairs, Uid};
 use crate::value::text::{Interner, Text};
 use crate::value::time::Stamp;

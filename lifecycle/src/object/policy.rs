@@ -10,13 +10,10 @@ use std::str::FromStr;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-use crate::rejection::Invalid;
+use crate::value::decimal::{MILLION, decimal, millionths};
+use crate::value::invalid::Invalid;
 use crate::value::text::Text;
-use crate::value::time::ClusterTime;
-
-/// A length of time, in milliseconds.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-pub struct Period(pub u64);
+use crate::value::time::{Period, PeriodError};
 
 /// Events per second, in millionths.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -68,9 +65,6 @@ pub const UNHEALTHY_ZONE_THRESHOLD: &str = "unhealthy-zone-threshold";
 pub const LARGE_CLUSTER_SIZE_THRESHOLD: &str = "large-cluster-size-threshold";
 pub const LARGE_CLUSTER_SIZE_SCOPE: &str = "large-cluster-size-scope";
 
-/// One whole, or one event per second, in millionths.
-const MILLION: u64 = 1_000_000;
-
 const BEAT_INTERVAL_MAX: Period = Period::from_secs(10);
 const SWEEP_PERIOD_MIN: Period = Period(100);
 const SWEEP_PERIOD_MAX: Period = Period(500);
@@ -87,16 +81,11 @@ const PERIOD_MAX: Period = Period::from_secs(366 * 24 * 3600);
 /// Cluster time counts milliseconds and a bucket holds one token, so no higher rate could be kept.
 const RATE_MAX: Rate = Rate(1000 * MILLION);
 
-/// Longest first, so that a duration is written with as few parts as possible.
-const UNITS: [(&str, u64); 4] = [("h", 3_600_000), ("m", 60_000), ("s", 1000), ("ms", 1)];
-
 /// How much of an offending value a message quotes.
 const QUOTED_MAX: usize = 64;
 
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum PolicyError {
-    #[error("{text:?} is not a duration: write numbers with a unit (h, m, s or ms), such as 40s or 1m30s")]
-    Period { text: Text },
     #[error("{text:?} is not a rate: write events per second, 0 or more, with at most 6 decimals, such as 0.1")]
     Rate { text: Text },
     #[error("{text:?} is not a fraction: write a number from 0 to 1 with at most 6 decimals, such as 0.55")]
@@ -170,11 +159,12 @@ impl Policy {
     /// whole is left to [`validate`](Self::validate).
     pub fn set(&mut self, name: &str, value: &str) -> Result<(), Invalid> {
         let wrong = |error: PolicyError| Invalid::new(name, error.to_string());
+        let wrong_period = |error: PeriodError| Invalid::new(name, error.to_string());
         match name {
-            NODE_MONITOR_PERIOD => self.node_monitor_period = value.parse().map_err(wrong)?,
-            NODE_MONITOR_GRACE_PERIOD => self.node_monitor_grace_period = value.parse().map_err(wrong)?,
-            NODE_STARTUP_GRACE_PERIOD => self.node_startup_grace_period = value.parse().map_err(wrong)?,
-            POD_EVICTION_TIMEOUT => self.pod_eviction_timeout = value.parse().map_err(wrong)?,
+            NODE_MONITOR_PERIOD => self.node_monitor_period = value.parse().map_err(wrong_period)?,
+            NODE_MONITOR_GRACE_PERIOD => self.node_monitor_grace_period = value.parse().map_err(wrong_period)?,
+            NODE_STARTUP_GRACE_PERIOD => self.node_startup_grace_period = value.parse().map_err(wrong_period)?,
+            POD_EVICTION_TIMEOUT => self.pod_eviction_timeout = value.parse().map_err(wrong_period)?,
             NODE_EVICTION_RATE => self.node_eviction_rate = value.parse().map_err(wrong)?,
             SECONDARY_NODE_EVICTION_RATE => self.secondary_node_eviction_rate = value.parse().map_err(wrong)?,
             UNHEALTHY_ZONE_THRESHOLD => self.unhealthy_zone_threshold = value.parse().map_err(wrong)?,
@@ -245,64 +235,6 @@ fn quoted(text: &str) -> Text {
     Text::clipped(text, QUOTED_MAX)
 }
 
-// === impl Period ===
-
-impl Period {
-    pub const fn from_secs(seconds: u64) -> Self {
-        Self(seconds.saturating_mul(1000))
-    }
-
-    pub fn after(self, start: ClusterTime) -> ClusterTime {
-        ClusterTime(start.0.saturating_add(self.0))
-    }
-}
-
-impl fmt::Display for Period {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if self.0 == 0 {
-            return f.pad("0s");
-        }
-        let mut rest = self.0;
-        let mut shown = String::new();
-        for (unit, millis) in UNITS {
-            if rest >= millis {
-                shown.push_str(&format!("{}{unit}", rest / millis));
-                rest %= millis;
-            }
-        }
-        f.pad(&shown)
-    }
-}
-
-impl FromStr for Period {
-    type Err = PolicyError;
-
-    fn from_str(text: &str) -> Result<Self, PolicyError> {
-        let parsed = if text == "0" { Some(0) } else { millis(text) };
-        parsed.map(Self).ok_or_else(|| PolicyError::Period { text: quoted(text) })
-    }
-}
-
-/// Sums up parts such as `1m` and `30s`.
-fn millis(text: &str) -> Option<u64> {
-    let mut rest = text;
-    let mut total = 0_u64;
-    loop {
-        let (number, tail) = rest.split_at(rest.find(|char: char| char.is_ascii_alphabetic())?);
-        let (unit, after) = tail.split_at(tail.find(|char: char| !char.is_ascii_alphabetic()).unwrap_or(tail.len()));
-        let (_, scale) = UNITS.into_iter().find(|(name, _)| *name == unit)?;
-        let scaled = millionths(number)?.checked_mul(scale)?;
-        if !scaled.is_multiple_of(MILLION) {
-            return None;
-        }
-        total = total.checked_add(scaled / MILLION)?;
-        if after.is_empty() {
-            return Some(total);
-        }
-        rest = after;
-    }
-}
-
 // === impl Rate ===
 
 impl Rate {
@@ -345,22 +277,6 @@ impl FromStr for Fraction {
         let parsed = millionths(text).filter(|parts| *parts <= MILLION);
         parsed.map(Self).ok_or_else(|| PolicyError::Fraction { text: quoted(text) })
     }
-}
-
-/// A decimal number, exactly; signs, exponents and words such as `inf` are not decimal numbers.
-fn millionths(text: &str) -> Option<u64> {
-    let is_digits = |part: &str| !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_digit());
-    let (whole, decimals) = text.split_once('.').unwrap_or((text, "0"));
-    if !is_digits(whole) || !is_digits(decimals) || decimals.len() > 6 {
-        return None;
-    }
-    let part: u64 = format!("{decimals:0<6}").parse().ok()?;
-    whole.parse::<u64>().ok()?.checked_mul(MILLION)?.checked_add(part)
-}
-
-fn decimal(millionths: u64) -> String {
-    let shown = format!("{}.{:06}", millionths / MILLION, millionths % MILLION);
-    shown.trim_end_matches('0').trim_end_matches('.').to_owned()
 }
 
 // === impl SizeScope ===

@@ -2,8 +2,9 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::object::policy::{Period, Policy};
+use crate::object::policy::Policy;
 use crate::value::time::ClusterTime;
+use crate::value::time::Period;
 
 /// The one record of it. Until somebody says otherwise it is the default, and is not stored.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -28,7 +29,7 @@ pub struct Reprieve {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum ReprieveReason {
     /// All zones were dark: whatever kept us from hearing anybody may have only just ended.
-    Darkness,
+    AllZonesDisrupted,
     /// The grace was shortened: agents still beat at the pace of the longer one until they are told.
     ShorterGrace,
 }

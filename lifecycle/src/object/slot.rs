@@ -3,8 +3,8 @@
 use serde::{Deserialize, Serialize};
 
 use crate::object::node::Slot;
-use crate::store::record::RecordKey;
-use crate::store::table::Stored;
+use crate::object::record::RecordKey;
+use crate::object::record::Stored;
 
 /// What the first holder of a slot gets. Zero is left to mean "nobody yet" in packed tables.
 pub const FIRST_GENERATION: u32 = 1;

@@ -6,10 +6,21 @@ use std::str::FromStr;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-use crate::rejection::Invalid;
+use crate::value::invalid::Invalid;
 use crate::value::name;
 use crate::value::text::Text;
 use crate::value::time::Stamp;
+
+/// What every Node is born with (NV-6), so that no pod lands before the first Ready.
+pub const NOT_READY_TAINT: &str = "node.kubernetes.io/not-ready";
+pub const UNREACHABLE_TAINT: &str = "node.kubernetes.io/unreachable";
+pub const UNSCHEDULABLE_TAINT: &str = "node.kubernetes.io/unschedulable";
+pub const MEMORY_PRESSURE_TAINT: &str = "node.kubernetes.io/memory-pressure";
+pub const DISK_PRESSURE_TAINT: &str = "node.kubernetes.io/disk-pressure";
+pub const PID_PRESSURE_TAINT: &str = "node.kubernetes.io/pid-pressure";
+pub const NETWORK_UNAVAILABLE_TAINT: &str = "node.kubernetes.io/network-unavailable";
+/// An operator says with this taint, whatever its effect and value, that the machine is off.
+pub const OUT_OF_SERVICE_TAINT: &str = "node.kubernetes.io/out-of-service";
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum Effect {

@@ -6,16 +6,16 @@ use std::str::FromStr;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-use crate::object::draft::NOT_READY_TAINT;
-use crate::object::policy::Period;
-use crate::object::taint::{Effect, Taint};
-use crate::rejection::Invalid;
-use crate::rule::condition_taint::{
+use crate::object::taint::NOT_READY_TAINT;
+use crate::object::taint::{
     DISK_PRESSURE_TAINT, MEMORY_PRESSURE_TAINT, NETWORK_UNAVAILABLE_TAINT, PID_PRESSURE_TAINT, UNREACHABLE_TAINT,
     UNSCHEDULABLE_TAINT,
 };
+use crate::object::taint::{Effect, Taint};
+use crate::value::invalid::Invalid;
 use crate::value::name;
 use crate::value::text::Text;
+use crate::value::time::Period;
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum Operator {

@@ -4,27 +4,16 @@
 //! pods that are made from then on, and no pod is replaced for it.
 
 use std::fmt;
-use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
-use thiserror::Error;
 use xxhash_rust::xxh3::xxh3_128;
 
+use crate::object::kind::WorkloadKind;
 use crate::object::pod::PodTemplate;
-use crate::store::record::RecordKey;
-use crate::store::table::Stored;
+use crate::object::record::RecordKey;
+use crate::object::record::Stored;
 use crate::value::meta::{ObjectMeta, OwnerReference, Pairs, Uid};
 use crate::value::text::Text;
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-pub enum WorkloadKind {
-    /// So many pods, whichever.
-    ReplicaSet,
-    /// So many pods with names of their own, each of which is there once at most.
-    StatefulSet,
-    /// One pod on every node that takes it.
-    DaemonSet,
-}
 
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct WorkloadKey {
@@ -69,12 +58,6 @@ pub struct WorkloadDraft {
     pub pod_annotations: Pairs,
     pub template: PodTemplate,
     pub unmodelled: Option<Text>,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq, Error)]
-#[error("{text:?} is not one of ReplicaSet, StatefulSet, DaemonSet")]
-pub struct WorkloadKindError {
-    pub text: Text,
 }
 
 pub const WORKLOADS_MAX: usize = 100_000;
@@ -151,34 +134,7 @@ impl Stored for Workload {
     }
 }
 
-// === impl WorkloadKind, WorkloadKey ===
-
-impl WorkloadKind {
-    pub const ALL: [Self; 3] = [Self::ReplicaSet, Self::StatefulSet, Self::DaemonSet];
-
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::ReplicaSet => "ReplicaSet",
-            Self::StatefulSet => "StatefulSet",
-            Self::DaemonSet => "DaemonSet",
-        }
-    }
-}
-
-impl fmt::Display for WorkloadKind {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(self.as_str())
-    }
-}
-
-impl FromStr for WorkloadKind {
-    type Err = WorkloadKindError;
-
-    fn from_str(text: &str) -> Result<Self, WorkloadKindError> {
-        let named = Self::ALL.into_iter().find(|kind| kind.as_str() == text);
-        named.ok_or_else(|| WorkloadKindError { text: Text::clipped(text, 64) })
-    }
-}
+// === impl WorkloadKey ===
 
 impl fmt::Display for WorkloadKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

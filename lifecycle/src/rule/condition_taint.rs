@@ -6,20 +6,17 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::judge::health::{DISK_PRESSURE, MEMORY_PRESSURE, NETWORK_UNAVAILABLE, PID_PRESSURE};
-use crate::object::draft::NOT_READY_TAINT;
 use crate::object::node::{Condition, ConditionStatus, READY};
+use crate::object::node::{DISK_PRESSURE, MEMORY_PRESSURE, NETWORK_UNAVAILABLE, PID_PRESSURE};
+use crate::object::taint::NOT_READY_TAINT;
+use crate::object::taint::{
+    DISK_PRESSURE_TAINT, MEMORY_PRESSURE_TAINT, NETWORK_UNAVAILABLE_TAINT, PID_PRESSURE_TAINT, UNREACHABLE_TAINT,
+    UNSCHEDULABLE_TAINT,
+};
 use crate::object::taint::{Effect, Taint, TaintSelector};
 use crate::value::meta::Pairs;
 use crate::value::text::Text;
 use crate::value::time::Stamp;
-
-pub const UNREACHABLE_TAINT: &str = "node.kubernetes.io/unreachable";
-pub const UNSCHEDULABLE_TAINT: &str = "node.kubernetes.io/unschedulable";
-pub const MEMORY_PRESSURE_TAINT: &str = "node.kubernetes.io/memory-pressure";
-pub const DISK_PRESSURE_TAINT: &str = "node.kubernetes.io/disk-pressure";
-pub const PID_PRESSURE_TAINT: &str = "node.kubernetes.io/pid-pressure";
-pub const NETWORK_UNAVAILABLE_TAINT: &str = "node.kubernetes.io/network-unavailable";
 
 /// Conditions that keep pods away while they are True. Unknown keeps nobody away: Ready says enough then.
 const WHILE_TRUE: [(&str, &str); 4] = [

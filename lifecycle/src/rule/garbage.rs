@@ -2,7 +2,8 @@
 
 use crate::object::node::Node;
 use crate::object::pod::{EVICTED, Phase, Pod};
-use crate::object::policy::Period;
+use crate::object::taint::OUT_OF_SERVICE_TAINT;
+use crate::value::time::Period;
 use crate::value::time::{ClusterTime, Stamp};
 
 /// Why a pod is taken away.
@@ -24,9 +25,6 @@ pub const TERMINATED_KEPT: usize = 12_500;
 /// GC-3: how long the agent of a deleted node may take to say that its pods have stopped, before they are taken for
 /// stopped.
 pub const ORPHAN_QUARANTINE: Period = Period::from_secs(40);
-
-/// An operator says with this taint, whatever its effect and value, that the machine is off.
-pub const OUT_OF_SERVICE_TAINT: &str = "node.kubernetes.io/out-of-service";
 
 /// GC-2 to GC-4 for a pod whose node, in the life that the pod belongs to, is `node`. GC-1 depends on all the others.
 pub fn garbage(pod: &Pod, node: Option<&Node>, now: ClusterTime) -> Option<Garbage> {

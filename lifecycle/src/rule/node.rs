@@ -8,9 +8,10 @@ use ipnet::IpNet;
 
 use crate::command::Origin;
 use crate::object::node::{Address, Condition, Node, NodeDraft, NodeSpec, NodeStatus, Resources};
+use crate::object::record::{RECORD_BYTES_MAX, encode, encoded_len};
 use crate::object::taint::Taint;
-use crate::rejection::{Invalid, Rejection};
-use crate::store::record::{RECORD_BYTES_MAX, encode, encoded_len};
+use crate::rejection::Rejection;
+use crate::value::invalid::Invalid;
 use crate::value::meta::{ObjectMeta, OwnerReference};
 use crate::value::name;
 use crate::value::quantity::Quantity;

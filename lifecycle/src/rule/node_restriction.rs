@@ -3,11 +3,11 @@
 //! Each rule is decided here, by who asks, when the command is applied: no door can forget it. A refusal names the key
 //! and the rule, and nothing of the command is done.
 
-use crate::judge::zone::EXCLUDE_DISRUPTION_LABEL;
 use crate::object::node::{Node, NodeDraft};
-use crate::object::pod::{Pod, PodReport};
-use crate::rejection::{Invalid, Rejection};
-use crate::state::State;
+use crate::object::pod::{Pod, PodKey, PodReport};
+use crate::object::zone::EXCLUDE_DISRUPTION_LABEL;
+use crate::rejection::Rejection;
+use crate::value::invalid::Invalid;
 use crate::value::meta::Pairs;
 use crate::value::text::Text;
 
@@ -70,9 +70,9 @@ pub(crate) fn registration(draft: &NodeDraft, known: Option<&Node>) -> Permitted
 
 /// NR-5: a report is about pods that are bound to the node. What is said of pods that are gone, or were bound to a former
 /// life of it, is merely late.
-pub(crate) fn pods(node: &Node, reports: &[PodReport], state: &State) -> Permitted {
+pub(crate) fn pods<'a>(node: &Node, reports: &[PodReport], known: impl Fn(&PodKey) -> Option<&'a Pod>) -> Permitted {
     let is_foreign = |report: &PodReport, pod: &Pod| pod.meta.uid == report.uid && pod.node() != Some(&node.meta.name);
-    let foreign = |report: &&PodReport| state.pods.get(&report.key).is_some_and(|pod| is_foreign(report, pod));
+    let foreign = |report: &&PodReport| known(&report.key).is_some_and(|pod| is_foreign(report, pod));
     match reports.iter().find(foreign) {
         Some(report) => {
             let key = format!("pods[{}]", Text::clipped(&report.key.to_string(), NAMES_MAX));

@@ -2,12 +2,14 @@
 //!
 //! As with nodes the rules are checked on what would be stored, so that no path into the state can go around them.
 
+use crate::object::kind::WorkloadKind;
 use crate::object::pod::{GRACE_DEFAULT, GRACE_MAX, Pod, PodDraft, PodSpec, PodTemplate};
+use crate::object::record::{RECORD_BYTES_MAX, encode};
 use crate::object::toleration::{self, TOLERATIONS_MAX, Toleration};
-use crate::object::workload::{REPLICAS_MAX, Workload, WorkloadDraft, WorkloadKind};
-use crate::rejection::{Invalid, Rejection};
+use crate::object::workload::{REPLICAS_MAX, Workload, WorkloadDraft};
+use crate::rejection::Rejection;
 use crate::rule;
-use crate::store::record::{RECORD_BYTES_MAX, encode};
+use crate::value::invalid::Invalid;
 use crate::value::meta::ObjectMeta;
 use crate::value::name;
 use crate::value::text::Text;

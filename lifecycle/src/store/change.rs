@@ -1,23 +1,13 @@
 //! What watchers see: one object change, with the object before and after.
 
-use std::fmt;
 use std::sync::Arc;
 
-use serde::{Deserialize, Serialize};
-
 use crate::object::event::Event;
+use crate::object::kind::Kind;
 use crate::object::node::Node;
 use crate::object::pod::Pod;
-use crate::object::workload::{Workload, WorkloadKind};
+use crate::object::workload::Workload;
 use crate::value::meta::{ObjectMeta, Revision};
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-pub enum Kind {
-    Node,
-    Event,
-    Pod,
-    Workload(WorkloadKind),
-}
 
 #[derive(Debug, Clone, PartialEq)]
 pub enum Object {
@@ -52,25 +42,6 @@ impl Object {
             Self::Pod(pod) => &pod.meta,
             Self::Workload(workload) => &workload.meta,
         }
-    }
-}
-
-impl Kind {
-    /// As Kubernetes spells it.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Node => "Node",
-            Self::Event => "Event",
-            Self::Pod => "Pod",
-            Self::Workload(kind) => kind.as_str(),
-        }
-    }
-}
-
-/// As it stands in a sentence: `node`, `replicaset`.
-impl fmt::Display for Kind {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(&self.as_str().to_lowercase())
     }
 }
 

@@ -4,15 +4,17 @@
 
 use imbl::{OrdMap, OrdSet};
 
-use crate::judge::eviction::Queue;
-use crate::judge::zone::{Census, Evaluation, ZoneKey};
 use crate::object::credential::Credential;
+use crate::object::kind::WorkloadKind;
 use crate::object::node::Node;
-use crate::object::workload::{Workload, WorkloadKey, WorkloadKind};
+use crate::object::record::Stored;
+use crate::object::workload::{Workload, WorkloadKey};
+use crate::object::zone::ZoneKey;
 use crate::rule::condition_taint::{self, NoExecuteAction};
 use crate::store::address_index::AddressIndex;
+use crate::store::census::{Census, Evaluation};
+use crate::store::eviction_queue::EvictionQueue;
 use crate::store::pod_index::PodIndex;
-use crate::store::table::Stored;
 use crate::value::meta::Uid;
 use crate::value::text::{Interner, Text};
 use crate::value::time::ClusterTime;
@@ -25,7 +27,7 @@ pub(crate) struct Derived {
     pub(crate) interner: Interner,
     pub(crate) census: OrdMap<ZoneKey, Census>,
     /// Per zone, who waits to be tainted for eviction. Whoever leads finds the same queues.
-    pub(crate) queues: OrdMap<ZoneKey, Queue>,
+    pub(crate) queues: OrdMap<ZoneKey, EvictionQueue>,
     /// Nodes that carry a lifecycle NoExecute taint.
     pub(crate) absent: OrdSet<Text>,
     pub(crate) pods: PodIndex,

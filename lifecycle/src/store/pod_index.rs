@@ -8,12 +8,13 @@ use std::cmp::Reverse;
 
 use crate::object::node::Node;
 use crate::object::pod::{Phase, Pod, PodKey};
+use crate::object::record::Stored;
 use crate::object::workload::Workload;
 use crate::rule::garbage;
 use crate::rule::taint_eviction;
 use crate::store::agenda::Agenda;
 use crate::store::load::Load;
-use crate::store::table::{Stored, Table};
+use crate::store::table::Table;
 use crate::value::meta::{OwnerReference, Uid};
 use crate::value::text::Text;
 use crate::value::time::ClusterTime;

@@ -10,22 +10,13 @@ use std::sync::Arc;
 
 use imbl::OrdMap;
 use serde::Serialize;
-use serde::de::DeserializeOwned;
 use xxhash_rust::xxh3::xxh3_128_with_seed;
 
-use crate::store::record::{RecordKey, encode, encode_onto};
+use crate::object::record::{RecordKey, Stored, encode, encode_onto};
 
 thread_local! {
     /// What a row is encoded to for its digest, thousands of times a second. As large as the largest record it has seen.
     static SCRATCH: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
-}
-
-/// What a [`Table`] can hold.
-pub trait Stored: Serialize + DeserializeOwned {
-    type Key: Ord + Clone + fmt::Debug;
-
-    fn key(&self) -> Self::Key;
-    fn record_key(key: &Self::Key) -> RecordKey;
 }
 
 /// A sum of one hash per record: the order of changes does not matter, only what is there.

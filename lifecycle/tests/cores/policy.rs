@@ -1,6 +1,7 @@
 //! Settings: defaults, the forms people write, and which ones do not go together.
 
-use muster_lifecycle::policy::{Fraction, Period, Policy, PolicyError, Rate, SizeScope};
+use muster_lifecycle::policy::{Fraction, Policy, PolicyError, Rate, SizeScope};
+use muster_lifecycle::time::Period;
 use proptest::prelude::*;
 
 fn with(settings: &[(&str, &str)]) -> Policy {

@@ -2,10 +2,12 @@
 
 use std::collections::BTreeMap;
 
+use muster_lifecycle::census::{Census, Evaluation};
+use muster_lifecycle::disruption::{FullDisruptionChange, Transition, Zones};
 use muster_lifecycle::meta::Pairs;
 use muster_lifecycle::node::ConditionStatus;
 use muster_lifecycle::policy::{Policy, Rate, SizeScope};
-use muster_lifecycle::zone::{Census, Evaluation, FullDisruptionChange, Transition, Zone, ZoneKey, ZoneState, Zones};
+use muster_lifecycle::zone::{Zone, ZoneKey, ZoneState};
 use proptest::prelude::*;
 
 use crate::fixture::at;

@@ -3,6 +3,7 @@
 use muster_lifecycle::change::{Change, Object};
 use muster_lifecycle::command::{Command, Operation};
 use muster_lifecycle::garbage::{ORPHAN_QUARANTINE, TERMINATED_KEPT};
+use muster_lifecycle::kind::WorkloadKind;
 use muster_lifecycle::meta::Uid;
 use muster_lifecycle::node::{Incarnation, NodeDraft};
 use muster_lifecycle::pod::{DISRUPTION_TARGET, PODS_PER_NODE_MAX, Phase, PodReport};
@@ -10,7 +11,6 @@ use muster_lifecycle::rejection::Rejection;
 use muster_lifecycle::state::Applied;
 use muster_lifecycle::text::Text;
 use muster_lifecycle::todo;
-use muster_lifecycle::workload::WorkloadKind;
 
 use crate::fixture::*;
 use crate::fleet::*;

@@ -3,10 +3,10 @@
 use muster_lifecycle::command::{Command, Operation, Origin};
 use muster_lifecycle::meta::Uid;
 use muster_lifecycle::node::NodeDraft;
-use muster_lifecycle::policy::Period;
 use muster_lifecycle::record::RecordKey;
 use muster_lifecycle::rejection::Rejection;
 use muster_lifecycle::text::Text;
+use muster_lifecycle::time::Period;
 use muster_lifecycle::todo;
 
 use crate::fixture::*;

@@ -1,11 +1,12 @@
 //! The cluster's own settings: who decides them, once and later.
 
 use muster_lifecycle::command::Operation;
-use muster_lifecycle::policy::{Period, Policy};
+use muster_lifecycle::policy::Policy;
 use muster_lifecycle::record::RecordKey;
 use muster_lifecycle::rejection::Rejection;
 use muster_lifecycle::text::Text;
 use muster_lifecycle::time::ClusterTime;
+use muster_lifecycle::time::Period;
 
 use crate::fixture::*;
 

@@ -1,12 +1,12 @@
 //! TE-1 to TE-13: which pods have to leave a tainted node, when, and what becomes of them then.
 
 use muster_lifecycle::command::Operation;
+use muster_lifecycle::kind::WorkloadKind;
 use muster_lifecycle::meta::Uid;
 use muster_lifecycle::pod::{DISRUPTION_TARGET, Phase};
 use muster_lifecycle::rejection::Rejection;
 use muster_lifecycle::text::Text;
 use muster_lifecycle::todo;
-use muster_lifecycle::workload::WorkloadKind;
 
 use crate::fixture::*;
 use crate::fleet::*;

@@ -2,15 +2,16 @@
 
 use muster_lifecycle::addressing::AddressRequest;
 use muster_lifecycle::command::{Command, Operation};
+use muster_lifecycle::kind::WorkloadKind;
 use muster_lifecycle::meta::Uid;
 use muster_lifecycle::node::{NodeDraft, NodeStatus};
 use muster_lifecycle::pod::{Phase, Pod, PodDraft, PodKey, PodReport, PodTemplate};
-use muster_lifecycle::policy::Period;
 use muster_lifecycle::state::Applied;
 use muster_lifecycle::text::Text;
 use muster_lifecycle::time::ClusterTime;
+use muster_lifecycle::time::Period;
 use muster_lifecycle::todo::{self, Todo};
-use muster_lifecycle::workload::{Workload, WorkloadDraft, WorkloadKey, WorkloadKind};
+use muster_lifecycle::workload::{Workload, WorkloadDraft, WorkloadKey};
 
 use crate::fixture::*;
 use crate::fleet::*;

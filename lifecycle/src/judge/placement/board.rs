@@ -9,11 +9,11 @@ use std::collections::{BTreeMap, BinaryHeap};
 use std::sync::Arc;
 
 use crate::judge::placement::{Refusal, Unplaced, refusal, standing_refusal};
-use crate::judge::zone::ZoneKey;
 use crate::object::node::{Incarnation, Node, Resources};
 use crate::object::pod::{Pod, PodSpec};
 use crate::object::taint::Effect;
 use crate::object::toleration::{self, Toleration};
+use crate::object::zone::ZoneKey;
 use crate::state::State;
 use crate::store::load::Load;
 use crate::value::meta::Uid;

@@ -8,52 +8,17 @@
 //! and compared with those in force, so that a zone that grows or a setting that changes takes effect at once.
 
 use std::collections::BTreeMap;
-use std::fmt;
-use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
-use thiserror::Error;
 
-use crate::object::node::ConditionStatus;
 use crate::object::policy::{Fraction, Policy, Rate, SizeScope};
-use crate::value::meta::Pairs;
-use crate::value::text::Text;
+use crate::object::zone::{Zone, ZoneKey, ZoneState};
+use crate::state::State;
+use crate::store::census::Census;
 use crate::value::time::ClusterTime;
-
-/// A node with this label, whatever its value, does not count when its zone is judged (Z-4).
-pub const EXCLUDE_DISRUPTION_LABEL: &str = "node.kubernetes.io/exclude-disruption";
-
-/// The older label and the stable one that it overrides.
-const REGION_LABELS: [&str; 2] = ["failure-domain.beta.kubernetes.io/region", "topology.kubernetes.io/region"];
-const ZONE_LABELS: [&str; 2] = ["failure-domain.beta.kubernetes.io/zone", "topology.kubernetes.io/zone"];
-
-/// What the zone of unlabelled nodes is called. No other zone is: their names have a slash.
-const DEFAULT_ZONE: &str = "default";
 
 /// Up to this many lost nodes are not a disruption, whatever their share.
 pub const LOST_NODES_TOLERATED: u64 = 2;
-
-/// Where a node stands. Both parts are empty for nodes that do not say.
-#[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-pub struct ZoneKey {
-    pub region: Text,
-    pub zone: Text,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq, Error)]
-#[error("{text:?} is not a zone: write region/zone, or {DEFAULT_ZONE} for nodes without topology labels")]
-pub struct ZoneKeyError {
-    pub text: Text,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub enum ZoneState {
-    /// Not judged yet.
-    Initial,
-    Normal,
-    PartialDisruption,
-    FullDisruption,
-}
 
 /// How fast a zone may lose nodes to eviction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -67,33 +32,6 @@ pub enum Pace {
     Halted {
         size: u64,
     },
-}
-
-/// How the evaluation of one node went.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Evaluation {
-    /// Its Ready condition, if it has one.
-    Known(Option<ConditionStatus>),
-    /// It could not be evaluated, so it counts as what it was last known to be. Upstream leaves it out, and a
-    /// failing evaluator makes a zone look smaller and worse than it is.
-    Failed { last_known: Option<ConditionStatus> },
-}
-
-/// The nodes of one zone.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Census {
-    pub ready: u32,
-    pub not_ready: u32,
-    /// Nodes with the exclusion label: they keep the zone in being, and say nothing about its state.
-    pub excluded: u32,
-}
-
-/// What is remembered of a zone.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub struct Zone {
-    pub state: ZoneState,
-    pub since: ClusterTime,
-    pub rate: Rate,
 }
 
 /// What is remembered of all zones.
@@ -140,69 +78,9 @@ pub enum FullDisruptionChange {
     Leave { grace_from: ClusterTime },
 }
 
-// === impl ZoneKey ===
-
-impl ZoneKey {
-    /// Z-1: the older label wins if it is there at all, even when empty.
-    pub fn from_labels(labels: &Pairs) -> Self {
-        let value = |keys: [&str; 2]| keys.into_iter().find_map(|key| labels.get(key)).cloned().unwrap_or_default();
-        Self { region: value(REGION_LABELS), zone: value(ZONE_LABELS) }
-    }
-
-    pub fn is_default(&self) -> bool {
-        self.region.is_empty() && self.zone.is_empty()
-    }
-}
-
-impl fmt::Display for ZoneKey {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if self.is_default() { f.pad(DEFAULT_ZONE) } else { f.pad(&format!("{}/{}", self.region, self.zone)) }
-    }
-}
-
-impl FromStr for ZoneKey {
-    type Err = ZoneKeyError;
-
-    fn from_str(text: &str) -> Result<Self, ZoneKeyError> {
-        match text.split_once('/') {
-            _ if text == DEFAULT_ZONE => Ok(Self::default()),
-            Some((region, zone)) if text != "/" && !zone.contains('/') => {
-                Ok(Self { region: Text::from(region), zone: Text::from(zone) })
-            }
-            Some(_) | None => Err(ZoneKeyError { text: Text::clipped(text, 128) }),
-        }
-    }
-}
-
 // === impl Census ===
 
 impl Census {
-    pub fn count(&mut self, labels: &Pairs, evaluation: Evaluation) {
-        let (Evaluation::Known(ready) | Evaluation::Failed { last_known: ready }) = evaluation;
-        let group = if labels.contains_key(EXCLUDE_DISRUPTION_LABEL) {
-            &mut self.excluded
-        } else if ready == Some(ConditionStatus::True) {
-            &mut self.ready
-        } else {
-            &mut self.not_ready
-        };
-        *group = group.saturating_add(1);
-    }
-
-    /// Takes back what [`count`](Self::count) did for the same node.
-    pub fn discount(&mut self, labels: &Pairs, evaluation: Evaluation) {
-        let mut one = Self::default();
-        one.count(labels, evaluation);
-        self.ready = self.ready.saturating_sub(one.ready);
-        self.not_ready = self.not_ready.saturating_sub(one.not_ready);
-        self.excluded = self.excluded.saturating_sub(one.excluded);
-    }
-
-    /// How many nodes count.
-    pub fn size(&self) -> u64 {
-        u64::from(self.ready) + u64::from(self.not_ready)
-    }
-
     /// Z-3. A zone in which nobody counts gives no sign of disruption.
     pub fn state(&self, threshold: Fraction) -> ZoneState {
         let not_ready = u64::from(self.not_ready);
@@ -214,31 +92,11 @@ impl Census {
             ZoneState::Normal
         }
     }
-
-    /// What it would be if so many of those who are ready were not.
-    pub fn after_losing(self, lost: u32) -> Self {
-        let lost = lost.min(self.ready);
-        Self { ready: self.ready - lost, not_ready: self.not_ready.saturating_add(lost), ..self }
-    }
-
-    /// Not even nodes that do not count are there.
-    pub fn is_deserted(&self) -> bool {
-        self.size() == 0 && self.excluded == 0
-    }
 }
 
 // === impl ZoneState ===
 
 impl ZoneState {
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Initial => "Initial",
-            Self::Normal => "Normal",
-            Self::PartialDisruption => "PartialDisruption",
-            Self::FullDisruption => "FullDisruption",
-        }
-    }
-
     /// Z-5: the pace while not all zones are dark. `zone` and `cluster` are the numbers of nodes that count there.
     ///
     /// A zone that is dark while others are not is evacuated at the full rate: its machines are gone and there is
@@ -269,12 +127,6 @@ impl Pace {
             Self::Secondary { .. } => policy.secondary_node_eviction_rate,
             Self::Halted { .. } => Rate::NEVER,
         }
-    }
-}
-
-impl fmt::Display for ZoneState {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(self.as_str())
     }
 }
 
@@ -344,5 +196,21 @@ impl Transition {
             self.rates.push(RateChange { zone: key.clone(), from: before.rate, to: after.rate });
         }
         self.next.zones.insert(key.clone(), after);
+    }
+}
+
+// === impl State ===
+
+impl State {
+    /// What an assessment of the zones would change.
+    pub fn zone_transition(&self, now: ClusterTime) -> Transition {
+        let known = self.zones.iter().map(|record| (record.key.clone(), record.zone)).collect();
+        let zones = Zones { zones: known, all_disrupted: self.policy_state.all_disrupted };
+        let census: BTreeMap<ZoneKey, Census> = self.census().map(|(key, census)| (key.clone(), *census)).collect();
+        let mut transition = zones.advance(&census, &self.policy_state.policy, now);
+        // One that is only kept for its bucket has vanished already, until that is full.
+        let is_news = |key: &ZoneKey| self.zones.get(key).is_some_and(|zone| !zone.is_retired() || zone.is_spent(now));
+        transition.vanished.retain(is_news);
+        transition
     }
 }

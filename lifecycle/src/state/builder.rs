@@ -2,13 +2,14 @@
 
 use std::sync::Arc;
 
-use crate::object::client::ClientRecord;
+use crate::command::client::ClientRecord;
 use crate::object::event::Event;
 use crate::object::node::Node;
 use crate::object::pod::Pod;
+use crate::object::record::Stored;
+use crate::object::record::{RecordError, RecordKey, decode};
 use crate::state::{Counters, State};
-use crate::store::record::{RecordError, RecordKey, decode};
-use crate::store::table::{Stored, Table};
+use crate::store::table::Table;
 
 /// Takes records in any order. What it builds has the digest of the state that the records came from, which
 /// the caller should compare.
@@ -142,8 +143,8 @@ fn place<T: Stored>(table: &mut Table<T>, key: &RecordKey, row: T) -> Result<(),
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::object::record::encode;
     use crate::object::slot::FreeSlot;
-    use crate::store::record::encode;
 
     fn free(index: u32) -> Vec<u8> {
         encode(&FreeSlot { index, next_generation: 2 })

@@ -3,9 +3,9 @@
 use serde::{Deserialize, Serialize};
 
 use crate::command::{Outcome, RequestId};
+use crate::object::record::RecordKey;
+use crate::object::record::Stored;
 use crate::rejection::Rejection;
-use crate::store::record::RecordKey;
-use crate::store::table::Stored;
 
 /// How many writers are remembered; the one unused for longest makes room.
 pub const CLIENTS_MAX: usize = 10_000;
