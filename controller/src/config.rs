@@ -14,8 +14,8 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 use muster_lifecycle::addressing::Addressing;
+use muster_lifecycle::invalid;
 use muster_lifecycle::policy::Policy;
-use muster_lifecycle::rejection;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
@@ -164,9 +164,9 @@ pub enum Error {
     #[error("`{key}`: {reason}")]
     Invalid { key: &'static str, reason: String },
     #[error("`policy.{}` (--{}): {}", .0.field, .0.field, .0.rule)]
-    Policy(rejection::Invalid),
+    Policy(invalid::Invalid),
     #[error("`addressing.{}` (--{}): {}", .0.field, .0.field, .0.rule)]
-    Addressing(rejection::Invalid),
+    Addressing(invalid::Invalid),
     #[error("{}: `{key}`: {reason}", path.display())]
     InvalidIn { path: PathBuf, key: &'static str, reason: String },
 }

@@ -66,7 +66,7 @@ impl EnrolmentLayer {
 
 fn period(key: &'static str, text: Option<&str>, default: Period) -> Result<Period, Error> {
     let parsed = text.map_or(Ok(default), str::parse);
-    parsed.map_err(|error: muster_lifecycle::policy::PolicyError| Error::Invalid { key, reason: error.to_string() })
+    parsed.map_err(|error: muster_lifecycle::time::PeriodError| Error::Invalid { key, reason: error.to_string() })
 }
 
 impl Default for Enrolment {
