@@ -1,7 +1,7 @@
 //! That nothing came of it: nobody who lives was held for lost, and the leader went on leading.
 
 use anyhow::{Context, Result};
-use muster_controller::client::Client;
+use muster_client::Client;
 use muster_proto::v1;
 
 use crate::outcome::{Finding, Goal};

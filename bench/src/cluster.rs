@@ -10,11 +10,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
-use muster_controller::client::Client;
-use muster_controller::config::ClientConfig;
-use muster_controller::fleet::{Fleet, ReplicaPlan};
-use muster_controller::tls;
+use muster_client::Client;
 use muster_lifecycle::state::State;
+use muster_pki::{ClientConfig, FleetFolder, ReplicaPlan, tls};
 use muster_raft::snapshot_store::read_snapshot;
 use serde_json::Value;
 
@@ -135,8 +133,8 @@ impl Cluster {
     }
 
     /// With the keys to sign for agents.
-    pub fn fleet(&self) -> Result<Fleet> {
-        Ok(Fleet::load(&self.dir)?)
+    pub fn fleet(&self) -> Result<FleetFolder> {
+        Ok(FleetFolder::load(&self.dir)?)
     }
 
     /// The replicated state, out of a backup: its stamps are in milliseconds, where manifests have whole seconds.

@@ -1,7 +1,7 @@
 //! Resident memory per node, on the leader and on followers, with nodes as real agents register them.
 
 use anyhow::{Context, Result, ensure};
-use muster_controller::client::Client;
+use muster_client::Client;
 use muster_proto::v1;
 use muster_proto::v1::write_request::Operation;
 use tokio::task::JoinSet;

@@ -24,8 +24,8 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::Subcommand;
-use muster_controller::fleet::{Fleet, ReplicaPlan};
 use muster_lifecycle::addressing::Addressing;
+use muster_pki::{FleetFolder, ReplicaPlan};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use self::cluster::{Cluster, Wish};
@@ -80,9 +80,9 @@ pub enum Command {
     Stop,
 }
 
-const POLICY_HELP: &str = "A new cluster starts with the demo policy, or with Kubernetes' timings by --policy upstream; the settings given here \
-    override single values. When `muster dev` resumes a cluster, --policy and these settings change its policy. The ranges of \
-    node CIDRs are set once, when the cluster has none.";
+const POLICY_HELP: &str = "The lifecycle policy founds that of a new cluster: the demo's, or upstream's with --policy \
+    upstream, with the settings given here put over it. Given to a `muster dev` that resumes a cluster, --policy and \
+    these settings change its policy. Node CIDRs are founded once, by a new cluster or one that has none yet.";
 const DEFAULT_REPLICAS: u16 = 3;
 const PORTS_PER_REPLICA: u16 = 10;
 const HOST: &str = "127.0.0.1";
@@ -128,24 +128,24 @@ async fn start(dir: &Path, args: &Args) -> Result<(), Failure> {
 }
 
 /// The fleet in `dir`, founded now if there is none.
-async fn fleet(dir: &Path, args: &Args, first_start: bool) -> Result<Fleet, Failure> {
+async fn fleet(dir: &Path, args: &Args, first_start: bool) -> Result<FleetFolder, Failure> {
     if first_start {
         let plans = plans(args.replicas.unwrap_or(DEFAULT_REPLICAS), args.port_base.unwrap_or(DEFAULT_PORT_BASE))?;
         ports::require_free(&plans, "--port-base PORT", Duration::ZERO).await?;
-        say(format_args!("creating a cluster of {} replicas in {}", plans.len(), dir.display()));
-        return Fleet::create(dir, &plans).map_err(Failure::other);
+        say(format_args!("founding a fleet of {} replicas in {}", plans.len(), dir.display()));
+        return FleetFolder::create(dir, &plans).map_err(Failure::other);
     }
-    let fleet = Fleet::load(dir).map_err(Failure::other)?;
+    let fleet = FleetFolder::load(dir).map_err(Failure::other)?;
     same_shape(dir, args, fleet.replicas())?;
     // Replicas of a `dev` that was killed need a moment to notice.
     let remedy = "a folder of its own: --dir DIR --port-base PORT";
     ports::require_free(fleet.replicas(), remedy, ports::LEAVING_TIMEOUT).await?;
-    say(format_args!("resuming cluster {} in {}", fleet.id(), dir.display()));
+    say(format_args!("resuming fleet {} in {}", fleet.id(), dir.display()));
     Ok(fleet)
 }
 
 impl Args {
-    /// What the cluster should be like. A cluster that has a policy keeps it unless a flag asks for another.
+    /// What the cluster should be like. One that has a policy already gets another only if somebody asked for it.
     fn wish(&self) -> Result<Wish, Failure> {
         let by_hand = self.settings.layer().map_err(|invalid| Failure::Usage(invalid.to_string()))?;
         let policy = self.policy.unwrap_or_default().with(&by_hand);
@@ -190,7 +190,7 @@ fn plans(count: u16, base: u16) -> Result<Vec<ReplicaPlan>, Failure> {
 
 fn make_folder(dir: &Path) -> Result<(), Failure> {
     let failed = |error| Failure::other(anyhow::Error::new(error).context(format!("cannot create {}", dir.display())));
-    muster_controller::secret::make_dir(dir).map_err(failed)
+    muster_pki::secret::make_dir(dir).map_err(failed)
 }
 
 /// Everything that may ask `dev` to stop.

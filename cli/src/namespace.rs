@@ -1,4 +1,4 @@
-//! Namespaces: `-n NAMESPACE`, for every verb about kinds that have them.
+//! Whose names are meant: `-n NAMESPACE`, for every verb about kinds that have namespaces.
 
 pub use muster_proto::manifest::DEFAULT_NAMESPACE;
 

@@ -55,7 +55,7 @@ impl Out {
     }
 }
 
-/// Prints a line for the person at the terminal. A closed terminal is no error.
+/// Says something to the person at the terminal. If nobody can hear it, so be it.
 pub fn say(text: impl Display) {
     let _ = writeln!(io::stderr(), "{text}");
 }

@@ -1,4 +1,4 @@
-//! The replicas of a local cluster: started, supervised, restarted, stopped.
+//! The replicas of a local cluster together: brought up, watched over, restarted, stopped.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -8,10 +8,10 @@ use std::time::Duration;
 use anyhow::Context as _;
 use futures::FutureExt;
 use futures::future::{join_all, select_all};
-use muster_controller::config::ClientConfig;
-use muster_controller::fleet::Fleet;
+use muster_client::{Client, Query, has_leader};
 use muster_lifecycle::addressing::Addressing;
 use muster_lifecycle::policy::Policy;
+use muster_pki::{ClientConfig, FleetFolder};
 use muster_proto::v1::write_request::Operation;
 use muster_proto::v1::{PolicyChange, StatusResponse};
 use serde_json::Value;
@@ -24,11 +24,10 @@ use super::{demo, guide, record};
 use crate::exit::Failure;
 use crate::output::{Out, say};
 use crate::verb::object;
-use muster_controller::client::{Client, Query, has_leader};
 
 pub(super) struct Cluster {
     dir: PathBuf,
-    fleet: Fleet,
+    fleet: FleetFolder,
     size: Size,
     simulation: Option<Simulation>,
     /// Flags that found the policy of a new cluster, and the node CIDRs of one that has none.
@@ -42,7 +41,7 @@ pub(super) struct Cluster {
 /// What the cluster should be like.
 pub(super) struct Wish {
     pub(super) policy: Policy,
-    /// Flags named the policy; it is not just the default.
+    /// The policy was: by somebody, and not just by default.
     pub(super) asked_for: bool,
     /// Where nodes get addresses from, as flags of a replica and as what they mean.
     pub(super) addressing: Vec<String>,
@@ -56,14 +55,14 @@ const LOOK_AGAIN: Duration = Duration::from_millis(100);
 // === impl Cluster ===
 
 impl Cluster {
-    pub(super) fn new(dir: &Path, fleet: Fleet, size: Size, restart_dead: bool) -> Result<Self, Failure> {
+    pub(super) fn new(dir: &Path, fleet: FleetFolder, size: Size, restart_dead: bool) -> Result<Self, Failure> {
         let mut replicas = BTreeMap::new();
         for plan in fleet.replicas() {
             match fleet.replica_dir(plan.id).join("config.toml").is_file() {
                 true => {
                     replicas.insert(plan.id, Replica::load(dir, plan.id).map_err(Failure::Other)?);
                 }
-                false => say(format_args!("replica {} has no folder any more: not started", plan.id)),
+                false => say(format_args!("replica {} has no folder any more and is left out", plan.id)),
             }
         }
         let config = ClientConfig::load(&fleet.operator_dir().join("client.toml")).map_err(Failure::other)?;
@@ -110,7 +109,7 @@ impl Cluster {
                 guide::policy(&config).into_iter().for_each(say);
                 guide::addressing(&config, plan).into_iter().for_each(say);
             }
-            Err(failure) => say(format_args!("cannot read the policy: {failure}")),
+            Err(failure) => say(format_args!("the policy in force cannot be shown: {failure}")),
         }
     }
 
@@ -134,8 +133,8 @@ impl Cluster {
             return;
         }
         match self.client.write(demo::operation(pods)).await {
-            Ok(_) => say(format_args!("replicaset/{} created: {pods} pods", demo::NAME)),
-            Err(error) => say(format_args!("cannot create replicaset/{}: {error}", demo::NAME)),
+            Ok(_) => say(format_args!("replicaset/{} with {pods} pods is there for them to run", demo::NAME)),
+            Err(error) => say(format_args!("replicaset/{} cannot be made: {error}", demo::NAME)),
         }
     }
 
@@ -144,7 +143,7 @@ impl Cluster {
         if self.size.nodes > 0 {
             let simulation = Simulation::start(&self.fleet, self.size).map_err(Failure::Other)?;
             self.simulation = Some(simulation);
-            say(format_args!("starting {} simulated nodes in {} zones", self.size.nodes, self.size.zones));
+            say(format_args!("{} simulated nodes in {} zones come up", self.size.nodes, self.size.zones));
         }
         Ok(())
     }
@@ -210,17 +209,17 @@ impl Cluster {
 
     /// A first start must be complete; an older cluster may come up without one replica, as it would in real life.
     fn died_early(&self, id: u64, ended: std::io::Result<ExitStatus>, first_start: bool) -> Result<(), Failure> {
-        let report = self.crash_report(id, ended);
+        let obituary = self.obituary(id, ended);
         let running = self.replicas.values().filter(|replica| replica.is_running()).count();
         if first_start || running * 2 <= self.replicas.len() {
             let remedy = "if a port is in use, choose others with --port-base PORT (and a new --dir)";
-            return Err(Failure::other(anyhow::anyhow!("{report}{remedy}")));
+            return Err(Failure::other(anyhow::anyhow!("{obituary}{remedy}")));
         }
-        say(report.trim_end());
+        say(obituary.trim_end());
         Ok(())
     }
 
-    fn crash_report(&self, id: u64, ended: std::io::Result<ExitStatus>) -> String {
+    fn obituary(&self, id: u64, ended: std::io::Result<ExitStatus>) -> String {
         let Some(replica) = self.replicas.get(&id) else { return String::new() };
         let how = ended.map_or_else(|error| error.to_string(), replica::describe);
         format!(
@@ -231,7 +230,7 @@ impl Cluster {
         )
     }
 
-    /// A closed terminal does not stop the cluster.
+    /// Nobody may be listening any more; the cluster runs all the same.
     fn show(&self, leader: u64) {
         let mut out = Out::stdout();
         for line in guide::lines(&self.dir, leader, self.replicas.values()) {
@@ -254,7 +253,7 @@ impl Cluster {
                         Request::Restart(id) => self.restart(*id).await.map_err(|error| format!("{error:#}")),
                         Request::Fleet(request) => self.answer_fleet(request),
                     };
-                    // The caller may have left; what it asked is done.
+                    // Whoever asked may have left; what was asked is done.
                     let _ = answer.send(outcome);
                     if request == Request::Stop {
                         control.settle().await;
@@ -267,14 +266,12 @@ impl Cluster {
     }
 
     fn died(&mut self, id: u64, ended: std::io::Result<ExitStatus>) {
-        say(self.crash_report(id, ended).trim_end());
+        say(self.obituary(id, ended).trim_end());
         let Some(replica) = self.replicas.get_mut(&id) else { return };
         let by_hand = format!("restart it with `{} dev restart {id}`", guide::command(&self.dir));
         match replica.next_restart().filter(|_| self.restart_dead) {
             Some(pause) => replica.restart_at = Some(Instant::now() + pause),
-            None if self.restart_dead => {
-                say(format_args!("replica {id} keeps crashing and is not restarted again; {by_hand}"))
-            }
+            None if self.restart_dead => say(format_args!("replica {id} keeps dying and is left alone; {by_hand}")),
             None => say(by_hand),
         }
     }
@@ -286,7 +283,7 @@ impl Cluster {
                 Ok(pid) => say(format_args!("replica {} restarted (pid {pid})", replica.id())),
                 Err(error) => {
                     replica.restart_at = None;
-                    say(format_args!("cannot restart replica {}: {error:#}", replica.id()));
+                    say(format_args!("replica {} cannot be restarted: {error:#}", replica.id()));
                 }
             }
         }

@@ -1,10 +1,10 @@
 //! The cluster's own replicas: as rows, and as JSON.
 
+use muster_client::has_leader;
 use muster_proto::v1::{ReplicaStatus, StatusResponse};
 use serde_json::{Value, json};
 
 use super::or;
-use muster_controller::client::has_leader;
 
 pub const HEADERS: &[&str] = &["ID", "ROLE", "REACHABLE", "APPLIED", "PEER", "AGENT", "CLIENT", "VERSION"];
 
@@ -60,7 +60,7 @@ pub fn status_to_json(status: &StatusResponse) -> Value {
     })
 }
 
-/// The lines above the table of replicas.
+/// What a person wants to know first, then the table's rows.
 pub fn summary(status: &StatusResponse) -> Vec<String> {
     let leader = match status.leader {
         Some(id) if has_leader(status) => format!("replica {id}"),
@@ -68,7 +68,7 @@ pub fn summary(status: &StatusResponse) -> Vec<String> {
         None => "none".into(),
     };
     vec![
-        format!("cluster:  {}", status.fleet),
+        format!("fleet:    {}", status.fleet),
         format!("leader:   {leader} (term {})", status.term),
         format!("applied:  {} (revision {}, seen by replica {})", status.applied, status.revision, status.answered_by),
         format!("nodes:    {} ({} ready)", status.nodes_total, status.nodes_ready),

@@ -5,11 +5,10 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use anyhow::Context as _;
-use muster_controller::address::HostPort;
-use muster_controller::config::{self, AdvertiseLayer, EnrolmentLayer, Layer, ListenLayer, Member, ServerConfig};
+use muster_controller::config::{self, AdvertiseLayer, EnrolmentLayer, Layer, ListenLayer, ServerConfig};
 use muster_controller::logging::{self, Format};
-use muster_controller::pki::FleetId;
 use muster_controller::server::serve;
+use muster_pki::{FleetId, FleetMember, HostPort};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
@@ -57,14 +56,14 @@ pub struct Args {
     pub advertise_client: Option<HostPort>,
     /// A founding replica; repeat for each
     #[arg(long = "initial-member", value_name = "ID=PEER,AGENT,CLIENT")]
-    pub initial_members: Vec<Member>,
+    pub initial_members: Vec<FleetMember>,
     /// Join a running cluster instead of founding one
     #[arg(long)]
     pub join: bool,
     /// How to log: text or json
     #[arg(long, value_name = "FORMAT")]
     pub log_format: Option<Format>,
-    /// Stop in an orderly way when stdin closes, that is, when the process that started this one has ended
+    /// Stop in an orderly way when stdin closes, that is, when whoever started this has ended
     #[arg(long)]
     pub exit_with_parent: bool,
     /// How long the certificates of nodes last that this replica signs [default: 720h]

@@ -5,11 +5,11 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use muster_controller::client::{Client, Query};
+use muster_client::{Client, Query};
 use muster_controller::enrolment::signer::check_node;
-use muster_controller::{pki, secret};
 use muster_lifecycle::join_token::check_ttl;
 use muster_lifecycle::time::Period;
+use muster_pki::{authority_print, secret};
 use muster_proto::token::Token;
 use muster_proto::v1::write_request::Operation;
 use muster_proto::v1::write_response::Effect;
@@ -67,7 +67,7 @@ fn ttl(text: &str) -> Result<Duration, String> {
 async fn create(context: &Context, node: Option<String>, ttl: Duration) -> Result<(), Failure> {
     let config = Surroundings::of_process(context.dir.clone()).load()?;
     let ca = secret::read(&config.tls.ca).map_err(Failure::other)?;
-    let token = Token::draw(pki::authority_print(&ca).map_err(Failure::other)?, rand::random);
+    let token = Token::draw(authority_print(&ca).map_err(Failure::other)?, rand::random);
     let client = context.client()?;
     let creation = TokenCreation {
         id: token.id.clone(),
@@ -75,7 +75,7 @@ async fn create(context: &Context, node: Option<String>, ttl: Duration) -> Resul
         node: node.clone().unwrap_or_default(),
         ttl_ms: u64::try_from(ttl.as_millis()).unwrap_or(u64::MAX),
     };
-    // First what may fail, or there would be a token that was never shown.
+    // First what may fail, or a token would be there that nobody has seen.
     let servers = agent_doors(&client).await?;
     client.write(Operation::CreateToken(creation)).await?;
     let mut out = Out::stdout();
@@ -93,7 +93,7 @@ async fn agent_doors(client: &Client) -> Result<String, Failure> {
 fn explain(node: Option<&str>, ttl: Duration, servers: &str) -> [String; 5] {
     let who = match node {
         Some(node) => format!("the machine that shall be node {node:?}"),
-        None => "one machine under a name that no node has".to_owned(),
+        None => "one machine under a name that nobody has".to_owned(),
     };
     let period = Period(u64::try_from(ttl.as_millis()).unwrap_or(u64::MAX));
     let flag = node.map(|node| format!(" --hostname-override {node}")).unwrap_or_default();
@@ -128,7 +128,7 @@ fn row(token: &Bytes) -> Result<Vec<String>, Failure> {
 }
 
 async fn revoke(client: &Client, id: String) -> Result<(), Failure> {
-    // The whole token is taken too, not only its id.
+    // Whoever has the whole token at hand need not cut it.
     let id = id.split('.').next().unwrap_or_default().to_owned();
     let response = client.write(Operation::RevokeToken(TokenRevocation { id: id.clone() })).await?;
     let mut out = Out::stdout();
