@@ -1,0 +1,164 @@
+//! F-13: actors that panic on a real leader while nodes beat. The tree is rebuilt, a node that fell silent meanwhile is caught
+//! all the same, and a node that no actor survives is given up on without harm to the rest.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use muster_actors::surroundings::{ActorKind, Probe};
+use muster_node_agent::simulated::Behaviour;
+use muster_testing::inprocess::agents::{Agents, REGION, node_name};
+use muster_testing::inprocess::view::{self, NOT_READY, QUARANTINED};
+use muster_testing::inprocess::{GRACE, InprocessCluster, short_policy, thirty_nodes};
+use muster_testing::waiting::soon;
+use tokio::time::Instant;
+
+/// Below the number of deaths within a minute from which on an actor waits long to be rebuilt.
+const DEATHS: usize = 3;
+/// For actors to be rebuilt, each with a pause, on top of the grace.
+const REBUILDING: Duration = Duration::from_secs(15);
+
+/// Panics in chosen actors, and counts what they handle.
+#[derive(Default)]
+struct Mines(Mutex<BTreeMap<(ActorKind, String), Mine>>);
+
+#[derive(Debug, Clone, Copy, Default)]
+struct Mine {
+    charges: usize,
+    deaths: usize,
+    /// Handled without harm since the last death.
+    handled: usize,
+}
+
+// === impl Mines ===
+
+impl Mines {
+    fn lay(&self, kind: ActorKind, name: &str, charges: usize) {
+        self.lock().insert((kind, name.to_owned()), Mine { charges, ..Mine::default() });
+    }
+
+    /// Those that have not gone off, or whose actor has not been seen at work again.
+    fn unrecovered(&self) -> Vec<((ActorKind, String), Mine)> {
+        let is_over = |mine: &Mine| mine.charges == 0 && mine.handled > 0;
+        self.lock().iter().filter(|(_, mine)| !is_over(mine)).map(|(at, mine)| (at.clone(), *mine)).collect()
+    }
+
+    /// The actors die of panics here, and a lock held then is poisoned.
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<(ActorKind, String), Mine>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Probe for Mines {
+    fn before(&self, kind: ActorKind, name: &str) {
+        let mut mines = self.lock();
+        let Some(mine) = mines.get_mut(&(kind, name.to_owned())) else { return };
+        if mine.charges == 0 {
+            mine.handled += 1;
+            return;
+        }
+        mine.charges -= 1;
+        mine.deaths += 1;
+        drop(mines);
+        panic!("a mine under {kind} {name}");
+    }
+}
+
+async fn start() -> (InprocessCluster, Agents, Arc<Mines>) {
+    let mines = Arc::<Mines>::default();
+    let cluster = InprocessCluster::start_with(short_policy(), Arc::clone(&mines) as _).await;
+    let agents = thirty_nodes(&cluster).await;
+    (cluster, agents, mines)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn f_13_every_kind_of_actor_may_panic_and_a_silent_node_is_still_caught() {
+    let (cluster, agents, mines) = start().await;
+    let leader = cluster.leader().await;
+    let silent = [node_name("a", 2), node_name("a", 9), node_name("b", 5)];
+    let guilty: Vec<&str> = silent.iter().map(String::as_str).collect();
+    let zone = format!("{REGION}/a");
+    let victims = [
+        (ActorKind::Cluster, "cluster"),
+        (ActorKind::Zone, &zone),
+        (ActorKind::Shard, &format!("{zone}#0")),
+        (ActorKind::Node, &silent[0]),
+        (ActorKind::EvictionQueue, &zone),
+        (ActorKind::TaintEviction, "taint-eviction"),
+        (ActorKind::Placement, "placement"),
+        (ActorKind::PodGc, "pod-gc"),
+        (ActorKind::Staffing, "staffing"),
+        (ActorKind::Ipam, "ipam"),
+    ];
+    assert_eq!(victims.map(|(kind, _)| kind), ActorKind::ALL, "every kind is hit");
+    let since = Instant::now();
+    silent.iter().for_each(|name| agents.play(Behaviour::Silence, name));
+    victims.iter().for_each(|(kind, name)| mines.lay(*kind, name, DEATHS));
+
+    for name in &silent {
+        cluster.seen_when("unknown and evicted", name, |seen| seen.is_unknown() && seen.is_evicted()).await;
+    }
+    let took = since.elapsed();
+    assert!(took < GRACE + REBUILDING, "caught only after {took:?}");
+    soon("every actor died and is back", async || match mines.unrecovered() {
+        unrecovered if unrecovered.is_empty() => Ok(()),
+        unrecovered => Err(format!("{unrecovered:?}")),
+    })
+    .await;
+    let grace = u64::try_from(GRACE.as_millis()).unwrap();
+    for mark in cluster.verdicts().await.iter().filter(|verdict| verdict.reason == NOT_READY) {
+        assert!(mark.silence_ms() > grace, "judged before its time: {mark:?}");
+    }
+    expect_restarts_counted(&cluster, leader).await;
+    silent.iter().for_each(|name| agents.play(Behaviour::Resume, name));
+    cluster.ready(&agents.names()).await;
+    cluster.assert_only_touched(&guilty).await;
+    assert_eq!(cluster.leader().await, leader, "panics cost it the leadership");
+    cluster.settled().await;
+    cluster.stop().await;
+}
+
+/// A supervisor's child may go with it, so that of the lower kinds fewer deaths are their own.
+async fn expect_restarts_counted(cluster: &InprocessCluster, leader: u64) {
+    let metrics = cluster.metrics(leader).await;
+    for kind in ActorKind::ALL {
+        let prefix = format!("muster_actor_restarts_total{{kind=\"{kind}\"}} ");
+        let counted = metrics.lines().find_map(|line| line.strip_prefix(&prefix)?.parse::<u64>().ok());
+        assert!(counted.is_some_and(|count| count >= 1), "restarts of {kind}: {counted:?}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn a_node_whose_actor_always_panics_is_quarantined_and_the_rest_goes_on() {
+    let (cluster, agents, mines) = start().await;
+    let (poisonous, other, later) = (node_name("b", 1), node_name("b", 2), node_name("b", 3));
+    mines.lay(ActorKind::Node, &poisonous, usize::MAX);
+    [&poisonous, &other].iter().for_each(|name| agents.play(Behaviour::Silence, name));
+
+    cluster.seen_when("unknown and evicted", &other, |seen| seen.is_unknown() && seen.is_evicted()).await;
+    let told = soon("the quarantine is told of", async || {
+        let verdicts = view::verdicts(&cluster.client).await?;
+        let told = verdicts.iter().find(|verdict| verdict.reason == QUARANTINED).cloned();
+        told.ok_or_else(|| format!("{verdicts:?}, {:?}", mines.unrecovered()))
+    })
+    .await;
+    assert_eq!(told.node, poisonous);
+    assert!(told.message.contains(&format!("a mine under node {poisonous}")), "{told:?}");
+    soon("it is explained", async || {
+        let explanation = view::explain(&cluster.client, &poisonous).await?;
+        let is_it =
+            explanation.facts.iter().any(|fact| fact.label == "quarantine" && fact.text.contains("nobody watches"));
+        if is_it { Ok(()) } else { Err(format!("{explanation:?}")) }
+    })
+    .await;
+
+    // It is not judged; all other nodes are, in its own shard too.
+    agents.play(Behaviour::Kill, &later);
+    cluster.seen_when("unknown and evicted", &later, |seen| seen.is_unknown() && seen.is_evicted()).await;
+    assert_eq!(cluster.nodes().await[&poisonous].ready, "True");
+    let quarantined = cluster.verdicts().await.into_iter().filter(|verdict| verdict.reason == QUARANTINED).count();
+    assert_eq!(quarantined, 1, "it is told once");
+    cluster.assert_only_touched(&[&poisonous, &other, &later]).await;
+    cluster.settled().await;
+    cluster.stop().await;
+}
