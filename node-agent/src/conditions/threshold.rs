@@ -6,7 +6,6 @@ use std::time::Duration;
 
 use muster_lifecycle::quantity::Quantity;
 use muster_lifecycle::time::Period;
-use muster_lifecycle::time::Period;
 use thiserror::Error;
 
 use super::signal::Signal;
