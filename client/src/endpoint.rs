@@ -142,6 +142,7 @@ impl Replica {
             }
             Ok(Err(failed)) => Err(match error::distrust(&failed) {
                 Some(reason) => Why::Distrusted(reason),
+                None if error::is_refusal(&failed) => Why::Refused,
                 None => Why::NoConnection(error::root_cause(&failed)),
             }),
             Err(_) => Err(Why::ConnectTimeout(patience)),

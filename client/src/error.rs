@@ -35,7 +35,9 @@ pub struct Tried {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Why {
     NotTried,
-    /// No connection: refused, unknown host, TLS failure.
+    /// The machine is there and says that nothing listens at that port.
+    Refused,
+    /// No connection for another reason: unknown host, no route, TLS failure.
     NoConnection(String),
     /// No connection in time.
     ConnectTimeout(Duration),
@@ -69,6 +71,11 @@ impl Exhausted {
         !self.tried.is_empty() && self.tried.iter().all(|tried| matches!(tried.why, Why::Silent(_)))
     }
 
+    /// At every address the connection was refused: no replica runs there.
+    pub fn only_refusals(&self) -> bool {
+        !self.tried.is_empty() && self.tried.iter().all(|tried| tried.why == Why::Refused)
+    }
+
     /// Every replica was reached and refused our certificate (or we theirs).
     pub fn only_distrust(&self) -> bool {
         !self.tried.is_empty() && self.tried.iter().all(|tried| matches!(tried.why, Why::Distrusted(_)))
@@ -77,7 +84,11 @@ impl Exhausted {
 
 impl fmt::Display for Exhausted {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "no replica could answer within {:?}", self.deadline)?;
+        if self.only_refusals() {
+            write!(f, "no replica is running at the addresses in client.toml: start them, or correct the addresses")?;
+        } else {
+            write!(f, "no replica could answer within {:?}", self.deadline)?;
+        }
         for tried in &self.tried {
             write!(f, "\n  {}: {}", tried.address, tried.why)?;
         }
@@ -95,9 +106,8 @@ impl Why {
     pub(crate) fn is_timeout(&self) -> bool {
         match self {
             Self::Silent(_) | Self::ConnectTimeout(_) => true,
-            Self::NotTried | Self::NoConnection(_) | Self::Distrusted(_) | Self::Unavailable(_) | Self::Broken(_) => {
-                false
-            }
+            Self::NotTried | Self::Refused | Self::NoConnection(_) => false,
+            Self::Distrusted(_) | Self::Unavailable(_) | Self::Broken(_) => false,
         }
     }
 }
@@ -106,6 +116,7 @@ impl fmt::Display for Why {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::NotTried => write!(f, "not tried before the deadline"),
+            Self::Refused => write!(f, "connection refused: no replica listens there"),
             Self::NoConnection(reason) => write!(f, "cannot connect: {reason}"),
             Self::ConnectTimeout(patience) => write!(f, "cannot connect: timed out after {patience:.1?}"),
             Self::Distrusted(reason) => write!(f, "certificates do not match: {reason}"),
@@ -163,6 +174,18 @@ pub(crate) fn root_cause(error: &(dyn std::error::Error + 'static)) -> String {
         cause = inner;
     }
     cause.to_string()
+}
+
+/// True if the machine answered that nothing listens at the port.
+pub(crate) fn is_refusal(error: &(dyn std::error::Error + 'static)) -> bool {
+    let mut link = Some(error);
+    while let Some(error) = link {
+        if let Some(io) = error.downcast_ref::<std::io::Error>() {
+            return io.kind() == std::io::ErrorKind::ConnectionRefused;
+        }
+        link = error.source();
+    }
+    false
 }
 
 /// Finds a certificate complaint of TLS in a chain of errors. TLS 1.3 reports a refused client certificate only

@@ -2,7 +2,8 @@
 //!
 //! An operator should not need to know who leads or which machine is down. A call goes to the replica that
 //! answered last; when that one cannot be reached, has no quorum or stays silent, the next is tried, in rounds
-//! with a growing pause, until the caller's deadline. Answers that another replica would only repeat (not found,
+//! with a growing pause, until the caller's deadline. When all of them refuse the connection, no replica runs and the
+//! call ends at once. Answers that another replica would only repeat (not found,
 //! conflict, denied, invalid) end the call at once. Writes carry a client id and a sequence, so that trying
 //! again after a lost answer applies once.
 

@@ -97,7 +97,7 @@ impl Backoff {
     }
 }
 
-/// Tries `call` on every replica, in rounds, until one answers or the deadline has passed.
+/// Tries `call` on every replica, in rounds, until one answers, all refuse the connection or the deadline has passed.
 pub(crate) async fn call<T, F, Fut>(
     endpoints: &Endpoints,
     timeout: Duration,
@@ -128,6 +128,10 @@ where
                 }
                 Err(Failed::Next(why)) => diary.note(index, why, left < patience.step, patience.changes_state),
             }
+        }
+        // A replica that is slow, or without a leader, may answer in a moment. Where none runs, waiting helps nothing.
+        if diary.only_refusals() {
+            return Err(diary.exhausted());
         }
         backoff.pause(deadline.saturating_duration_since(Instant::now())).await;
     }
@@ -199,6 +203,11 @@ impl Diary {
         if !(cut_short && why.is_timeout()) || tried.why == Why::NotTried {
             tried.why = why;
         }
+    }
+
+    /// The last attempt at every replica was refused.
+    fn only_refusals(&self) -> bool {
+        self.tried.iter().all(|tried| tried.why == Why::Refused)
     }
 
     pub(crate) fn exhausted(self) -> Error {

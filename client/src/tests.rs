@@ -69,10 +69,35 @@ async fn at_the_deadline_every_replica_is_listed_with_its_reason() {
     let world = World::new(vec![Fake::failing(Code::Unavailable, quorum), Fake::silent()]);
     let client = world.client_with_dead_first().with_timeout(Duration::from_millis(900));
     let Error::Exhausted(exhausted) = client.write(cordon()).await.unwrap_err() else { panic!("an answer?") };
-    assert!(matches!(exhausted.tried[0].why, Why::NoConnection(_)), "{exhausted}");
+    assert_eq!(exhausted.tried[0].why, Why::Refused, "{exhausted}");
     assert_eq!(exhausted.tried[1].why, Why::Unavailable(quorum.into()));
     assert!(matches!(exhausted.tried[2].why, Why::Silent(_)), "{exhausted}");
     assert!(exhausted.outcome_unknown);
+}
+
+#[tokio::test]
+async fn without_any_replica_running_the_client_says_so_at_once() {
+    let world = World::new(Vec::new());
+    let endpoints = vec![unused_address(), unused_address(), unused_address()];
+    let client = Client::new(ClientConfig { endpoints, ..world.config() }).unwrap();
+    let begun = Instant::now();
+    for error in [client.list(&Query::of("nodes")).await.unwrap_err(), client.status().await.unwrap_err()] {
+        let Error::Exhausted(exhausted) = error else { panic!("an answer?") };
+        assert!(exhausted.only_refusals() && !exhausted.outcome_unknown, "{exhausted}");
+        assert!(exhausted.to_string().starts_with("no replica is running at the addresses in client.toml"));
+        assert_eq!(exhausted.to_string().matches("connection refused").count(), 3, "{exhausted}");
+    }
+    assert!(begun.elapsed() < DEFAULT_TIMEOUT / 2, "{:?}", begun.elapsed());
+}
+
+#[tokio::test]
+async fn a_replica_that_waits_for_a_leader_is_waited_for() {
+    let world = World::new(vec![Fake::failing(Code::Unavailable, "no leader")]);
+    let timeout = Duration::from_millis(700);
+    let (client, begun) = (world.client_with_dead_first().with_timeout(timeout), Instant::now());
+    let Error::Exhausted(exhausted) = client.get("nodes", "n1", false).await.unwrap_err() else { panic!("an answer?") };
+    assert!(begun.elapsed() >= timeout && !exhausted.only_refusals(), "{exhausted}");
+    assert!(exhausted.to_string().starts_with("no replica could answer within 700ms"), "{exhausted}");
 }
 
 #[tokio::test]
@@ -161,6 +186,12 @@ fn cordon() -> write_request::Operation {
     write_request::Operation::Cordon(v1::Cordon { name: "n1".into(), unschedulable: true, precondition: None })
 }
 
+/// An address at which nothing listens.
+fn unused_address() -> HostPort {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    HostPort::from(listener.local_addr().unwrap())
+}
+
 /// Some replicas of one fleet, each behind its own door.
 struct World {
     dir: tempfile::TempDir,
@@ -196,11 +227,9 @@ impl World {
         Client::new(self.config()).unwrap()
     }
 
-    /// A client whose first endpoint is an address that nobody listens on.
+    /// A client whose first endpoint is an address at which nothing listens.
     fn client_with_dead_first(&self) -> Client {
-        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-        let dead = HostPort::from(listener.local_addr().unwrap());
-        let endpoints = [vec![dead], self.addresses.clone()].concat();
+        let endpoints = [vec![unused_address()], self.addresses.clone()].concat();
         Client::new(ClientConfig { endpoints, ..self.config() }).unwrap()
     }
 }

@@ -20,8 +20,8 @@ use tonic::service::Routes;
 use tower::Service;
 
 use crate::door::{self, DoorKind, KIB, MIB};
+use crate::fair_reader::FairReader;
 use crate::listener::{Connection, Incoming, Peer};
-use crate::sips::Sips;
 
 /// Until a call must have begun to answer.
 const CALL_TIMEOUT: Duration = Duration::from_secs(30);
@@ -29,9 +29,9 @@ const CALL_TIMEOUT: Duration = Duration::from_secs(30);
 const LEAVE_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// Of the smallest messages this wakes about two hundred tasks.
-const SIP_OF_MANY: usize = 4 << 10;
-/// Most of what a node says is a beat of a few bytes; a status takes several sips.
-const SIP_OF_ONE: usize = 1 << 10;
+const PIECE_OF_MANY: usize = 4 << 10;
+/// Most of what a node says is a beat of a few bytes; a status takes several pieces.
+const PIECE_OF_ONE: usize = 1 << 10;
 
 /// What one connection may use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -41,7 +41,7 @@ pub struct Allowance {
     /// Half of it is what unread small frames may weigh, each a quarter of a KiB.
     pub connection_window: u32,
     /// How much is read before it is somebody else's turn.
-    pub sip: usize,
+    pub piece: usize,
 }
 
 type Answer = hyper::Response<tonic::body::Body>;
@@ -61,7 +61,7 @@ async fn serve_connection(connection: Connection, routes: Routes, closing: Cance
         service_fn(move |request| call(routes.clone(), peer.clone(), request))
     };
     let mut served =
-        pin!(builder(allowance).serve_connection(TokioIo::new(Sips::new(connection, allowance.sip)), service));
+        pin!(builder(allowance).serve_connection(TokioIo::new(FairReader::new(connection, allowance.piece)), service));
     let outcome = tokio::select! {
         outcome = served.as_mut() => Some(outcome),
         () = closing.cancelled() => None,
@@ -109,7 +109,7 @@ impl Allowance {
     pub fn of(role: &Role) -> Self {
         match role {
             Role::Aggregator(_) => {
-                Self { streams: 2_048, stream_window: 256 * KIB, connection_window: 16 * MIB, sip: SIP_OF_MANY }
+                Self { streams: 2_048, stream_window: 256 * KIB, connection_window: 16 * MIB, piece: PIECE_OF_MANY }
             }
             Role::Node(_)
             | Role::Canary(_)
@@ -123,7 +123,7 @@ impl Allowance {
                     streams: limits.streams,
                     stream_window: limits.stream_window,
                     connection_window: limits.connection_window,
-                    sip: SIP_OF_ONE,
+                    piece: PIECE_OF_ONE,
                 }
             }
         }

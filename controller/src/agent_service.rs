@@ -22,12 +22,12 @@ use crate::logging::Gate;
 use crate::session::{Opened, Sessions};
 
 /// The service for tonic, with its message limits.
-pub fn agent_service(sessions: Sessions) -> InterceptedService<AgentServer<AgentService>, Porter> {
-    let porter = Porter { sessions: sessions.clone(), told: Arc::new(Gate::of_refusals()) };
+pub fn agent_service(sessions: Sessions) -> InterceptedService<AgentServer<AgentService>, CertificateGate> {
+    let gate = CertificateGate { sessions: sessions.clone(), told: Arc::new(Gate::of_refusals()) };
     let service = AgentServer::new(AgentService { sessions, told: Gate::of_refusals() })
         .max_decoding_message_size(DoorKind::Agent.limits().message_bytes)
         .max_encoding_message_size(DoorKind::Agent.limits().message_bytes);
-    InterceptedService::new(service, porter)
+    InterceptedService::new(service, gate)
 }
 
 pub struct AgentService {
@@ -35,9 +35,9 @@ pub struct AgentService {
     told: Gate,
 }
 
-/// Sends away whoever was let in for other calls than those of this service.
+/// Refuses callers that were let in for other calls than those of this service: without a certificate, or expired.
 #[derive(Clone)]
-pub struct Porter {
+pub struct CertificateGate {
     sessions: Sessions,
     told: Arc<Gate>,
 }
@@ -54,9 +54,9 @@ impl AgentService {
     }
 }
 
-// === impl Porter ===
+// === impl CertificateGate ===
 
-impl Interceptor for Porter {
+impl Interceptor for CertificateGate {
     fn call(&mut self, request: Request<()>) -> Result<Request<()>, Status> {
         let peer = Peer::of(&request)?;
         let why = match &peer.identity.kind {

@@ -11,6 +11,7 @@
 //! whole; the clock, the disk, the listeners and the connector are handed in, so that it also runs in a simulation.
 
 pub mod agent_door;
+mod agent_runtime;
 pub mod agent_service;
 pub mod collection;
 pub mod config;
@@ -19,7 +20,7 @@ pub mod door;
 mod duties;
 pub mod enrolment;
 pub mod explaining;
-pub mod hall;
+mod fair_reader;
 pub mod handshakes;
 pub mod hearing;
 pub mod http;
@@ -35,7 +36,6 @@ pub mod pulses;
 pub mod restore;
 pub mod server;
 pub mod session;
-mod sips;
 mod strangers;
 pub mod view;
 pub mod watching;

@@ -37,7 +37,7 @@ use crate::handshakes::Handshakes;
 use crate::logging::Gate;
 use crate::strangers::{Place, STRANGERS_MAX, STRANGERS_PER_ADDRESS, Strangers};
 
-pub use self::peer::{Peer, Term};
+pub use self::peer::{CertificateLife, Peer};
 
 pub const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(5);
 /// Without file descriptors every accept fails at once; a pause lets some be closed instead of burning a core.
@@ -229,7 +229,7 @@ impl Door {
             None if self.kind == DoorKind::Agent => (Identity::stranger(self.fleet.clone()), None),
             None => return Err(Refusal::NoCertificate),
         };
-        let term = Term { until, renewal_grace: self.renewal_grace };
+        let term = CertificateLife { until, renewal_grace: self.renewal_grace };
         // An expired certificate gets this far at the agents' door only.
         let peer = Peer { identity: Arc::new(identity), remote, term }.as_of(SystemTime::now())?;
         self.require_welcome(&peer.identity)?;

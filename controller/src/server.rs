@@ -33,6 +33,7 @@ use tonic::transport::Server;
 use tonic::{Request, Status};
 
 use crate::agent_door;
+use crate::agent_runtime::AgentRuntime;
 use crate::agent_service::agent_service;
 use crate::config::{Doors, ServerConfig};
 use crate::connector::TlsConnector;
@@ -40,7 +41,6 @@ use crate::door::{DoorKind, door_limits};
 use crate::duties::{Duties, Performed};
 use crate::enrolment::enrolment_service;
 use crate::enrolment::signer::{self, Signer};
-use crate::hall::Hall;
 use crate::http;
 use crate::listener::{BindError, Door, Incoming, Listener, Peer, Tcp};
 
@@ -83,8 +83,8 @@ pub struct Environment {
     pub listeners: Doors<Box<dyn Listener>>,
     pub http: Box<dyn Listener>,
     pub timing: Timing,
-    /// Where agents are served.
-    pub hall: Handle,
+    /// The runtime that serves agents.
+    pub agent_runtime: Handle,
     /// Looks over the shoulder of the supervision tree's actors.
     pub probe: Arc<dyn Probe>,
 }
@@ -92,7 +92,8 @@ pub struct Environment {
 /// Runs a replica on this machine's clock, disk and network until `shutdown`.
 pub async fn serve(config: ServerConfig, shutdown: CancellationToken) -> Result<(), ServeError> {
     let tls = ReplicaTls::load(&config.tls_dir)?;
-    let hall = Hall::open().map_err(|error| ServeError::Start(format!("no threads for agents: {error}")))?;
+    let runtime =
+        AgentRuntime::start().map_err(|error| ServeError::Start(format!("no threads for agents: {error}")))?;
     let listeners = Doors {
         peer: Box::new(Tcp::bind(DoorKind::Peer, config.listen.peer)?) as Box<dyn Listener>,
         agent: Box::new(Tcp::bind(DoorKind::Agent, config.listen.agent)?),
@@ -105,7 +106,7 @@ pub async fn serve(config: ServerConfig, shutdown: CancellationToken) -> Result<
         listeners,
         http: Box::new(Tcp::bind(DoorKind::Http, config.listen.http)?),
         timing: Timing::default(),
-        hall: hall.handle(),
+        agent_runtime: runtime.handle(),
         probe: Arc::new(Quiet),
     };
     serve_in(environment, config, tls, shutdown).await
@@ -118,13 +119,13 @@ pub async fn serve_in(
     tls: ReplicaTls,
     shutdown: CancellationToken,
 ) -> Result<(), ServeError> {
-    let Environment { clock, disk, connector, listeners, http, timing, hall, probe } = environment;
+    let Environment { clock, disk, connector, listeners, http, timing, agent_runtime, probe } = environment;
     let replica = start_replica(&config, Arc::clone(&clock), disk, connector, timing).await?;
     let closing = CancellationToken::new();
     let agent_door = Door::new(DoorKind::Agent, Arc::clone(&tls.agent_server), config.fleet.clone())
         .renewing_within(config.enrolment.grace);
     let duties = Duties::new(&config, &replica, clock, probe, agent_door.handshakes());
-    let places = Places { listeners, http, hall };
+    let places = Places { listeners, http, agent_runtime };
     let mut performed = open_doors(&config, &tls, places, agent_door, &duties, &closing);
     duties.perform(&config, &tls, &closing, &mut performed);
     tracing::info!(replica = config.id, fleet = %config.fleet, version = VERSION, "replica started");
@@ -212,11 +213,11 @@ pub(crate) fn endpoint(member: &FleetMember) -> Endpoint {
     Endpoint { peer: member.peer.to_string(), agent: member.agent.to_string(), client: member.client.to_string() }
 }
 
-/// Where the doors are, and where the crowd goes.
+/// The listeners of the doors, and the runtime that serves agents.
 struct Places {
     listeners: Doors<Box<dyn Listener>>,
     http: Box<dyn Listener>,
-    hall: Handle,
+    agent_runtime: Handle,
 }
 
 fn open_doors(
@@ -227,11 +228,11 @@ fn open_doors(
     duties: &Duties,
     closing: &CancellationToken,
 ) -> Performed {
-    let Places { listeners, http, hall } = places;
+    let Places { listeners, http, agent_runtime } = places;
     let door = |kind, tls| Door::new(kind, Arc::clone(tls), config.fleet.clone());
     let peers = door(DoorKind::Peer, &tls.peer_server).open(listeners.peer);
     let agents = {
-        let _in_the_hall = hall.enter();
+        let _on_agent_threads = agent_runtime.enter();
         agent_door.open(listeners.agent)
     };
     let clients = door(DoorKind::Client, &tls.server).open(listeners.client);
@@ -245,7 +246,7 @@ fn open_doors(
     let client_router = router(DoorKind::Client).add_service(duties.operator_service());
     let mut doors = Performed::default();
     doors.begin("the peers' door", run_door(DoorKind::Peer, peer_router, peers, closing.clone()));
-    doors.begin_on(&hall, "the agents' door", agent_door::serve(agents, agent_routes, closing.clone()));
+    doors.begin_on(&agent_runtime, "the agents' door", agent_door::serve(agents, agent_routes, closing.clone()));
     doors.begin("the clients' door", run_door(DoorKind::Client, client_router, clients, closing.clone()));
     doors.begin("the HTTP door", http::serve(browsers, duties.sources(), closing.clone()));
     doors

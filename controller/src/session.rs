@@ -37,7 +37,7 @@ use tonic::{Status, Streaming};
 
 use crate::hearing::Hearing;
 use crate::hearing::contact::Contact;
-use crate::listener::Term;
+use crate::listener::CertificateLife;
 use crate::pulse_service::Claims;
 
 use self::beat::Beats;
@@ -87,7 +87,7 @@ pub(crate) struct Opened {
     pub(crate) remote: SocketAddr,
     /// The hash of its public key.
     pub(crate) key: Fingerprint,
-    pub(crate) term: Term,
+    pub(crate) term: CertificateLife,
 }
 
 // === impl Sessions ===

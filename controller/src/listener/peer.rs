@@ -19,12 +19,12 @@ use crate::listener::Refusal;
 pub struct Peer {
     pub identity: Arc<Identity>,
     pub remote: SocketAddr,
-    pub term: Term,
+    pub term: CertificateLife,
 }
 
 /// How long a certificate is good.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Term {
+pub struct CertificateLife {
     /// Nothing for whoever has none.
     pub until: Option<SystemTime>,
     /// For how long after that a node's is good for renewing it.
@@ -57,9 +57,9 @@ impl Peer {
     }
 }
 
-// === impl Term ===
+// === impl CertificateLife ===
 
-impl Term {
+impl CertificateLife {
     pub fn is_over(&self, now: SystemTime) -> bool {
         self.over_for(now).is_some()
     }
@@ -98,7 +98,7 @@ mod tests {
         let (user, groups, key) = ("u".to_owned(), Vec::new(), Fingerprint([0; 32]));
         let fleet = FleetId::from_uri("muster://fleet/0f0e0d0c-0b0a-4909-8807-060504030201").unwrap();
         let until = (kind != Role::Stranger).then(|| at(UNTIL));
-        let term = Term { until, renewal_grace: Duration::from_secs(GRACE) };
+        let term = CertificateLife { until, renewal_grace: Duration::from_secs(GRACE) };
         let identity = Arc::new(Identity { user, groups, fleet, kind, key });
         Peer { identity, remote: "127.0.0.1:1".parse().unwrap(), term }
     }
@@ -153,6 +153,6 @@ mod tests {
         assert_eq!(term.left(at(UNTIL - 7)), Some(Duration::from_secs(7)));
         assert_eq!(term.left(at(UNTIL + 7)), Some(Duration::ZERO));
         assert!(!term.is_over(at(UNTIL)) && term.is_over(at(UNTIL + 1)));
-        assert_eq!(Term::default().left(at(UNTIL)), None);
+        assert_eq!(CertificateLife::default().left(at(UNTIL)), None);
     }
 }

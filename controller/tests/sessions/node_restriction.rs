@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use futures::stream;
-use muster_controller::listener::{Peer, Term};
+use muster_controller::listener::{CertificateLife, Peer};
 use muster_controller::operator_service::OperatorService;
 use muster_controller::server::prove_replica;
 use muster_lifecycle::fingerprint::Fingerprint;
@@ -43,7 +43,11 @@ fn as_node<T>(cluster: &Cluster, name: &str, message: T) -> Request<T> {
     let identity =
         Arc::new(Identity { user, groups, fleet: cluster.fleet.id().clone(), kind, key: Fingerprint([0; 32]) });
     let mut request = Request::new(message);
-    request.extensions_mut().insert(Peer { identity, remote: "127.0.0.1:1".parse().unwrap(), term: Term::default() });
+    request.extensions_mut().insert(Peer {
+        identity,
+        remote: "127.0.0.1:1".parse().unwrap(),
+        term: CertificateLife::default(),
+    });
     request
 }
 

@@ -241,7 +241,7 @@ impl Running {
             },
             http: listen(DoorKind::Http, config.listen.http),
             timing: Timing::default(),
-            hall: tokio::runtime::Handle::current(),
+            agent_runtime: tokio::runtime::Handle::current(),
             probe: Arc::clone(probe),
         };
         let ended = tokio::spawn(serve_in(environment, config, tls, shutdown.clone()));

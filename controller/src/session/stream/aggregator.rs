@@ -19,7 +19,7 @@ use tokio::sync::mpsc;
 use tokio::time::timeout;
 use tonic::{Status, Streaming};
 
-use crate::listener::Term;
+use crate::listener::CertificateLife;
 use crate::session::figures::Refused;
 use crate::session::stream::binding::{Binding, Finding};
 use crate::session::stream::caller::Caller;
@@ -57,7 +57,7 @@ struct Carrier {
     sessions: Sessions,
     stream: Stream,
     caller: Caller,
-    term: Term,
+    term: CertificateLife,
     aggregator: String,
     scope: Arc<AggregatorRecord>,
     up: Streaming<v1::CarrierMessage>,

@@ -24,7 +24,7 @@ use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep_until, timeout};
 use tonic::{Status, Streaming};
 
-use crate::listener::Term;
+use crate::listener::CertificateLife;
 use crate::session::figures::Refused;
 use crate::session::stream::binding::{Binding, Finding, registration_wanted};
 use crate::session::stream::caller::Caller;
@@ -56,7 +56,7 @@ pub(crate) struct Alone {
     stream: Stream,
     node: Text,
     key: Fingerprint,
-    term: Term,
+    term: CertificateLife,
     /// By which it is still known when its key was renewed meanwhile.
     lineage: Fingerprint,
     caller: Caller,

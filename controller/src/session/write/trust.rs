@@ -10,7 +10,7 @@ use muster_raft::proposer::Settled;
 use tokio::time::{Duration, Instant};
 use tonic::Status;
 
-use crate::listener::Term;
+use crate::listener::CertificateLife;
 use crate::session::Sessions;
 use crate::session::figures::Refused;
 use crate::session::stream::refusal::Refusal;
@@ -19,7 +19,7 @@ use crate::session::stream::refusal::Refusal;
 const CONFIRMATION_LIMIT: Duration = Duration::from_secs(10);
 
 /// A stream may outlive the certificate it was opened with; what passes on it then does not count.
-pub(crate) fn require_unexpired(term: &Term) -> Result<(), Refusal> {
+pub(crate) fn require_unexpired(term: &CertificateLife) -> Result<(), Refusal> {
     match term.is_over(SystemTime::now()) {
         true => {
             Err(Refusal::new(Refused::Identity, Status::unauthenticated("the certificate has expired: renew it first")))

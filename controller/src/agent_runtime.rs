@@ -1,31 +1,31 @@
-//! Threads of their own for the crowd at the agents' door.
+//! Extra threads for the agents' listener.
 //!
 //! A hundred thousand agents that come back at once keep every thread busy that serves them. Consensus, digests and
-//! verdicts run on other threads, to which the kernel gives their turn: being busy must not look like being dead.
+//! verdicts run on other threads, which the kernel schedules as well: a busy replica must not look dead.
 
 use std::io;
 
 use tokio::runtime::{Builder, Handle, Runtime};
 
-/// Dropping it ends all that runs there.
+/// The threads and their tasks. Dropping it ends every task that runs on them.
 #[derive(Debug)]
-pub struct Hall(Option<Runtime>);
+pub(crate) struct AgentRuntime(Option<Runtime>);
 
-// === impl Hall ===
+// === impl AgentRuntime ===
 
-impl Hall {
-    pub fn open() -> io::Result<Self> {
+impl AgentRuntime {
+    pub(crate) fn start() -> io::Result<Self> {
         let threads = Builder::new_multi_thread().enable_all().thread_name("muster-agents").build()?;
         Ok(Self(Some(threads)))
     }
 
-    /// Where to spawn what is to run there.
-    pub fn handle(&self) -> Handle {
+    /// For spawning tasks on these threads.
+    pub(crate) fn handle(&self) -> Handle {
         self.0.as_ref().map_or_else(Handle::current, |threads| threads.handle().clone())
     }
 }
 
-impl Drop for Hall {
+impl Drop for AgentRuntime {
     fn drop(&mut self) {
         // It is dropped by a task, which must not wait for threads.
         if let Some(threads) = self.0.take() {
@@ -39,9 +39,9 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn what_is_spawned_there_runs_on_threads_of_its_own() {
-        let hall = Hall::open().unwrap();
-        let name = hall.handle().spawn(async { std::thread::current().name().map(str::to_owned) }).await.unwrap();
+    async fn tasks_run_on_threads_of_their_own() {
+        let runtime = AgentRuntime::start().unwrap();
+        let name = runtime.handle().spawn(async { std::thread::current().name().map(str::to_owned) }).await.unwrap();
         assert_eq!(name.as_deref(), Some("muster-agents"));
     }
 }
