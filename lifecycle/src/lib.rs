@@ -49,6 +49,7 @@ pub mod garbage;
 pub mod health;
 pub mod invariant;
 pub mod join_token;
+mod judge;
 pub mod load;
 pub mod meta;
 pub mod name;
@@ -84,3 +85,5 @@ pub mod toleration;
 pub mod workload;
 pub mod zone;
 pub mod zone_record;
+
+pub use judge::{claim, session};
