@@ -1,4 +1,4 @@
-//! What a beat costs after its message has been decoded: nanoseconds, and no allocation.
+//! The cost of a beat after its message has been decoded: nanoseconds, and no allocation.
 //!
 //! It calls the very function that sessions call, alone and while a sweep and a digest read the same table. It fails if
 //! anything is allocated.

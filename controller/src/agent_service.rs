@@ -11,6 +11,7 @@ use futures::{Stream, StreamExt};
 use muster_pki::identity::{Identity, Role};
 use muster_proto::v1;
 use muster_proto::v1::agent_server::{Agent, AgentServer};
+use muster_raft::replica::Replica;
 use tokio::sync::mpsc;
 use tonic::service::Interceptor;
 use tonic::service::interceptor::InterceptedService;
@@ -19,18 +20,23 @@ use tonic::{Request, Response, Status, Streaming};
 use crate::door::DoorKind;
 use crate::listener::Peer;
 use crate::logging::Gate;
-use crate::session::{Opened, Sessions};
+use crate::session::figures::{RefusalReason, SessionFigures};
+use crate::session::{Opener, Sessions};
 
 /// The service for tonic, with its message limits.
-pub fn agent_service(sessions: Sessions) -> InterceptedService<AgentServer<AgentService>, CertificateGate> {
-    let gate = CertificateGate { sessions: sessions.clone(), told: Arc::new(Gate::of_refusals()) };
-    let service = AgentServer::new(AgentService { sessions, told: Gate::of_refusals() })
+pub fn agent_service(
+    replica: Replica,
+    sessions: Sessions,
+) -> InterceptedService<AgentServer<AgentService>, CertificateGate> {
+    let gate = CertificateGate { figures: Arc::clone(sessions.figures()), told: Arc::new(Gate::of_refusals()) };
+    let service = AgentServer::new(AgentService { replica, sessions, told: Gate::of_refusals() })
         .max_decoding_message_size(DoorKind::Agent.limits().message_bytes)
         .max_encoding_message_size(DoorKind::Agent.limits().message_bytes);
     InterceptedService::new(service, gate)
 }
 
 pub struct AgentService {
+    replica: Replica,
     sessions: Sessions,
     told: Gate,
 }
@@ -38,7 +44,7 @@ pub struct AgentService {
 /// Refuses callers that were let in for other calls than those of this service: without a certificate, or expired.
 #[derive(Clone)]
 pub struct CertificateGate {
-    sessions: Sessions,
+    figures: Arc<SessionFigures>,
     told: Arc<Gate>,
 }
 
@@ -46,7 +52,7 @@ pub struct CertificateGate {
 
 impl AgentService {
     fn denied(&self, identity: &Identity, what: &str) -> Status {
-        self.sessions.refuse_identity();
+        self.sessions.figures().refuse(RefusalReason::Identity);
         if let Some(unsaid) = self.told.pass(Instant::now()) {
             tracing::warn!(%identity, what, unsaid, "denied");
         }
@@ -65,7 +71,7 @@ impl Interceptor for CertificateGate {
             Role::Node(_) | Role::Aggregator(_) | Role::Canary(_) | Role::Replica(_) => return Ok(request),
             Role::Operator | Role::Viewer => return Ok(request),
         };
-        self.sessions.refuse_identity();
+        self.figures.refuse(RefusalReason::Identity);
         if let Some(unsaid) = self.told.pass(Instant::now()) {
             tracing::warn!(identity = %peer.identity, remote = %peer.remote, unsaid, "denied: not authenticated");
         }
@@ -80,8 +86,8 @@ impl Agent for AgentService {
         match identity.kind {
             Role::Node(_) | Role::Aggregator(_) | Role::Canary(_) => Ok(Response::new(v1::WhoIsResponse {
                 fleet: identity.fleet.to_string(),
-                replica: self.sessions.replica().id(),
-                has_leader: self.sessions.replica().leader().is_some(),
+                replica: self.replica.id(),
+                has_leader: self.replica.leader().is_some(),
             })),
             Role::Replica(_) | Role::Operator | Role::Viewer | Role::Lapsed(_) | Role::Stranger => {
                 Err(self.denied(identity, "ask here: it is no agent"))
@@ -98,7 +104,7 @@ impl Agent for AgentService {
         let peer = Peer::of(&request)?;
         match &peer.identity.kind {
             Role::Node(node) => {
-                let told = self.sessions.serve_alone(node, opened(&peer), request.into_inner());
+                let told = self.sessions.serve_node(node, opened(&peer), request.into_inner());
                 Ok(Response::new(in_order(told).boxed()))
             }
             Role::Aggregator(_) | Role::Canary(_) | Role::Replica(_) | Role::Operator | Role::Viewer => {
@@ -117,7 +123,7 @@ impl Agent for AgentService {
         let peer = Peer::of(&request)?;
         match &peer.identity.kind {
             Role::Aggregator(name) => {
-                let told = self.sessions.serve_carrier(name.clone(), opened(&peer), request.into_inner());
+                let told = self.sessions.serve_aggregator(name.clone(), opened(&peer), request.into_inner());
                 Ok(Response::new(in_order(told).boxed()))
             }
             Role::Node(_) | Role::Canary(_) | Role::Replica(_) | Role::Operator | Role::Viewer => {
@@ -128,8 +134,13 @@ impl Agent for AgentService {
     }
 }
 
-fn opened(peer: &Peer) -> Opened {
-    Opened { fleet: peer.identity.fleet.as_str().into(), remote: peer.remote, key: peer.identity.key, term: peer.term }
+fn opened(peer: &Peer) -> Opener {
+    Opener {
+        fleet: peer.identity.fleet.as_str().into(),
+        remote: peer.remote,
+        key: peer.identity.key,
+        certificate: peer.term,
+    }
 }
 
 fn in_order<T>(mut told: mpsc::Receiver<Result<Box<T>, Status>>) -> impl Stream<Item = Result<T, Status>> {

@@ -104,7 +104,7 @@ impl Duties {
         OperatorService::new(self.replica.clone())
             .explained_by(self.explainer())
             .dated_by(Arc::new(last_heard))
-            .vouching_to(self.sessions.clone())
+            .vouching_to(self.hearing.clone())
             .hearing(Pulses::new(self.replica.clone(), self.hearing.clone()))
             .into_server()
     }

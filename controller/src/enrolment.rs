@@ -18,6 +18,7 @@ use std::time::{Duration, Instant as StdInstant, SystemTime};
 use muster_lifecycle::command::{Operation, Outcome};
 use muster_lifecycle::credential::{Distrust, Joining};
 use muster_lifecycle::rejection::Rejection;
+use muster_lifecycle::state::State;
 use muster_lifecycle::text::Text;
 use muster_pki::identity::{Identity, Role};
 use muster_proto::status::from_rejection;
@@ -30,7 +31,8 @@ use tonic::{Request, Response, Status};
 use crate::door::DoorKind;
 use crate::listener::Peer;
 use crate::logging::Gate;
-use crate::session::Sessions;
+use crate::session::AgentWrites;
+use crate::session::figures::{RefusalReason, SessionFigures};
 
 use self::signer::{CsrKey, Signer};
 
@@ -41,17 +43,19 @@ const WRITE_LIMIT: Duration = Duration::from_secs(12);
 
 /// The service for tonic, with its message limits.
 pub fn enrolment_service(
-    sessions: Sessions,
+    writes: AgentWrites,
+    figures: Arc<SessionFigures>,
     signer: Result<Arc<Signer>, signer::Missing>,
 ) -> EnrolmentServer<EnrolmentService> {
     let (strangers, nodes) = (Gate::of_refusals(), Gate::of_refusals());
-    EnrolmentServer::new(EnrolmentService { sessions, signer, strangers, nodes })
+    EnrolmentServer::new(EnrolmentService { writes, figures, signer, strangers, nodes })
         .max_decoding_message_size(REQUEST_BYTES_MAX)
         .max_encoding_message_size(DoorKind::Agent.limits().message_bytes)
 }
 
 pub struct EnrolmentService {
-    sessions: Sessions,
+    writes: AgentWrites,
+    figures: Arc<SessionFigures>,
     signer: Result<Arc<Signer>, signer::Missing>,
     /// What is told of those who ask to join.
     strangers: Gate,
@@ -95,25 +99,23 @@ impl EnrolmentService {
             return Ok(Err(Distrust::ForeignToken { id: Text::from(token.id.as_str()) }));
         }
         let joining = Joining { token: &token.id, secret: token.hash(), node, key: key.print };
-        let look = || {
-            let feed = self.sessions.replica().feed();
-            feed.current().state.admits_joining(&joining, feed.stamp().cluster).map(|_| ())
-        };
-        if look().is_ok() {
-            return Ok(Ok(()));
-        }
-        self.sessions.catch_up_for_enrolment().await?;
-        Ok(look())
+        let feed = self.writes.replica().feed();
+        let look = |state: &State| state.admits_joining(&joining, feed.stamp().cluster).map(|_| ());
+        let admitted = self.writes.look_surely(look, Result::is_ok).await;
+        admitted.map_err(|(_, behind)| Status::unavailable(behind.to_string()))
     }
 
     async fn renew_for(&self, node: &Text, peer: &Peer, csr: &[u8], late: bool) -> Result<v1::Certified, Status> {
         let signer = self.signer()?;
         let key = signer::read_csr(csr).map_err(unreadable)?;
         let from = peer.identity.key;
-        if let Err(distrust) = self.sessions.trusted_for_enrolment(node, &from).await? {
+        let admitted = self.writes.admits_key(node, &from).await;
+        if let Err(distrust) = admitted.map_err(|behind| Status::unavailable(behind.to_string()))? {
             return Err(self.refuse(&self.nodes, node, peer.remote, &distrust));
         }
-        self.sessions.spend_for_enrolment(node)?;
+        // A node that renews again and again is told to wait, as one that reports again and again is.
+        let wait = |_| Status::resource_exhausted("too many requests of this node; wait a moment");
+        self.writes.spend(node).map_err(wait)?;
         let signed = signer.term(&key, SystemTime::now());
         let operation = Operation::RenewCredential { node: node.clone(), from, signed, late };
         self.commit(operation, node, (peer.remote, &self.nodes)).await?;
@@ -132,8 +134,8 @@ impl EnrolmentService {
         node: &Text,
         (remote, gate): (SocketAddr, &Gate),
     ) -> Result<(), Status> {
-        let written = self.sessions.write_for_node(node, operation, Instant::now() + WRITE_LIMIT).await;
-        match written?.outcome {
+        let written = self.writes.submit(node, operation, Instant::now() + WRITE_LIMIT).await;
+        match written.map_err(|error| Status::unavailable(error.to_string()))?.outcome {
             Outcome::Done(_) => Ok(()),
             Outcome::Rejected(Rejection::Distrusted(distrust)) => Err(self.refuse(gate, node, remote, &distrust)),
             Outcome::Rejected(rejection) => Err(from_rejection(&rejection)),
@@ -142,7 +144,7 @@ impl EnrolmentService {
 
     /// Told to the caller and, a few at a time, to the log and the operators.
     fn refuse(&self, gate: &Gate, node: &Text, remote: SocketAddr, distrust: &Distrust) -> Status {
-        self.sessions.refuse_identity();
+        self.figures.refuse(RefusalReason::Identity);
         if let Some(unsaid) = gate.pass(StdInstant::now()) {
             let reason = distrust.reason();
             tracing::warn!(%node, %remote, reason, why = %distrust, unsaid, "enrolment denied");
@@ -153,16 +155,16 @@ impl EnrolmentService {
 
     fn tell_operators(&self, node: &Text, why: String) {
         let operation = Operation::NoteRefusal { node: node.clone(), why: Text::from(why) };
-        let (sessions, node) = (self.sessions.clone(), node.clone());
+        let (writes, node) = (self.writes.clone(), node.clone());
         tokio::spawn(async move {
-            if let Err(error) = sessions.write_for_node(&node, operation, Instant::now() + WRITE_LIMIT).await {
-                tracing::warn!(error = error.message(), "a refusal could not be told as an event");
+            if let Err(error) = writes.submit(&node, operation, Instant::now() + WRITE_LIMIT).await {
+                tracing::warn!(%error, "a refusal could not be told as an event");
             }
         });
     }
 
     fn denied(&self, identity: &Identity, what: &str) -> Status {
-        self.sessions.refuse_identity();
+        self.figures.refuse(RefusalReason::Identity);
         if let Some(unsaid) = self.nodes.pass(StdInstant::now()) {
             tracing::warn!(%identity, what, unsaid, "denied");
         }

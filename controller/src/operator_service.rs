@@ -28,10 +28,10 @@ use tonic::{Request, Response, Status};
 use crate::collection::{LastHeard, Selection, render};
 use crate::door::DoorKind;
 use crate::explaining::{Explainer, Subject};
+use crate::hearing::Hearing;
 use crate::listener::Peer;
 use crate::overview;
 use crate::pulses::Pulses;
-use crate::session::Sessions;
 use crate::view::View;
 use crate::watching;
 
@@ -46,7 +46,7 @@ pub struct OperatorService {
     replica: Replica,
     explainer: Option<Explainer>,
     last_heard: Option<Arc<LastHeard>>,
-    sessions: Option<Sessions>,
+    hearing: Option<Hearing>,
     pulses: Option<Pulses>,
 }
 
@@ -55,7 +55,7 @@ pub struct OperatorService {
 impl OperatorService {
     /// On its own it can explain nothing, and shows heartbeat times as they were last written down.
     pub fn new(replica: Replica) -> Self {
-        Self { replica, explainer: None, last_heard: None, sessions: None, pulses: None }
+        Self { replica, explainer: None, last_heard: None, hearing: None, pulses: None }
     }
 
     #[must_use]
@@ -65,8 +65,8 @@ impl OperatorService {
 
     /// Whoever writes the status of a node vouches that it lives, as its agent would.
     #[must_use]
-    pub fn vouching_to(self, sessions: Sessions) -> Self {
-        Self { sessions: Some(sessions), ..self }
+    pub fn vouching_to(self, hearing: Hearing) -> Self {
+        Self { hearing: Some(hearing), ..self }
     }
 
     #[must_use]
@@ -121,9 +121,9 @@ impl OperatorService {
 
     fn vouch(&self, node: &str) {
         let slot = self.replica.current().state.node(node).map(|node| node.slot);
-        if let (Some(slot), Some(sessions)) = (slot, &self.sessions) {
+        if let (Some(slot), Some(hearing)) = (slot, &self.hearing) {
             // A slot that has moved on meanwhile is no longer this node's.
-            let _ = sessions.saw(slot);
+            let _ = hearing.beat(slot);
         }
     }
 }

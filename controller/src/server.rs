@@ -241,8 +241,9 @@ fn open_doors(
     let pulse = InterceptedService::new(duties.pulse_service(), prove_replica);
     let router = |kind| door_limits(Server::builder(), kind);
     let peer_router = router(DoorKind::Peer).add_service(raft).add_service(pulse);
-    let agent_routes = Routes::new(agent_service(duties.sessions.clone()))
-        .add_service(enrolment_service(duties.sessions.clone(), signer(config, tls)));
+    let agent_routes = Routes::new(agent_service(duties.replica.clone(), duties.sessions.clone())).add_service(
+        enrolment_service(duties.sessions.writes(), Arc::clone(duties.sessions.figures()), signer(config, tls)),
+    );
     let client_router = router(DoorKind::Client).add_service(duties.operator_service());
     let mut doors = Performed::default();
     doors.begin("the peers' door", run_door(DoorKind::Peer, peer_router, peers, closing.clone()));

@@ -6,7 +6,7 @@ use std::time::Duration;
 use allocation_counter::measure;
 use muster_controller::handshakes::Handshakes;
 use muster_controller::hearing::Hearing;
-use muster_controller::session::beat::{Beats, NOBODY};
+use muster_controller::session::beat::{Beats, UNBOUND};
 use muster_lifecycle::node::Slot;
 use muster_pulse::fleet::Origin;
 use muster_pulse::table::Beat;
@@ -18,7 +18,7 @@ fn a_beat_allocates_nothing() {
     let figures = Arc::default();
     let beats = Beats::new(hearing(), Arc::clone(&figures));
     let mut slots: Vec<Slot> = (0..1_000).map(|index| Slot { index, generation: 1 }).collect();
-    slots[7] = NOBODY;
+    slots[7] = UNBOUND;
     let handles: Vec<u32> = (0..1_001).collect();
     // The first beat into a region of slots makes room for all of them.
     assert_eq!(beats.heard(slots[0]), Beat::Heard);
@@ -32,7 +32,7 @@ fn a_beat_allocates_nothing() {
     let carried = measure(|| beats.carried(&slots, &handles, |_| strangers += 1));
     assert_eq!((alone.count_total, carried.count_total), (0, 0));
     assert_eq!(strangers, 2);
-    assert_eq!((figures.session_beats(), figures.carrier_beats()), (993, 999));
+    assert_eq!((figures.session_beats(), figures.aggregator_beats()), (993, 999));
     let control = measure(|| drop(std::hint::black_box(Box::new(7))));
     assert_eq!(control.count_total, 1, "allocations are counted at all");
 }

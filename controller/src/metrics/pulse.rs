@@ -12,7 +12,7 @@ use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
 
 use super::{Label, counter, counters, durations, gauge, gauges, registered};
-use crate::session::figures::{Refused, SessionFigures};
+use crate::session::figures::{RefusalReason, SessionFigures};
 
 /// From 1 ms to beyond the second after which a round trip counts as missed.
 const ROUND_TRIP_BUCKETS: (f64, f64, u16) = (0.001, 2.0, 12);
@@ -136,7 +136,7 @@ impl EncodeLabelValue for PullOutcome {
 }
 
 pub(super) fn encode_sessions(sessions: &SessionFigures, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
-    let beats = [("session", sessions.session_beats()), ("carrier", sessions.carrier_beats())];
+    let beats = [("session", sessions.session_beats()), ("carrier", sessions.aggregator_beats())];
     let beats = beats.into_iter().map(|(door, count)| ([("door", door)], count as f64));
     counters(encoder, ("muster_beats", "Heartbeats heard first-hand, by how they came."), beats)?;
     let open = ("muster_sessions", "Agent sessions open at this replica.");
@@ -146,7 +146,7 @@ pub(super) fn encode_sessions(sessions: &SessionFigures, encoder: &mut Descripto
     let delays = ("muster_session_delays", "Reports and registrations that had to wait for their node's budget.");
     counter(encoder, delays, sessions.delayed() as f64)?;
     let refused =
-        Refused::ALL.into_iter().map(|reason| ([("reason", reason.label())], sessions.refused(reason) as f64));
+        RefusalReason::ALL.into_iter().map(|reason| ([("reason", reason.label())], sessions.refused(reason) as f64));
     counters(encoder, ("muster_sessions_refused", "Sessions refused, by reason."), refused)
 }
 

@@ -11,7 +11,7 @@ use super::raft::ProposalOutcome;
 use super::work::PoolFigures;
 use super::zones::ZONES_LIMIT;
 use super::*;
-use crate::session::figures::Refused;
+use crate::session::figures::RefusalReason;
 
 const OPERATIONS: &str = include_str!("../../../docs/operations.md");
 
@@ -111,7 +111,7 @@ fn durations_have_the_buckets_of_kubernetes() {
 #[test]
 fn handles_and_figures_arrive_in_the_text() {
     let exposed = Exposition::of(&busy(), &figures(vec![]));
-    let refused = format!(r#"muster_sessions_refused_total{{reason="{}"}}"#, Refused::Held.label());
+    let refused = format!(r#"muster_sessions_refused_total{{reason="{}"}}"#, RefusalReason::Held.label());
     for (series, value) in [
         (r#"muster_beats_total{door="session"}"#, 2.0),
         (r#"muster_beats_total{door="carrier"}"#, 500.0),
@@ -196,7 +196,7 @@ fn sessions() -> Arc<SessionFigures> {
     figures.beat();
     figures.beat();
     figures.carried(500);
-    figures.refuse(Refused::Held);
+    figures.refuse(RefusalReason::Held);
     Arc::new(figures)
 }
 

@@ -1,4 +1,4 @@
-//! What happens to a beat once its message has been decoded: one clock reading, one atomic word, one count.
+//! The path of a beat once its message has been decoded: one clock reading, one atomic word, one count.
 //!
 //! Nothing here allocates, locks or waits. The stream was bound to its node once, so there is nothing left to look up
 //! but the slot; `benches/beat.rs` holds this file to that.
@@ -20,7 +20,7 @@ pub struct Beats {
 }
 
 /// Stands in a table of handles where no node is bound: no slot has this generation.
-pub const NOBODY: Slot = Slot { index: u32::MAX, generation: 0 };
+pub const UNBOUND: Slot = Slot { index: u32::MAX, generation: 0 };
 
 // === impl Beats ===
 
@@ -30,21 +30,21 @@ impl Beats {
         Self { hearing, own, figures }
     }
 
-    /// A stream of the node's own said something.
+    /// A node's own stream said something.
     pub fn heard(&self, slot: Slot) -> Beat {
         self.figures.beat();
         self.own.beat(slot, self.hearing.tick())
     }
 
     /// An aggregator beats for `handles`, each standing for the slot at its place in `slots`. Those that stand for
-    /// nobody are handed to `unknown`.
+    /// no node are handed to `unknown`.
     pub fn carried(&self, slots: &[Slot], handles: &[u32], mut unknown: impl FnMut(u32)) {
         let now = self.hearing.tick();
         let mut heard = 0;
         for &handle in handles {
-            match slots.get(handle as usize).copied().filter(|slot| *slot != NOBODY) {
+            match slots.get(handle as usize).copied().filter(|slot| *slot != UNBOUND) {
                 Some(slot) => {
-                    // One outdated by now is told to its aggregator when the removal comes by.
+                    // If the slot is outdated by now, the node's removal tells the aggregator.
                     let _ = self.own.beat(slot, now);
                     heard += 1;
                 }

@@ -1,4 +1,4 @@
-//! Claims: each replica claims its sessions from the leader, which keeps one session per node.
+//! Claims: each replica claims its sessions from the leader, which keeps one session per node (I-14).
 
 pub(crate) mod arbiter;
 pub(crate) mod claimant;

@@ -1,7 +1,7 @@
-//! Sessions in numbers, for whoever scrapes them.
+//! Sessions in numbers, for the metrics.
 //!
 //! Beats are counted by every session at once, so their count is spread over lanes that do not share a cache line, one
-//! per thread while there are enough, and added up when somebody asks.
+//! per thread while there are enough, and added up when they are read.
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
@@ -12,21 +12,21 @@ const LANES: usize = 16;
 pub struct SessionFigures {
     sessions: AtomicU64,
     session_beats: Tally,
-    carrier_beats: Tally,
+    aggregator_beats: Tally,
     moves: AtomicU64,
     unknown_handles: AtomicU64,
     delayed: AtomicU64,
-    refused: [AtomicU64; Refused::ALL.len()],
+    refused: [AtomicU64; RefusalReason::ALL.len()],
 }
 
-/// Why somebody was not given a session.
+/// Why an agent was not given a session, or lost it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Refused {
+pub enum RefusalReason {
     /// The certificate is not that of the node, or of no agent at all.
     Identity,
-    /// It did not say hello in time.
+    /// It did not say hello, or did not register, in time.
     Silence,
-    /// What it said cannot be understood, or not at this point.
+    /// Its message cannot be understood, or not at this point.
     Message,
     /// Another instance has the node's session.
     Held,
@@ -44,7 +44,7 @@ pub enum Refused {
 
 /// A count that many add to.
 #[derive(Debug, Default)]
-pub struct Tally([Lane; LANES]);
+struct Tally([Lane; LANES]);
 
 #[derive(Debug, Default)]
 #[repr(align(64))]
@@ -71,8 +71,8 @@ impl SessionFigures {
     }
 
     /// Beats that came through aggregators.
-    pub fn carrier_beats(&self) -> u64 {
-        self.carrier_beats.total()
+    pub fn aggregator_beats(&self) -> u64 {
+        self.aggregator_beats.total()
     }
 
     /// Streams that were asked to go to another replica.
@@ -90,7 +90,7 @@ impl SessionFigures {
         self.delayed.load(Ordering::Relaxed)
     }
 
-    pub fn refused(&self, reason: Refused) -> u64 {
+    pub fn refused(&self, reason: RefusalReason) -> u64 {
         self.refused[reason as usize].load(Ordering::Relaxed)
     }
 
@@ -99,7 +99,7 @@ impl SessionFigures {
     }
 
     pub(crate) fn carried(&self, beats: u64) {
-        self.carrier_beats.add(beats);
+        self.aggregator_beats.add(beats);
     }
 
     pub(crate) fn opened(&self) {
@@ -122,14 +122,14 @@ impl SessionFigures {
         self.delayed.fetch_add(1, Ordering::Relaxed);
     }
 
-    pub(crate) fn refuse(&self, reason: Refused) {
+    pub(crate) fn refuse(&self, reason: RefusalReason) {
         self.refused[reason as usize].fetch_add(1, Ordering::Relaxed);
     }
 }
 
-// === impl Refused ===
+// === impl RefusalReason ===
 
-impl Refused {
+impl RefusalReason {
     pub const ALL: [Self; 9] = [
         Self::Identity,
         Self::Silence,
@@ -178,7 +178,7 @@ mod tests {
     #[test]
     fn every_reason_has_a_count_and_a_name_of_its_own() {
         let figures = SessionFigures::default();
-        for (place, reason) in Refused::ALL.into_iter().enumerate() {
+        for (place, reason) in RefusalReason::ALL.into_iter().enumerate() {
             assert_eq!(reason as usize, place);
             figures.refuse(reason);
             assert_eq!(figures.refused(reason), 1, "{}", reason.label());
@@ -194,6 +194,6 @@ mod tests {
             }
         });
         figures.carried(512);
-        assert_eq!((figures.session_beats(), figures.carrier_beats()), (200 * LANES as u64, 512));
+        assert_eq!((figures.session_beats(), figures.aggregator_beats()), (200 * LANES as u64, 512));
     }
 }

@@ -1,7 +1,7 @@
-//! When nodes were last heard, as people and `kubectl` read it.
+//! Last heartbeats of nodes, as people and `kubectl` read them.
 //!
-//! Beats are not written down, so what the state says of the last heartbeat is as old as the last change. The pulse
-//! tables know better.
+//! Beats are not written, so the last heartbeat in the state is as old as the last change. The pulse tables know
+//! better.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use muster_raft::feed::Feed;
 
 use crate::hearing::Hearing;
 
-/// One moment's view of who was heard when: taken once for a list of any length.
+/// One moment's view of when each node was heard: taken once for a list of any length.
 pub struct Heartbeats {
     fleet: Arc<Fleet>,
     tick: Tick,
@@ -32,7 +32,7 @@ impl Heartbeats {
         Self { fleet: hearing.ear().fleet(), tick: hearing.tick(), now: feed.stamp() }
     }
 
-    /// The newest of what is stored and what was heard. `None` if nobody vouches for any of its conditions: the last
+    /// The newest of what is stored and what was heard. `None` if the node vouches for none of its conditions: the last
     /// heartbeat of an Unknown one is what it was when it became so.
     pub fn of(&self, node: &Node) -> Option<Stamp> {
         let mut vouched = node.status.conditions.iter().filter(|condition| is_vouched_for(condition)).peekable();
@@ -84,7 +84,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_vouches_for_an_unknown_condition() {
+    fn an_unknown_condition_is_not_vouched_for() {
         let node = node(ConditionStatus::Unknown);
         let fleet = Fleet::new(Through(1));
         let tick = Tick::since_boot(Duration::from_secs(50));

@@ -1,4 +1,7 @@
-//! Waking streams: the registry of sessions, and what makes a stream look at the state again.
+//! Waking streams: the registry of sessions, and the tasks that make a stream look at the state again.
+//!
+//! A task with news wakes the stream; the stream reads off the state what the news mean. So news need no queue, and a
+//! hundred thousand streams can be told something without waiting for one of them.
 
 pub(crate) mod entry;
 pub(crate) mod following;

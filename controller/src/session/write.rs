@@ -1,9 +1,137 @@
-//! Writes in a node's name: who is admitted, and what becomes of registrations and reports.
+//! Writes in a node's name: what agents and the enrolment of nodes submit to the log, within a budget.
 
 pub(crate) mod admission;
-pub(crate) mod budget;
+mod budget;
 pub(crate) mod catch_up;
 pub(crate) mod pods;
 pub(crate) mod reconcile;
 pub(crate) mod report;
 pub(crate) mod trust;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use muster_lifecycle::command::{Command, Operation, Origin, Outcome};
+use muster_lifecycle::credential::Distrust;
+use muster_lifecycle::fingerprint::Fingerprint;
+use muster_lifecycle::rejection::Rejection;
+use muster_lifecycle::state::State;
+use muster_lifecycle::text::Text;
+use muster_raft::proposer::{ProposeError, Settled};
+use muster_raft::replica::{Replica, RequestError};
+use muster_raft::sealed::Draft;
+use tokio::time::{Instant, sleep, timeout_at};
+
+use crate::session::figures::SessionFigures;
+
+use self::budget::WriteBudgets;
+use self::catch_up::{CatchUp, NotCaughtUp};
+
+const RETRY_PAUSE: Duration = Duration::from_millis(100);
+/// How long a report may take to be written, elections included; the agent sends it again after that.
+const REPORT_LIMIT: Duration = Duration::from_secs(10);
+
+/// Submits commands in the name of nodes. Clones share the budgets.
+#[derive(Clone)]
+pub struct AgentWrites(Arc<Shared>);
+
+struct Shared {
+    replica: Replica,
+    catch_up: CatchUp,
+    budgets: WriteBudgets,
+    figures: Arc<SessionFigures>,
+}
+
+/// The node is no longer the one that reports: it was deleted, or created anew.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct NodeGone;
+
+// === impl AgentWrites ===
+
+impl AgentWrites {
+    pub(crate) fn new(replica: Replica, catch_up: CatchUp, figures: Arc<SessionFigures>) -> Self {
+        Self(Arc::new(Shared { replica, catch_up, budgets: WriteBudgets::default(), figures }))
+    }
+
+    pub(crate) fn replica(&self) -> &Replica {
+        &self.0.replica
+    }
+
+    /// Spends what one write of `node` costs, or says when it may write again.
+    pub(crate) fn spend(&self, node: &Text) -> Result<(), Instant> {
+        self.0.budgets.spend(node, Instant::now()).inspect_err(|_| self.0.figures.delay())
+    }
+
+    /// Submits `operation` in the name of `node`, and again as long as it is not known whether it was written. Doing it
+    /// twice does what doing it once does; a request id for each would crowd out those that operators' retries depend
+    /// on.
+    ///
+    /// `node` is the node that the certificate or the scope names, whatever the operation says: the law decides which
+    /// of the two may speak of which.
+    pub(crate) async fn submit(
+        &self,
+        node: &Text,
+        operation: Operation,
+        deadline: Instant,
+    ) -> Result<Settled, RequestError> {
+        let what = operation.label();
+        let command = Command { origin: Origin::Node { name: node.clone() }, request: None, operation };
+        let draft = Draft::new(command).map_err(|error| RequestError::Forwarding(error.to_string()))?;
+        loop {
+            match self.submit_once((node, what), &draft, deadline).await {
+                Err(RequestError::Forwarding(_) | RequestError::Refused(ProposeError::Unknown))
+                    if Instant::now() + RETRY_PAUSE < deadline =>
+                {
+                    sleep(RETRY_PAUSE).await;
+                }
+                settled => return settled,
+            }
+        }
+    }
+
+    async fn submit_once(
+        &self,
+        (node, what): (&Text, &'static str),
+        draft: &Draft,
+        deadline: Instant,
+    ) -> Result<Settled, RequestError> {
+        let settled = self.0.replica.write_draft(draft, deadline).await?;
+        if let Outcome::Rejected(why @ (Rejection::Forbidden(_) | Rejection::NotEntitled { .. })) = &settled.outcome {
+            tracing::warn!(%node, what, %why, "denied");
+        }
+        Ok(settled)
+    }
+
+    /// Submits what a bound node reports, and waits until this replica has applied it: the next report is compared with
+    /// what this one made of the state. If this replica lags so far behind, the next one merely writes again.
+    async fn submit_report(&self, node: &Text, operation: Operation) -> Result<Outcome, RequestError> {
+        let deadline = Instant::now() + REPORT_LIMIT;
+        let settled = self.submit(node, operation, deadline).await?;
+        let _ = timeout_at(deadline, self.0.replica.feed().wait_applied(settled.index)).await;
+        Ok(settled.outcome)
+    }
+
+    /// What `look` finds in the state. If it is in doubt, this replica catches up with the leader and looks again; what
+    /// it found at first is handed back with the error if it cannot.
+    pub(crate) async fn look_surely<T>(
+        &self,
+        look: impl Fn(&State) -> T,
+        is_certain: impl Fn(&T) -> bool,
+    ) -> Result<T, (T, NotCaughtUp)> {
+        let found = look(&self.0.replica.current().state);
+        if is_certain(&found) {
+            return Ok(found);
+        }
+        match self.0.catch_up.catch_up().await {
+            Ok(()) => Ok(look(&self.0.replica.current().state)),
+            Err(behind) => Err((found, behind)),
+        }
+    }
+
+    /// Whether `key` may speak for `node`. A replica that lags behind may not know of the newest key, so it refuses
+    /// none before it has caught up.
+    pub(crate) async fn admits_key(&self, node: &str, key: &Fingerprint) -> Result<Result<(), Distrust>, NotCaughtUp> {
+        let admitted = self.look_surely(|state| state.admits_key(node, key), Result::is_ok).await;
+        admitted.map_err(|(_, behind)| behind)
+    }
+}

@@ -203,7 +203,7 @@ impl Cluster {
         let close = CancellationToken::new();
         let Running { replica, hearing, contact, .. } = &self.running[&id];
         let sessions = Sessions::new(replica.clone(), hearing.clone(), contact.clone());
-        let routes = Routes::new(agent_service(sessions));
+        let routes = Routes::new(agent_service(replica.clone(), sessions));
         let serving = tokio::spawn(agent_door::serve(self.open(DoorKind::Agent, id), routes, close.clone()));
         AgentDoor { close, serving }
     }

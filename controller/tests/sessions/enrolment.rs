@@ -205,7 +205,7 @@ async fn a_token_that_is_not_good_is_refused_with_a_reason_and_an_event() {
     let error = Machine::new().join(&cluster, "n6", &expired).await.unwrap_err();
     assert!(error.to_string().contains("has expired: make a new one"), "{error}");
     eventually("the refusal is told", || !refusals(&cluster, "n6").is_empty()).await;
-    // Somebody who tries many gets no secret told, and the log does not grow with each.
+    // A caller that tries many learns no secret, and the log does not grow with each.
     assert!(refusals(&cluster, "n5").iter().all(|told| !told.contains(&open.secret)));
 }
 
@@ -349,7 +349,7 @@ async fn a_certificate_that_is_not_good_gets_no_session() {
     for (what, tls, node, code, wanted) in cases {
         let refused = greeted(&cluster, 1, Arc::clone(&tls), node).await.err();
         let refused = refused.unwrap_or_else(|| panic!("{what}: got in"));
-        // Whoever is turned away at the door learns nothing; why, only the door knows.
+        // A caller that is turned away at the door learns nothing; only the door knows why.
         let why = match code {
             Some(code) => {
                 assert_eq!(refused.code(), code, "{what}: {refused}");
@@ -363,7 +363,7 @@ async fn a_certificate_that_is_not_good_gets_no_session() {
     greeted(&cluster, 1, of(&good("system:node:a")), "a").await.unwrap();
 }
 
-/// Why the agents' door of replica 1 turns somebody away.
+/// Why the agents' door of replica 1 turns a caller away.
 async fn turned_away(cluster: &Cluster, tls: Arc<ClientConfig>) -> String {
     let door = Door::new(DoorKind::Agent, cluster.tls(1).agent_server, cluster.fleet.id().clone());
     let door = door.renewing_within(RENEWAL_GRACE);
@@ -409,7 +409,7 @@ async fn a_crowd_of_strangers_keeps_no_machine_from_joining() {
     let machine = Machine::new();
     let joined = timeout(JOIN_PATIENCE, machine.join(&cluster, "a", &token)).await;
     joined.expect("it does not have to wait until they have gone").unwrap();
-    // Whoever has a place is greeted; the others find the connection closed.
+    // Callers that have a place are greeted; the others find the connection closed.
     let mut greeted = 0;
     for one in &mut crowd {
         let heard = timeout(PATIENCE, one.read(&mut [0])).await.expect("a greeting or an end");

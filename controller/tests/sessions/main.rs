@@ -1,4 +1,4 @@
-//! Agents at real TLS doors: who gets a session, what it is told, and that there is one per node.
+//! Agents at real TLS doors: admission to a session, what is said on it, and one session per node.
 
 #![allow(clippy::unwrap_used, unreachable_pub, reason = "a helper that fails is a failed test")]
 #![allow(clippy::wildcard_enum_match_arm, reason = "whatever else is said fails the test")]
@@ -8,13 +8,13 @@ mod cluster;
 mod enrolment;
 mod node_restriction;
 mod pods;
-mod reconciling;
+mod reconcile;
 mod trouble;
 
 use agent::{Agent, Carrier, dial, hello, node_json, status_json};
 use cluster::{Cluster, eventually};
 use futures::stream;
-use muster_controller::session::figures::Refused;
+use muster_controller::session::figures::RefusalReason;
 use muster_lifecycle::command::{Operation, Origin};
 use muster_lifecycle::node::{ConditionStatus, Node};
 use muster_proto::v1;
@@ -48,7 +48,7 @@ async fn i_13_a_node_speaks_for_itself_only() {
     agent.say(Up::Register(v1::Register { node: node_json("b").into(), running: None }));
     assert_eq!(agent.refusal().await.code(), Code::PermissionDenied);
     assert_eq!(cluster.position(1).0, before);
-    assert_eq!(cluster.running[&1].sessions.figures().refused(Refused::Identity), 2);
+    assert_eq!(cluster.running[&1].sessions.figures().refused(RefusalReason::Identity), 2);
 }
 
 #[tokio::test]
@@ -68,7 +68,7 @@ async fn i_13_roles_do_not_mix() {
 #[tokio::test]
 async fn an_unknown_node_is_asked_to_register_and_then_welcome() {
     let cluster = Cluster::start(&[1]).await;
-    // Even one that says it was welcomed before: this replica has made sure that nobody knows it.
+    // Even one that says it was welcomed before: this replica has made sure that no replica knows it.
     let (_agent, welcome) = Agent::register(&cluster, 1, v1::Hello { incarnation: 99, ..hello("a", FIRST) }).await;
     let node = cluster.node(1, "a");
     assert_eq!((welcome.replica, welcome.fleet.as_str()), (1, cluster.fleet.id().as_str()));
@@ -183,7 +183,7 @@ async fn i_14_one_session_across_replicas_and_leaders() {
     cluster.leader().await;
     let mut refusals = 0;
     while refusals < 3 {
-        // While nobody can be asked, or the new leader has not been told yet, the clone may get in for a moment.
+        // While no leader can be asked, or the new leader has not been told yet, the clone may get in for a moment.
         let mut clone = Agent::greet(&cluster, here, hello("a", SECOND)).await;
         let status = match clone.try_hear().await {
             Ok(_) => clone.refusal().await,
@@ -237,7 +237,7 @@ async fn a_deleted_node_is_told_and_comes_back_as_a_new_incarnation() {
         }
         other => panic!("not told of the removal but {other:?}"),
     }
-    // What it still says is about nobody.
+    // What it still says is about no node.
     agent.say(Up::Beat(v1::Beat { sequence: 1, acknowledge: true }));
     agent.report(2, &status_json(1));
     agent.say(Up::Register(v1::Register { node: node_json("a").into(), running: None }));
@@ -284,7 +284,7 @@ async fn without_contact_nothing_is_acknowledged_and_agents_are_sent_away() {
             other => panic!("told {other:?}"),
         }
     }
-    // Whoever moves is better off where it is; whoever has no other place is let in.
+    // An agent that moves is better off where it is; an agent that has no other place is let in.
     let moving = v1::Hello { moving: true, ..hello("a", FIRST) };
     assert_eq!(Agent::greet(&cluster, 1, moving).await.refusal().await.code(), Code::Unavailable);
     // Not even now is another instance let in beside the first.
@@ -404,7 +404,7 @@ async fn an_aggregators_nodes_beat_report_and_are_removed_like_others() {
         carrier.bound().await.into_iter().map(|node| (node.handle, node.refused.is_empty())).collect();
     assert_eq!(unknown, [(9, false), (u32::MAX, false)]);
     carrier.say(beats(&[0, 1, 9]));
-    eventually("the beats are counted", || figures.carrier_beats() == 4 && figures.unknown_handles() == 4).await;
+    eventually("the beats are counted", || figures.aggregator_beats() == 4 && figures.unknown_handles() == 4).await;
     carrier.say(CarrierUp::Beats(v1::Beats { handles: vec![], acknowledge: 12 }));
     assert_eq!(carrier.hear().await, CarrierDown::Acknowledged(v1::Acknowledged { sequence: 12 }));
     let report = v1::StatusReport { sequence: 3, status: status_json(9).into(), running: None };

@@ -134,7 +134,7 @@ async fn no_message_of_a_session_reaches_another_node_or_its_pods() {
     let refused = r#"metadata.name: "b" is not "a": a node speaks for itself alone (NR-1)"#;
     assert_eq!(registering(&cluster, &foreign).await, (Code::PermissionDenied, refused.to_owned()));
 
-    // Pods, and what runs. A beat, a status and a goodbye name nobody: they are about the node of the certificate.
+    // Pods, and what runs. A beat, a status and a goodbye name no node: they are about the node of the certificate.
     let (mut agent, _) = Agent::register(&cluster, 1, hello("a", FIRST)).await;
     agent.say(Up::Pods(report(1, "Running", false)));
     let taken = pods_taken(&mut agent).await;

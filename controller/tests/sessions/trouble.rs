@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::future::join_all;
-use muster_controller::session::figures::Refused;
+use muster_controller::session::figures::RefusalReason;
 use muster_proto::v1;
 use muster_proto::v1::agent_message::Message as Up;
 use muster_proto::v1::carrier_message::Message as CarrierUp;
@@ -112,7 +112,7 @@ async fn a_connection_that_breaks_is_no_refused_message() {
     eventually("both sessions are over", || figures.sessions() == 0).await;
     // Whatever was counted for them was counted before the next is taken in.
     let (_after, _) = Agent::register(&cluster, 1, hello("b", FIRST)).await;
-    let refused = Refused::ALL.map(|reason| (reason.label(), figures.refused(reason)));
+    let refused = RefusalReason::ALL.map(|reason| (reason.label(), figures.refused(reason)));
     assert!(refused.iter().all(|(_, count)| *count == 0), "{refused:?}");
 }
 
@@ -157,13 +157,13 @@ async fn beats_are_heard_while_bindings_wait_for_the_leader() {
     cluster.stop(2).await;
     cluster.stop(3).await;
     let figures = cluster.running[&1].sessions.figures();
-    let before = figures.carrier_beats();
+    let before = figures.aggregator_beats();
     // That its node is gone cannot be said without the leader, which is waited for.
     let doubtful = v1::Binding { handle: 1, node: "r-1".into(), incarnation: 99, orders_revision: 0 };
     carrier.say(CarrierUp::Bind(v1::Bind { bindings: vec![doubtful] }));
     let asked = Instant::now();
     carrier.say(CarrierUp::Beats(v1::Beats { handles: vec![0, 1], acknowledge: 0 }));
-    eventually("the beat is heard", || figures.carrier_beats() > before).await;
+    eventually("the beat is heard", || figures.aggregator_beats() > before).await;
     assert!(asked.elapsed() < Duration::from_secs(3), "after {:?}", asked.elapsed());
     let answer = loop {
         match carrier.hear().await {

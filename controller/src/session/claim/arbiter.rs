@@ -1,21 +1,19 @@
-//! Who holds which node's session, as the leader knows it (I-14).
+//! The leader's arbiter of claims: which replica holds the session of which node (I-14).
 //!
-//! The table is the leader's own and dies with its term: every replica claims its sessions anew from a new leader, so
-//! nothing has to be replicated and nothing can be stale for long. The same agent takes its session over anywhere and
-//! at any time; another one under the same name only from a holder that was not heard for several beats. Who comes
-//! first to a new leader is chance, so there the older session wins; but of two sessions of the same agent the younger
-//! one is where it is now, and the older what a replica that was cut off still believes in.
+//! The table is the leader's own and ends with its term: every replica claims its sessions anew from a new leader. So
+//! nothing has to be replicated, and nothing is outdated for long. Which of two sessions goes on is decided by
+//! [`decide_claim`].
 
+mod take_overs;
 #[cfg(test)]
 mod tests;
-mod untold;
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use muster_lifecycle::claim::{ClaimDecision, SessionFacts, claim_patience, decide_claim};
 use muster_lifecycle::node::Slot;
-use muster_lifecycle::policy::Policy;
 use muster_proto::v1;
 use muster_pulse::fleet::{Fleet, Origin};
 use muster_pulse::table::SLOTS_MAX;
@@ -27,37 +25,35 @@ use tonic::Status;
 use crate::hearing::Hearing;
 use crate::pulse_service::Claims;
 
-use self::untold::Untold;
+use self::take_overs::TakeOvers;
 
 /// Claims, and releases, in one request.
 pub(crate) const CLAIMS_MAX: usize = 1_024;
 
-/// A holder that was not heard for so many beat intervals no longer holds anything.
-const BEATS_MISSED: u32 = 3;
-
 /// How much of an address is kept.
 const REMOTE_MAX: usize = 64;
 
-/// The claims that this replica decides while it leads.
-pub(crate) struct Court {
+/// Decides claims while this replica leads.
+pub(crate) struct ClaimArbiter {
     replica: Replica,
     hearing: Hearing,
-    term: Mutex<Term>,
+    table: Mutex<TermTable>,
 }
 
 /// The table of one term.
 #[derive(Default)]
-struct Term {
-    number: u64,
-    ledger: Ledger,
+struct TermTable {
+    term: u64,
+    claims: ClaimTable,
 }
 
 #[derive(Debug, Default)]
-struct Ledger {
+struct ClaimTable {
     holders: HashMap<u32, Holder>,
-    untold: Untold,
+    take_overs: TakeOvers,
 }
 
+/// The session that a node has.
 #[derive(Debug)]
 struct Holder {
     slot: u32,
@@ -71,40 +67,35 @@ struct Holder {
     since: Tick,
 }
 
-/// What a claim is judged by.
-struct Bench<'a> {
+/// Everything besides the table that a claim is decided by.
+struct ClaimContext<'a> {
     fleet: &'a Fleet,
     now: Tick,
     patience: Duration,
 }
 
-/// For how long a holder may be silent.
-pub(crate) fn patience(policy: &Policy) -> Duration {
-    Duration::from_millis(policy.beat_interval().0) * BEATS_MISSED
-}
+// === impl ClaimArbiter ===
 
-// === impl Court ===
-
-impl Court {
+impl ClaimArbiter {
     pub(crate) fn new(replica: Replica, hearing: Hearing) -> Self {
-        Self { replica, hearing, term: Mutex::default() }
+        Self { replica, hearing, table: Mutex::default() }
     }
 
     /// Gives the table's memory back once this replica no longer leads.
-    pub(crate) fn adjourn_unless_leading(&self) {
+    pub(crate) fn clear_unless_leading(&self) {
         if self.replica.leader() != Some(self.replica.id()) {
-            *self.term() = Term::default();
+            *self.table() = TermTable::default();
         }
     }
 
-    fn term(&self) -> MutexGuard<'_, Term> {
-        self.term.lock().unwrap_or_else(PoisonError::into_inner)
+    fn table(&self) -> MutexGuard<'_, TermTable> {
+        self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Claims for Court {
+impl Claims for ClaimArbiter {
     fn claim(&self, from: ReplicaId, request: v1::ClaimRequest) -> Result<v1::ClaimResponse, Status> {
-        let (leader, number) = (self.replica.leader(), self.replica.term());
+        let (leader, term) = (self.replica.leader(), self.replica.term());
         if leader != Some(self.replica.id()) {
             return Err(Status::failed_precondition("this replica does not lead: ask the leader who holds a session"));
         }
@@ -112,60 +103,69 @@ impl Claims for Court {
             return Err(Status::invalid_argument(format!("more than {CLAIMS_MAX} claims or releases in one request")));
         }
         let fleet = self.hearing.ear().fleet();
-        let patience = patience(self.replica.current().state.policy());
-        let bench = Bench { fleet: &fleet, now: self.hearing.tick(), patience };
-        let mut term = self.term();
-        if term.number != number {
-            *term = Term { number, ledger: Ledger::default() };
-        }
-        Ok(term.ledger.hear(from, &request, &bench))
+        let patience = claim_patience(self.replica.current().state.policy());
+        let context = ClaimContext { fleet: &fleet, now: self.hearing.tick(), patience };
+        let mut table = self.table();
+        table.begin(term);
+        Ok(table.claims.answer(from, &request, &context))
     }
 }
 
-// === impl Ledger ===
+// === impl TermTable ===
 
-impl Ledger {
-    fn hear(&mut self, from: ReplicaId, request: &v1::ClaimRequest, bench: &Bench<'_>) -> v1::ClaimResponse {
+impl TermTable {
+    /// What was granted in another term counts no longer.
+    fn begin(&mut self, term: u64) {
+        if self.term != term {
+            *self = Self { term, claims: ClaimTable::default() };
+        }
+    }
+}
+
+// === impl ClaimTable ===
+
+impl ClaimTable {
+    fn answer(&mut self, from: ReplicaId, request: &v1::ClaimRequest, context: &ClaimContext<'_>) -> v1::ClaimResponse {
         for release in &request.releases {
             self.release(from, release);
         }
-        let decide = |claim| v1::ClaimVerdict { held_by: self.claim(from, claim, bench).err().unwrap_or_default() };
+        let decide = |claim| v1::ClaimVerdict { held_by: self.claim(from, claim, context).err().unwrap_or_default() };
         let verdicts = request.claims.iter().map(decide).collect();
-        v1::ClaimResponse { verdicts, taken_over: self.untold.of(from) }
+        v1::ClaimResponse { verdicts, taken_over: self.take_overs.of(from) }
     }
 
-    /// `Err` says who holds the session.
-    fn claim(&mut self, from: ReplicaId, claim: &v1::SessionClaim, bench: &Bench<'_>) -> Result<(), String> {
+    /// `Err` describes the session that the node has.
+    fn claim(&mut self, from: ReplicaId, claim: &v1::SessionClaim, context: &ClaimContext<'_>) -> Result<(), String> {
         if claim.slot as usize >= SLOTS_MAX {
-            return Err(format!("nobody: there is no slot {}", claim.slot));
+            return Err(format!("no agent: there is no slot {}", claim.slot));
         }
         if let Some(holder) = self.holders.get(&claim.slot) {
-            if holder.generation > claim.generation {
-                return Err("its successor: the node was deleted and created anew".to_owned());
-            }
-            let same_life = holder.generation == claim.generation;
-            let another = holder.instance != claim.instance;
-            if same_life && another && !bench.prefers(from, claim, holder) {
-                return Err(holder.shown(bench.silence_of(holder)));
-            }
-            if same_life && !another && holder.replica != from && bench.has_moved_on(claim, holder) {
-                // Not refused, for the agent has its session: whoever still holds the former one is told where.
-                self.untold.add(from, holder.taken_over(holder.replica, false));
-                return Ok(());
-            }
-            if same_life && holder.replica != from {
-                self.untold.add(holder.replica, holder.taken_over(from, another));
+            let claimed = context.facts_of_claim(from, claim);
+            match decide_claim(&claimed, &context.facts_of_holder(holder), context.patience) {
+                ClaimDecision::Granted => {}
+                ClaimDecision::TakenOver { by_another } => {
+                    self.take_overs.add(holder.replica, holder.taken_over(from, by_another));
+                }
+                // Not refused, because the agent has its session: the replica with the former one is told where.
+                ClaimDecision::Continued => {
+                    self.take_overs.add(from, holder.taken_over(holder.replica, false));
+                    return Ok(());
+                }
+                ClaimDecision::Held => return Err(holder.shown(context.silence_of(holder))),
+                ClaimDecision::Outdated => {
+                    return Err("its successor: the node was deleted and created anew".to_owned());
+                }
             }
         }
-        self.untold.forget(from, claim.slot);
-        self.holders.insert(claim.slot, Holder::new(from, claim, bench.now));
+        self.take_overs.forget(from, claim.slot);
+        self.holders.insert(claim.slot, Holder::new(from, claim, context.now));
         Ok(())
     }
 
-    /// Only the holder can let go, and only of what it holds now: its agent may have come back in the meantime. Whoever
-    /// lets go of what was taken over knows that it was.
+    /// Only the holder can release a session, and only the one it holds now: its agent may have come back in the
+    /// meantime. A replica that releases a session that was taken over knows that it was.
     fn release(&mut self, from: ReplicaId, claim: &v1::SessionClaim) {
-        self.untold.released(from, claim);
+        self.take_overs.released(from, claim);
         let holds = |holder: &Holder| {
             let (held, released) = ((holder.generation, holder.number), (claim.generation, claim.number));
             holder.replica == from && held == released
@@ -200,32 +200,39 @@ impl Holder {
     }
 }
 
-/// Who has a session, for those who want it too. The instance is cut: enough to find it in a log.
+/// A session, described to an agent that wants it too. The instance is cut: enough to find it in a log.
 pub(crate) fn shown(instance: u64, (replica, remote): (ReplicaId, &str), silence: Duration) -> String {
     let (instance, seconds) = (instance >> 48, silence.as_secs_f64());
     format!("another instance ({instance:04x}…) at replica {replica} from {remote}, last heard {seconds:.1} s ago")
 }
 
-// === impl Bench ===
+// === impl ClaimContext ===
 
-impl Bench<'_> {
-    /// Whether `claim` goes before a holder that is another instance.
-    fn prefers(&self, from: ReplicaId, claim: &v1::SessionClaim, holder: &Holder) -> bool {
-        if self.silence_of(holder) >= self.patience {
-            return true;
+impl ClaimContext<'_> {
+    fn facts_of_claim(&self, from: ReplicaId, claim: &v1::SessionClaim) -> SessionFacts {
+        let v1::SessionClaim { slot: index, generation, instance, held_ms, .. } = *claim;
+        let began = self.now.before(Duration::from_millis(held_ms));
+        let heard = self.heard(from, Slot { index, generation });
+        SessionFacts {
+            generation,
+            instance,
+            replica: from,
+            age: self.now.elapsed_since(began),
+            silence: heard.map_or(Duration::MAX, |heard| self.now.elapsed_since(heard)),
         }
-        let began = self.now.before(Duration::from_millis(claim.held_ms));
-        let heard = self.heard(from, holder.slot()).is_some_and(|heard| self.now.elapsed_since(heard) < self.patience);
-        began < holder.since && heard
     }
 
-    /// Whether the same agent's session with `holder` is younger than the claimed one, and alive.
-    fn has_moved_on(&self, claim: &v1::SessionClaim, holder: &Holder) -> bool {
-        let began = self.now.before(Duration::from_millis(claim.held_ms));
-        began < holder.since && self.silence_of(holder) < self.patience
+    fn facts_of_holder(&self, holder: &Holder) -> SessionFacts {
+        SessionFacts {
+            generation: holder.generation,
+            instance: holder.instance,
+            replica: holder.replica,
+            age: self.now.elapsed_since(holder.since),
+            silence: self.silence_of(holder),
+        }
     }
 
-    /// For how long the holder was not heard through its own replica; a claim is a sign of life too.
+    /// How long the holder was not heard through its own replica; a claim is a sign of life too.
     fn silence_of(&self, holder: &Holder) -> Duration {
         let heard = self.heard(holder.replica, holder.slot());
         self.now.elapsed_since(heard.map_or(holder.claimed, |heard| heard.max(holder.claimed)))

@@ -5,6 +5,7 @@
 
 mod binds;
 mod handles;
+mod writes;
 
 use std::collections::{HashSet, VecDeque};
 use std::sync::Arc;
@@ -15,135 +16,126 @@ use muster_proto::v1;
 use muster_proto::v1::carrier_message::Message as Up;
 use muster_proto::v1::carrier_reply::Message as Reply;
 use muster_proto::v1::server_message::Message as Down;
-use tokio::sync::mpsc;
-use tokio::time::timeout;
 use tonic::{Status, Streaming};
 
 use crate::listener::CertificateLife;
-use crate::session::figures::Refused;
-use crate::session::stream::binding::{Binding, Finding};
-use crate::session::stream::caller::Caller;
-use crate::session::stream::outbound::said;
-use crate::session::stream::pending::{self, Done, Job, Jobs};
+use crate::session::figures::RefusalReason;
+use crate::session::stream::binding::Finding;
+use crate::session::stream::caller::{Caller, Opener};
+use crate::session::stream::outbound::server_message;
+use crate::session::stream::pace::terms;
+use crate::session::stream::pending::WriteRequest;
 use crate::session::stream::refusal::Refusal;
-use crate::session::stream::terms::terms;
+use crate::session::stream::{Sender, StreamContext, first_message, heard, require_not_stopped, require_open};
 use crate::session::wake::entry::Signal;
 use crate::session::wake::registry::Stream;
-use crate::session::write::pods::PodsReported;
-use crate::session::write::reconcile::Reconciled;
-use crate::session::write::report::Reported;
 use crate::session::write::trust::require_unexpired;
-use crate::session::{HELLO_PATIENCE, Opened, Sessions, heard, no_hello, tell_refusal};
 
 use self::binds::{Batch, Binds};
-use self::handles::{Holds, Standing};
+use self::handles::HandleTable;
+use self::writes::{Ended, HandleWrites};
 
 /// Handles are below this.
 const HANDLES_MAX: u32 = 1_000_000;
-/// Whether the certificate is still good is asked once in so many things that pass.
+/// How many occurrences pass between two checks of the certificate.
 const CLOCK_EVERY: u32 = 8;
 /// Replies that wait for the aggregator to take them. While there are more, nothing new is read from it.
 const OUTGOING_MAX: usize = 1_024;
-/// Nodes that are looked at before the stream is read again.
+/// Nodes that are examined before the stream is read again.
 const TOUCHED_AT_ONCE: usize = 512;
 /// Nodes in one reply: with the longest of names and reasons it still fits into a message.
 const NODES_PER_REPLY: usize = 256;
-/// Handles that stand for nobody and whose aggregator was told so; more are only counted.
-const STRANGERS_MAX: usize = 4_096;
+/// Unknown handles of which the aggregator was told; more are only counted.
+const UNKNOWN_HANDLES_MAX: usize = 4_096;
 
-pub(crate) type Mouth = mpsc::Sender<Result<Box<v1::CarrierReply>, Status>>;
-
-struct Carrier {
-    sessions: Sessions,
+pub(super) struct AggregatorStream {
+    context: Arc<StreamContext>,
     stream: Stream,
     caller: Caller,
-    term: CertificateLife,
+    certificate: CertificateLife,
     aggregator: String,
     scope: Arc<AggregatorRecord>,
     up: Streaming<v1::CarrierMessage>,
-    down: Mouth,
+    down: Sender<v1::CarrierReply>,
     outgoing: VecDeque<v1::CarrierReply>,
-    /// How much has passed on the stream.
+    /// Counts the occurrences on the stream.
     passed: u32,
-    /// The newest acknowledgement that is owed: one that is not read holds up nothing else.
+    /// The newest acknowledgement that was not sent: one that is not read holds up nothing else.
     acknowledged: Option<u64>,
-    holds: Holds,
+    handles: HandleTable,
     binds: Binds,
-    jobs: Jobs,
-    strangers: HashSet<u32>,
+    writes: HandleWrites,
+    /// Handles that stand for no node, and of which the aggregator was told.
+    unknown_handles: HashSet<u32>,
 }
 
 enum Occurrence {
     Heard(Result<Option<v1::CarrierMessage>, Refusal>),
     /// The aggregator was told something.
-    Said,
+    Told,
     /// The aggregator can no longer be told anything.
     Deaf,
-    Rung,
+    Woken,
     Decided(Batch),
     /// A write ended, or the next one is due.
-    Done(Option<(u32, Done)>),
+    Written(Option<Ended>),
 }
 
 /// Serves one stream until it ends.
 pub(crate) async fn serve(
-    sessions: Sessions,
-    aggregator: String,
-    opened: Opened,
+    context: Arc<StreamContext>,
+    stream: Stream,
+    (aggregator, opener): (String, Opener),
     up: Streaming<v1::CarrierMessage>,
-    down: Mouth,
+    down: Sender<v1::CarrierReply>,
 ) {
-    let farewell = down.clone();
-    let figures = Arc::clone(sessions.figures());
-    if let Err(refusal) = converse(sessions, &aggregator, opened, up, down).await {
-        tracing::info!(aggregator, reason = refusal.reason.label(), why = refusal.status.message(), "carrier ended");
-        tell_refusal(&figures, refusal, &farewell).await;
+    let (farewell, ports) = (down.clone(), Arc::clone(&context));
+    if let Err(refusal) = converse(context, stream, (&aggregator, opener), up, down).await {
+        let (reason, why) = (refusal.reason.label(), refusal.status.message());
+        tracing::info!(aggregator, reason, why, "aggregator's stream ended");
+        ports.tell_refusal(refusal, &farewell).await;
     }
 }
 
 async fn converse(
-    sessions: Sessions,
-    aggregator: &str,
-    opened: Opened,
+    context: Arc<StreamContext>,
+    stream: Stream,
+    (aggregator, opener): (&str, Opener),
     mut up: Streaming<v1::CarrierMessage>,
-    down: Mouth,
+    down: Sender<v1::CarrierReply>,
 ) -> Result<(), Refusal> {
-    let stream = sessions.open();
-    sessions.require_open()?;
+    require_open(&stream)?;
     let Some(hello) = hello(&mut up).await? else { return Ok(()) };
-    let term = opened.term;
-    let caller = Caller { instance: hello.instance, moving: hello.moving, ..opened.caller() };
-    sessions.require_contact_to_move(&caller)?;
+    let certificate = opener.certificate;
+    let caller = Caller { instance: hello.instance, moving: hello.moving, ..opener.into_caller() };
+    context.require_contact_to_move(&caller)?;
     // Once welcomed it leaves where it was.
     let caller = Caller { moving: false, ..caller };
-    let scope = scope(&sessions.replica().current().state, aggregator)?;
-    let (outgoing, passed, acknowledged, holds, binds, jobs, strangers) = Default::default();
-    let aggregator = aggregator.to_owned();
-    let mut carrier = Carrier {
-        sessions,
+    let scope = scope(&context.current().state, aggregator)?;
+    let mut stream = AggregatorStream {
+        context,
         stream,
         caller,
-        term,
-        aggregator,
+        certificate,
+        aggregator: aggregator.to_owned(),
         scope,
         up,
         down,
-        outgoing,
-        passed,
-        acknowledged,
-        holds,
-        binds,
-        jobs,
-        strangers,
+        outgoing: VecDeque::new(),
+        passed: 0,
+        acknowledged: None,
+        handles: HandleTable::default(),
+        binds: Binds::default(),
+        writes: HandleWrites::default(),
+        unknown_handles: HashSet::new(),
     };
-    carrier.welcome();
-    carrier.run().await
+    stream.welcome();
+    stream.run().await
 }
 
 /// `None` if nothing was ever said.
 async fn hello(up: &mut Streaming<v1::CarrierMessage>) -> Result<Option<v1::CarrierHello>, Refusal> {
-    let first = timeout(HELLO_PATIENCE, up.message()).await.map_err(|_| no_hello())?;
-    let Some(first) = heard(first)? else { return Ok(None) };
+    let Some(first) = first_message(up).await? else { return Ok(None) };
     match first.message {
         Some(Up::Hello(hello)) => Ok(Some(hello)),
         Some(_) | None => Err(Refusal::message("the first message of a carrier must be hello")),
@@ -156,40 +148,38 @@ fn scope(state: &State, aggregator: &str) -> Result<Arc<AggregatorRecord>, Refus
             "aggregator {aggregator:?} has no scope: say which nodes it may carry with `muster set aggregator \
              {aggregator} --nodes ...`"
         );
-        Refusal::new(Refused::Scope, Status::permission_denied(text))
+        Refusal::new(RefusalReason::Scope, Status::permission_denied(text))
     })
 }
 
-// === impl Carrier ===
+// === impl AggregatorStream ===
 
-impl Carrier {
+impl AggregatorStream {
     async fn run(&mut self) -> Result<(), Refusal> {
         loop {
             let occurrence = self.next().await;
-            self.look_at_the_clock()?;
+            self.check_certificate()?;
             match occurrence {
                 Occurrence::Heard(message) => match message? {
                     Some(message) => self.heard(message.message)?,
                     None => return Ok(()),
                 },
                 Occurrence::Deaf => return Ok(()),
-                Occurrence::Said => {}
-                Occurrence::Rung => self.rung()?,
+                Occurrence::Told => {}
+                Occurrence::Woken => self.woken()?,
                 Occurrence::Decided(batch) => self.bind_decided(batch),
-                Occurrence::Done(ended) => {
-                    if let Some((handle, done)) = ended {
-                        self.done(handle, done);
-                    }
-                    self.begin_jobs();
+                Occurrence::Written(ended) => {
+                    ended.into_iter().for_each(|ended| self.written(ended));
+                    self.begin_writes();
                 }
             }
         }
     }
 
     /// Not at every beat: the clock would cost as much as half of what the beat does.
-    fn look_at_the_clock(&mut self) -> Result<(), Refusal> {
+    fn check_certificate(&mut self) -> Result<(), Refusal> {
         self.passed = self.passed.wrapping_add(1);
-        if self.passed.is_multiple_of(CLOCK_EVERY) { require_unexpired(&self.term) } else { Ok(()) }
+        if self.passed.is_multiple_of(CLOCK_EVERY) { require_unexpired(&self.certificate) } else { Ok(()) }
     }
 
     /// Waits for whatever comes first. Nothing is lost when the future is dropped.
@@ -197,27 +187,27 @@ impl Carrier {
         if self.only_listens() { self.next_said().await } else { self.next_of_all().await }
     }
 
-    /// Nothing is owed to the aggregator and nothing is under way for it: between beats that is always so.
+    /// Nothing waits to be sent and nothing is under way: between beats that is always so.
     fn only_listens(&self) -> bool {
-        let Self { outgoing, acknowledged, binds, jobs, .. } = self;
-        outgoing.is_empty() && acknowledged.is_none() && !binds.is_under_way() && !jobs.is_under_way()
+        let Self { outgoing, acknowledged, binds, writes, .. } = self;
+        outgoing.is_empty() && acknowledged.is_none() && !binds.is_under_way() && !writes.is_under_way()
     }
 
-    /// Looks at the stream first, because most of what happens is a beat, but once in a while at the bell, or whoever floods
-    /// would not hear it.
+    /// Looks at the stream first, because most of what happens is a beat, but once in a while at the wakeup, or an
+    /// aggregator that floods would not be woken.
     async fn next_said(&mut self) -> Occurrence {
-        let is_bells_turn = self.passed.is_multiple_of(CLOCK_EVERY);
+        let is_wakeups_turn = self.passed.is_multiple_of(CLOCK_EVERY);
         let Self { up, stream, .. } = self;
         tokio::select! {
             biased;
-            () = stream.bell.rung(), if is_bells_turn => Occurrence::Rung,
+            () = stream.wakeup.woken(), if is_wakeups_turn => Occurrence::Woken,
             message = up.message() => Occurrence::Heard(heard(message)),
-            () = stream.bell.rung() => Occurrence::Rung,
+            () = stream.wakeup.woken() => Occurrence::Woken,
         }
     }
 
     async fn next_of_all(&mut self) -> Occurrence {
-        let Self { up, down, outgoing, acknowledged, stream, binds, jobs, .. } = self;
+        let Self { up, down, outgoing, acknowledged, stream, binds, writes, .. } = self;
         let has_room = outgoing.len() < OUTGOING_MAX;
         tokio::select! {
             message = up.message(), if has_room => Occurrence::Heard(heard(message)),
@@ -226,13 +216,13 @@ impl Carrier {
                     if let Some(reply) = outgoing.pop_front().or_else(|| acknowledged.take().map(acknowledgement)) {
                         place.send(Ok(Box::new(reply)));
                     }
-                    Occurrence::Said
+                    Occurrence::Told
                 }
                 Err(_) => Occurrence::Deaf,
             },
-            () = stream.bell.rung(), if has_room => Occurrence::Rung,
+            () = stream.wakeup.woken(), if has_room => Occurrence::Woken,
             batch = binds.decided(), if has_room && binds.is_under_way() => Occurrence::Decided(batch),
-            ended = jobs.next(), if jobs.is_under_way() => Occurrence::Done(ended),
+            ended = writes.next(), if writes.is_under_way() => Occurrence::Written(ended),
         }
     }
 
@@ -243,9 +233,21 @@ impl Carrier {
                 self.beats(&beats.handles);
                 self.acknowledge(beats.acknowledge);
             }
-            Up::Status(status) => self.status(status),
-            Up::Register(register) => self.register(register),
-            Up::Pods(pods) => self.pods(pods),
+            Up::Status(v1::CarriedStatus { handle, report }) => {
+                self.beats(&[handle]);
+                report.into_iter().for_each(|report| self.write(handle, WriteRequest::Status(report)));
+            }
+            Up::Pods(v1::CarriedPods { handle, report }) => {
+                self.beats(&[handle]);
+                report.into_iter().for_each(|report| self.write(handle, WriteRequest::Pods(report)));
+            }
+            Up::Register(v1::CarriedRegister { handle, register }) => match register {
+                Some(register) if self.handles.get(handle).is_some() => {
+                    self.write(handle, WriteRequest::Register(register));
+                }
+                // Tells the aggregator if the handle is unknown.
+                Some(_) | None => self.beats(&[handle]),
+            },
             Up::Bind(bind) => return self.bind(bind),
             Up::Release(release) => release.handles.into_iter().for_each(|handle| self.release(handle)),
             Up::Hello(_) => {
@@ -257,21 +259,20 @@ impl Carrier {
 
     fn release(&mut self, handle: u32) {
         self.binds.remove(handle);
-        self.jobs.forget(handle);
-        self.holds.remove(handle);
+        self.drop_handle(handle);
     }
 
     fn beats(&mut self, handles: &[u32]) {
         let mut unknown = 0;
-        let (strangers, binds, mut news) = (&mut self.strangers, &self.binds, Vec::new());
-        self.sessions.beats().carried(self.holds.slots(), handles, |handle| {
+        let (told, binds, mut news) = (&mut self.unknown_handles, &self.binds, Vec::new());
+        self.context.binder.beats.carried(self.handles.slots(), handles, |handle| {
             unknown += 1;
-            if !binds.has(handle) && strangers.len() < STRANGERS_MAX && strangers.insert(handle) {
+            if !binds.has(handle) && told.len() < UNKNOWN_HANDLES_MAX && told.insert(handle) {
                 news.push(handle);
             }
         });
         if unknown > 0 {
-            self.sessions.figures().handles_unknown(unknown);
+            self.context.figures.handles_unknown(unknown);
             let refused = "no node is bound under this handle; bind it first";
             self.bound(news.into_iter().map(|handle| refused_node(handle, refused)).collect());
         }
@@ -279,144 +280,48 @@ impl Carrier {
 
     /// Only the word of a replica in contact with the leader tells an aggregator that the fleet hears its nodes.
     fn acknowledge(&mut self, sequence: u64) {
-        if sequence != 0 && self.sessions.in_contact() {
+        if sequence != 0 && self.context.relocation.is_in_contact() {
             self.acknowledged = self.acknowledged.max(Some(sequence));
         }
     }
 
-    fn status(&mut self, v1::CarriedStatus { handle, report }: v1::CarriedStatus) {
-        self.beats(&[handle]);
-        if let (Some(_), Some(report)) = (self.holds.binding(handle), report) {
-            self.jobs.add(handle, Job::Report(report));
-            self.begin_jobs();
-        }
-    }
-
-    fn pods(&mut self, v1::CarriedPods { handle, report }: v1::CarriedPods) {
-        self.beats(&[handle]);
-        if let (Some(_), Some(report)) = (self.holds.binding(handle), report) {
-            self.jobs.add_pods(handle, report);
-            self.begin_jobs();
-        }
-    }
-
-    fn register(&mut self, v1::CarriedRegister { handle, register }: v1::CarriedRegister) {
-        let (Some(hold), Some(register)) = (self.holds.get(handle), register) else {
-            // Tells the aggregator that the handle stands for nobody.
-            self.beats(&[handle]);
-            return;
-        };
-        match hold.standing {
-            Standing::Unregistered => self.jobs.add(handle, Job::Register(register)),
-            Standing::Bound(_) => self.jobs.add_words(handle, register),
-        }
-        self.begin_jobs();
-    }
-
-    fn begin_jobs(&mut self) {
-        let (sessions, holds, caller) = (&self.sessions, &self.holds, &self.caller);
-        let may = |handle| holds.get(handle).map_or(Ok(()), |hold| sessions.spend(&hold.node));
-        self.jobs.begin(may, |handle, job| {
-            let hold = holds.get(handle)?;
-            match (job, &hold.standing) {
-                (Job::Register(register), Standing::Unregistered) => {
-                    let registering = sessions.register(hold.node.clone(), register, caller.clone());
-                    Some(pending::registration(handle, registering))
-                }
-                (Job::Reconcile(register), Standing::Bound(binding)) => {
-                    let subject = (hold.node.clone(), binding.incarnation());
-                    Some(pending::reconciliation(handle, sessions.reconcile(subject, register)))
-                }
-                (Job::Report(report), Standing::Bound(binding)) => {
-                    let subject = (hold.node.clone(), binding.incarnation());
-                    Some(pending::report(handle, sessions.report(subject, report)))
-                }
-                (Job::Pods(report), Standing::Bound(binding)) => {
-                    let subject = (hold.node.clone(), binding.incarnation());
-                    Some(pending::pods(handle, sessions.report_pods(subject, report)))
-                }
-                (Job::Register(_), Standing::Bound(_))
-                | (Job::Reconcile(_) | Job::Report(_) | Job::Pods(_), Standing::Unregistered) => None,
-            }
-        });
-    }
-
-    fn done(&mut self, handle: u32, done: Done) {
-        match done {
-            Done::Registered(Ok(admitted)) if self.holds.awaits(handle, &admitted.node.meta.name) => {
-                let place = (&self.stream.bell, handle);
-                match Binding::new(&self.sessions, &admitted, &self.caller, place) {
-                    Ok(binding) => {
-                        let welcome = binding.welcome(&self.sessions.replica().current().state, &self.caller);
-                        self.holds.bind(handle, binding);
-                        self.carried(handle, Down::Welcome(welcome));
-                    }
-                    Err(refusal) => self.refuse(handle, &refusal),
-                }
-            }
-            // Released in the meantime.
-            Done::Registered(Ok(admitted)) => self.give_back(&admitted),
-            Done::Registered(Err(refusal)) => self.refuse(handle, &refusal),
-            Done::Reconciled(Reconciled::Answered(answer)) => self.carried(handle, Down::Registered(answer)),
-            Done::Reported(Reported::Taken(taken)) => self.carried(handle, Down::StatusTaken(taken)),
-            Done::PodsReported(PodsReported::Taken(taken)) => self.carried(handle, Down::PodsTaken(taken)),
-            Done::Reconciled(Reconciled::Gone)
-            | Done::Reported(Reported::Gone)
-            | Done::PodsReported(PodsReported::Gone) => self.stream.bell.touch(handle),
-        }
-    }
-
-    fn rung(&mut self) -> Result<(), Refusal> {
-        let signals = self.stream.bell.signals();
-        if signals.has(Signal::Stop) {
-            return Err(Refusal::stopping());
-        }
+    fn woken(&mut self) -> Result<(), Refusal> {
+        let signals = self.stream.wakeup.signals();
+        require_not_stopped(signals)?;
         if signals.has(Signal::Scope) {
             self.rescope()?;
         }
-        let state = self.sessions.replica().current();
-        for handle in self.stream.bell.take_touched(TOUCHED_AT_ONCE) {
-            self.examine(handle, &state.state);
+        let current = self.context.current();
+        for handle in self.stream.wakeup.take_touched(TOUCHED_AT_ONCE) {
+            self.examine(handle, &current.state);
         }
-        if signals.has(Signal::Move)
-            && let Some(why) = self.sessions.why_move()
-        {
-            self.sessions.figures().moved();
-            self.reply(Reply::Move(v1::Move { why }));
-        }
-        if signals.has(Signal::Terms) {
-            self.reply(Reply::Terms(terms(&state.state)));
-        }
+        let notices = self.context.notices(signals);
+        notices.relocate.into_iter().for_each(|notice| self.reply(Reply::Move(notice)));
+        notices.terms.into_iter().for_each(|terms| self.reply(Reply::Terms(terms)));
         Ok(())
     }
 
     fn examine(&mut self, handle: u32, state: &State) {
-        let Some(binding) = self.holds.binding(handle) else { return };
-        if let Some(ending) = binding.ending() {
-            let refused = ending.text(binding.node());
-            self.sessions.figures().refuse(ending.reason());
-            self.holds.remove(handle);
-            self.bound(vec![refused_node(handle, &refused)]);
-            return;
-        }
+        let Some(binding) = self.handles.binding(handle) else { return };
         if let Err(distrust) = state.admits_carried(binding.node()) {
-            self.sessions.figures().refuse(Refused::Identity);
-            self.holds.remove(handle);
-            self.bound(vec![refused_node(handle, &distrust.to_string())]);
-            return;
+            return self.refuse_and_drop(handle, RefusalReason::Identity, &distrust.to_string());
         }
         match binding.examine(state) {
+            Finding::Ended(ending) => {
+                let text = ending.text(binding.node());
+                self.refuse_and_drop(handle, ending.reason(), &text);
+            }
             Finding::Bound(news) => {
                 let orders = binding.orders(state);
                 if orders.is_some() {
                     // The rest when there is room for it.
-                    self.stream.bell.touch(handle);
+                    self.stream.wakeup.touch(handle);
                 }
-                let messages: Vec<Down> = news.into_iter().chain(orders).collect();
-                messages.into_iter().for_each(|message| self.carried(handle, message));
+                news.into_iter().chain(orders).for_each(|message| self.carried(handle, message));
             }
             Finding::Unbound(news) => {
-                self.holds.unbind(handle);
+                self.handles.unbind(handle);
+                self.writes.clear(handle);
                 self.carried(handle, news);
             }
         }
@@ -424,12 +329,12 @@ impl Carrier {
 
     /// Nodes that fell out of the scope are let go.
     fn rescope(&mut self) -> Result<(), Refusal> {
-        self.scope = scope(&self.sessions.replica().current().state, &self.aggregator)?;
-        let fallen = self.holds.outside(&self.scope);
+        self.scope = scope(&self.context.current().state, &self.aggregator)?;
+        let fallen = self.handles.outside(&self.scope);
         let mut news = Vec::with_capacity(fallen.len());
         for (handle, node) in fallen {
-            self.holds.remove(handle);
-            self.sessions.figures().refuse(Refused::Scope);
+            self.drop_handle(handle);
+            self.context.figures.refuse(RefusalReason::Scope);
             news.push(refused_node(handle, &self.out_of_scope(&node)));
         }
         self.bound(news);
@@ -440,15 +345,27 @@ impl Carrier {
         format!("node {node:?} is not in the scope of aggregator {:?}", self.aggregator)
     }
 
+    /// `handle` stands for no node from now on.
+    fn drop_handle(&mut self, handle: u32) {
+        self.writes.clear(handle);
+        self.handles.remove(handle);
+    }
+
+    fn refuse_and_drop(&mut self, handle: u32, reason: RefusalReason, why: &str) {
+        self.context.figures.refuse(reason);
+        self.drop_handle(handle);
+        self.bound(vec![refused_node(handle, why)]);
+    }
+
     fn refuse(&mut self, handle: u32, refusal: &Refusal) {
-        self.sessions.figures().refuse(refusal.reason);
+        self.context.figures.refuse(refusal.reason);
         self.bound(vec![refused_node(handle, refusal.status.message())]);
     }
 
     fn welcome(&mut self) {
-        let state = self.sessions.replica().current();
-        let (fleet, replica) = (self.caller.fleet.to_string(), self.sessions.replica().id());
-        self.reply(Reply::Welcome(v1::CarrierWelcome { fleet, replica, terms: Some(terms(&state.state)) }));
+        let current = self.context.current();
+        let (fleet, replica) = (self.caller.fleet.to_string(), self.context.writes.replica().id());
+        self.reply(Reply::Welcome(v1::CarrierWelcome { fleet, replica, terms: Some(terms(&current.state)) }));
     }
 
     fn bound(&mut self, nodes: Vec<v1::BoundNode>) {
@@ -458,7 +375,7 @@ impl Carrier {
     }
 
     fn carried(&mut self, handle: u32, message: Down) {
-        self.reply(Reply::Carried(v1::Carried { handle, message: Some(said(message)) }));
+        self.reply(Reply::Carried(v1::Carried { handle, message: Some(server_message(message)) }));
     }
 
     fn reply(&mut self, message: Reply) {

@@ -1,24 +1,44 @@
-//! Who opened a stream, as far as its nodes are concerned.
+//! The agent or aggregator that opened a stream, as its certificate and its hello describe it.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
 
+use muster_lifecycle::fingerprint::Fingerprint;
 use muster_lifecycle::node::Slot;
 use muster_proto::v1;
 
+use crate::listener::CertificateLife;
 use crate::session::wake::entry::claim;
 
-/// Clones are cheap.
+/// What is known before the hello.
+#[derive(Debug, Clone)]
+pub(crate) struct Opener {
+    pub(crate) fleet: Arc<str>,
+    pub(crate) remote: SocketAddr,
+    /// The hash of its public key.
+    pub(crate) key: Fingerprint,
+    pub(crate) certificate: CertificateLife,
+}
+
+/// What the nodes of a stream need to know of it. Clones are cheap.
 #[derive(Debug, Clone)]
 pub(crate) struct Caller {
     pub(crate) fleet: Arc<str>,
     pub(crate) remote: SocketAddr,
-    /// Which process of the agent, or of the aggregator, this is.
+    /// The process of the agent or of the aggregator; zero before its hello.
     pub(crate) instance: u64,
     /// It still has a session elsewhere.
     pub(crate) moving: bool,
     /// The highest revision of the orders it was given.
     pub(crate) orders_revision: u64,
+}
+
+// === impl Opener ===
+
+impl Opener {
+    pub(crate) fn into_caller(self) -> Caller {
+        Caller { fleet: self.fleet, remote: self.remote, instance: 0, moving: false, orders_revision: 0 }
+    }
 }
 
 // === impl Caller ===

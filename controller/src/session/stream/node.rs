@@ -9,137 +9,106 @@
 
 use std::future::pending;
 use std::ops::ControlFlow;
+use std::sync::Arc;
 use std::time::Duration;
 
+use futures::FutureExt;
 use futures::future::BoxFuture;
 use muster_lifecycle::credential::Distrust;
 use muster_lifecycle::fingerprint::Fingerprint;
-use muster_lifecycle::node::Incarnation;
+use muster_lifecycle::session::Recognition;
 use muster_lifecycle::text::Text;
 use muster_proto::v1;
 use muster_proto::v1::agent_message::Message as Up;
 use muster_proto::v1::server_message::Message as Down;
 use muster_pulse::table::Beat;
-use tokio::sync::mpsc;
-use tokio::time::{Instant, sleep_until, timeout};
+use tokio::time::{Instant, sleep_until};
 use tonic::{Status, Streaming};
 
 use crate::listener::CertificateLife;
-use crate::session::figures::Refused;
+use crate::session::figures::RefusalReason;
 use crate::session::stream::binding::{Binding, Finding, registration_wanted};
-use crate::session::stream::caller::Caller;
-use crate::session::stream::outbound::{Owed, said};
+use crate::session::stream::caller::{Caller, Opener};
+use crate::session::stream::outbound::Outbound;
+use crate::session::stream::pending::{PendingWrites, WriteEnd, WriteRequest};
 use crate::session::stream::refusal::Refusal;
-use crate::session::stream::terms::terms;
-use crate::session::wake::entry::{SOLE, Signal};
+use crate::session::stream::{Sender, StreamContext, first_message, heard, require_not_stopped, require_open};
+use crate::session::wake::entry::SOLE;
 use crate::session::wake::registry::Stream;
-use crate::session::write::admission::{Admitted, Look};
-use crate::session::write::pods::PodsReported;
-use crate::session::write::reconcile::Reconciled;
-use crate::session::write::report::Reported;
-use crate::session::write::trust::require_unexpired;
-use crate::session::{HELLO_PATIENCE, Opened, Sessions, heard, no_hello, tell_refusal};
+use crate::session::write::admission::Admitted;
+use crate::session::write::trust::{confirm_key, require_unexpired};
 
 /// How long an agent may take to register once it was asked to.
 const REGISTRATION_PATIENCE: Duration = Duration::from_secs(60);
 
-/// Nobody rings for a node that is not bound, so its stream looks so often whether it is still trusted.
+/// No change wakes the stream of a node that is not bound, so it checks so often whether the node is still trusted.
 const TRUST_PERIOD: Duration = Duration::from_secs(3);
 
 /// How much of a name that may be anything is quoted.
 const QUOTED_MAX: usize = 253;
 
-pub(crate) type Mouth = mpsc::Sender<Result<Box<v1::ServerMessage>, Status>>;
-
-pub(crate) struct Alone {
-    sessions: Sessions,
+pub(crate) struct NodeStream {
+    context: Arc<StreamContext>,
     stream: Stream,
     node: Text,
     key: Fingerprint,
-    term: CertificateLife,
-    /// By which it is still known when its key was renewed meanwhile.
+    certificate: CertificateLife,
+    /// The key by which the node is still known when its key was renewed meanwhile.
     lineage: Fingerprint,
     caller: Caller,
     up: Streaming<v1::AgentMessage>,
-    down: Mouth,
-    owed: Owed,
+    down: Sender<v1::ServerMessage>,
+    outbound: Outbound,
     binding: Option<Binding>,
-    /// At most one write is under way.
-    work: Option<Work>,
-    /// The newest write that waits for its turn.
-    waiting: Option<Wish>,
-    /// What a bound node said of its machine, waiting for its turn. Boxed, because few ever say it.
-    waiting_words: Option<Box<v1::Register>>,
-    /// The newest report on pods that waits for its turn.
-    waiting_pods: Option<v1::PodsReport>,
+    pending: PendingWrites,
+    /// The write under way.
+    running: Option<BoxFuture<'static, WriteEnd>>,
     /// When the node may write again, if something waits for that.
-    turn_at: Option<Instant>,
-    /// Until when an unbound node must have registered.
+    delayed_until: Option<Instant>,
+    /// Until when a node that is not bound must have registered.
     register_by: Instant,
-    /// When an unbound node is looked at next.
+    /// When the trust in a node that is not bound is checked next.
     trust_at: Instant,
-}
-
-/// What the node wants to be written, as it came.
-enum Wish {
-    Registration(v1::Register),
-    Report(v1::StatusReport),
-}
-
-enum Work {
-    Registration(BoxFuture<'static, Result<Admitted, Refusal>>),
-    Reconciliation(BoxFuture<'static, Reconciled>),
-    Report(BoxFuture<'static, Reported>),
-    Pods(BoxFuture<'static, PodsReported>),
-}
-
-enum Done {
-    Registered(Result<Admitted, Refusal>),
-    Reconciled(Reconciled),
-    Reported(Reported),
-    PodsReported(PodsReported),
 }
 
 enum Occurrence {
     Heard(Result<Option<v1::AgentMessage>, Refusal>),
     /// The agent was told something.
-    Said,
+    Told,
     /// The agent can no longer be told anything.
     Deaf,
-    Rung,
-    Done(Done),
-    /// What was waited for is due: the next write, a look at an unbound node, or a registration that did not come.
+    Woken,
+    Written(WriteEnd),
+    /// Time for the next write, for a check of trust, or for the end of the patience with a registration.
     Due,
 }
 
-// === impl Alone ===
+// === impl NodeStream ===
 
-impl Alone {
-    /// `node` is whose certificate it is.
+impl NodeStream {
+    /// `node` is the node of the certificate.
     pub(crate) fn new(
-        sessions: Sessions,
-        node: &str,
-        opened: Opened,
+        context: Arc<StreamContext>,
+        stream: Stream,
+        (node, opener): (&str, Opener),
         up: Streaming<v1::AgentMessage>,
-        down: Mouth,
+        down: Sender<v1::ServerMessage>,
     ) -> Self {
         Self {
-            stream: sessions.open(),
-            sessions,
+            context,
+            stream,
             node: node.into(),
-            key: opened.key,
-            term: opened.term,
-            lineage: opened.key,
-            caller: opened.caller(),
+            key: opener.key,
+            certificate: opener.certificate,
+            lineage: opener.key,
+            caller: opener.into_caller(),
             up,
             down,
-            owed: Owed::default(),
+            outbound: Outbound::default(),
             binding: None,
-            work: None,
-            waiting: None,
-            waiting_words: None,
-            waiting_pods: None,
-            turn_at: None,
+            pending: PendingWrites::default(),
+            running: None,
+            delayed_until: None,
             register_by: Instant::now(),
             trust_at: Instant::now(),
         }
@@ -152,7 +121,7 @@ impl Alone {
             self.binding = None;
             let (reason, why) = (refusal.reason.label(), refusal.status.message());
             tracing::debug!(node = %self.node, reason, why, "session ended");
-            tell_refusal(self.sessions.figures(), refusal, &self.down).await;
+            self.context.tell_refusal(refusal, &self.down).await;
         }
     }
 
@@ -166,7 +135,7 @@ impl Alone {
 
     /// Breaks off if nothing was ever said.
     async fn begin(&mut self) -> Result<ControlFlow<()>, Refusal> {
-        self.sessions.require_open()?;
+        require_open(&self.stream)?;
         let Some(hello) = self.hello().await? else { return Ok(ControlFlow::Break(())) };
         let orders_revision = hello.orders_revision;
         self.caller = Caller { instance: hello.instance, moving: hello.moving, orders_revision, ..self.caller.clone() };
@@ -175,8 +144,7 @@ impl Alone {
     }
 
     async fn hello(&mut self) -> Result<Option<v1::Hello>, Refusal> {
-        let first = timeout(HELLO_PATIENCE, self.up.message()).await.map_err(|_| no_hello())?;
-        let Some(first) = heard(first)? else { return Ok(None) };
+        let Some(first) = first_message(&mut self.up).await? else { return Ok(None) };
         let Some(Up::Hello(hello)) = first.message else {
             return Err(Refusal::message("the first message of a session must be hello"));
         };
@@ -184,22 +152,23 @@ impl Alone {
             let (own, said) = (&self.node, Text::clipped(&hello.node, QUOTED_MAX));
             tracing::warn!(node = %own, remote = %self.caller.remote, %said, "denied: hello in another node's name");
             let text = format!("the certificate is that of node {own:?}, it cannot speak for node {said:?}");
-            return Err(Refusal::new(Refused::Identity, Status::permission_denied(text)));
+            return Err(Refusal::new(RefusalReason::Identity, Status::permission_denied(text)));
         }
         Ok(Some(hello))
     }
 
     async fn greet(&mut self, incarnation: u64) -> Result<(), Refusal> {
-        self.sessions.require_contact_to_move(&self.caller)?;
-        self.sessions.require_trusted(&self.node, &self.key).await?.map_err(|distrust| self.distrusted(&distrust))?;
-        self.lineage = self.sessions.replica().current().state.lineage_of(&self.node, &self.key);
-        match self.sessions.look_for(&self.node, incarnation).await? {
-            Look::Known(node) => {
-                let admitted = self.sessions.admit(node, &self.caller).await;
+        self.context.require_contact_to_move(&self.caller)?;
+        let admitted = self.context.writes.admits_key(&self.node, &self.key).await?;
+        admitted.map_err(|distrust| self.distrusted(&distrust))?;
+        self.lineage = self.context.current().state.lineage_of(&self.node, &self.key);
+        match self.context.admission.recognise(&self.node, incarnation).await? {
+            Recognition::Known(node) => {
+                let admitted = self.context.admission.admit(node, &self.caller).await;
                 self.bind(&admitted)
             }
-            Look::Unknown(why) | Look::Doubtful(why) => {
-                self.unbind(registration_wanted(why));
+            Recognition::Unknown(absence) | Recognition::Doubtful(absence) => {
+                self.unbind(registration_wanted(absence.shown(&self.node)));
                 Ok(())
             }
         }
@@ -208,7 +177,7 @@ impl Alone {
     async fn run(&mut self) -> Result<(), Refusal> {
         loop {
             let occurrence = self.next().await;
-            require_unexpired(&self.term)?;
+            require_unexpired(&self.certificate)?;
             match occurrence {
                 Occurrence::Heard(message) => {
                     let Some(message) = message? else { return Ok(()) };
@@ -217,9 +186,9 @@ impl Alone {
                     }
                 }
                 Occurrence::Deaf => return Ok(()),
-                Occurrence::Said => {}
-                Occurrence::Rung => self.rung()?,
-                Occurrence::Done(done) => self.done(done)?,
+                Occurrence::Told => {}
+                Occurrence::Woken => self.woken()?,
+                Occurrence::Written(end) => self.written(end)?,
                 Occurrence::Due => self.due()?,
             }
         }
@@ -228,23 +197,23 @@ impl Alone {
     /// Waits for whatever comes first. Nothing is lost when the future is dropped.
     async fn next(&mut self) -> Occurrence {
         let due_at = self.due_at();
-        let Self { up, down, owed, stream, work, register_by, binding, sessions, .. } = self;
+        let Self { up, down, outbound, stream, running, register_by, binding, context, .. } = self;
         tokio::select! {
             message = up.message() => Occurrence::Heard(heard(message)),
-            place = down.reserve(), if owed.any() => match place {
+            place = down.reserve(), if outbound.is_waiting() => match place {
                 Ok(place) => {
-                    let message = owed.next().or_else(|| orders(owed, binding.as_mut(), sessions));
+                    let message = outbound.next_or(|| binding.as_mut()?.orders(&context.current().state));
                     if let Some(message) = message {
                         place.send(Ok(Box::new(message)));
                     }
-                    Occurrence::Said
+                    Occurrence::Told
                 }
                 Err(_) => Occurrence::Deaf,
             },
-            () = stream.bell.rung() => Occurrence::Rung,
-            done = finished(work) => {
-                *work = None;
-                Occurrence::Done(done)
+            () = stream.wakeup.woken() => Occurrence::Woken,
+            end = ended(running) => {
+                *running = None;
+                Occurrence::Written(end)
             }
             () = sleep_until(due_at.unwrap_or(*register_by)), if due_at.is_some() => Occurrence::Due,
         }
@@ -253,12 +222,12 @@ impl Alone {
     fn due_at(&self) -> Option<Instant> {
         let trust_at = self.binding.is_none().then_some(self.trust_at);
         let register_by = self.is_awaited().then_some(self.register_by);
-        [self.turn_at, trust_at, register_by].into_iter().flatten().min()
+        [self.delayed_until, trust_at, register_by].into_iter().flatten().min()
     }
 
-    /// It was asked to register, and has not yet.
+    /// The agent was asked to register, and has not yet.
     fn is_awaited(&self) -> bool {
-        self.binding.is_none() && self.work.is_none() && !self.has_waiting()
+        self.binding.is_none() && self.pending.is_idle()
     }
 
     fn due(&mut self) -> Result<(), Refusal> {
@@ -270,8 +239,8 @@ impl Alone {
         if self.is_awaited() && self.register_by <= now {
             return Err(not_registered());
         }
-        if self.turn_at.take_if(|at| *at <= now).is_some() {
-            self.begin_work();
+        if self.delayed_until.take_if(|at| *at <= now).is_some() {
+            self.begin_write();
         }
         Ok(())
     }
@@ -280,15 +249,18 @@ impl Alone {
         if let Some(binding) = &self.binding
             && binding.beat() == Beat::Outdated
         {
-            self.stream.bell.touch(SOLE);
+            self.stream.wakeup.touch(SOLE);
         }
         // A message of a later version than this one is a beat and no more.
         let Some(message) = message else { return Ok(ControlFlow::Continue(())) };
         match message {
             Up::Beat(beat) => self.acknowledge(beat),
-            Up::Status(report) => self.report(report),
-            Up::Register(register) => self.register(register)?,
-            Up::Pods(report) => self.report_pods(report),
+            Up::Status(report) => self.write(WriteRequest::Status(report)),
+            Up::Pods(report) => self.write(WriteRequest::Pods(report)),
+            Up::Register(register) => {
+                self.require_trust()?;
+                self.write(WriteRequest::Register(register));
+            }
             Up::Goodbye(_) => return Ok(ControlFlow::Break(())),
             Up::Hello(_) => {
                 return Err(Refusal::message("hello is the first message of a session, and only the first"));
@@ -299,47 +271,45 @@ impl Alone {
 
     /// Only the word of a replica in contact with the leader tells an agent that the fleet hears it.
     fn acknowledge(&mut self, beat: v1::Beat) {
-        if beat.acknowledge && self.binding.is_some() && self.sessions.in_contact() {
-            self.owed.add(Down::Acknowledged(v1::Acknowledged { sequence: beat.sequence }));
+        if beat.acknowledge && self.binding.is_some() && self.context.relocation.is_in_contact() {
+            self.outbound.add(Down::Acknowledged(v1::Acknowledged { sequence: beat.sequence }));
         }
     }
 
-    /// An agent that has been told to register will report with that.
-    fn report(&mut self, report: v1::StatusReport) {
-        if self.binding.is_some() {
-            self.waiting = Some(Wish::Report(report));
-            self.begin_work();
-        }
+    fn write(&mut self, request: WriteRequest) {
+        self.pending.add(request, self.binding.is_some());
+        self.begin_write();
     }
 
-    fn report_pods(&mut self, report: v1::PodsReport) {
-        if self.binding.is_some() {
-            self.waiting_pods = Some(report);
-            self.begin_work();
+    /// Begins what waits if the node may write now; else it is due later.
+    fn begin_write(&mut self) {
+        if self.delayed_until.is_some() || !self.pending.is_due() {
+            return;
         }
+        if let Err(at) = self.context.writes.spend(&self.node) {
+            self.delayed_until = Some(at);
+            return;
+        }
+        let write = self.pending.begin(self.binding.as_ref().map(Binding::incarnation));
+        let (node, caller, admission) = (&self.node, &self.caller, &self.context.admission);
+        self.running = write.map(|write| write.run(node.clone(), caller.clone(), admission.clone()).boxed());
     }
 
-    fn has_waiting(&self) -> bool {
-        self.waiting.is_some() || self.waiting_words.is_some() || self.waiting_pods.is_some()
-    }
-
-    /// One that comes while another is under way is answered by the same welcome. Of a node that is bound it is about the
-    /// machine alone.
-    fn register(&mut self, register: v1::Register) -> Result<(), Refusal> {
-        self.require_trust()?;
-        if self.binding.is_some() {
-            self.waiting_words = Some(Box::new(register));
-            self.begin_work();
-        } else if self.work.is_none() {
-            self.waiting = Some(Wish::Registration(register));
-            self.begin_work();
+    fn written(&mut self, end: WriteEnd) -> Result<(), Refusal> {
+        self.pending.end();
+        match end {
+            WriteEnd::Admitted(admitted) => self.bind(&admitted)?,
+            WriteEnd::Refused(refusal) => return Err(refusal),
+            WriteEnd::Answered(answer) => self.outbound.add(answer),
+            WriteEnd::Gone => self.stream.wakeup.touch(SOLE),
         }
+        self.begin_write();
         Ok(())
     }
 
-    /// It was trusted when it came; that may have changed.
+    /// The node was trusted when it came; that may have changed.
     fn require_trust(&self) -> Result<(), Refusal> {
-        let current = self.sessions.replica().current();
+        let current = self.context.current();
         current.state.admits_lineage(&self.node, &self.lineage).map_err(|distrust| self.distrusted(&distrust))
     }
 
@@ -349,87 +319,26 @@ impl Alone {
         Refusal::from(distrust)
     }
 
-    /// Begins what waits if the node may write now; else that is due later.
-    fn begin_work(&mut self) {
-        if self.work.is_some() || self.turn_at.is_some() || !self.has_waiting() {
-            return;
-        }
-        if let Err(at) = self.sessions.spend(&self.node) {
-            self.turn_at = Some(at);
-            return;
-        }
-        self.work = match self.binding.as_ref().map(Binding::incarnation) {
-            Some(incarnation) => self.work_of_bound(incarnation),
-            None => self.work_of_unbound(),
-        };
-    }
-
-    fn work_of_unbound(&mut self) -> Option<Work> {
-        let Some(Wish::Registration(register)) = self.waiting.take() else { return None };
-        Some(Work::Registration(self.sessions.register(self.node.clone(), register, self.caller.clone())))
-    }
-
-    /// A wish to register was meant for a node that was not bound.
-    fn work_of_bound(&mut self, incarnation: Incarnation) -> Option<Work> {
-        let subject = (self.node.clone(), incarnation);
-        if let Some(register) = self.waiting_words.take() {
-            return Some(Work::Reconciliation(self.sessions.reconcile(subject, *register)));
-        }
-        if let Some(Wish::Report(report)) = self.waiting.take() {
-            return Some(Work::Report(self.sessions.report(subject, report)));
-        }
-        self.waiting_pods.take().map(|report| Work::Pods(self.sessions.report_pods(subject, report)))
-    }
-
-    fn done(&mut self, done: Done) -> Result<(), Refusal> {
-        match done {
-            Done::Registered(admitted) => self.bind(&admitted?)?,
-            Done::Reconciled(Reconciled::Answered(answer)) => self.owed.add(Down::Registered(answer)),
-            Done::Reported(reported) => self.reported(reported),
-            Done::PodsReported(PodsReported::Taken(taken)) => self.owed.add(Down::PodsTaken(taken)),
-            Done::PodsReported(PodsReported::Gone) | Done::Reconciled(Reconciled::Gone) => self.stream.bell.touch(SOLE),
-        }
-        self.begin_work();
-        Ok(())
-    }
-
-    fn reported(&mut self, reported: Reported) {
-        match reported {
-            Reported::Taken(taken) => self.owed.add(Down::StatusTaken(taken)),
-            Reported::Gone => self.stream.bell.touch(SOLE),
-        }
-    }
-
-    fn rung(&mut self) -> Result<(), Refusal> {
-        let signals = self.stream.bell.signals();
-        if signals.has(Signal::Stop) {
-            return Err(Refusal::stopping());
-        }
-        if !self.stream.bell.take_touched(1).is_empty() {
+    fn woken(&mut self) -> Result<(), Refusal> {
+        let signals = self.stream.wakeup.signals();
+        require_not_stopped(signals)?;
+        if !self.stream.wakeup.take_touched(1).is_empty() {
             self.examine()?;
         }
-        if signals.has(Signal::Move)
-            && let Some(why) = self.sessions.why_move()
-        {
-            self.sessions.figures().moved();
-            self.owed.add(Down::Move(v1::Move { why }));
-        }
-        if signals.has(Signal::Terms) {
-            self.owed.add(Down::Terms(terms(&self.sessions.replica().current().state)));
-        }
+        let notices = self.context.notices(signals);
+        notices.relocate.into_iter().for_each(|notice| self.outbound.add(Down::Move(notice)));
+        notices.terms.into_iter().for_each(|terms| self.outbound.add(Down::Terms(terms)));
         Ok(())
     }
 
     fn examine(&mut self) -> Result<(), Refusal> {
         self.require_trust()?;
         let Some(binding) = &mut self.binding else { return Ok(()) };
-        if let Some(ending) = binding.ending() {
-            return Err(Refusal::ended(ending, &self.node));
-        }
-        match binding.examine(&self.sessions.replica().current().state) {
+        match binding.examine(&self.context.current().state) {
+            Finding::Ended(ending) => return Err(Refusal::ended(&ending, &self.node)),
             Finding::Bound(news) => {
-                news.into_iter().for_each(|news| self.owed.add(news));
-                self.owed.add_orders();
+                news.into_iter().for_each(|news| self.outbound.add(news));
+                self.outbound.add_orders();
             }
             Finding::Unbound(news) => self.unbind(news),
         }
@@ -437,54 +346,36 @@ impl Alone {
     }
 
     fn bind(&mut self, admitted: &Admitted) -> Result<(), Refusal> {
-        let place = (&self.stream.bell, SOLE);
-        self.binding = Some(Binding::new(&self.sessions, admitted, &self.caller, place)?);
+        let place = (&self.stream.wakeup, SOLE);
+        let binding = self.context.binder.bind(admitted, &self.caller, place)?;
         // From now on its session is here.
         self.caller.moving = false;
-        self.sessions.confirm_key(&self.node, &self.key);
-        self.welcome();
+        confirm_key(&self.context.writes, &self.node, &self.key);
+        self.outbound.add(Down::Welcome(binding.welcome(&self.context.current().state, &self.caller)));
+        self.binding = Some(binding);
+        self.pending.welcome();
         Ok(())
     }
 
     fn unbind(&mut self, news: Down) {
         self.binding = None;
-        // A report on a node that is gone.
-        self.work = None;
-        self.waiting = None;
-        self.waiting_words = None;
-        self.waiting_pods = None;
+        // With the write that is under way: it is about a node that is gone.
+        self.running = None;
+        self.pending = PendingWrites::default();
         self.register_by = Instant::now() + REGISTRATION_PATIENCE;
-        self.owed.add(news);
+        self.outbound.add(news);
     }
-
-    fn welcome(&mut self) {
-        if let Some(binding) = &self.binding {
-            let welcome = binding.welcome(&self.sessions.replica().current().state, &self.caller);
-            self.owed.add(Down::Welcome(welcome));
-        }
-    }
-}
-
-/// Orders come last, and more of them as long as there are any.
-fn orders(owed: &mut Owed, binding: Option<&mut Binding>, sessions: &Sessions) -> Option<v1::ServerMessage> {
-    let is_owed = owed.take_orders();
-    let binding = binding.filter(|_| is_owed)?;
-    let orders = binding.orders(&sessions.replica().current().state)?;
-    owed.add_orders();
-    Some(said(orders))
 }
 
 fn not_registered() -> Refusal {
     let text = format!("the node did not register within {} s of being asked to", REGISTRATION_PATIENCE.as_secs());
-    Refusal::new(Refused::Silence, Status::deadline_exceeded(text))
+    Refusal::new(RefusalReason::Silence, Status::deadline_exceeded(text))
 }
 
-async fn finished(work: &mut Option<Work>) -> Done {
-    match work {
-        Some(Work::Registration(registration)) => Done::Registered(registration.await),
-        Some(Work::Reconciliation(reconciliation)) => Done::Reconciled(reconciliation.await),
-        Some(Work::Report(report)) => Done::Reported(report.await),
-        Some(Work::Pods(report)) => Done::PodsReported(report.await),
+/// Waits for the write under way; for ever if there is none.
+async fn ended(running: &mut Option<BoxFuture<'static, WriteEnd>>) -> WriteEnd {
+    match running {
+        Some(write) => write.await,
         None => pending().await,
     }
 }
@@ -498,7 +389,7 @@ mod tests {
 
     #[test]
     fn a_session_is_small() {
-        let bytes = size_of::<Alone>() + size_of_future(Alone::serve);
+        let bytes = size_of::<NodeStream>() + size_of_future(NodeStream::serve);
         assert!(bytes <= TASK_BYTES_MAX, "a session takes {bytes} bytes");
     }
 

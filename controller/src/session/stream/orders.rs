@@ -1,7 +1,7 @@
-//! What an agent is told to do about the pods of its node.
+//! Orders to an agent about the pods of its node.
 //!
-//! It is told differences: what to run, what to stop, what to forget. What it was told on this stream is remembered, and
-//! compared with the state whenever there is room to say something, so nothing queues up and nothing is said twice.
+//! Orders are differences: what to run, what to stop, what to forget. What was sent on this stream is remembered and
+//! compared with the state whenever there is room to send something, so nothing queues up and nothing is sent twice.
 
 use std::collections::BTreeMap;
 
@@ -16,19 +16,19 @@ use muster_proto::v1;
 const ORDERS_BYTES: usize = 64 * 1024;
 const ORDERS_MAX: usize = 256;
 
-/// What was said on one stream about one node.
+/// The orders that were sent on one stream about one node.
 #[derive(Debug, Default)]
-pub(crate) struct Told {
+pub(super) struct OrdersSent {
     /// In order of uid; a grace for those that are to stop.
     pods: Box<[(Uid, Option<u32>)]>,
     complete: bool,
 }
 
-// === impl Told ===
+// === impl OrdersSent ===
 
-impl Told {
-    /// What is to be said now, if anything. Called again until there is nothing more.
-    pub(crate) fn orders(&mut self, state: &State, node: &str, incarnation: Incarnation) -> Option<v1::PodOrders> {
+impl OrdersSent {
+    /// The orders to send now, if any. Called again until there are no more.
+    pub(super) fn orders(&mut self, state: &State, node: &str, incarnation: Incarnation) -> Option<v1::PodOrders> {
         let wanted = wanted(state, node, incarnation);
         let mut told: BTreeMap<Uid, Option<u32>> = self.pods.iter().copied().collect();
         let (mut orders, mut bytes) = (Vec::new(), 0);
@@ -112,8 +112,8 @@ mod tests {
             assert!(matches!(applied.outcomes[..], [Outcome::Done(_)]), "{applied:?}");
         }
 
-        /// All that is said until there is nothing more, as `action name`, and how many messages that took.
-        fn told(&self, told: &mut Told) -> (Vec<String>, usize) {
+        /// All orders until there are no more, as `action name`, and how many messages they took.
+        fn told(&self, told: &mut OrdersSent) -> (Vec<String>, usize) {
             let incarnation = self.0.node("a").unwrap().incarnation;
             let messages: Vec<_> = std::iter::from_fn(|| told.orders(&self.0, "a", incarnation)).collect();
             let shown = |order: &v1::PodOrder| format!("{:?} {}", order.action(), order.name);
@@ -126,7 +126,7 @@ mod tests {
     #[test]
     fn a_new_stream_is_told_everything_and_then_differences() {
         let mut world = World::with_pods(&["p", "q"]);
-        let mut told = Told::default();
+        let mut told = OrdersSent::default();
         assert_eq!(world.told(&mut told), (vec!["Run p".into(), "Run q".into()], 1));
         assert_eq!(world.told(&mut told), (vec![], 0), "nothing is said twice");
         world.delete("p", 30);
@@ -140,7 +140,7 @@ mod tests {
     #[test]
     fn a_node_without_pods_hears_that_there_are_none() {
         let world = World::with_pods(&[]);
-        let mut told = Told::default();
+        let mut told = OrdersSent::default();
         assert_eq!(world.told(&mut told), (vec![], 1), "so that it stops what it should not run");
         assert_eq!(world.told(&mut told), (vec![], 0));
     }
@@ -148,14 +148,14 @@ mod tests {
     #[test]
     fn large_manifests_are_spread_over_messages() {
         let world = World::with_pods(&["p", "q", "r", "s", "t", "u"]);
-        let (orders, messages) = world.told(&mut Told::default());
+        let (orders, messages) = world.told(&mut OrdersSent::default());
         assert_eq!((orders.len(), messages), (6, 2));
     }
 
     #[test]
     fn orders_are_about_this_life_of_the_node_only() {
         let world = World::with_pods(&["p"]);
-        let orders = Told::default().orders(&world.0, "a", Incarnation(99)).unwrap();
+        let orders = OrdersSent::default().orders(&world.0, "a", Incarnation(99)).unwrap();
         assert!(orders.complete && orders.orders.is_empty(), "{orders:?}");
         assert_eq!(order(world.0.pods().first().unwrap()).action(), Action::Run);
     }

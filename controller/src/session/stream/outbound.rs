@@ -1,13 +1,13 @@
-//! What a node's agent is still to be told: one of each kind, the newest, the weightiest first.
+//! Outbound messages of one agent, coalesced: the newest of each kind, most urgent first.
 //!
-//! An agent that does not read fills its queue of a few messages; what comes up after that waits here and coalesces, so
-//! a stuck agent costs the same as any other.
+//! An agent that does not read fills its queue of a few messages; what comes after that waits here and coalesces, so
+//! that a stuck agent costs the same as any other.
 
 use muster_proto::v1;
 use muster_proto::v1::server_message::Message as Down;
 
 #[derive(Debug, Default)]
-pub(crate) struct Owed {
+pub(super) struct Outbound {
     removed: Option<v1::Removed>,
     registration: Option<String>,
     welcome: Option<Box<v1::Welcome>>,
@@ -18,14 +18,14 @@ pub(crate) struct Owed {
     terms: Option<v1::Terms>,
     pods_taken: Option<v1::PodsTaken>,
     registered: Option<v1::Registered>,
-    /// There may be orders to give; which, is worked out when there is room to give them.
+    /// There may be orders to give; they are worked out when there is room for them.
     orders: bool,
 }
 
-// === impl Owed ===
+// === impl Outbound ===
 
-impl Owed {
-    pub(crate) fn any(&self) -> bool {
+impl Outbound {
+    pub(super) fn is_waiting(&self) -> bool {
         let Self { removed, registration, welcome, moving, acknowledged, taken, status_wanted, terms, .. } = self;
         removed.is_some()
             || registration.is_some()
@@ -41,16 +41,11 @@ impl Owed {
     }
 
     /// The state of the node's pods may call for orders.
-    pub(crate) fn add_orders(&mut self) {
+    pub(super) fn add_orders(&mut self) {
         self.orders = true;
     }
 
-    /// Whether orders are owed; not any longer after this.
-    pub(crate) fn take_orders(&mut self) -> bool {
-        std::mem::take(&mut self.orders)
-    }
-
-    pub(crate) fn add(&mut self, message: Down) {
+    pub(super) fn add(&mut self, message: Down) {
         match message {
             Down::Welcome(welcome) => self.welcome = Some(Box::new(welcome)),
             Down::RegistrationWanted(wanted) => {
@@ -72,8 +67,16 @@ impl Owed {
         }
     }
 
-    /// What to say next.
-    pub(crate) fn next(&mut self) -> Option<v1::ServerMessage> {
+    /// The next message. Orders come last, and more of them as long as there are any.
+    pub(super) fn next_or(&mut self, orders: impl FnOnce() -> Option<Down>) -> Option<v1::ServerMessage> {
+        self.next().or_else(|| {
+            let orders = if std::mem::take(&mut self.orders) { orders() } else { None };
+            self.orders = orders.is_some();
+            orders.map(server_message)
+        })
+    }
+
+    fn next(&mut self) -> Option<v1::ServerMessage> {
         let removed = self.removed.take().map(Down::Removed);
         let message = removed
             .or_else(|| self.registration.take().map(|why| Down::RegistrationWanted(v1::RegistrationWanted { why })))
@@ -85,10 +88,10 @@ impl Owed {
             .or_else(|| self.registered.take().map(Down::Registered))
             .or_else(|| self.status_wanted.take().map(|revision| Down::StatusWanted(v1::StatusWanted { revision })))
             .or_else(|| self.terms.take().map(Down::Terms));
-        message.map(said)
+        message.map(server_message)
     }
 
-    /// Nothing of what concerned a node that is gone matters to its agent now.
+    /// Drops what concerned a node that is gone.
     fn forget_former_life(&mut self) {
         self.welcome = None;
         self.taken = None;
@@ -99,7 +102,7 @@ impl Owed {
     }
 }
 
-pub(crate) fn said(message: Down) -> v1::ServerMessage {
+pub(super) fn server_message(message: Down) -> v1::ServerMessage {
     v1::ServerMessage { message: Some(message) }
 }
 
@@ -109,27 +112,27 @@ mod tests {
 
     #[test]
     fn the_newest_terms_win_and_a_move_goes_first() {
-        let mut owed = Owed::default();
-        assert!(!owed.any());
+        let mut outbound = Outbound::default();
+        assert!(!outbound.is_waiting());
         let terms = |revision| Down::Terms(v1::Terms { revision, ..Default::default() });
-        owed.add(terms(1));
-        owed.add(Down::StatusWanted(v1::StatusWanted { revision: 1 }));
-        owed.add(terms(2));
-        owed.add(Down::Move(v1::Move { why: "w".into() }));
-        let told: Vec<Down> = std::iter::from_fn(|| owed.next()).filter_map(|message| message.message).collect();
+        outbound.add(terms(1));
+        outbound.add(Down::StatusWanted(v1::StatusWanted { revision: 1 }));
+        outbound.add(terms(2));
+        outbound.add(Down::Move(v1::Move { why: "w".into() }));
+        let told: Vec<Down> = std::iter::from_fn(|| outbound.next()).filter_map(|message| message.message).collect();
         let wanted =
             [Down::Move(v1::Move { why: "w".into() }), Down::StatusWanted(v1::StatusWanted { revision: 1 }), terms(2)];
         assert_eq!(told, wanted);
-        assert!(!owed.any());
+        assert!(!outbound.is_waiting());
     }
 
     #[test]
     fn a_removal_silences_what_concerned_the_removed_node() {
-        let mut owed = Owed::default();
-        owed.add(Down::StatusWanted(v1::StatusWanted { revision: 1 }));
-        owed.add(Down::StatusTaken(v1::StatusTaken::default()));
-        owed.add(Down::Removed(v1::Removed { incarnation: 3, revision: 9 }));
-        assert_eq!(owed.next().unwrap().message, Some(Down::Removed(v1::Removed { incarnation: 3, revision: 9 })));
-        assert_eq!(owed.next(), None);
+        let mut outbound = Outbound::default();
+        outbound.add(Down::StatusWanted(v1::StatusWanted { revision: 1 }));
+        outbound.add(Down::StatusTaken(v1::StatusTaken::default()));
+        outbound.add(Down::Removed(v1::Removed { incarnation: 3, revision: 9 }));
+        assert_eq!(outbound.next().unwrap().message, Some(Down::Removed(v1::Removed { incarnation: 3, revision: 9 })));
+        assert_eq!(outbound.next(), None);
     }
 }

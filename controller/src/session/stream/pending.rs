@@ -1,271 +1,245 @@
-//! The writes of an aggregator's nodes: several at a time, but one per node, and of those that wait only the newest.
+//! Pending writes of one node: the newest registration, status and pod report, one write at a time.
 //!
-//! They wait as they came: what a newer one replaces was never parsed.
+//! A node's own stream holds one [`PendingWrites`], an aggregator's stream one per handle. The rules for both:
+//! - What waits is kept as it came. What a newer message of its kind replaces is never parsed.
+//! - One write of a node is under way at a time: first the registration, then the status, then the pods.
+//! - A registration creates a node that is not bound; of a node that is bound it describes the machine (RG-4).
+//! - Status and pod reports count only while the node is bound: an agent that was asked to register reports with that.
+//! - A welcome answers every registration that came before it.
+//! - Once the node is gone, what waits is dropped, and what is under way is not answered.
 
-use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
-use std::future::pending;
-
-use futures::future::BoxFuture;
-use futures::stream::FuturesUnordered;
-use futures::{FutureExt, StreamExt};
+use muster_lifecycle::node::Incarnation;
+use muster_lifecycle::text::Text;
 use muster_proto::v1;
-use tokio::time::{Instant, sleep_until};
+use muster_proto::v1::server_message::Message as Down;
 
+use crate::session::stream::caller::Caller;
 use crate::session::stream::refusal::Refusal;
-use crate::session::write::admission::Admitted;
-use crate::session::write::pods::PodsReported;
-use crate::session::write::reconcile::Reconciled;
-use crate::session::write::report::Reported;
+use crate::session::write::admission::{Admission, Admitted};
+use crate::session::write::pods::report_pods;
+use crate::session::write::reconcile::reconcile;
+use crate::session::write::report::report_status;
 
-/// Writes under way on one stream.
-const RUNNING_MAX: usize = 256;
+#[derive(Debug, Default)]
+pub(super) struct PendingWrites {
+    /// Boxed, because few agents ever send it to a stream that is bound.
+    registration: Option<Box<v1::Register>>,
+    status: Option<v1::StatusReport>,
+    pods: Option<v1::PodsReport>,
+    under_way: UnderWay,
+}
 
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+enum UnderWay {
+    #[default]
+    Nothing,
+    Current,
+    /// It was begun for a node that is gone from the stream.
+    Outdated,
+}
+
+/// What an agent wants to be written, as it came.
 #[derive(Debug)]
-pub(crate) enum Job {
+pub(super) enum WriteRequest {
     Register(v1::Register),
-    Reconcile(v1::Register),
-    Report(v1::StatusReport),
+    Status(v1::StatusReport),
     Pods(v1::PodsReport),
 }
 
-pub(crate) enum Done {
-    Registered(Result<Admitted, Refusal>),
-    Reconciled(Reconciled),
-    Reported(Reported),
-    PodsReported(PodsReported),
+/// A write whose turn it is.
+#[derive(Debug, PartialEq)]
+pub(super) enum Write {
+    Register(Box<v1::Register>),
+    Reconcile(Incarnation, Box<v1::Register>),
+    Status(Incarnation, v1::StatusReport),
+    Pods(Incarnation, v1::PodsReport),
 }
 
-pub(crate) type Running = BoxFuture<'static, (u32, Done)>;
-
-/// At most one job of each kind waits per handle, so this is bounded by the nodes of the stream.
-#[derive(Default)]
-pub(crate) struct Jobs {
-    running: FuturesUnordered<Running>,
-    busy: HashSet<u32>,
-    waiting: HashMap<u32, Job>,
-    /// What bound nodes said of their machines.
-    waiting_words: HashMap<u32, v1::Register>,
-    waiting_pods: HashMap<u32, v1::PodsReport>,
-    /// Handles with a waiting job and none under way, in the order they came.
-    due: VecDeque<u32>,
-    /// Handles with a waiting job whose node has written too often, and when it may write again.
-    delayed: BTreeSet<(Instant, u32)>,
+/// How a write ended.
+#[derive(Debug)]
+pub(super) enum WriteEnd {
+    /// The node was registered, and its session claimed.
+    Admitted(Admitted),
+    /// The node was not registered.
+    Refused(Refusal),
+    /// To be passed on to the agent.
+    Answered(Down),
+    /// The node is no longer the one that wrote.
+    Gone,
 }
 
-// === impl Jobs ===
+// === impl PendingWrites ===
 
-impl Jobs {
-    /// The caller has checked that `handle` stands for a node.
-    pub(crate) fn add(&mut self, handle: u32, job: Job) {
-        // A registration says how the node is, too.
-        let registers = matches!(self.waiting.get(&handle), Some(Job::Register(_)));
-        if registers && matches!(job, Job::Report(_)) {
-            return;
-        }
-        let was_waiting = self.has_waiting(handle);
-        self.waiting.insert(handle, job);
-        if !was_waiting && !self.busy.contains(&handle) {
-            self.due.push_back(handle);
+impl PendingWrites {
+    pub(super) fn add(&mut self, request: WriteRequest, is_bound: bool) {
+        match request {
+            WriteRequest::Register(register) => self.registration = Some(Box::new(register)),
+            WriteRequest::Status(report) if is_bound => self.status = Some(report),
+            WriteRequest::Pods(report) if is_bound => self.pods = Some(report),
+            WriteRequest::Status(_) | WriteRequest::Pods(_) => {}
         }
     }
 
-    /// The caller has checked that `handle` stands for a node that is bound.
-    pub(crate) fn add_words(&mut self, handle: u32, register: v1::Register) {
-        let was_waiting = self.has_waiting(handle);
-        self.waiting_words.insert(handle, register);
-        if !was_waiting && !self.busy.contains(&handle) {
-            self.due.push_back(handle);
+    /// Whether something waits and nothing is under way.
+    pub(super) fn is_due(&self) -> bool {
+        self.under_way == UnderWay::Nothing && self.is_waiting()
+    }
+
+    pub(super) fn is_idle(&self) -> bool {
+        self.under_way == UnderWay::Nothing && !self.is_waiting()
+    }
+
+    /// The next write, under way from now on. `bound` is the incarnation of the node if it is bound.
+    pub(super) fn begin(&mut self, bound: Option<Incarnation>) -> Option<Write> {
+        let write = match bound {
+            Some(incarnation) => self.next_of_bound(incarnation),
+            None => self.registration.take().map(Write::Register),
+        };
+        if write.is_some() {
+            self.under_way = UnderWay::Current;
         }
+        write
     }
 
-    /// The caller has checked that `handle` stands for a node.
-    pub(crate) fn add_pods(&mut self, handle: u32, report: v1::PodsReport) {
-        let was_waiting = self.has_waiting(handle);
-        self.waiting_pods.insert(handle, report);
-        if !was_waiting && !self.busy.contains(&handle) {
-            self.due.push_back(handle);
-        }
+    fn next_of_bound(&mut self, incarnation: Incarnation) -> Option<Write> {
+        let registration = self.registration.take().map(|register| Write::Reconcile(incarnation, register));
+        registration
+            .or_else(|| self.status.take().map(|report| Write::Status(incarnation, report)))
+            .or_else(|| self.pods.take().map(|report| Write::Pods(incarnation, report)))
     }
 
-    fn has_waiting(&self, handle: u32) -> bool {
-        let Self { waiting, waiting_words, waiting_pods, .. } = self;
-        waiting.contains_key(&handle) || waiting_words.contains_key(&handle) || waiting_pods.contains_key(&handle)
+    /// The write under way has ended. False if its node is gone from the stream since it was begun.
+    pub(super) fn end(&mut self) -> bool {
+        std::mem::take(&mut self.under_way) == UnderWay::Current
     }
 
-    fn take_waiting(&mut self, handle: u32) -> Option<Job> {
-        let words = self.waiting_words.remove(&handle).map(Job::Reconcile);
-        let job = words.or_else(|| self.waiting.remove(&handle));
-        job.or_else(|| self.waiting_pods.remove(&handle).map(Job::Pods))
+    /// The node is bound: the welcome answers the registration that waits.
+    pub(super) fn welcome(&mut self) {
+        self.registration = None;
     }
 
-    /// `handle` no longer stands for what it stood for.
-    pub(crate) fn forget(&mut self, handle: u32) {
-        self.waiting.remove(&handle);
-        self.waiting_words.remove(&handle);
-        self.waiting_pods.remove(&handle);
+    /// The node is gone from the stream.
+    pub(super) fn clear(&mut self) {
+        let under_way = match self.under_way {
+            UnderWay::Nothing => UnderWay::Nothing,
+            UnderWay::Current | UnderWay::Outdated => UnderWay::Outdated,
+        };
+        *self = Self { under_way, ..Self::default() };
     }
 
-    /// Begins what is due. `may` says until when a node has to wait that wrote too often, and `begin` says no to what
-    /// has become pointless.
-    pub(crate) fn begin(
-        &mut self,
-        mut may: impl FnMut(u32) -> Result<(), Instant>,
-        mut begin: impl FnMut(u32, Job) -> Option<Running>,
-    ) {
-        while self.running.len() < RUNNING_MAX
-            && let Some(handle) = self.due.pop_front()
-        {
-            if self.busy.contains(&handle) || !self.has_waiting(handle) {
-                continue;
+    fn is_waiting(&self) -> bool {
+        self.registration.is_some() || self.status.is_some() || self.pods.is_some()
+    }
+}
+
+// === impl Write ===
+
+impl Write {
+    /// Parses and writes it.
+    pub(super) async fn run(self, node: Text, caller: Caller, admission: Admission) -> WriteEnd {
+        let writes = admission.writes();
+        let answered = match self {
+            Self::Register(register) => {
+                return match admission.register(&node, &register, &caller).await {
+                    Ok(admitted) => WriteEnd::Admitted(admitted),
+                    Err(refusal) => WriteEnd::Refused(refusal),
+                };
             }
-            if let Err(at) = may(handle) {
-                self.delayed.insert((at, handle));
-                continue;
+            Self::Reconcile(incarnation, register) => {
+                reconcile(writes, &node, incarnation, &register).await.map(Down::Registered)
             }
-            if let Some(running) = self.take_waiting(handle).and_then(|job| begin(handle, job)) {
-                self.busy.insert(handle);
-                self.running.push(running);
-            } else if self.has_waiting(handle) {
-                self.due.push_back(handle);
+            Self::Status(incarnation, report) => {
+                report_status(writes, &node, incarnation, report).await.map(Down::StatusTaken)
             }
-        }
-    }
-
-    /// Whether there is a job to wait for.
-    pub(crate) fn is_under_way(&self) -> bool {
-        !self.running.is_empty() || !self.delayed.is_empty()
-    }
-
-    /// Waits for the next job to end, or for one that was delayed to be due; for ever if there is none.
-    pub(crate) async fn next(&mut self) -> Option<(u32, Done)> {
-        let delayed_until = self.delayed.first().map(|(at, _)| *at);
-        tokio::select! {
-            Some((handle, done)) = self.running.next() => {
-                self.busy.remove(&handle);
-                if self.has_waiting(handle) {
-                    self.due.push_back(handle);
-                }
-                Some((handle, done))
+            Self::Pods(incarnation, report) => {
+                report_pods(writes, &node, incarnation, report).await.map(Down::PodsTaken)
             }
-            () = due(delayed_until) => {
-                self.recall(Instant::now());
-                None
-            }
-        }
+        };
+        answered.map_or(WriteEnd::Gone, WriteEnd::Answered)
     }
-
-    fn recall(&mut self, now: Instant) {
-        while self.delayed.first().is_some_and(|(at, _)| *at <= now)
-            && let Some((_, handle)) = self.delayed.pop_first()
-        {
-            self.due.push_back(handle);
-        }
-    }
-}
-
-async fn due(at: Option<Instant>) {
-    match at {
-        Some(at) => sleep_until(at).await,
-        None => pending().await,
-    }
-}
-
-pub(crate) fn registration(handle: u32, registering: BoxFuture<'static, Result<Admitted, Refusal>>) -> Running {
-    registering.map(move |registered| (handle, Done::Registered(registered))).boxed()
-}
-
-pub(crate) fn reconciliation(handle: u32, reconciling: BoxFuture<'static, Reconciled>) -> Running {
-    reconciling.map(move |reconciled| (handle, Done::Reconciled(reconciled))).boxed()
-}
-
-pub(crate) fn pods(handle: u32, reporting: BoxFuture<'static, PodsReported>) -> Running {
-    reporting.map(move |reported| (handle, Done::PodsReported(reported))).boxed()
-}
-
-pub(crate) fn report(handle: u32, reporting: BoxFuture<'static, Reported>) -> Running {
-    reporting.map(move |reported| (handle, Done::Reported(reported))).boxed()
 }
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
 
-    #[tokio::test]
-    async fn one_write_per_node_is_under_way_and_the_newest_report_wins() {
-        let mut jobs = Jobs::default();
-        jobs.add(7, a_report(1));
-        jobs.begin(always, |handle, _| Some(report(handle, std::future::ready(Reported::Gone).boxed())));
-        jobs.add(7, a_report(2));
-        jobs.add(7, a_report(3));
-        jobs.begin(always, |_, _| panic!("the first is still under way"));
-        assert!(matches!(jobs.next().await, Some((7, _))));
-        assert_eq!(begun(&mut jobs), [3]);
-        assert!(jobs.next().now_or_never().is_none(), "what was pointless is not under way");
+    const BOUND: Option<Incarnation> = Some(Incarnation(3));
+
+    #[test]
+    fn one_write_is_under_way_and_the_newest_of_each_kind_waits() {
+        let mut pending = PendingWrites::default();
+        pending.add(status(1), true);
+        assert_eq!(pending.begin(BOUND), Some(Write::Status(Incarnation(3), report(1))));
+        pending.add(status(2), true);
+        pending.add(pods(3), true);
+        pending.add(status(4), true);
+        assert!(!pending.is_due(), "the first is still under way");
+        assert!(pending.end());
+        pending.add(registration("m"), true);
+        let kinds: Vec<&str> = std::iter::from_fn(|| pending.begin(BOUND)).map(|write| kind(&write)).collect();
+        assert_eq!(kinds, ["reconcile", "status 4", "pods 3"]);
+        assert!(pending.end() && pending.is_idle());
     }
 
-    #[tokio::test]
-    async fn so_many_are_under_way_at_once_and_the_rest_waits_in_order() {
-        let mut jobs = Jobs::default();
-        let all = RUNNING_MAX as u32 + 2;
-        (0..all).for_each(|handle| jobs.add(handle, a_report(handle.into())));
-        let mut begun_now = 0;
-        jobs.begin(always, |handle, _| {
-            begun_now += 1;
-            Some(report(handle, std::future::ready(Reported::Gone).boxed()))
-        });
-        assert_eq!(begun_now, RUNNING_MAX);
-        jobs.next().await;
-        assert_eq!(begun(&mut jobs), [u64::from(all) - 2, u64::from(all) - 1]);
+    #[test]
+    fn a_node_that_is_not_bound_only_registers() {
+        let mut pending = PendingWrites::default();
+        pending.add(status(1), false);
+        pending.add(pods(1), false);
+        assert!(pending.is_idle());
+        pending.add(registration("m"), false);
+        assert!(matches!(pending.begin(None), Some(Write::Register(_))));
     }
 
-    #[tokio::test(start_paused = true)]
-    async fn a_node_that_writes_too_often_is_put_off_and_its_newest_report_kept() {
-        let mut jobs = Jobs::default();
-        let later = Instant::now() + Duration::from_secs(1);
-        jobs.add(7, a_report(1));
-        jobs.add(8, a_report(1));
-        let mut others = Vec::new();
-        let may = |handle| if handle == 7 { Err(later) } else { Ok(()) };
-        jobs.begin(may, |handle, _| {
-            others.push(handle);
-            None
-        });
-        assert_eq!(others, [8]);
-        jobs.add(7, a_report(2));
-        assert_eq!(begun(&mut jobs), [0; 0], "not before its time");
-        assert!(jobs.next().await.is_none());
-        assert_eq!(Instant::now(), later);
-        assert_eq!(begun(&mut jobs), [2]);
+    #[test]
+    fn a_welcome_answers_the_registrations_before_it() {
+        let mut pending = PendingWrites::default();
+        pending.add(registration("first"), false);
+        assert!(pending.begin(None).is_some());
+        pending.add(registration("second"), false);
+        assert!(pending.end());
+        assert!(pending.is_due(), "it would be tried if the first was refused");
+        pending.welcome();
+        assert!(pending.is_idle());
     }
 
-    #[tokio::test]
-    async fn what_was_forgotten_is_not_begun() {
-        let mut jobs = Jobs::default();
-        jobs.add(7, a_report(1));
-        jobs.forget(7);
-        assert_eq!(begun(&mut jobs), [0; 0]);
-        jobs.add(7, a_report(2));
-        assert_eq!(begun(&mut jobs), [2]);
+    #[test]
+    fn a_node_that_is_gone_writes_nothing_more_and_gets_no_answer() {
+        let mut pending = PendingWrites::default();
+        pending.add(status(1), true);
+        pending.begin(BOUND);
+        pending.add(status(2), true);
+        pending.clear();
+        pending.add(registration("m"), false);
+        assert!(!pending.is_due(), "one write at a time, outdated or not");
+        assert!(!pending.end(), "the answer is for a node that is gone");
+        assert!(matches!(pending.begin(None), Some(Write::Register(_))));
+        assert!(pending.end());
     }
 
-    fn always(_: u32) -> Result<(), Instant> {
-        Ok(())
+    fn status(sequence: u64) -> WriteRequest {
+        WriteRequest::Status(report(sequence))
     }
 
-    fn a_report(sequence: u64) -> Job {
-        Job::Report(v1::StatusReport { sequence, ..v1::StatusReport::default() })
+    fn report(sequence: u64) -> v1::StatusReport {
+        v1::StatusReport { sequence, ..v1::StatusReport::default() }
     }
 
-    fn begun(jobs: &mut Jobs) -> Vec<u64> {
-        let mut begun = Vec::new();
-        jobs.begin(always, |_, job| {
-            if let Job::Report(report) = job {
-                begun.push(report.sequence);
-            }
-            None
-        });
-        begun
+    fn pods(sequence: u64) -> WriteRequest {
+        WriteRequest::Pods(v1::PodsReport { sequence, ..v1::PodsReport::default() })
+    }
+
+    fn registration(node: &str) -> WriteRequest {
+        WriteRequest::Register(v1::Register { node: node.to_owned().into(), running: None })
+    }
+
+    fn kind(write: &Write) -> &'static str {
+        match write {
+            Write::Register(_) => "register",
+            Write::Reconcile(..) => "reconcile",
+            Write::Status(_, report) if report.sequence == 4 => "status 4",
+            Write::Pods(_, report) if report.sequence == 3 => "pods 3",
+            Write::Status(..) | Write::Pods(..) => "another report",
+        }
     }
 }

@@ -1,4 +1,4 @@
-//! Why a stream ends against the will of whoever opened it: what it is told, and what it is counted as.
+//! A refusal: why this replica ends a stream, as its agent is told and as it is counted.
 
 use muster_lifecycle::credential::Distrust;
 use muster_lifecycle::rejection::Rejection;
@@ -7,33 +7,34 @@ use muster_proto::status::from_rejection;
 use muster_raft::replica::RequestError;
 use tonic::{Code, Status};
 
-use crate::session::figures::Refused;
+use crate::session::figures::RefusalReason;
 use crate::session::wake::entry::Ending;
+use crate::session::write::catch_up::NotCaughtUp;
 
 #[derive(Debug)]
 pub(crate) struct Refusal {
-    pub(crate) reason: Refused,
+    pub(crate) reason: RefusalReason,
     pub(crate) status: Box<Status>,
 }
 
 // === impl Refusal ===
 
 impl Refusal {
-    pub(crate) fn new(reason: Refused, status: Status) -> Self {
+    pub(crate) fn new(reason: RefusalReason, status: Status) -> Self {
         Self { reason, status: Box::new(status) }
     }
 
     /// What was said cannot be understood, or not at this point.
     pub(crate) fn message(text: impl Into<String>) -> Self {
-        Self::new(Refused::Message, Status::invalid_argument(text))
+        Self::new(RefusalReason::Message, Status::invalid_argument(text))
     }
 
     pub(crate) fn unavailable(text: impl Into<String>) -> Self {
-        Self::new(Refused::NoLeader, Status::unavailable(text))
+        Self::new(RefusalReason::NoLeader, Status::unavailable(text))
     }
 
     pub(crate) fn stopping() -> Self {
-        Self::new(Refused::Stopping, Status::unavailable("this replica is stopping; attach to another"))
+        Self::new(RefusalReason::Stopping, Status::unavailable("this replica is stopping; attach to another"))
     }
 
     pub(crate) fn ended(ending: &Ending, node: &str) -> Self {
@@ -47,15 +48,21 @@ impl From<RequestError> for Refusal {
     }
 }
 
+impl From<NotCaughtUp> for Refusal {
+    fn from(behind: NotCaughtUp) -> Self {
+        Self::unavailable(behind.to_string())
+    }
+}
+
 impl From<FieldError> for Refusal {
     fn from(error: FieldError) -> Self {
-        Self::new(Refused::Message, error.into())
+        Self::new(RefusalReason::Message, error.into())
     }
 }
 
 impl From<&Distrust> for Refusal {
     fn from(distrust: &Distrust) -> Self {
-        Self::new(Refused::Identity, Status::permission_denied(distrust.to_string()))
+        Self::new(RefusalReason::Identity, Status::permission_denied(distrust.to_string()))
     }
 }
 
@@ -63,6 +70,6 @@ impl From<&Rejection> for Refusal {
     fn from(rejection: &Rejection) -> Self {
         let status = from_rejection(rejection);
         let denied = status.code() == Code::PermissionDenied;
-        Self::new(if denied { Refused::Identity } else { Refused::Rejected }, status)
+        Self::new(if denied { RefusalReason::Identity } else { RefusalReason::Rejected }, status)
     }
 }

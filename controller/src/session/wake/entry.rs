@@ -1,7 +1,7 @@
-//! One node's session as the rest of the replica sees it, and the bell by which its stream is woken.
+//! One node's session as the rest of the replica sees it, and the wakeup of its stream.
 //!
-//! Whoever has news rings; the stream looks at the state when it gets to it. So news coalesce by themselves, cost no
-//! queue, and can be given to a hundred thousand streams without waiting for one.
+//! Whatever has news wakes the stream; the stream looks at the state when it gets to it. So news coalesce by
+//! themselves, cost no queue, and can be given to a hundred thousand streams without waiting for one.
 
 use std::collections::BTreeSet;
 use std::future::poll_fn;
@@ -19,7 +19,7 @@ use muster_proto::v1;
 use muster_raft::types::ReplicaId;
 use tonic::Status;
 
-use crate::session::figures::Refused;
+use crate::session::figures::RefusalReason;
 
 /// The handle of the one node on a stream of its own.
 pub(crate) const SOLE: u32 = 0;
@@ -27,28 +27,28 @@ pub(crate) const SOLE: u32 = 0;
 /// News for a whole stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Signal {
-    /// How to beat has changed.
-    Terms = 1,
-    /// The stream should attach elsewhere.
-    Move = 2,
-    /// Which nodes an aggregator may carry may have changed.
+    /// The beat interval or the grace has changed.
+    Pace = 1,
+    /// The agent should attach to another replica.
+    Relocate = 2,
+    /// The nodes that an aggregator may carry may have changed.
     Scope = 4,
     /// This replica stops.
     Stop = 8,
 }
 
-/// What has been rung for.
+/// The signals that a stream has not taken yet.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Signals(u8);
 
-/// Wakes one stream.
+/// Wakes one stream, and says why.
 #[derive(Debug, Default)]
-pub(crate) struct Bell {
+pub(crate) struct Wakeup {
     signals: AtomicU8,
-    /// Nodes of the stream that have to be looked at. At most one element per node.
+    /// Nodes of the stream that have to be examined. At most one element per node.
     touched: Mutex<BTreeSet<u32>>,
-    is_rung: AtomicBool,
-    /// One place is enough: only the stream itself listens, and it does so at every beat.
+    is_woken: AtomicBool,
+    /// One place is enough: only the stream itself waits, and it does so at every beat.
     listener: AtomicWaker,
 }
 
@@ -61,10 +61,10 @@ pub(crate) struct Entry {
     pub(crate) remote: SocketAddr,
     number: u64,
     since: Instant,
-    bell: Arc<Bell>,
+    wakeup: Arc<Wakeup>,
     handle: u32,
     ending: OnceLock<Ending>,
-    /// From which revision on the state may be read for orders about pods; the highest if from none.
+    /// The lowest revision of a state from which orders about pods may be given; the highest there is if from none.
     orders_from: AtomicU64,
 }
 
@@ -73,37 +73,37 @@ pub(crate) struct Entry {
 pub(crate) enum Ending {
     /// The same agent continues elsewhere.
     Continued { at: ReplicaId },
-    /// Another instance took over: this one had been silent, or was younger when a new leader had to decide.
+    /// Another instance took over: this one was silent, or it was the younger one when a new leader had to decide.
     Displaced { at: ReplicaId },
-    /// It was accepted while no leader could be asked, and another instance was first.
+    /// The session was accepted while no leader could be asked, and another instance was first.
     Held(String),
 }
 
-// === impl Bell ===
+// === impl Wakeup ===
 
-impl Bell {
-    pub(crate) fn ring(&self, signal: Signal) {
+impl Wakeup {
+    pub(crate) fn signal(&self, signal: Signal) {
         self.signals.fetch_or(signal as u8, Ordering::Relaxed);
         self.wake();
     }
 
-    /// The node behind `handle` has to be looked at.
+    /// The node behind `handle` has to be examined.
     pub(crate) fn touch(&self, handle: u32) {
         self.touched().insert(handle);
         self.wake();
     }
 
-    /// Completes when somebody has rung since the last time. Only the newest of several that wait is woken.
-    pub(crate) async fn rung(&self) {
+    /// Completes if the stream was woken since the last time. Of several callers only the newest is woken.
+    pub(crate) async fn woken(&self) {
         poll_fn(|context| {
             self.listener.register(context.waker());
-            if self.is_rung.swap(false, Ordering::AcqRel) { Poll::Ready(()) } else { Poll::Pending }
+            if self.is_woken.swap(false, Ordering::AcqRel) { Poll::Ready(()) } else { Poll::Pending }
         })
         .await;
     }
 
     fn wake(&self) {
-        self.is_rung.swap(true, Ordering::AcqRel);
+        self.is_woken.swap(true, Ordering::AcqRel);
         self.listener.wake();
     }
 
@@ -111,7 +111,7 @@ impl Bell {
         Signals(self.signals.swap(0, Ordering::Relaxed))
     }
 
-    /// At most `max` of the nodes to look at; if there are more, the bell stays rung.
+    /// At most `max` of the nodes to examine; if there are more, the stream stays woken.
     pub(crate) fn take_touched(&self, max: usize) -> Vec<u32> {
         let mut touched = self.touched();
         let taken: Vec<u32> = std::iter::from_fn(|| touched.pop_first()).take(max).collect();
@@ -137,12 +137,12 @@ impl Signals {
 // === impl Entry ===
 
 impl Entry {
-    /// `number` is that of its claim.
+    /// `number` is the number of its claim.
     pub(crate) fn new(
         (node, slot): (Text, Slot),
         (instance, remote): (u64, SocketAddr),
         number: u64,
-        (bell, handle): (Arc<Bell>, u32),
+        (wakeup, handle): (Arc<Wakeup>, u32),
     ) -> Self {
         Self {
             node,
@@ -151,16 +151,16 @@ impl Entry {
             remote,
             number,
             since: Instant::now(),
-            bell,
+            wakeup,
             handle,
             ending: OnceLock::new(),
             orders_from: AtomicU64::new(u64::MAX),
         }
     }
 
-    /// Its node changed in a way that its agent should hear of.
+    /// The node changed in a way that concerns its agent.
     pub(crate) fn touch(&self) {
-        self.bell.touch(self.handle);
+        self.wakeup.touch(self.handle);
     }
 
     /// Orders may be given from a state of at least this revision.
@@ -199,10 +199,10 @@ pub(crate) fn claim(slot: Slot, (instance, remote): (u64, SocketAddr), number: u
 // === impl Ending ===
 
 impl Ending {
-    pub(crate) fn reason(&self) -> Refused {
+    pub(crate) fn reason(&self) -> RefusalReason {
         match self {
-            Self::Continued { .. } => Refused::Continued,
-            Self::Displaced { .. } | Self::Held(_) => Refused::Held,
+            Self::Continued { .. } => RefusalReason::Continued,
+            Self::Displaced { .. } | Self::Held(_) => RefusalReason::Held,
         }
     }
 
@@ -223,7 +223,7 @@ impl Ending {
     }
 }
 
-/// `by` is the leader's description of who has the session.
+/// `by` is the leader's description of the instance that has the session.
 pub(crate) fn held(node: &str, by: &str) -> String {
     format!("node {node:?} has a session by {by}; two agents under one name: stop one")
 }

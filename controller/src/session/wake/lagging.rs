@@ -1,21 +1,23 @@
-//! Sessions whose agents have seen more than this replica has: they get their orders when it has caught up.
+//! Sessions whose agents have seen a newer state than this replica has: they get orders once it has caught up.
 
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use muster_lifecycle::meta::Revision;
 
 use crate::session::wake::entry::Entry;
 
-/// At most one per session, and in practice none.
+/// At most one element per session, and in practice none.
 #[derive(Debug, Default)]
-pub(crate) struct Lagging(Mutex<Vec<(Revision, Weak<Entry>)>>);
+pub(crate) struct LaggingSessions(Mutex<Vec<(Revision, Weak<Entry>)>>);
 
-impl Lagging {
+// === impl LaggingSessions ===
+
+impl LaggingSessions {
     pub(crate) fn add(&self, entry: &Arc<Entry>, until: Revision) {
         self.waiting().push((until, Arc::downgrade(entry)));
     }
 
-    /// Looks at those again for whom `now` is far enough.
+    /// Wakes the sessions for which a state of revision `now` is new enough.
     pub(crate) fn caught_up(&self, now: Revision) {
         self.waiting().retain(|(until, entry)| {
             let is_served = *until <= now;
@@ -26,7 +28,7 @@ impl Lagging {
         });
     }
 
-    fn waiting(&self) -> std::sync::MutexGuard<'_, Vec<(Revision, Weak<Entry>)>> {
+    fn waiting(&self) -> MutexGuard<'_, Vec<(Revision, Weak<Entry>)>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

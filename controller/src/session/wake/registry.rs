@@ -1,25 +1,32 @@
-//! All streams of this replica and the nodes bound to them, found by slot.
+//! The registry of this replica's streams and of the nodes bound to them, found by slot.
 //!
 //! A node that exists has one slot, so the slot stands for its name. The maps are split so that a storm of attaching
-//! agents does not queue at one lock; how many entries there can be is bounded by the door's connections and by the
-//! handles of aggregators.
+//! agents does not queue at one lock. The door's connections and the aggregators' handles bound the number of entries.
 
 use std::collections::HashMap;
 use std::hash::Hash;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use muster_lifecycle::node::Slot;
+use tokio::time::sleep;
 
-use crate::session::wake::entry::{Bell, Entry};
+use crate::session::wake::entry::{Entry, Signal, Wakeup};
 
 pub(crate) const SHARDS: usize = 64;
+
+/// Streams that are signalled at once, and the pause before the next: together some 5,000 a second, so that what agents
+/// do about it comes spread out as well.
+const AT_ONCE: usize = 256;
+const PAUSE: Duration = Duration::from_millis(50);
 
 #[derive(Debug)]
 pub(crate) struct Registry {
     nodes: Sharded<u32, Arc<Entry>>,
-    streams: Sharded<u64, Arc<Bell>>,
+    streams: Sharded<u64, Arc<Wakeup>>,
     next_stream: AtomicU64,
+    is_closed: AtomicBool,
 }
 
 /// An open stream, known until it is dropped.
@@ -27,7 +34,7 @@ pub(crate) struct Registry {
 pub(crate) struct Stream {
     registry: Arc<Registry>,
     id: u64,
-    pub(crate) bell: Arc<Bell>,
+    pub(crate) wakeup: Arc<Wakeup>,
 }
 
 #[derive(Debug)]
@@ -38,9 +45,39 @@ struct Sharded<K, V>(Box<[Mutex<HashMap<K, V>>]>);
 impl Registry {
     pub(crate) fn open(self: &Arc<Self>) -> Stream {
         let id = self.next_stream.fetch_add(1, Ordering::Relaxed);
-        let bell = Arc::<Bell>::default();
-        self.streams.shard(id).insert(id, Arc::clone(&bell));
-        Stream { registry: Arc::clone(self), id, bell }
+        let wakeup = Arc::<Wakeup>::default();
+        self.streams.shard(id).insert(id, Arc::clone(&wakeup));
+        Stream { registry: Arc::clone(self), id, wakeup }
+    }
+
+    /// Tells every stream to end, those included that open later.
+    pub(crate) fn close(&self) {
+        self.is_closed.store(true, Ordering::SeqCst);
+        self.signal_all(Signal::Stop);
+    }
+
+    /// Signals every stream at once.
+    pub(crate) fn signal_all(&self, signal: Signal) {
+        (0..SHARDS).flat_map(|shard| self.streams.values(shard)).for_each(|wakeup| wakeup.signal(signal));
+    }
+
+    /// Signals every stream, a few at a time.
+    pub(crate) async fn signal_gradually(&self, signal: Signal) {
+        let mut signalled = 0;
+        for shard in 0..SHARDS {
+            for wakeup in self.streams.values(shard) {
+                wakeup.signal(signal);
+                signalled += 1;
+                if signalled % AT_ONCE == 0 {
+                    sleep(PAUSE).await;
+                }
+            }
+        }
+    }
+
+    /// Makes every stream examine its nodes.
+    pub(crate) fn touch_all(&self) {
+        (0..SHARDS).for_each(|shard| self.nodes_of_shard(shard).iter().for_each(|entry| entry.touch()));
     }
 
     /// Makes `entry` the session of its node here, and hands back the one that was.
@@ -71,16 +108,25 @@ impl Registry {
     pub(crate) fn nodes_of_shard(&self, shard: usize) -> Vec<Arc<Entry>> {
         self.nodes.values(shard)
     }
-
-    /// One of [`SHARDS`] parts of all streams, as of now.
-    pub(crate) fn streams_of_shard(&self, shard: usize) -> Vec<Arc<Bell>> {
-        self.streams.values(shard)
-    }
 }
 
 impl Default for Registry {
     fn default() -> Self {
-        Self { nodes: Sharded::new(), streams: Sharded::new(), next_stream: AtomicU64::new(0) }
+        Self {
+            nodes: Sharded::new(),
+            streams: Sharded::new(),
+            next_stream: AtomicU64::new(0),
+            is_closed: AtomicBool::new(false),
+        }
+    }
+}
+
+// === impl Stream ===
+
+impl Stream {
+    /// Whether this replica stops. A stream that does not see the flag, because it was opened before, is signalled.
+    pub(crate) fn is_closed(&self) -> bool {
+        self.registry.is_closed.load(Ordering::SeqCst)
     }
 }
 
@@ -113,7 +159,7 @@ impl<K: Eq + Hash, V: Clone> Sharded<K, V> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::session::wake::entry::{SOLE, Signal};
+    use crate::session::wake::entry::SOLE;
 
     fn entry(slot: u32, instance: u64) -> Arc<Entry> {
         let slot = Slot { index: slot, generation: 1 };
@@ -122,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn who_was_replaced_does_not_take_its_successor_along() {
+    fn a_replaced_session_does_not_take_its_successor_along() {
         let registry = Registry::default();
         let (first, second) = (entry(7, 1), entry(7, 1));
         assert!(registry.enter(Arc::clone(&first)).is_none());
@@ -146,11 +192,20 @@ mod tests {
     fn a_stream_is_known_until_it_is_dropped() {
         let registry = Arc::new(Registry::default());
         let stream = registry.open();
-        let known: Vec<_> = (0..SHARDS).flat_map(|shard| registry.streams_of_shard(shard)).collect();
-        known[0].ring(Signal::Move);
-        assert!(stream.bell.signals().has(Signal::Move));
-        assert!(!stream.bell.signals().has(Signal::Move), "taken");
+        registry.signal_all(Signal::Relocate);
+        assert!(stream.wakeup.signals().has(Signal::Relocate));
+        assert!(!stream.wakeup.signals().has(Signal::Relocate), "taken");
         drop(stream);
-        assert!((0..SHARDS).all(|shard| registry.streams_of_shard(shard).is_empty()));
+        assert!((0..SHARDS).all(|shard| registry.streams.values(shard).is_empty()));
+    }
+
+    #[test]
+    fn a_stream_learns_that_the_registry_is_closed_whenever_it_opened() {
+        let registry = Arc::new(Registry::default());
+        let before = registry.open();
+        assert!(!before.is_closed());
+        registry.close();
+        assert!(before.wakeup.signals().has(Signal::Stop));
+        assert!(registry.open().is_closed(), "it opened too late for the signal");
     }
 }

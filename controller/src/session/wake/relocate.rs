@@ -1,19 +1,19 @@
-//! Sends agents to other replicas while this one cannot pass on what it hears.
+//! Relocation of agents to other replicas while this one cannot pass on what it hears.
 //!
-//! Their streams stay open: an agent leaves when another replica has accepted it, and not before. While the trouble
-//! lasts they are asked again, at growing intervals.
+//! The streams stay open: an agent leaves when another replica has accepted it, and not before. While the trouble lasts
+//! the agents are asked again, at growing intervals.
 //!
-//! A replica that is merely slow is no reason to go while others wait at its door, or when no other is known to be
-//! quicker: agents that leave a busy replica for a busy one make both busier.
+//! A replica that is merely slow sends no agent away while others wait at its door, or when no other replica is known
+//! to be quicker: agents that leave a busy replica for a busy one make both busier.
 
 use std::time::Duration;
 
 use tokio::time::sleep;
 
-use crate::hearing::contact::CONTACT_LOST;
-use crate::session::Sessions;
+use crate::hearing::Hearing;
+use crate::hearing::contact::{CONTACT_LOST, Contact};
 use crate::session::wake::entry::Signal;
-use crate::session::wake::following::ring_all;
+use crate::session::wake::registry::Registry;
 
 /// A canary that was late for a moment is no reason yet.
 const SLOW_FOR: Duration = Duration::from_secs(10);
@@ -25,47 +25,64 @@ const LOOK_PERIOD: Duration = Duration::from_millis(250);
 const AGAIN_FIRST: Duration = Duration::from_secs(2);
 const AGAIN_MAX: Duration = Duration::from_secs(30);
 
-/// Asks agents to move whenever they should, for ever.
-pub(crate) async fn run(sessions: &Sessions) {
-    loop {
-        let mut again = AGAIN_FIRST;
-        while let Some(why) = sessions.why_move() {
-            tracing::warn!(why, "agents are asked to attach elsewhere");
-            ring_all(sessions, Signal::Move).await;
-            wait_or_recover(sessions, again).await;
-            again = (again * 2).min(AGAIN_MAX);
+/// Knows whether agents are better off at another replica.
+pub(crate) struct Relocation {
+    contact: Contact,
+    hearing: Hearing,
+}
+
+// === impl Relocation ===
+
+impl Relocation {
+    pub(crate) fn new(contact: Contact, hearing: Hearing) -> Self {
+        Self { contact, hearing }
+    }
+
+    /// Asks agents to move whenever they should, for ever.
+    pub(crate) async fn run(&self, registry: &Registry) {
+        loop {
+            let mut again = AGAIN_FIRST;
+            while let Some(why) = self.reason() {
+                tracing::warn!(why, "agents are asked to attach elsewhere");
+                registry.signal_gradually(Signal::Relocate).await;
+                self.wait_or_recover(again).await;
+                again = (again * 2).min(AGAIN_MAX);
+            }
+            sleep(LOOK_PERIOD).await;
         }
-        sleep(LOOK_PERIOD).await;
     }
-}
 
-async fn wait_or_recover(sessions: &Sessions, pause: Duration) {
-    let mut waited = Duration::ZERO;
-    while waited < pause && sessions.why_move().is_some() {
-        sleep(LOOK_PERIOD).await;
-        waited += LOOK_PERIOD;
+    /// Whether what this replica hears reaches the leader.
+    pub(crate) fn is_in_contact(&self) -> bool {
+        self.contact.lost_for().is_none()
     }
-}
 
-impl Sessions {
     /// Why agents are better off elsewhere, if they are.
-    pub(crate) fn why_move(&self) -> Option<String> {
-        if let Some(lost) = self.contact().lost_for().filter(|lost| *lost >= CONTACT_LOST) {
+    pub(crate) fn reason(&self) -> Option<String> {
+        if let Some(lost) = self.contact.lost_for().filter(|lost| *lost >= CONTACT_LOST) {
             return Some(format!("this replica has had no contact to a leader for {:.0} s", lost.as_secs_f64()));
         }
         let late = Lateness {
-            canary: self.hearing().canary_late_for(),
-            queue: self.hearing().handshakes().queued(),
-            another_is_well: self.hearing().another_is_well(PEER_WORD_MAX),
+            canary: self.hearing.canary_late_for(),
+            queue: self.hearing.handshakes().queued(),
+            another_is_well: self.hearing.another_is_well(PEER_WORD_MAX),
         };
         late.is_reason().then(|| "this replica is slow: its own beat through its own door is late".to_owned())
+    }
+
+    async fn wait_or_recover(&self, pause: Duration) {
+        let mut waited = Duration::ZERO;
+        while waited < pause && self.reason().is_some() {
+            sleep(LOOK_PERIOD).await;
+            waited += LOOK_PERIOD;
+        }
     }
 }
 
 /// What is known when the own canary is late.
 struct Lateness {
     canary: Option<Duration>,
-    /// Agents wait at the door, so what is late may be the queue.
+    /// Agents wait at the door, so the queue may be what is late.
     queue: bool,
     another_is_well: bool,
 }
@@ -91,7 +108,7 @@ mod tests {
         assert!(is_reason(Some(10), false, true));
         assert!(!is_reason(Some(9), false, true), "for a moment only");
         assert!(!is_reason(Some(60), true, true), "the queue at the door may be why");
-        assert!(!is_reason(Some(60), false, false), "nobody is known to be quicker");
+        assert!(!is_reason(Some(60), false, false), "no other replica is known to be quicker");
         assert!(!is_reason(None, false, true));
     }
 }

@@ -1,4 +1,4 @@
-//! How often a node may make the fleet write: a few times at once, then once a second.
+//! The budget of each node's writes: a few at once, then one a second.
 //!
 //! A report may be large, and what it says may be new every time, so a single agent could keep the log busy and a
 //! replica parsing. Beats cost nothing of this. The budget is the node's, whatever streams it opens here; one that is
@@ -20,7 +20,7 @@ const KEPT_MIN: usize = 1_024;
 
 /// The budgets of all nodes that wrote of late: at most twice as many as wrote within [`BURST`] times [`EACH`].
 #[derive(Debug)]
-pub(crate) struct Budgets(Mutex<Spent>);
+pub(crate) struct WriteBudgets(Mutex<Spent>);
 
 #[derive(Debug)]
 struct Spent {
@@ -30,9 +30,9 @@ struct Spent {
     look_through_at: usize,
 }
 
-// === impl Budgets ===
+// === impl WriteBudgets ===
 
-impl Budgets {
+impl WriteBudgets {
     /// Spends what one write of `node` costs, or says when that will be possible.
     pub(crate) fn spend(&self, node: &Text, now: Instant) -> Result<(), Instant> {
         let mut spent = self.spent();
@@ -51,7 +51,7 @@ impl Budgets {
     }
 }
 
-impl Default for Budgets {
+impl Default for WriteBudgets {
     fn default() -> Self {
         Self(Mutex::new(Spent { whole_at: HashMap::new(), look_through_at: KEPT_MIN }))
     }
@@ -74,11 +74,11 @@ mod tests {
 
     #[tokio::test]
     async fn a_node_writes_ten_times_at_once_and_then_once_a_second() {
-        let (budgets, now) = (Budgets::default(), Instant::now());
+        let (budgets, now) = (WriteBudgets::default(), Instant::now());
         let (a, b) = (Text::from("a"), Text::from("b"));
         assert!((0..BURST).all(|_| budgets.spend(&a, now).is_ok()));
         assert_eq!(budgets.spend(&a, now), Err(now + EACH));
-        assert_eq!(budgets.spend(&b, now), Ok(()), "one node's haste is nobody else's");
+        assert_eq!(budgets.spend(&b, now), Ok(()), "one node's writes cost another node nothing");
         assert_eq!(budgets.spend(&a, now + EACH), Ok(()));
         assert_eq!(budgets.spend(&a, now + EACH), Err(now + 2 * EACH));
         let rested = now + EACH + BURST * EACH;
@@ -88,7 +88,7 @@ mod tests {
 
     #[tokio::test]
     async fn budgets_that_are_whole_again_are_forgotten() {
-        let (budgets, now) = (Budgets::default(), Instant::now());
+        let (budgets, now) = (WriteBudgets::default(), Instant::now());
         for number in 0..10 * KEPT_MIN as u32 {
             budgets.spend(&format!("n-{number}").into(), now + number * EACH).unwrap();
         }

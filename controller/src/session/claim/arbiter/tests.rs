@@ -1,4 +1,4 @@
-//! The ledger under a clock that the test turns.
+//! The table of claims under a clock that the test sets.
 
 use super::*;
 
@@ -7,7 +7,7 @@ const FIRST: u64 = 0xab12_0000_0000_0001;
 const SECOND: u64 = 0xcd34_0000_0000_0002;
 
 #[test]
-fn i_14_another_instance_is_refused_and_told_by_whom() {
+fn i_14_another_instance_is_refused_and_told_which_one_holds_the_session() {
     let mut rig = Rig::new();
     assert_eq!(rig.claim(2, FIRST, 0), "");
     rig.beat(2, 8_000);
@@ -32,11 +32,11 @@ fn the_same_instance_takes_over_and_its_old_replica_is_told_until_it_lets_go() {
     rig.release(2, FIRST);
     assert_eq!(rig.poll(2, 500), []);
     assert_eq!(rig.poll(3, 500), []);
-    assert_eq!(rig.holder(), 3, "who lets go of what was taken over does not take it along");
+    assert_eq!(rig.holder(), 3, "the release of a session that was taken over does not end its successor");
 }
 
 #[test]
-fn who_holds_a_session_again_is_not_told_that_it_lost_it() {
+fn a_replica_that_holds_a_session_again_is_not_told_that_it_lost_it() {
     let mut rig = Rig::new();
     rig.claim(2, FIRST, 0);
     rig.claim(3, FIRST, 100);
@@ -58,14 +58,14 @@ fn a_replica_that_was_cut_off_does_not_take_back_what_moved_on() {
     assert_eq!((rig.holder(), rig.poll(3, 40_100)), (3, vec![]), "the living session stays");
     let continued = v1::TakenOver { slot: 5, generation: 1, instance: FIRST, replica: 3, by_another: false };
     assert_eq!(rig.poll(2, 40_100), [continued], "and the stale one ends");
-    // Whoever comes to replica 2 in earnest is not held up by that.
+    // An agent that attaches to replica 2 anew is not held up by that.
     rig.held_ms = 0;
     assert_eq!(rig.claim(2, FIRST, 41_000), "");
     assert_eq!((rig.holder(), rig.poll(2, 41_100)), (2, vec![]));
 }
 
 #[test]
-fn before_a_new_leader_an_agents_younger_session_wins_whoever_comes_first() {
+fn before_a_new_leader_an_agents_younger_session_wins_in_either_order() {
     for order in [[(2, 60_000), (3, 5_000)], [(3, 5_000), (2, 60_000)]] {
         let mut rig = Rig::new();
         rig.beat(2, 59_500);
@@ -80,7 +80,7 @@ fn before_a_new_leader_an_agents_younger_session_wins_whoever_comes_first() {
 }
 
 #[test]
-fn a_younger_session_that_fell_silent_keeps_nobody_out() {
+fn a_younger_session_that_fell_silent_is_taken_over() {
     let mut rig = Rig::new();
     rig.claim(3, FIRST, 10_000);
     rig.held_ms = 40_000;
@@ -152,19 +152,38 @@ fn a_new_generation_is_another_node() {
 }
 
 #[test]
+fn a_leader_that_is_elected_again_in_the_middle_of_claiming_begins_anew() {
+    let mut rig = Rig::new();
+    let mut table = TermTable::default();
+    table.begin(4);
+    rig.claim(2, FIRST, 0);
+    table.claims = std::mem::take(&mut rig.table);
+    table.begin(4);
+    assert_eq!(table.claims.holders.len(), 1, "the term goes on");
+    table.begin(6);
+    assert!(table.claims.holders.is_empty(), "another leader may have granted it elsewhere meanwhile");
+    rig.table = table.claims;
+    assert_eq!(rig.claim(3, SECOND, 100), "", "the first to claim holds it until the older session is claimed");
+    rig.beat(2, 200);
+    rig.held_ms = 60_000;
+    assert_eq!(rig.claim(2, FIRST, 200), "");
+    assert_eq!((rig.holder(), rig.poll(3, 300).len()), (2, 1), "the older session wins and the younger one is told");
+}
+
+#[test]
 fn strange_claims_are_bounded() {
     let mut rig = Rig::new();
     let long = v1::SessionClaim { remote: "ä".repeat(500), ..rig.session(FIRST) };
     let fleet = rig.fleet.clone();
-    let bench = Bench { fleet: &fleet, now: at(0), patience: PATIENCE };
-    rig.ledger.claim(2, &long, &bench).unwrap();
-    assert!(rig.ledger.holders[&5].remote.len() <= REMOTE_MAX);
+    let context = ClaimContext { fleet: &fleet, now: at(0), patience: PATIENCE };
+    rig.table.claim(2, &long, &context).unwrap();
+    assert!(rig.table.holders[&5].remote.len() <= REMOTE_MAX);
     let beyond = v1::SessionClaim { slot: u32::MAX, ..rig.session(FIRST) };
-    assert!(rig.ledger.claim(2, &beyond, &bench).is_err());
+    assert!(rig.table.claim(2, &beyond, &context).is_err());
 }
 
 struct Rig {
-    ledger: Ledger,
+    table: ClaimTable,
     fleet: Fleet,
     generation: u32,
     number: u64,
@@ -177,7 +196,7 @@ impl Rig {
         for peer in [2, 3] {
             fleet.admit(Origin(peer)).unwrap();
         }
-        Self { ledger: Ledger::default(), fleet, generation: 1, number: 1, held_ms: 0 }
+        Self { table: ClaimTable::default(), fleet, generation: 1, number: 1, held_ms: 0 }
     }
 
     fn session(&self, instance: u64) -> v1::SessionClaim {
@@ -187,28 +206,28 @@ impl Rig {
         v1::SessionClaim { slot: 5, generation: self.generation, instance, remote, number, held_ms: self.held_ms }
     }
 
-    fn hear(&mut self, from: ReplicaId, request: &v1::ClaimRequest, millis: u64) -> v1::ClaimResponse {
-        let bench = Bench { fleet: &self.fleet, now: at(millis), patience: PATIENCE };
-        self.ledger.hear(from, request, &bench)
+    fn ask(&mut self, from: ReplicaId, request: &v1::ClaimRequest, millis: u64) -> v1::ClaimResponse {
+        let context = ClaimContext { fleet: &self.fleet, now: at(millis), patience: PATIENCE };
+        self.table.answer(from, request, &context)
     }
 
     fn claim(&mut self, from: ReplicaId, instance: u64, millis: u64) -> String {
         let claims = vec![self.session(instance)];
-        let mut response = self.hear(from, &v1::ClaimRequest { claims, ..Default::default() }, millis);
+        let mut response = self.ask(from, &v1::ClaimRequest { claims, ..Default::default() }, millis);
         response.verdicts.remove(0).held_by
     }
 
     fn release(&mut self, from: ReplicaId, instance: u64) {
         let releases = vec![self.session(instance)];
-        self.hear(from, &v1::ClaimRequest { releases, ..Default::default() }, 0);
+        self.ask(from, &v1::ClaimRequest { releases, ..Default::default() }, 0);
     }
 
     fn poll(&mut self, from: ReplicaId, millis: u64) -> Vec<v1::TakenOver> {
-        self.hear(from, &v1::ClaimRequest::default(), millis).taken_over
+        self.ask(from, &v1::ClaimRequest::default(), millis).taken_over
     }
 
     fn holder(&self) -> ReplicaId {
-        self.ledger.holders[&5].replica
+        self.table.holders[&5].replica
     }
 
     fn beat(&mut self, through: u64, millis: u64) {

@@ -1,5 +1,8 @@
-//! In which order, and how fast, those who are here are claimed anew.
+//! The order and the speed in which sessions are claimed anew.
 
+use muster_lifecycle::node::Slot;
+
+use super::reclaim::{RECLAIM_PERIOD, RECLAIM_REST};
 use super::*;
 use crate::session::wake::entry::SOLE;
 
@@ -9,52 +12,52 @@ fn entry(index: u32) -> Arc<Entry> {
     Arc::new(Entry::new(("n".into(), slot), (7, remote), 1, (Arc::default(), SOLE)))
 }
 
-fn inhabited(count: u32) -> Registry {
+fn registry_of(count: u32) -> Registry {
     let registry = Registry::default();
     (0..count).for_each(|index| drop(registry.enter(entry(index))));
     registry
 }
 
-fn claimed(residents: &mut Residents, registry: &Registry) -> Vec<u32> {
-    let mut claimed: Vec<u32> = std::iter::from_fn(|| residents.next(registry)).map(|entry| entry.slot.index).collect();
+fn claimed(queue: &mut ReclaimQueue, registry: &Registry) -> Vec<u32> {
+    let mut claimed: Vec<u32> = std::iter::from_fn(|| queue.next(registry)).map(|entry| entry.slot.index).collect();
     claimed.sort_unstable();
     claimed
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_new_leader_is_left_alone_at_first_and_then_has_one_batch_at_a_time() {
-    let mut residents = Residents::all();
-    assert!(!residents.take_turn());
-    sleep_until(Instant::now() + RESIDENTS_REST).await;
-    assert!(residents.take_turn() && !residents.take_turn());
-    sleep_until(Instant::now() + RESIDENTS_PERIOD).await;
-    assert!(residents.take_turn());
+    let mut queue = ReclaimQueue::all();
+    assert!(!queue.take_turn());
+    sleep_until(Instant::now() + RECLAIM_REST).await;
+    assert!(queue.take_turn() && !queue.take_turn());
+    sleep_until(Instant::now() + RECLAIM_PERIOD).await;
+    assert!(queue.take_turn());
 }
 
 #[tokio::test(start_paused = true)]
-async fn everybody_who_is_still_here_is_claimed_once() {
-    let registry = inhabited(200);
-    let mut residents = Residents::all();
-    let first = residents.next(&registry).unwrap();
+async fn every_session_that_still_goes_on_is_claimed_once() {
+    let registry = registry_of(200);
+    let mut queue = ReclaimQueue::all();
+    let first = queue.next(&registry).unwrap();
     let gone = registry.get(Slot { index: (first.slot.index + 1) % 200, generation: 1 }).unwrap();
     registry.leave(&gone);
-    let mut all = claimed(&mut residents, &registry);
+    let mut all = claimed(&mut queue, &registry);
     all.push(first.slot.index);
     all.sort_unstable();
     assert!(all.into_iter().eq((0..200).filter(|index| *index != gone.slot.index)));
-    assert!(residents.is_empty());
+    assert!(queue.is_empty());
 }
 
 #[tokio::test(start_paused = true)]
 async fn an_interrupted_walk_goes_on_and_then_begins_again() {
-    let registry = inhabited(300);
-    let mut residents = Residents::all();
-    let first: Vec<u32> = (0..100).filter_map(|_| residents.next(&registry)).map(|entry| entry.slot.index).collect();
-    residents.interrupt();
-    assert!(!residents.take_turn(), "who did not answer is not asked again at once");
-    let rest: Vec<u32> = (0..200).filter_map(|_| residents.next(&registry)).map(|entry| entry.slot.index).collect();
-    assert!(rest.iter().all(|index| !first.contains(index)), "nobody has a second turn before all had one");
-    assert!(!residents.is_empty());
-    assert!(claimed(&mut residents, &registry).into_iter().eq(0..300));
-    assert!(residents.is_empty());
+    let registry = registry_of(300);
+    let mut queue = ReclaimQueue::all();
+    let first: Vec<u32> = (0..100).filter_map(|_| queue.next(&registry)).map(|entry| entry.slot.index).collect();
+    queue.interrupt();
+    assert!(!queue.take_turn(), "a leader that did not answer is not asked again at once");
+    let rest: Vec<u32> = (0..200).filter_map(|_| queue.next(&registry)).map(|entry| entry.slot.index).collect();
+    assert!(rest.iter().all(|index| !first.contains(index)), "no session has a second turn before all had one");
+    assert!(!queue.is_empty());
+    assert!(claimed(&mut queue, &registry).into_iter().eq(0..300));
+    assert!(queue.is_empty());
 }

@@ -1,28 +1,26 @@
-//! Binding many nodes at once: one look at the state, at most one catching up, one claim for all.
+//! Batches of bindings: many nodes at once, with one look at the state, at most one catching up and one claim for all.
 //!
 //! The leader may take its time over that, and the nodes that are bound already must not fall silent meanwhile. So
 //! bindings wait here, the newest per handle, and a few batches of them are under way beside the reading of beats.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::future::pending;
+use std::sync::Arc;
 
 use futures::future::BoxFuture;
 use futures::stream::FuturesUnordered;
 use futures::{FutureExt, StreamExt};
+use muster_lifecycle::session::{Recognition, status_wanted};
 use muster_lifecycle::text::Text;
 use muster_proto::v1;
 
-use crate::session::Sessions;
 use crate::session::claim::arbiter::CLAIMS_MAX;
-use crate::session::claim::claimant::Verdict;
-use crate::session::figures::Refused;
-use crate::session::stream::binding::Binding;
+use crate::session::figures::RefusalReason;
 use crate::session::stream::caller::Caller;
 use crate::session::stream::refusal::Refusal;
-use crate::session::stream::terms::status_wanted;
-use crate::session::write::admission::{Admitted, Look, look};
+use crate::session::write::admission::{Admission, Admitted};
 
-use super::{Carrier, HANDLES_MAX, refused_node};
+use super::{AggregatorStream, HANDLES_MAX, refused_node};
 
 /// Bindings in one message, and in one batch. They are claimed together.
 const BINDINGS_MAX: usize = CLAIMS_MAX;
@@ -35,7 +33,7 @@ const QUOTED_MAX: usize = 64;
 
 /// The bindings of one stream that have not been answered: at most one waits per handle, and one is under way.
 #[derive(Default)]
-pub(crate) struct Binds {
+pub(super) struct Binds {
     waiting: BTreeMap<u32, v1::Binding>,
     running: FuturesUnordered<BoxFuture<'static, Batch>>,
     /// Which batch a handle is in. One that was released meanwhile is in none.
@@ -44,7 +42,7 @@ pub(crate) struct Binds {
 }
 
 /// A batch that has been decided.
-pub(crate) struct Batch {
+pub(super) struct Batch {
     number: u64,
     nodes: Vec<(v1::Binding, Found)>,
 }
@@ -52,7 +50,7 @@ pub(crate) struct Batch {
 enum Found {
     Known(Admitted),
     Unknown,
-    /// It may be gone, but nobody can be asked.
+    /// It may be gone, but no leader can be asked.
     Doubtful(String),
 }
 
@@ -60,22 +58,22 @@ enum Found {
 
 impl Binds {
     /// Whether `handle` will stand for a node soon.
-    pub(crate) fn has(&self, handle: u32) -> bool {
+    pub(super) fn has(&self, handle: u32) -> bool {
         self.waiting.contains_key(&handle) || self.batch_of.contains_key(&handle)
     }
 
-    pub(crate) fn remove(&mut self, handle: u32) {
+    pub(super) fn remove(&mut self, handle: u32) {
         self.waiting.remove(&handle);
         self.batch_of.remove(&handle);
     }
 
     /// Whether there is a batch to wait for.
-    pub(crate) fn is_under_way(&self) -> bool {
+    pub(super) fn is_under_way(&self) -> bool {
         !self.running.is_empty()
     }
 
     /// Waits for the next batch; for ever if none is under way.
-    pub(crate) async fn decided(&mut self) -> Batch {
+    pub(super) async fn decided(&mut self) -> Batch {
         match self.running.next().await {
             Some(batch) => batch,
             None => pending().await,
@@ -87,11 +85,11 @@ impl Binds {
     }
 
     /// Begins as many batches as may be under way.
-    fn begin(&mut self, sessions: &Sessions, caller: &Caller) {
+    fn begin(&mut self, admission: &Admission, caller: &Caller) {
         while self.running.len() < RUNNING_MAX
             && let Some((number, bindings)) = self.next_batch()
         {
-            self.running.push(decide(sessions.clone(), caller.clone(), number, bindings).boxed());
+            self.running.push(decide(admission.clone(), caller.clone(), number, bindings).boxed());
         }
     }
 
@@ -117,10 +115,10 @@ impl Binds {
     }
 }
 
-// === impl Carrier ===
+// === impl AggregatorStream ===
 
-impl Carrier {
-    pub(crate) fn bind(&mut self, v1::Bind { bindings }: v1::Bind) -> Result<(), Refusal> {
+impl AggregatorStream {
+    pub(super) fn bind(&mut self, v1::Bind { bindings }: v1::Bind) -> Result<(), Refusal> {
         if bindings.len() > BINDINGS_MAX {
             let text = format!("{} bindings in one message; at most {BINDINGS_MAX} are taken", bindings.len());
             return Err(Refusal::message(text));
@@ -131,13 +129,13 @@ impl Carrier {
             match self.check(&binding, &mut handles) {
                 Ok(()) => self.binds.add(binding),
                 Err(why) => {
-                    self.sessions.figures().refuse(Refused::Scope);
+                    self.context.figures.refuse(RefusalReason::Scope);
                     answers.push(refused_node(binding.handle, &why));
                 }
             }
         }
         self.bound(answers);
-        self.binds.begin(&self.sessions, &self.caller);
+        self.binds.begin(&self.context.admission, &self.caller);
         Ok(())
     }
 
@@ -155,44 +153,44 @@ impl Carrier {
         if !self.scope.may_carry(node) {
             return Err(self.out_of_scope(&Text::clipped(node, QUOTED_MAX)));
         }
-        let current = self.sessions.replica().current();
+        let current = self.context.current();
         current.state.admits_carried(node).map_err(|distrust| distrust.to_string())
     }
 
     /// Binds what a batch has found, and begins the next.
-    pub(crate) fn bind_decided(&mut self, batch: Batch) {
+    pub(super) fn bind_decided(&mut self, batch: Batch) {
         let Batch { number, nodes } = batch;
         let mut answers = Vec::with_capacity(nodes.len());
         for (binding, found) in nodes {
             if self.binds.take(binding.handle, number) {
                 answers.push(self.bind_found(binding, found));
             } else if let Found::Known(admitted) = found {
-                self.give_back(&admitted);
+                self.context.admission.release(&self.caller, &admitted);
             }
         }
         self.bound(answers);
-        self.binds.begin(&self.sessions, &self.caller);
+        self.binds.begin(&self.context.admission, &self.caller);
     }
 
     fn bind_found(&mut self, binding: v1::Binding, found: Found) -> v1::BoundNode {
         let v1::Binding { handle, node, orders_revision, .. } = binding;
-        // Whatever waits to be written is about the node that the handle stood for.
-        self.jobs.forget(handle);
+        // What waits to be written is about the node that the handle stood for.
+        self.writes.clear(handle);
         match found {
             Found::Known(admitted) if self.scope.may_carry(&node) => {
                 self.bind_known(handle, &admitted, orders_revision)
             }
             Found::Known(admitted) => {
-                self.give_back(&admitted);
+                self.context.admission.release(&self.caller, &admitted);
                 refused_node(handle, &self.out_of_scope(&node))
             }
             Found::Unknown => {
-                self.strangers.remove(&handle);
-                self.holds.expect(handle, node.into());
+                self.unknown_handles.remove(&handle);
+                self.handles.expect(handle, node.into());
                 v1::BoundNode { handle, registration_wanted: true, ..Default::default() }
             }
             Found::Doubtful(why) => {
-                self.sessions.figures().refuse(Refused::NoLeader);
+                self.context.figures.refuse(RefusalReason::NoLeader);
                 let why = format!("{why}, it seems, but no leader can be asked; try again in a moment");
                 refused_node(handle, &why)
             }
@@ -201,72 +199,38 @@ impl Carrier {
 
     fn bind_known(&mut self, handle: u32, admitted: &Admitted, orders_revision: u64) -> v1::BoundNode {
         let caller = Caller { orders_revision, ..self.caller.clone() };
-        match Binding::new(&self.sessions, admitted, &caller, (&self.stream.bell, handle)) {
+        match self.context.binder.bind(admitted, &caller, (&self.stream.wakeup, handle)) {
             Ok(binding) => {
                 let (incarnation, status_wanted) = (binding.incarnation().0, status_wanted(&admitted.node));
-                self.strangers.remove(&handle);
-                self.holds.bind(handle, binding);
+                self.unknown_handles.remove(&handle);
+                self.handles.bind(handle, binding);
                 v1::BoundNode { handle, incarnation, status_wanted, ..Default::default() }
             }
             Err(refusal) => {
-                self.sessions.figures().refuse(refusal.reason);
-                self.holds.remove(handle);
+                self.context.figures.refuse(refusal.reason);
+                self.drop_handle(handle);
                 refused_node(handle, refusal.status.message())
             }
         }
     }
-
-    /// A session was claimed for a node that the aggregator has let go of in the meantime.
-    pub(crate) fn give_back(&self, admitted: &Admitted) {
-        self.sessions.claimant().release(self.caller.claim(admitted.node.slot, admitted.number));
-    }
 }
 
-async fn decide(sessions: Sessions, caller: Caller, number: u64, bindings: Vec<v1::Binding>) -> Batch {
-    let looks = look_for_all(&sessions, &bindings).await;
-    let mut found: Vec<Found> = looks.into_iter().map(|look| Found::of(look, &sessions)).collect();
-    let mut known: Vec<&mut Admitted> = found.iter_mut().filter_map(Found::admitted).collect();
-    let claims = known.iter().map(|admitted| caller.claim(admitted.node.slot, admitted.number)).collect();
-    let verdicts = sessions.claimant().claim(claims).await;
-    for (admitted, verdict) in known.iter_mut().zip(verdicts) {
-        admitted.verdict = verdict;
-    }
-    Batch { number, nodes: bindings.into_iter().zip(found).collect() }
-}
-
-/// Those in doubt are doubtful still if this replica cannot catch up.
-async fn look_for_all(sessions: &Sessions, bindings: &[v1::Binding]) -> Vec<Look> {
-    let look_now = || -> Vec<Look> {
-        let current = sessions.replica().current();
-        bindings.iter().map(|binding| look(&current.state, &binding.node, binding.incarnation)).collect()
+async fn decide(admission: Admission, caller: Caller, number: u64, bindings: Vec<v1::Binding>) -> Batch {
+    let found = admission.recognise_all(&bindings).await;
+    let known = |found: &Recognition| match found {
+        Recognition::Known(node) => Some(Arc::clone(node)),
+        Recognition::Unknown(_) | Recognition::Doubtful(_) => None,
     };
-    let looks = look_now();
-    if !looks.iter().any(|look| matches!(look, Look::Doubtful(_))) || sessions.catch_up().await.is_err() {
-        return looks;
-    }
-    look_now().into_iter().map(Look::decided).collect()
-}
-
-// === impl Found ===
-
-impl Found {
-    fn of(look: Look, sessions: &Sessions) -> Self {
-        match look {
-            Look::Known(node) => {
-                let number = sessions.claimant().number();
-                Self::Known(Admitted { node, number, verdict: Verdict::Provisional })
-            }
-            Look::Unknown(_) => Self::Unknown,
-            Look::Doubtful(why) => Self::Doubtful(why),
+    let mut admitted = admission.admit_all(found.iter().filter_map(known).collect(), &caller).await.into_iter();
+    let mut result = |(binding, found): (v1::Binding, Recognition)| match found {
+        Recognition::Known(_) => admitted.next().map(|admitted| (binding, Found::Known(admitted))),
+        Recognition::Unknown(_) => Some((binding, Found::Unknown)),
+        Recognition::Doubtful(absence) => {
+            let why = absence.shown(&binding.node);
+            Some((binding, Found::Doubtful(why)))
         }
-    }
-
-    fn admitted(&mut self) -> Option<&mut Admitted> {
-        match self {
-            Self::Known(admitted) => Some(admitted),
-            Self::Unknown | Self::Doubtful(_) => None,
-        }
-    }
+    };
+    Batch { number, nodes: bindings.into_iter().zip(found).filter_map(&mut result).collect() }
 }
 
 #[cfg(test)]

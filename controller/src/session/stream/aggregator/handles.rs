@@ -1,98 +1,93 @@
-//! What an aggregator's handles stand for.
+//! The table of an aggregator's handles: the node that each stands for.
 //!
 //! The slots lie in an array of their own, indexed by handle, because that is all a beat needs.
 
 use std::collections::HashMap;
 
 use muster_lifecycle::aggregator::AggregatorRecord;
-use muster_lifecycle::node::Slot;
+use muster_lifecycle::node::{Incarnation, Slot};
 use muster_lifecycle::text::Text;
 
-use crate::session::beat::NOBODY;
+use crate::session::beat::UNBOUND;
 use crate::session::stream::binding::Binding;
 
 #[derive(Default)]
-pub(crate) struct Holds {
+pub(super) struct HandleTable {
     slots: Vec<Slot>,
-    nodes: HashMap<u32, Hold>,
+    nodes: HashMap<u32, HandleEntry>,
 }
 
-pub(crate) struct Hold {
-    pub(crate) node: Text,
-    pub(crate) standing: Standing,
+pub(super) struct HandleEntry {
+    pub(super) node: Text,
+    /// `None` while its aggregator has yet to register the node.
+    binding: Option<Binding>,
 }
 
-pub(crate) enum Standing {
-    /// Its aggregator was asked to register it.
-    Unregistered,
-    Bound(Binding),
-}
+// === impl HandleTable ===
 
-// === impl Holds ===
-
-impl Holds {
+impl HandleTable {
     /// By handle.
-    pub(crate) fn slots(&self) -> &[Slot] {
+    pub(super) fn slots(&self) -> &[Slot] {
         &self.slots
     }
 
-    pub(crate) fn get(&self, handle: u32) -> Option<&Hold> {
+    pub(super) fn get(&self, handle: u32) -> Option<&HandleEntry> {
         self.nodes.get(&handle)
     }
 
-    pub(crate) fn binding(&mut self, handle: u32) -> Option<&mut Binding> {
-        match &mut self.nodes.get_mut(&handle)?.standing {
-            Standing::Bound(binding) => Some(binding),
-            Standing::Unregistered => None,
-        }
+    pub(super) fn binding(&mut self, handle: u32) -> Option<&mut Binding> {
+        self.nodes.get_mut(&handle)?.binding.as_mut()
     }
 
-    /// Whether `handle` still stands for `node` and waits for its registration.
-    pub(crate) fn awaits(&self, handle: u32, node: &str) -> bool {
-        let waits = |hold: &Hold| hold.node == *node && matches!(hold.standing, Standing::Unregistered);
-        self.nodes.get(&handle).is_some_and(waits)
+    /// Makes `handle` stand for a node that has yet to be registered, and for no other any more.
+    pub(super) fn expect(&mut self, handle: u32, node: Text) {
+        self.place(handle, UNBOUND);
+        self.nodes.insert(handle, HandleEntry { node, binding: None });
     }
 
-    /// Makes `handle` stand for a node that has yet to be registered; whatever it stood for before is let go.
-    pub(crate) fn expect(&mut self, handle: u32, node: Text) {
-        self.place(handle, NOBODY);
-        self.nodes.insert(handle, Hold { node, standing: Standing::Unregistered });
-    }
-
-    pub(crate) fn bind(&mut self, handle: u32, binding: Binding) {
+    pub(super) fn bind(&mut self, handle: u32, binding: Binding) {
         self.place(handle, binding.slot());
         let node = binding.node().into();
-        self.nodes.insert(handle, Hold { node, standing: Standing::Bound(binding) });
+        self.nodes.insert(handle, HandleEntry { node, binding: Some(binding) });
     }
 
     /// The node behind `handle` is gone; it may be registered anew.
-    pub(crate) fn unbind(&mut self, handle: u32) {
-        if let Some(hold) = self.nodes.get_mut(&handle) {
-            hold.standing = Standing::Unregistered;
-            self.place(handle, NOBODY);
+    pub(super) fn unbind(&mut self, handle: u32) {
+        if let Some(entry) = self.nodes.get_mut(&handle) {
+            entry.binding = None;
+            self.place(handle, UNBOUND);
         }
     }
 
-    pub(crate) fn remove(&mut self, handle: u32) {
+    pub(super) fn remove(&mut self, handle: u32) {
         if self.nodes.remove(&handle).is_some() {
-            self.place(handle, NOBODY);
+            self.place(handle, UNBOUND);
         }
     }
 
-    pub(crate) fn outside(&self, scope: &AggregatorRecord) -> Vec<(u32, Text)> {
-        let outside = self.nodes.iter().filter(|(_, hold)| !scope.may_carry(&hold.node));
-        outside.map(|(handle, hold)| (*handle, hold.node.clone())).collect()
+    pub(super) fn outside(&self, scope: &AggregatorRecord) -> Vec<(u32, Text)> {
+        let outside = self.nodes.iter().filter(|(_, entry)| !scope.may_carry(&entry.node));
+        outside.map(|(handle, entry)| (*handle, entry.node.clone())).collect()
     }
 
     /// The array is as long as the highest handle that was ever bound, which the caller has checked.
     fn place(&mut self, handle: u32, slot: Slot) {
         let place = handle as usize;
         if place >= self.slots.len() {
-            if slot == NOBODY {
+            if slot == UNBOUND {
                 return;
             }
-            self.slots.resize(place + 1, NOBODY);
+            self.slots.resize(place + 1, UNBOUND);
         }
         self.slots[place] = slot;
+    }
+}
+
+// === impl HandleEntry ===
+
+impl HandleEntry {
+    /// If the node is bound.
+    pub(super) fn incarnation(&self) -> Option<Incarnation> {
+        self.binding.as_ref().map(Binding::incarnation)
     }
 }

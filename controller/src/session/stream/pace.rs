@@ -1,7 +1,5 @@
-//! On which terms an agent is taken in: how often it beats, and whether it must report at once.
+//! The pace that agents are given: how often they beat, and how long they may be silent.
 
-use muster_lifecycle::health::{NEVER_UPDATED, STATUS_UNKNOWN};
-use muster_lifecycle::node::{ConditionStatus, Node};
 use muster_lifecycle::policy::Policy;
 use muster_lifecycle::state::State;
 use muster_lifecycle::time::Period;
@@ -22,24 +20,16 @@ impl Pace {
     }
 }
 
-/// As of `state`, whose revision orders them.
+/// The pace as of `state`, whose revision orders the messages.
 pub(crate) fn terms(state: &State) -> v1::Terms {
     let Pace { beat_interval, grace } = Pace::of(state.policy());
     v1::Terms {
         revision: state.revision().0,
         beat_interval_ms: millis(beat_interval),
         grace_ms: millis(grace),
-        // Whoever lost its connection is back before it misses a second beat.
+        // An agent that lost its connection is back before it misses a second beat.
         backoff_cap_ms: millis(beat_interval),
     }
-}
-
-/// Whether what is known of the node is not its own word: nobody ever said it, or we took it back.
-pub(crate) fn status_wanted(node: &Node) -> bool {
-    node.status.ready().is_none_or(|ready| {
-        let ours = ready.reason == NEVER_UPDATED || ready.reason == STATUS_UNKNOWN;
-        ready.status == ConditionStatus::Unknown && ours
-    })
 }
 
 fn millis(period: Period) -> u32 {

@@ -78,12 +78,12 @@ async fn a_registration_that_is_refused_costs_no_session() {
     let mut agent = Agent::greet(&cluster, 1, hello("a", FIRST)).await;
     agent.welcomed().await;
     let before = (cluster.node(1, "a"), cluster.node(1, "b"));
-    let nobody = v1::Register { node: "{".into(), running: None };
+    let unreadable = v1::Register { node: "{".into(), running: None };
     let cases = [
         (registration("b", &[(ZONE, "z2")]), "(NR-1)"),
         (registration("a", &[(ZONE, "z2"), ("node-role.kubernetes.io/master", "")]), "(NR-4)"),
         (registration("a", &[(ZONE, "not/valid")]), "is not a label value"),
-        (nobody, "not valid JSON"),
+        (unreadable, "not valid JSON"),
     ];
     for (register, wanted) in cases {
         let refused = registered(&mut agent, register).await;

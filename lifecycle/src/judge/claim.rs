@@ -1,0 +1,162 @@
+//! Claims of sessions: which of two sessions of one node goes on (I-14).
+//!
+//! An agent takes its own session over anywhere and at any time; another agent under the same name takes it only from a
+//! holder that was silent for several beats. A new leader hears of sessions in no particular order. There the older
+//! session of two agents wins. Of two sessions of the same agent the younger one is where the agent is now, and the
+//! older one is what a replica that was cut off still believes in.
+
+use std::time::Duration;
+
+use crate::object::policy::Policy;
+
+/// A holder that is silent for so many beat intervals no longer holds its session.
+const BEATS_MISSED: u32 = 3;
+
+/// One session of a node, as the leader knows it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SessionFacts {
+    /// Of the node's slot. A node that is created anew has a higher one.
+    pub generation: u32,
+    /// The process of the agent.
+    pub instance: u64,
+    /// The replica that serves the session.
+    pub replica: u64,
+    pub age: Duration,
+    /// How long the node was not heard through that replica; the longest there is if it never was.
+    pub silence: Duration,
+}
+
+/// What becomes of a claim on a session that another claim holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ClaimDecision {
+    /// The claim holds the session from now on, and no replica has to be told.
+    Granted,
+    /// The claim holds the session from now on; the holder's replica must end its own, because the same agent or
+    /// another one continues elsewhere.
+    TakenOver { by_another: bool },
+    /// The holder keeps the session: the same agent has moved on to it, and what is claimed must end.
+    Continued,
+    /// The holder keeps the session: it is another agent, and alive.
+    Held,
+    /// The node was deleted and created anew: the claim is about its former life.
+    Outdated,
+}
+
+/// How long a holder may be silent.
+pub fn claim_patience(policy: &Policy) -> Duration {
+    Duration::from_millis(policy.beat_interval().0) * BEATS_MISSED
+}
+
+pub fn decide_claim(claim: &SessionFacts, holder: &SessionFacts, patience: Duration) -> ClaimDecision {
+    if holder.generation != claim.generation {
+        return if holder.generation > claim.generation { ClaimDecision::Outdated } else { ClaimDecision::Granted };
+    }
+    let by_another = holder.instance != claim.instance;
+    let is_elsewhere = holder.replica != claim.replica;
+    let (is_older, is_holder_alive) = (claim.age > holder.age, holder.silence < patience);
+    if by_another && is_holder_alive && !(is_older && claim.silence < patience) {
+        return ClaimDecision::Held;
+    }
+    match is_elsewhere {
+        true if !by_another && is_older && is_holder_alive => ClaimDecision::Continued,
+        true => ClaimDecision::TakenOver { by_another },
+        false => ClaimDecision::Granted,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PATIENCE: Duration = Duration::from_secs(30);
+
+    /// Instance, replica, age and silence in seconds.
+    fn session((instance, replica): (u64, u64), age: u64, silence: u64) -> SessionFacts {
+        let (age, silence) = (Duration::from_secs(age), Duration::from_secs(silence));
+        SessionFacts { generation: 1, instance, replica, age, silence }
+    }
+
+    #[test]
+    fn i_14_which_of_two_sessions_goes_on() {
+        let (same, another) =
+            (ClaimDecision::TakenOver { by_another: false }, ClaimDecision::TakenOver { by_another: true });
+        let (agent_here, agent_there, clone_here, clone_there) = ((7, 1), (7, 2), (8, 1), (8, 2));
+        let table = [
+            (
+                "an agent comes back to its replica",
+                session(agent_here, 0, 1),
+                session(agent_here, 60, 1),
+                ClaimDecision::Granted,
+            ),
+            ("an agent moves", session(agent_there, 0, 99), session(agent_here, 60, 1), same),
+            (
+                "an agent moves from where it fell silent",
+                session(agent_there, 0, 99),
+                session(agent_here, 60, 30),
+                same,
+            ),
+            (
+                "a cut-off replica claims what moved on",
+                session(agent_there, 60, 1),
+                session(agent_here, 5, 1),
+                ClaimDecision::Continued,
+            ),
+            ("what moved on fell silent", session(agent_there, 60, 1), session(agent_here, 5, 30), same),
+            ("of equal age the claim wins", session(agent_there, 5, 1), session(agent_here, 5, 1), same),
+            (
+                "a second agent beside a living one",
+                session(clone_there, 0, 99),
+                session(agent_here, 60, 29),
+                ClaimDecision::Held,
+            ),
+            (
+                "a second agent at the same replica",
+                session(clone_here, 0, 99),
+                session(agent_here, 60, 29),
+                ClaimDecision::Held,
+            ),
+            ("a second agent beside a silent one", session(clone_there, 0, 99), session(agent_here, 60, 30), another),
+            (
+                "the same at one replica",
+                session(clone_here, 0, 99),
+                session(agent_here, 60, 30),
+                ClaimDecision::Granted,
+            ),
+            (
+                "a new leader hears of the older one last",
+                session(clone_there, 60, 1),
+                session(agent_here, 5, 1),
+                another,
+            ),
+            (
+                "the older one was not heard of late",
+                session(clone_there, 60, 30),
+                session(agent_here, 5, 1),
+                ClaimDecision::Held,
+            ),
+            (
+                "of equal age the holder stays",
+                session(clone_there, 5, 1),
+                session(agent_here, 5, 1),
+                ClaimDecision::Held,
+            ),
+        ];
+        for (case, claim, holder, expected) in table {
+            assert_eq!(decide_claim(&claim, &holder, PATIENCE), expected, "{case}");
+        }
+    }
+
+    #[test]
+    fn a_node_that_was_created_anew_is_another_node() {
+        let former = session((7, 1), 60, 1);
+        let anew = SessionFacts { generation: 2, ..session((8, 2), 0, 99) };
+        assert_eq!(decide_claim(&anew, &former, PATIENCE), ClaimDecision::Granted);
+        assert_eq!(decide_claim(&former, &anew, PATIENCE), ClaimDecision::Outdated);
+    }
+
+    #[test]
+    fn patience_lasts_three_beats() {
+        let policy = Policy::default();
+        assert_eq!(claim_patience(&policy).as_millis(), 3 * u128::from(policy.beat_interval().0));
+    }
+}

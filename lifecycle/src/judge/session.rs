@@ -1,0 +1,195 @@
+//! An agent's session: whether its node is known, whether it must report, and whether a report says anything new.
+
+use std::sync::Arc;
+
+use crate::judge::health::{NEVER_UPDATED, STATUS_UNKNOWN};
+use crate::object::node::{Condition, ConditionStatus, Incarnation, Node, NodeStatus};
+use crate::state::State;
+
+/// What a replica knows of a node whose agent attaches.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Recognition {
+    Known(Arc<Node>),
+    /// The agent must register.
+    Unknown(Absence),
+    /// The replica may lag behind: it must catch up before it may say so.
+    Doubtful(Absence),
+}
+
+/// Why the node that an agent speaks for is not in the state.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Absence {
+    NotKnown,
+    Deleted,
+    /// A node of the same name was created since.
+    Replaced,
+}
+
+/// `welcomed` is the incarnation as which the agent was last welcomed, if it was.
+pub fn recognise(state: &State, name: &str, welcomed: Option<Incarnation>) -> Recognition {
+    match (state.node(name), welcomed) {
+        (Some(node), None) => Recognition::Known(Arc::clone(node)),
+        (Some(node), Some(welcomed)) if node.incarnation == welcomed => Recognition::Known(Arc::clone(node)),
+        (Some(node), Some(welcomed)) if node.incarnation > welcomed => Recognition::Unknown(Absence::Replaced),
+        (Some(_), Some(_)) => Recognition::Doubtful(Absence::Replaced),
+        (None, None) => Recognition::Doubtful(Absence::NotKnown),
+        (None, Some(_)) => Recognition::Doubtful(Absence::Deleted),
+    }
+}
+
+/// Whether the node must report: what is known of it is not its own word, because it never said anything or the leader
+/// no longer believed it.
+pub fn status_wanted(node: &Node) -> bool {
+    node.status.ready().is_none_or(|ready| {
+        let ours = ready.reason == NEVER_UPDATED || ready.reason == STATUS_UNKNOWN;
+        ready.status == ConditionStatus::Unknown && ours
+    })
+}
+
+/// Whether a change turned the Ready condition into something that is not the node's own word.
+pub fn loses_its_word(before: &Node, after: &Node) -> bool {
+    let ready = |node: &Node| node.status.ready().map(|ready| ready.status);
+    ready(before) != ready(after) && status_wanted(after)
+}
+
+/// Whether writing the report would change nothing (S-1): times are the cluster's own, and conditions that it does not
+/// mention stay as they are.
+pub fn changes_nothing(known: &NodeStatus, report: &NodeStatus) -> bool {
+    let same = |condition: &Condition| {
+        known.condition(&condition.kind).is_some_and(|known| {
+            (known.status, &known.reason, &known.message) == (condition.status, &condition.reason, &condition.message)
+        })
+    };
+    let NodeStatus { capacity, allocatable, conditions, addresses, info } = report;
+    (capacity, allocatable, addresses, info) == (&known.capacity, &known.allocatable, &known.addresses, &known.info)
+        && conditions.iter().all(same)
+}
+
+// === impl Recognition ===
+
+impl Recognition {
+    pub fn is_certain(&self) -> bool {
+        match self {
+            Self::Known(_) | Self::Unknown(_) => true,
+            Self::Doubtful(_) => false,
+        }
+    }
+
+    /// There is no doubt left.
+    pub fn after_catching_up(self) -> Self {
+        match self {
+            Self::Doubtful(absence) => Self::Unknown(absence),
+            certain @ (Self::Known(_) | Self::Unknown(_)) => certain,
+        }
+    }
+}
+
+// === impl Absence ===
+
+impl Absence {
+    pub fn shown(self, node: &str) -> String {
+        match self {
+            Self::NotKnown => format!("node {node:?} is not known"),
+            Self::Deleted => format!("node {node:?} was deleted"),
+            Self::Replaced => format!("node {node:?} was deleted and created anew"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::command::{Batch, Command, Operation, Origin, Position};
+    use crate::object::node::{Address, NodeDraft};
+    use crate::value::meta::Uid;
+    use crate::value::time::{ClusterTime, Stamp, WallTime};
+
+    use super::*;
+
+    #[test]
+    fn who_attaches_is_known_unknown_or_in_doubt() {
+        let state = state_with_node();
+        let node = Arc::clone(state.node("a").unwrap());
+        let Incarnation(present) = node.incarnation;
+        let known = Recognition::Known(node);
+        let table = [
+            ("a", None, known.clone()),
+            ("a", Some(present), known),
+            ("a", Some(present - 1), Recognition::Unknown(Absence::Replaced)),
+            ("a", Some(present + 1), Recognition::Doubtful(Absence::Replaced)),
+            ("b", None, Recognition::Doubtful(Absence::NotKnown)),
+            ("b", Some(present), Recognition::Doubtful(Absence::Deleted)),
+        ];
+        for (name, welcomed, expected) in table {
+            let found = recognise(&state, name, welcomed.map(Incarnation));
+            assert_eq!(found, expected, "{name} welcomed as {welcomed:?}");
+            assert!(found.after_catching_up().is_certain());
+        }
+    }
+
+    #[test]
+    fn a_status_is_wanted_unless_the_last_word_is_the_nodes_own() {
+        let created = Node::clone(state_with_node().node("a").unwrap());
+        let mut node = Node { status: NodeStatus::default(), ..created };
+        assert!(status_wanted(&node), "it never said anything");
+        let table = [
+            (ConditionStatus::True, "KubeletReady", false),
+            (ConditionStatus::False, "KubeletNotReady", false),
+            (ConditionStatus::Unknown, "MyOwnReason", false),
+            (ConditionStatus::Unknown, NEVER_UPDATED, true),
+            (ConditionStatus::Unknown, STATUS_UNKNOWN, true),
+        ];
+        let believed = with_ready(&node, ConditionStatus::True, "KubeletReady");
+        for (status, reason, wanted) in table {
+            node = with_ready(&node, status, reason);
+            assert_eq!(status_wanted(&node), wanted, "{status:?} {reason}");
+            assert_eq!(loses_its_word(&believed, &node), wanted, "{status:?} {reason}");
+            assert!(!loses_its_word(&node, &node), "nothing changed");
+        }
+    }
+
+    #[test]
+    fn s_1_heartbeat_times_alone_are_no_news() {
+        let known = status(&[("Ready", ConditionStatus::True, 1), ("NetworkUnavailable", ConditionStatus::False, 1)]);
+        assert!(changes_nothing(&known, &status(&[("Ready", ConditionStatus::True, 99)])));
+        assert!(!changes_nothing(&known, &status(&[("Ready", ConditionStatus::False, 1)])));
+        assert!(!changes_nothing(&known, &status(&[("DiskPressure", ConditionStatus::False, 1)])));
+    }
+
+    #[test]
+    fn everything_else_is_news() {
+        let known = status(&[("Ready", ConditionStatus::True, 1)]);
+        let mut reworded = known.clone();
+        reworded.conditions[0].message = "now with a swap file".into();
+        assert!(!changes_nothing(&known, &reworded));
+        let address = Address { kind: "InternalIP".into(), address: "10.0.0.1".into() };
+        assert!(!changes_nothing(&known, &NodeStatus { addresses: [address].into(), ..known.clone() }));
+        assert!(!changes_nothing(&known, &NodeStatus { info: Some(Box::default()), ..known.clone() }));
+    }
+
+    fn state_with_node() -> State {
+        let mut state = State::new();
+        let draft = NodeDraft { name: "a".into(), ..NodeDraft::default() };
+        let operation = Operation::CreateNode { draft: Box::new(draft), uid: Uid(1) };
+        let command = Command { origin: Origin::Operator { user: "ada".into() }, request: None, operation };
+        state.apply(Position { term: 1, index: 1 }, &Batch { stamp: Stamp::default(), commands: vec![command] });
+        state
+    }
+
+    fn with_ready(node: &Node, ready: ConditionStatus, reason: &str) -> Node {
+        let mut status = status(&[("Ready", ready, 1)]);
+        status.conditions[0].reason = reason.into();
+        Node { status, ..node.clone() }
+    }
+
+    fn status(conditions: &[(&str, ConditionStatus, u64)]) -> NodeStatus {
+        let condition = |(kind, status, at): &(&str, ConditionStatus, u64)| Condition {
+            kind: (*kind).into(),
+            status: *status,
+            last_heartbeat: Some(Stamp { cluster: ClusterTime(*at), wall: WallTime(0) }),
+            last_transition: None,
+            reason: "R".into(),
+            message: "m".into(),
+        };
+        NodeStatus { conditions: conditions.iter().map(condition).collect(), ..NodeStatus::default() }
+    }
+}
