@@ -7,8 +7,7 @@ mod support;
 use std::path::Path;
 use std::time::Instant;
 
-use muster_bench::carried::{self, Zone};
-use muster_bench::cluster::Cluster;
+use muster_bench::{BenchCluster, SimulatedZone, simulated_zone};
 use support::{MUSTER, PATIENCE};
 
 const NODES: usize = 5;
@@ -16,12 +15,12 @@ const NODES: usize = 5;
 #[tokio::test(flavor = "multi_thread")]
 async fn beats_are_counted_by_those_who_heard_them() {
     let running = support::Cluster::start();
-    let cluster = Cluster::attach(Path::new(MUSTER), running.dir.path()).unwrap();
+    let cluster = BenchCluster::attach(Path::new(MUSTER), running.dir.path()).unwrap();
     assert!(!cluster.is_own());
     let client = cluster.client().unwrap();
     let before = cluster.accepted().await.unwrap();
-    let zone = Zone::start(&cluster, &client, 0, NODES).await.unwrap();
-    carried::wait_ready(&client, NODES).await.unwrap();
+    let zone = SimulatedZone::start(&cluster, &client, 0, NODES).await.unwrap();
+    simulated_zone::wait_ready(&client, NODES).await.unwrap();
     let start = Instant::now();
     while cluster.accepted().await.unwrap().since(&before).total() < NODES as u64 {
         assert!(start.elapsed() < PATIENCE, "no beats are counted");
