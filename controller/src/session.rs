@@ -10,31 +10,13 @@
 //! shared but its own word. Whoever has news for a stream rings its bell, and the stream reads off the state what it
 //! means; so a hundred thousand streams can be told something without a queue anywhere.
 
-mod admission;
-mod alone;
 pub mod beat;
-mod binding;
-mod budget;
-mod caller;
-mod carrier;
-mod claimant;
-mod claims;
-mod currency;
-mod entry;
+mod claim;
 pub mod figures;
-mod following;
 pub mod heartbeats;
-mod lagging;
-mod moving;
-mod orders;
-mod owed;
-mod pods;
-mod reconciling;
-mod refusal;
-mod registry;
-mod report;
-mod terms;
-mod trust;
+mod stream;
+mod wake;
+mod write;
 
 use std::error::Error;
 use std::net::SocketAddr;
@@ -58,18 +40,18 @@ use crate::hearing::contact::Contact;
 use crate::listener::Term;
 use crate::pulse_service::Claims;
 
-use self::alone::Alone;
 use self::beat::Beats;
-use self::budget::Budgets;
-use self::caller::Caller;
-use self::claimant::{Claimant, Exchange};
-use self::claims::Court;
-use self::currency::Currency;
-use self::entry::Signal;
+use self::claim::arbiter::Court;
+use self::claim::claimant::{Claimant, Exchange};
 use self::figures::{Refused, SessionFigures};
-use self::lagging::Lagging;
-use self::refusal::Refusal;
-use self::registry::{Registry, SHARDS, Stream};
+use self::stream::caller::Caller;
+use self::stream::node::Alone;
+use self::stream::refusal::Refusal;
+use self::wake::entry::Signal;
+use self::wake::lagging::Lagging;
+use self::wake::registry::{Registry, SHARDS, Stream};
+use self::write::budget::Budgets;
+use self::write::catch_up::Currency;
 
 /// Messages on their way to one agent. Boxed, because the queue's memory is there even while it is empty.
 pub(crate) const DOWN_QUEUE: usize = 8;
@@ -144,9 +126,9 @@ impl Sessions {
             tokio::join!(
                 exchange.run(),
                 self.0.currency.run(),
-                following::nodes(&self),
-                following::terms(&self),
-                moving::run(&self)
+                wake::following::nodes(&self),
+                wake::following::terms(&self),
+                wake::relocate::run(&self)
             );
         };
         tokio::select! {
@@ -196,7 +178,7 @@ impl Sessions {
         up: Streaming<v1::CarrierMessage>,
     ) -> mpsc::Receiver<Result<Box<v1::CarrierReply>, Status>> {
         let (down, told) = mpsc::channel(DOWN_QUEUE);
-        tokio::spawn(carrier::serve(self.clone(), aggregator, opened, up, down));
+        tokio::spawn(stream::aggregator::serve(self.clone(), aggregator, opened, up, down));
         told
     }
 

@@ -1,0 +1,4 @@
+//! Claims: each replica claims its sessions from the leader, which keeps one session per node.
+
+pub(crate) mod arbiter;
+pub(crate) mod claimant;

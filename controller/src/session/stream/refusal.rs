@@ -1,0 +1,68 @@
+//! Why a stream ends against the will of whoever opened it: what it is told, and what it is counted as.
+
+use muster_lifecycle::credential::Distrust;
+use muster_lifecycle::rejection::Rejection;
+use muster_proto::operation::FieldError;
+use muster_proto::status::from_rejection;
+use muster_raft::replica::RequestError;
+use tonic::{Code, Status};
+
+use crate::session::figures::Refused;
+use crate::session::wake::entry::Ending;
+
+#[derive(Debug)]
+pub(crate) struct Refusal {
+    pub(crate) reason: Refused,
+    pub(crate) status: Box<Status>,
+}
+
+// === impl Refusal ===
+
+impl Refusal {
+    pub(crate) fn new(reason: Refused, status: Status) -> Self {
+        Self { reason, status: Box::new(status) }
+    }
+
+    /// What was said cannot be understood, or not at this point.
+    pub(crate) fn message(text: impl Into<String>) -> Self {
+        Self::new(Refused::Message, Status::invalid_argument(text))
+    }
+
+    pub(crate) fn unavailable(text: impl Into<String>) -> Self {
+        Self::new(Refused::NoLeader, Status::unavailable(text))
+    }
+
+    pub(crate) fn stopping() -> Self {
+        Self::new(Refused::Stopping, Status::unavailable("this replica is stopping; attach to another"))
+    }
+
+    pub(crate) fn ended(ending: &Ending, node: &str) -> Self {
+        Self::new(ending.reason(), ending.status(node))
+    }
+}
+
+impl From<RequestError> for Refusal {
+    fn from(error: RequestError) -> Self {
+        Self::unavailable(error.to_string())
+    }
+}
+
+impl From<FieldError> for Refusal {
+    fn from(error: FieldError) -> Self {
+        Self::new(Refused::Message, error.into())
+    }
+}
+
+impl From<&Distrust> for Refusal {
+    fn from(distrust: &Distrust) -> Self {
+        Self::new(Refused::Identity, Status::permission_denied(distrust.to_string()))
+    }
+}
+
+impl From<&Rejection> for Refusal {
+    fn from(rejection: &Rejection) -> Self {
+        let status = from_rejection(rejection);
+        let denied = status.code() == Code::PermissionDenied;
+        Self::new(if denied { Refused::Identity } else { Refused::Rejected }, status)
+    }
+}

@@ -1,0 +1,97 @@
+//! How often a node may make the fleet write: a few times at once, then once a second.
+//!
+//! A report may be large, and what it says may be new every time, so a single agent could keep the log busy and a
+//! replica parsing. Beats cost nothing of this. The budget is the node's, whatever streams it opens here; one that is
+//! whole again is forgotten.
+
+use std::collections::HashMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use muster_lifecycle::text::Text;
+use tokio::time::Instant;
+
+/// Writes at once.
+const BURST: u32 = 10;
+/// What each of them costs.
+const EACH: Duration = Duration::from_secs(1);
+/// So many budgets are kept before it is worth looking for those that are whole again.
+const KEPT_MIN: usize = 1_024;
+
+/// The budgets of all nodes that wrote of late: at most twice as many as wrote within [`BURST`] times [`EACH`].
+#[derive(Debug)]
+pub(crate) struct Budgets(Mutex<Spent>);
+
+#[derive(Debug)]
+struct Spent {
+    /// When each budget is whole again.
+    whole_at: HashMap<Text, Instant>,
+    /// How many are kept before they are looked through.
+    look_through_at: usize,
+}
+
+// === impl Budgets ===
+
+impl Budgets {
+    /// Spends what one write of `node` costs, or says when that will be possible.
+    pub(crate) fn spend(&self, node: &Text, now: Instant) -> Result<(), Instant> {
+        let mut spent = self.spent();
+        let whole_at = spent.whole_at.get(node).copied().map_or(now, |at| at.max(now));
+        let afterwards = whole_at + EACH;
+        if afterwards > now + BURST * EACH {
+            return Err(afterwards - BURST * EACH);
+        }
+        spent.whole_at.insert(node.clone(), afterwards);
+        spent.forget_whole(now);
+        Ok(())
+    }
+
+    fn spent(&self) -> MutexGuard<'_, Spent> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Default for Budgets {
+    fn default() -> Self {
+        Self(Mutex::new(Spent { whole_at: HashMap::new(), look_through_at: KEPT_MIN }))
+    }
+}
+
+// === impl Spent ===
+
+impl Spent {
+    fn forget_whole(&mut self, now: Instant) {
+        if self.whole_at.len() >= self.look_through_at {
+            self.whole_at.retain(|_, whole_at| *whole_at > now);
+            self.look_through_at = KEPT_MIN.max(2 * self.whole_at.len());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_node_writes_ten_times_at_once_and_then_once_a_second() {
+        let (budgets, now) = (Budgets::default(), Instant::now());
+        let (a, b) = (Text::from("a"), Text::from("b"));
+        assert!((0..BURST).all(|_| budgets.spend(&a, now).is_ok()));
+        assert_eq!(budgets.spend(&a, now), Err(now + EACH));
+        assert_eq!(budgets.spend(&b, now), Ok(()), "one node's haste is nobody else's");
+        assert_eq!(budgets.spend(&a, now + EACH), Ok(()));
+        assert_eq!(budgets.spend(&a, now + EACH), Err(now + 2 * EACH));
+        let rested = now + EACH + BURST * EACH;
+        assert!((0..BURST).all(|_| budgets.spend(&a, rested).is_ok()));
+        assert!(budgets.spend(&a, rested).is_err(), "rest does not add up beyond the burst");
+    }
+
+    #[tokio::test]
+    async fn budgets_that_are_whole_again_are_forgotten() {
+        let (budgets, now) = (Budgets::default(), Instant::now());
+        for number in 0..10 * KEPT_MIN as u32 {
+            budgets.spend(&format!("n-{number}").into(), now + number * EACH).unwrap();
+        }
+        assert!(budgets.spent().whole_at.len() <= KEPT_MIN);
+    }
+}
