@@ -12,7 +12,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use inprocess::view::{Seen, list};
 use inprocess::{Cluster, eventually};
-use muster_controller::pki;
+use muster_pki::authority_print;
 use muster_proto::token::Token;
 use muster_proto::v1::write_request::Operation;
 use muster_proto::v1::{Delete, NodeRevocation, TokenCreation};
@@ -86,7 +86,7 @@ impl Machine {
 
 /// A token of this cluster, for one join of this node; of any new one, if it is empty.
 async fn token(cluster: &Cluster, node: &str) -> String {
-    let pin = pki::authority_print(cluster.fleet.client_authority().certificate_pem()).unwrap();
+    let pin = authority_print(cluster.fleet.client_authority().certificate_pem()).unwrap();
     let token = Token::draw(pin, rand::random);
     let hash = Bytes::copy_from_slice(&token.hash().0);
     let creation = TokenCreation { id: token.id.clone(), hash, node: node.to_owned(), ttl_ms: 600_000 };

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use muster_controller::client::{Client, Query};
+use muster_client::{Client, Query};
 use muster_proto::v1;
 use muster_proto::v1::watch_event::Type;
 use muster_proto::v1::write_request::Operation;

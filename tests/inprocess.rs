@@ -15,15 +15,16 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use muster_actors::surroundings::{Probe, Quiet};
-use muster_controller::client::Client;
-use muster_controller::config::{ClientConfig, Doors, Layer, ServerConfig};
-use muster_controller::connector::{TlsConnector, connect_client};
+use muster_client::Client;
+use muster_client::connect;
+use muster_controller::config::{Doors, Layer, ServerConfig};
+use muster_controller::connector::TlsConnector;
 use muster_controller::door::DoorKind;
-use muster_controller::fleet::{Fleet, ReplicaPlan};
 use muster_controller::listener::{Listener, Tcp};
 use muster_controller::server::{Environment, ServeError, serve_in};
-use muster_controller::tls::{self, ReplicaTls};
 use muster_lifecycle::policy::{Period, Policy, Rate};
+use muster_pki::tls::{self, ReplicaTls};
+use muster_pki::{ClientConfig, FleetFolder, ReplicaPlan};
 use muster_proto::v1::member_request::Action;
 use muster_proto::v1::{ReplicaStatus, StatusResponse, write_request};
 use muster_raft::disk::real::RealDisk;
@@ -55,7 +56,7 @@ const ANSWER_PATIENCE: Duration = Duration::from_secs(5);
 
 pub struct Cluster {
     _dir: TempDir,
-    pub fleet: Fleet,
+    pub fleet: FleetFolder,
     pub client: Client,
     links: Arc<Links>,
     running: BTreeMap<u64, Running>,
@@ -88,7 +89,7 @@ impl Cluster {
 
     pub async fn start_with(policy: Policy, probe: Arc<dyn Probe>) -> Self {
         let dir = tempfile::tempdir().unwrap();
-        let fleet = Fleet::create(dir.path(), &REPLICAS.map(plan)).unwrap();
+        let fleet = FleetFolder::create(dir.path(), &REPLICAS.map(plan)).unwrap();
         let client = Client::new(client_config(&fleet)).unwrap();
         let links = Arc::<Links>::default();
         let running = REPLICAS.map(|id| (id, Running::start(&fleet, &links, id, &policy, &probe))).into();
@@ -217,7 +218,7 @@ impl Cluster {
         let address = self.plan(id).http().unwrap().to_string().parse().unwrap();
         let mut tls = tls::operator(&client_config(&self.fleet).tls).unwrap().as_ref().clone();
         tls.alpn_protocols = vec![b"http/1.1".to_vec()];
-        let mut stream = connect_client(Arc::new(tls), &address).await.unwrap();
+        let mut stream = connect(Arc::new(tls), &address).await.unwrap();
         stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: replica\r\nConnection: close\r\n\r\n").await.unwrap();
         let mut answer = Vec::new();
         // Whether all of it came is told by its last line, not by how the connection ends.
@@ -250,7 +251,7 @@ impl Cluster {
 // === impl Running ===
 
 impl Running {
-    fn start(fleet: &Fleet, links: &Arc<Links>, id: u64, policy: &Policy, probe: &Arc<dyn Probe>) -> Self {
+    fn start(fleet: &FleetFolder, links: &Arc<Links>, id: u64, policy: &Policy, probe: &Arc<dyn Probe>) -> Self {
         let file = Layer::load(&fleet.replica_dir(id).join("config.toml")).unwrap();
         let config =
             ServerConfig { policy: policy.clone(), ..ServerConfig::merge(Some(file), Layer::default()).unwrap() };
@@ -311,7 +312,7 @@ fn merged_digests(metrics: &str) -> BTreeMap<String, u64> {
         .collect()
 }
 
-fn client_config(fleet: &Fleet) -> ClientConfig {
+fn client_config(fleet: &FleetFolder) -> ClientConfig {
     ClientConfig::load(&fleet.operator_dir().join("client.toml")).unwrap()
 }
 

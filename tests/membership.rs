@@ -22,11 +22,7 @@ impl Drop for Extra {
     }
 }
 
-async fn write_until(
-    client: muster_controller::client::Client,
-    stop: Arc<AtomicBool>,
-    written: Arc<AtomicU64>,
-) -> Vec<String> {
+async fn write_until(client: muster_client::Client, stop: Arc<AtomicBool>, written: Arc<AtomicU64>) -> Vec<String> {
     let mut names = Vec::new();
     while !stop.load(Ordering::Relaxed) {
         let name = format!("load-{}", names.len());

@@ -15,7 +15,7 @@ use inprocess::agents::Agents;
 use inprocess::links::Fault;
 use inprocess::view::{self, NOT_READY, Seen};
 use inprocess::{Cluster, GRACE, REATTACH_WINDOW, REPLICAS, eventually, thirty_nodes};
-use muster_controller::client::Query;
+use muster_client::Query;
 use muster_node_agent::simulated::Behaviour;
 use tokio::time::{Instant, sleep, sleep_until};
 

@@ -11,8 +11,8 @@ use std::process::{Child, Command, Output, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-use muster_controller::client::Client;
-use muster_controller::config::ClientConfig;
+use muster_client::Client;
+use muster_pki::ClientConfig;
 use serde_json::Value;
 
 pub const MUSTER: &str = env!("CARGO_BIN_EXE_muster");

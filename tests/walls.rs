@@ -75,15 +75,23 @@ fn dependencies_point_down_the_diamond() {
             "pulse" => &["muster-lifecycle"],
             "actors" => &["muster-lifecycle", "muster-pulse"],
             "raft" => &["muster-lifecycle", "muster-proto"],
-            "controller" => &["muster-lifecycle", "muster-proto", "muster-pulse", "muster-raft", "muster-actors"],
+            "pki" => &["muster-lifecycle", "muster-proto"],
+            "client" => &["muster-lifecycle", "muster-proto", "muster-pki"],
+            "controller" => {
+                &["muster-lifecycle", "muster-proto", "muster-pulse", "muster-raft", "muster-actors", "muster-pki"]
+            }
             "node-agent" => &["muster-lifecycle", "muster-proto"],
-            "bench" => &["muster-lifecycle", "muster-proto", "muster-raft", "muster-controller", "muster-node-agent"],
+            "bench" => {
+                &["muster-lifecycle", "muster-proto", "muster-raft", "muster-pki", "muster-client", "muster-node-agent"]
+            }
             "cli" => &[
                 "muster-lifecycle",
                 "muster-proto",
                 "muster-pulse",
                 "muster-raft",
                 "muster-actors",
+                "muster-pki",
+                "muster-client",
                 "muster-controller",
                 "muster-node-agent",
                 "muster-bench",

@@ -24,8 +24,8 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::Subcommand;
-use muster_controller::fleet::{Fleet, ReplicaPlan};
 use muster_lifecycle::addressing::Addressing;
+use muster_pki::{FleetFolder, ReplicaPlan};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use self::cluster::{Cluster, Wish};
@@ -128,14 +128,14 @@ async fn start(dir: &Path, args: &Args) -> Result<(), Failure> {
 }
 
 /// The fleet in `dir`, founded now if there is none.
-async fn fleet(dir: &Path, args: &Args, first_start: bool) -> Result<Fleet, Failure> {
+async fn fleet(dir: &Path, args: &Args, first_start: bool) -> Result<FleetFolder, Failure> {
     if first_start {
         let plans = plans(args.replicas.unwrap_or(DEFAULT_REPLICAS), args.port_base.unwrap_or(DEFAULT_PORT_BASE))?;
         ports::require_free(&plans, "--port-base PORT", Duration::ZERO).await?;
         say(format_args!("founding a fleet of {} replicas in {}", plans.len(), dir.display()));
-        return Fleet::create(dir, &plans).map_err(Failure::other);
+        return FleetFolder::create(dir, &plans).map_err(Failure::other);
     }
-    let fleet = Fleet::load(dir).map_err(Failure::other)?;
+    let fleet = FleetFolder::load(dir).map_err(Failure::other)?;
     same_shape(dir, args, fleet.replicas())?;
     // Replicas of a `dev` that was killed need a moment to notice.
     let remedy = "a folder of its own: --dir DIR --port-base PORT";
@@ -190,7 +190,7 @@ fn plans(count: u16, base: u16) -> Result<Vec<ReplicaPlan>, Failure> {
 
 fn make_folder(dir: &Path) -> Result<(), Failure> {
     let failed = |error| Failure::other(anyhow::Error::new(error).context(format!("cannot create {}", dir.display())));
-    muster_controller::secret::make_dir(dir).map_err(failed)
+    muster_pki::secret::make_dir(dir).map_err(failed)
 }
 
 /// Everything that may ask `dev` to stop.

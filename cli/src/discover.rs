@@ -6,7 +6,7 @@
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
-use muster_controller::config::{self, ClientConfig};
+use muster_pki::{ClientConfig, settings};
 use thiserror::Error;
 
 pub const DEV_DIR: &str = ".muster-dev";
@@ -18,7 +18,7 @@ pub enum Error {
              with `--dir DIR`", listed(.looked))]
     NotFound { looked: Vec<PathBuf> },
     #[error(transparent)]
-    Config(#[from] config::Error),
+    Config(#[from] settings::Error),
 }
 
 /// Where a person may have put the cluster's credentials; taken from the process once, at the edge.

@@ -4,12 +4,12 @@ use std::fmt;
 use std::io;
 use std::process::ExitCode;
 
+use muster_client as client;
 use thiserror::Error;
 use tonic::Code;
 
 use crate::discover;
 use crate::resource::Resource;
-use muster_controller::client;
 
 /// The exit codes of every command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -230,8 +230,9 @@ fn chain(error: &anyhow::Error) -> impl fmt::Display + '_ {
 mod tests {
     use std::time::Duration;
 
+    use muster_client::{Exhausted, Tried, Why};
+
     use super::*;
-    use muster_controller::client::{Exhausted, Tried, Why};
 
     fn refused(code: Code) -> Failure {
         Failure::Call(client::Error::Refused { code, message: String::new(), address: String::new() })

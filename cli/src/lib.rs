@@ -6,7 +6,7 @@
 //!             ├──> dev       three replica processes on this machine
 //!             └──> server    one replica, from flags and a file
 //! ```
-//! The client itself is `muster_controller::client`, beside the door it knocks at, so that tests and load generators use
+//! The client itself is `muster_client`, beside the door it knocks at, so that tests and load generators use
 //! the very client that operators use.
 
 pub mod addressing;

@@ -26,6 +26,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use bytes::Bytes;
+use muster_client::{Client, DEFAULT_TIMEOUT};
 use muster_proto::v1::write_request::Operation;
 use muster_proto::v1::{Precondition, WriteResponse, write_response};
 use serde_json::Value;
@@ -36,7 +37,6 @@ use crate::discover::Surroundings;
 use crate::exit::{self, Failure};
 use crate::output::{Out, say};
 use crate::resource::Resource;
-use muster_controller::client::{Client, DEFAULT_TIMEOUT};
 
 /// What every verb may need to know about how it was called.
 #[derive(Debug, Clone, Default)]

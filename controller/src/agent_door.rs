@@ -12,6 +12,7 @@ use hyper::body::Incoming as Body;
 use hyper::server::conn::http2;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use muster_pki::identity::Role;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 use tonic::Status;
@@ -19,7 +20,6 @@ use tonic::service::Routes;
 use tower::Service;
 
 use crate::door::{self, DoorKind, KIB, MIB};
-use crate::identity::Role;
 use crate::listener::{Connection, Incoming, Peer};
 use crate::sips::Sips;
 

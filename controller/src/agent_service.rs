@@ -8,6 +8,7 @@ use std::time::Instant;
 
 use futures::stream::{self, BoxStream};
 use futures::{Stream, StreamExt};
+use muster_pki::identity::{Identity, Role};
 use muster_proto::v1;
 use muster_proto::v1::agent_server::{Agent, AgentServer};
 use tokio::sync::mpsc;
@@ -16,7 +17,6 @@ use tonic::service::interceptor::InterceptedService;
 use tonic::{Request, Response, Status, Streaming};
 
 use crate::door::DoorKind;
-use crate::identity::{Identity, Role};
 use crate::listener::Peer;
 use crate::logging::Gate;
 use crate::session::{Opened, Sessions};

@@ -11,25 +11,17 @@ mod policy;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
-use std::str::FromStr;
 
 use muster_lifecycle::addressing::Addressing;
 use muster_lifecycle::policy::Policy;
 use muster_lifecycle::rejection;
-use serde::de::DeserializeOwned;
+use muster_pki::{FleetId, FleetMember, HostPort, http_beside, secret, settings, unique_members};
 use serde::{Deserialize, Serialize};
 
 pub use self::addressing::{ALLOCATE_NODE_CIDRS, AddressLayer};
 pub use self::enrolment::{Enrolment, EnrolmentLayer};
 pub use self::policy::PolicyLayer;
-use crate::address::HostPort;
 use crate::logging::Format;
-use crate::pki::FleetId;
-use crate::secret;
-
-/// Consensus among more voters only gets slower; no fleet needs more.
-const MEMBERS_LIMIT: usize = 9;
-const ENDPOINTS_LIMIT: usize = 64;
 
 /// One source of settings, all optional. Flags and files have the same shape.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -57,7 +49,7 @@ pub struct Layer {
     #[serde(skip_serializing_if = "EnrolmentLayer::is_empty")]
     pub enrolment: EnrolmentLayer,
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub initial_members: Vec<Member>,
+    pub initial_members: Vec<FleetMember>,
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -82,16 +74,6 @@ pub struct AdvertiseLayer {
     pub agent: Option<HostPort>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub client: Option<HostPort>,
-}
-
-/// A replica and where its doors for peers, agents and clients are reached.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Member {
-    pub id: u64,
-    pub peer: HostPort,
-    pub agent: HostPort,
-    pub client: HostPort,
 }
 
 /// Where a replica listens, door by door.
@@ -121,7 +103,7 @@ pub struct ServerConfig {
     pub listen: Listen,
     pub advertise: Doors<HostPort>,
     /// The founding voters; empty for a replica that joins a running fleet.
-    pub initial_members: Vec<Member>,
+    pub initial_members: Vec<FleetMember>,
     pub join: bool,
     pub log_format: Format,
     /// Founds the policy of a cluster that has none yet.
@@ -134,41 +116,16 @@ pub struct ServerConfig {
     pub enrolment: Enrolment,
 }
 
-/// An operator's or viewer's settings: `client.toml`.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct ClientConfig {
-    pub fleet: FleetId,
-    /// The client doors of the replicas, in the order in which they are tried.
-    pub endpoints: Vec<HostPort>,
-    pub tls: ClientTls,
-}
-
-/// Paths; in the file they are relative to it.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct ClientTls {
-    pub ca: PathBuf,
-    pub cert: PathBuf,
-    pub key: PathBuf,
-}
-
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     #[error(transparent)]
-    File(#[from] secret::Error),
-    #[error("{}:{line}: {}{message}", path.display(), key_prefix(key))]
-    Syntax { path: PathBuf, line: usize, key: String, message: String },
+    Settings(#[from] settings::Error),
     #[error("`{key}` is not set: set it in the configuration file or with {flag}")]
     Missing { key: &'static str, flag: &'static str },
-    #[error("`{key}`: {reason}")]
-    Invalid { key: &'static str, reason: String },
     #[error("`policy.{}` (--{}): {}", .0.field, .0.field, .0.rule)]
     Policy(rejection::Invalid),
     #[error("`addressing.{}` (--{}): {}", .0.field, .0.field, .0.rule)]
     Addressing(rejection::Invalid),
-    #[error("{}: `{key}`: {reason}", path.display())]
-    InvalidIn { path: PathBuf, key: &'static str, reason: String },
 }
 
 // === impl Layer ===
@@ -176,7 +133,7 @@ pub enum Error {
 impl Layer {
     /// Reads a file; relative folders in it are relative to the file.
     pub fn load(path: &Path) -> Result<Self, Error> {
-        let mut layer: Self = parse(path, &secret::read(path)?)?;
+        let mut layer: Self = settings::parse(path, &secret::read(path).map_err(settings::Error::File)?)?;
         let base = path.parent().unwrap_or(Path::new(""));
         for dir in [&mut layer.data_dir, &mut layer.tls_dir].into_iter().flatten() {
             *dir = base.join(&*dir);
@@ -234,23 +191,6 @@ impl AdvertiseLayer {
     }
 }
 
-// === impl Member ===
-
-impl FromStr for Member {
-    type Err = String;
-
-    /// The form of the flag: `ID=PEER,AGENT,CLIENT`, each `HOST:PORT`.
-    fn from_str(text: &str) -> Result<Self, String> {
-        let shape = || format!("{text:?} is not a member: write ID=PEER,AGENT,CLIENT with three HOST:PORT addresses");
-        let (id, addresses) = text.split_once('=').ok_or_else(shape)?;
-        let id = id.parse().map_err(|_| shape())?;
-        let addresses: Vec<_> = addresses.split(',').collect();
-        let [peer, agent, client] = addresses.as_slice() else { return Err(shape()) };
-        let parse = |address: &str| address.parse::<HostPort>().map_err(|error| error.to_string());
-        Ok(Self { id, peer: parse(peer)?, agent: parse(agent)?, client: parse(client)? })
-    }
-}
-
 // === impl ServerConfig ===
 
 impl ServerConfig {
@@ -283,9 +223,9 @@ impl ServerConfig {
         Ok(config)
     }
 
-    pub fn as_member(&self) -> Member {
+    pub fn as_member(&self) -> FleetMember {
         let Doors { peer, agent, client } = self.advertise.clone();
-        Member { id: self.id, peer, agent, client }
+        FleetMember { id: self.id, peer, agent, client }
     }
 
     fn validate(&self) -> Result<(), Error> {
@@ -325,72 +265,6 @@ impl ServerConfig {
     }
 }
 
-/// The HTTP door stands next to the client door unless somebody puts it elsewhere.
-pub fn http_beside(client: SocketAddr) -> Option<SocketAddr> {
-    client.port().checked_add(1).map(|port| SocketAddr::new(client.ip(), port))
-}
-
-/// Members of one fleet: few, each with its own id and its own addresses.
-pub fn unique_members(key: &'static str, members: &[Member]) -> Result<(), Error> {
-    if members.len() > MEMBERS_LIMIT {
-        return invalid(key, format!("{} are too many: the limit is {MEMBERS_LIMIT}", members.len()));
-    }
-    let (mut ids, mut addresses) = (BTreeSet::new(), BTreeSet::new());
-    for member in members {
-        if member.id == 0 {
-            return invalid(key, "replicas are numbered from 1");
-        }
-        if !ids.insert(member.id) {
-            return invalid(key, format!("id {} is given twice", member.id));
-        }
-        for address in [&member.peer, &member.agent, &member.client] {
-            if !addresses.insert(address) {
-                return invalid(key, format!("address {address} is given twice"));
-            }
-        }
-    }
-    Ok(())
-}
-
-// === impl ClientConfig ===
-
-impl ClientConfig {
-    /// Reads a `client.toml` and makes sure that nobody else can read the key it names.
-    pub fn load(path: &Path) -> Result<Self, Error> {
-        let mut config: Self = parse(path, &secret::read(path)?)?;
-        if !(1..=ENDPOINTS_LIMIT).contains(&config.endpoints.len()) {
-            let reason = format!("give 1 to {ENDPOINTS_LIMIT} addresses");
-            return Err(Error::InvalidIn { path: path.to_owned(), key: "endpoints", reason });
-        }
-        let base = path.parent().unwrap_or(Path::new(""));
-        for file in [&mut config.tls.ca, &mut config.tls.cert, &mut config.tls.key] {
-            *file = base.join(&*file);
-        }
-        secret::read_private(&config.tls.key)?;
-        Ok(config)
-    }
-}
-
-pub(crate) fn parse<T: DeserializeOwned>(path: &Path, text: &str) -> Result<T, Error> {
-    let syntax = |key: String, error: &toml::de::Error| Error::Syntax {
-        path: path.to_owned(),
-        line: error.span().map_or(1, |span| line_of(text, span.start)),
-        key,
-        message: error.message().to_owned(),
-    };
-    let source = toml::Deserializer::parse(text).map_err(|error| syntax(String::new(), &error))?;
-    serde_path_to_error::deserialize(source).map_err(|error| syntax(error.path().to_string(), error.inner()))
-}
-
-fn line_of(text: &str, offset: usize) -> usize {
-    1 + text.bytes().take(offset).filter(|byte| *byte == b'\n').count()
-}
-
-/// The path of an error at the root is a lone dot, which would say nothing.
-fn key_prefix(key: &str) -> String {
-    if key.is_empty() || key == "." { String::new() } else { format!("`{key}`: ") }
-}
-
 fn required<T>(value: Option<T>, key: &'static str, flag: &'static str) -> Result<T, Error> {
     value.ok_or(Error::Missing { key, flag })
 }
@@ -404,11 +278,11 @@ fn advertised(
     if let Some(given) = given {
         return Ok(given);
     }
-    listen.to_string().parse().map_err(|error| Error::Invalid { key, reason: format!("{error} with {flag}") })
+    listen.to_string().parse().or_else(|error| invalid(key, format!("{error} with {flag}")))
 }
 
 fn invalid<T>(key: &'static str, reason: impl Into<String>) -> Result<T, Error> {
-    Err(Error::Invalid { key, reason: reason.into() })
+    Err(settings::Error::Invalid { key, reason: reason.into() }.into())
 }
 
 #[cfg(test)]

@@ -13,8 +13,7 @@ use rustls::pki_types::ServerName;
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
-use crate::address::HostPort;
-use crate::pki::FleetId;
+use muster_pki::{FleetId, HostPort};
 
 /// For each of the two steps, the TCP connection and the TLS handshake.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -46,11 +45,6 @@ impl Connector for TlsConnector {
         }
         .boxed()
     }
-}
-
-/// Connects to a replica's client door, as operators do: the server must be certified for the host that was dialled.
-pub async fn connect_client(tls: Arc<ClientConfig>, address: &HostPort) -> io::Result<Box<dyn Io>> {
-    dial(tls, address.host(), address).await
 }
 
 async fn dial(tls: Arc<ClientConfig>, name: &str, address: &HostPort) -> io::Result<Box<dyn Io>> {

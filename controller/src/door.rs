@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use tonic::transport::Server;
 
-use crate::identity::Role;
+use muster_pki::identity::Role;
 
 pub(crate) const KIB: u32 = 1024;
 pub(crate) const MIB: u32 = 1024 * KIB;

@@ -12,6 +12,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use muster_actors::surroundings::Probe;
+use muster_pki::tls::ReplicaTls;
 use muster_proto::v1::operator_server::OperatorServer;
 use muster_proto::v1::pulse_server::PulseServer;
 use muster_pulse::fleet::Origin;
@@ -35,7 +36,6 @@ use crate::pulse_service::{PulseService, pulse_service};
 use crate::pulses::Pulses;
 use crate::session::Sessions;
 use crate::session::heartbeats;
-use crate::tls::ReplicaTls;
 
 pub use performed::Abandoned;
 pub(crate) use performed::Performed;

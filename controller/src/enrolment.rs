@@ -19,6 +19,7 @@ use muster_lifecycle::command::{Operation, Outcome};
 use muster_lifecycle::credential::{Distrust, Joining};
 use muster_lifecycle::rejection::Rejection;
 use muster_lifecycle::text::Text;
+use muster_pki::identity::{Identity, Role};
 use muster_proto::status::from_rejection;
 use muster_proto::token::Token;
 use muster_proto::v1;
@@ -27,7 +28,6 @@ use tokio::time::Instant;
 use tonic::{Request, Response, Status};
 
 use crate::door::DoorKind;
-use crate::identity::{Identity, Role};
 use crate::listener::Peer;
 use crate::logging::Gate;
 use crate::session::Sessions;
@@ -214,7 +214,7 @@ fn unreadable(error: signer::CsrError) -> Status {
     Status::invalid_argument(format!("csr: {error}"))
 }
 
-fn internal(error: crate::pki::Error) -> Status {
+fn internal(error: muster_pki::SigningError) -> Status {
     tracing::error!(%error, "cannot sign");
     Status::internal(error.to_string())
 }

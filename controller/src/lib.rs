@@ -10,10 +10,8 @@
 //! Each door is its own listener with its own CA, limits and roles ([`door`], [`listener`]). [`server`] runs the
 //! whole; the clock, the disk, the listeners and the connector are handed in, so that it also runs in a simulation.
 
-pub mod address;
 pub mod agent_door;
 pub mod agent_service;
-pub mod client;
 pub mod collection;
 pub mod config;
 pub mod connector;
@@ -21,12 +19,10 @@ pub mod door;
 mod duties;
 pub mod enrolment;
 pub mod explaining;
-pub mod fleet;
 pub mod hall;
 pub mod handshakes;
 pub mod hearing;
 pub mod http;
-pub mod identity;
 pub mod leading;
 pub mod listener;
 pub mod logging;
@@ -34,15 +30,12 @@ pub mod metrics;
 pub mod observing;
 pub mod operator_service;
 pub mod overview;
-pub mod pki;
 pub mod pulse_service;
 pub mod pulses;
 pub mod restore;
-pub mod secret;
 pub mod server;
 pub mod session;
 mod sips;
 mod strangers;
-pub mod tls;
 pub mod view;
 pub mod watching;

@@ -16,6 +16,8 @@ use std::time::{Duration, Instant, SystemTime};
 
 use futures::future::BoxFuture;
 use futures::{FutureExt, Stream};
+use muster_pki::FleetId;
+use muster_pki::identity::{self, Identity, Role};
 use muster_raft::connector::Io;
 use rustls::pki_types::CertificateDer;
 use rustls::{CertificateError, ServerConfig};
@@ -32,9 +34,7 @@ use tonic::transport::server::Connected;
 use crate::connector;
 use crate::door::{DoorKind, Limits};
 use crate::handshakes::Handshakes;
-use crate::identity::{self, Identity, Role};
 use crate::logging::Gate;
-use crate::pki::FleetId;
 use crate::strangers::{Place, STRANGERS_MAX, STRANGERS_PER_ADDRESS, Strangers};
 
 pub use self::peer::{Peer, Term};

@@ -7,6 +7,9 @@ use std::time::Duration;
 
 use muster_actors::surroundings::{Probe, Quiet};
 use muster_lifecycle::meta::Uid;
+use muster_pki::FleetMember;
+use muster_pki::identity::Role;
+use muster_pki::tls::{self, ReplicaTls};
 use muster_raft::abort::AbortProcess;
 use muster_raft::audit::Excluded;
 use muster_raft::clock::{Clock, SystemClock};
@@ -31,7 +34,7 @@ use tonic::{Request, Status};
 
 use crate::agent_door;
 use crate::agent_service::agent_service;
-use crate::config::{Doors, Member, ServerConfig};
+use crate::config::{Doors, ServerConfig};
 use crate::connector::TlsConnector;
 use crate::door::{DoorKind, door_limits};
 use crate::duties::{Duties, Performed};
@@ -39,9 +42,7 @@ use crate::enrolment::enrolment_service;
 use crate::enrolment::signer::{self, Signer};
 use crate::hall::Hall;
 use crate::http;
-use crate::identity::Role;
 use crate::listener::{BindError, Door, Incoming, Listener, Peer, Tcp};
-use crate::tls::{self, ReplicaTls};
 
 pub use crate::duties::Abandoned;
 
@@ -207,7 +208,7 @@ pub(crate) fn store_identity(config: &ServerConfig) -> Identity {
     Identity { replica: config.id, fleet: Uid(config.fleet.number()) }
 }
 
-pub(crate) fn endpoint(member: &Member) -> Endpoint {
+pub(crate) fn endpoint(member: &FleetMember) -> Endpoint {
     Endpoint { peer: member.peer.to_string(), agent: member.agent.to_string(), client: member.client.to_string() }
 }
 

@@ -12,19 +12,16 @@ use std::time::{Duration, SystemTime};
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
-use muster_controller::config::ClientConfig;
 use muster_controller::door::DoorKind;
-use muster_controller::fleet::{Fleet, Grant, ReplicaPlan};
 use muster_controller::http::{Check, Sources, serve};
-use muster_controller::identity;
 use muster_controller::listener::{Door, Listener, Tcp};
 use muster_controller::metrics::raft::RaftFigures;
 use muster_controller::metrics::state::StateFigures;
 use muster_controller::metrics::zones::ZoneFigures;
 use muster_controller::metrics::{CONTENT_TYPE, Figures, Metrics};
-use muster_controller::pki::{Subject, Usage, Validity};
-use muster_controller::secret::{self, Access};
-use muster_controller::tls::{self, Credentials, ReplicaTls};
+use muster_pki::secret::{self, Access};
+use muster_pki::tls::{self, Credentials, ReplicaTls};
+use muster_pki::{ClientConfig, FleetFolder, Grant, ReplicaPlan, Subject, Usage, Validity, identity};
 use muster_raft::connector::Io;
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
@@ -189,7 +186,7 @@ async fn a_silent_caller_does_not_keep_its_place_for_ever() {
 /// Replica 1 of a fleet with its HTTP door open.
 struct Rig {
     dir: TempDir,
-    fleet: Fleet,
+    fleet: FleetFolder,
     address: SocketAddr,
     metrics: Arc<Metrics>,
     /// Who leads, as far as the replica knows.
@@ -217,7 +214,7 @@ impl Rig {
 
     fn behind<L: Listener>(listener: impl FnOnce(&mut SocketAddr) -> L) -> Self {
         let dir = tempfile::tempdir().unwrap();
-        let fleet = Fleet::create(dir.path(), &[plan()]).unwrap();
+        let fleet = FleetFolder::create(dir.path(), &[plan()]).unwrap();
         fleet.issue_client(&dir.path().join("grace"), "grace", Grant::Viewer, HOUR).unwrap();
         let mut address = "127.0.0.1:0".parse().unwrap();
         let listener = listener(&mut address);

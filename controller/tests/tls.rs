@@ -13,14 +13,13 @@ use std::time::{Duration, SystemTime};
 use futures::future::BoxFuture;
 use futures::{FutureExt, StreamExt};
 use hyper_util::rt::TokioIo;
-use muster_controller::address::HostPort;
-use muster_controller::connector::{TlsConnector, connect_client};
+use muster_client::connect;
+use muster_controller::connector::TlsConnector;
 use muster_controller::door::{DoorKind, Limits, door_limits};
-use muster_controller::fleet::{Fleet, ReplicaPlan};
-use muster_controller::identity::{self, Role};
 use muster_controller::listener::{BindError, Connection, Door, HANDSHAKE_TIMEOUT, Listener, Peer, Refusal, Tcp};
-use muster_controller::pki::{Authority, FleetId, Subject, Usage, Validity};
-use muster_controller::tls::{Credentials, ReplicaTls};
+use muster_pki::identity::{self, Role};
+use muster_pki::tls::{Credentials, ReplicaTls};
+use muster_pki::{Authority, FleetFolder, FleetId, HostPort, ReplicaPlan, Subject, Usage, Validity};
 use muster_raft::connector::{Connector, Io};
 use rustls::ClientConfig;
 use rustls::pki_types::CertificateDer;
@@ -87,7 +86,7 @@ async fn whoever_has_no_certificate_is_a_stranger_to_agents_and_does_not_stay() 
     let rig = Rig::new();
     let (mut incoming, address) = rig.open(DoorKind::Agent);
     let address: HostPort = address.parse().unwrap();
-    let _stream = connected(connect_client(rig.stranger(DoorKind::Agent), &address)).await.unwrap();
+    let _stream = connected(connect(rig.stranger(DoorKind::Agent), &address)).await.unwrap();
     let mut connection = incoming.next().await.unwrap().unwrap();
     assert_eq!(connection.peer().identity.kind, Role::Stranger);
     tokio::time::pause();
@@ -100,7 +99,7 @@ async fn a_stranger_who_does_not_read_stays_no_longer() {
     let rig = Rig::new();
     let (mut incoming, address) = rig.open(DoorKind::Agent);
     let address: HostPort = address.parse().unwrap();
-    let _deaf = connected(connect_client(rig.stranger(DoorKind::Agent), &address)).await.unwrap();
+    let _deaf = connected(connect(rig.stranger(DoorKind::Agent), &address)).await.unwrap();
     let mut connection = incoming.next().await.unwrap().unwrap();
     tokio::time::pause();
     let words = vec![0; 1 << 20];
@@ -289,11 +288,11 @@ async fn an_operator_verifies_the_host_it_dialled() {
     let (_incoming, address) = rig.open(DoorKind::Client);
     let address: HostPort = address.parse().unwrap();
     let tls = || rig.client(DoorKind::Client, &rig.subject("ada", identity::OPERATORS));
-    connected(connect_client(tls(), &address)).await.unwrap();
+    connected(connect(tls(), &address)).await.unwrap();
     // The same replica behind another address of this machine: its certificate names 127.0.0.1 only.
     let elsewhere: HostPort = format!("127.0.0.2:{}", address.port()).parse().unwrap();
     let (_incoming, _) = rig.open_at(DoorKind::Client, elsewhere.to_string().parse().unwrap());
-    assert!(connected(connect_client(tls(), &elsewhere)).await.is_err());
+    assert!(connected(connect(tls(), &elsewhere)).await.is_err());
 }
 
 #[tokio::test]
@@ -304,10 +303,10 @@ async fn a_full_door_lets_the_next_in_when_somebody_leaves() {
     let limits = Limits { connections: 1, handshakes: 1, ..DoorKind::Client.limits() };
     let mut incoming = rig.door(DoorKind::Client).open_within(tcp, limits);
     let tls = rig.client(DoorKind::Client, &rig.subject("ada", identity::OPERATORS));
-    let _first = connected(connect_client(Arc::clone(&tls), &address)).await.unwrap();
+    let _first = connected(connect(Arc::clone(&tls), &address)).await.unwrap();
     let admitted = incoming.next().await.unwrap().unwrap();
 
-    let second = tokio::spawn(async move { connect_client(tls, &address).await });
+    let second = tokio::spawn(async move { connect(tls, &address).await });
     // Every task has had its turn many times over; the second one is still outside.
     for _ in 0..100 {
         tokio::task::yield_now().await;
@@ -387,7 +386,7 @@ async fn a_service_behind_a_door_learns_who_calls() {
     let host: HostPort = address.parse().unwrap();
     let dial = tower::service_fn(move |_| {
         let (tls, host) = (Arc::clone(&tls), host.clone());
-        async move { connect_client(tls, &host).await.map(TokioIo::new) }
+        async move { connect(tls, &host).await.map(TokioIo::new) }
     });
     let endpoint = Endpoint::from_shared(format!("http://{address}")).unwrap();
     let mut channel = endpoint.connect_with_connector(dial).await.unwrap();
@@ -406,13 +405,13 @@ async fn a_service_behind_a_door_learns_who_calls() {
 /// A fleet of two on disk, whose replica 1 opens the doors.
 struct Rig {
     dir: TempDir,
-    fleet: Fleet,
+    fleet: FleetFolder,
 }
 
 impl Rig {
     fn new() -> Self {
         let dir = tempfile::tempdir().unwrap();
-        let fleet = Fleet::create(dir.path(), &[plan(1), plan(2)]).unwrap();
+        let fleet = FleetFolder::create(dir.path(), &[plan(1), plan(2)]).unwrap();
         Self { dir, fleet }
     }
 
@@ -475,7 +474,7 @@ impl Rig {
         let issued = signer.issue(subject).unwrap();
         let file = |name: &str, text: &str| -> PathBuf {
             let path = self.dir.path().join(name);
-            muster_controller::secret::replace(&path, text, muster_controller::secret::Access::Owner).unwrap();
+            muster_pki::secret::replace(&path, text, muster_pki::secret::Access::Owner).unwrap();
             path
         };
         let (ca, certificate) = (file("ca.crt", trusted.certificate_pem()), file("it.crt", &issued.certificate));
@@ -513,7 +512,7 @@ fn plan(id: u64) -> ReplicaPlan {
     ReplicaPlan { id, hosts: vec![], peer: address(0), agent: address(1), client: address(2) }
 }
 
-async fn connected(connecting: impl Future<Output = io::Result<Box<dyn Io>>>) -> io::Result<Box<dyn Io>> {
+async fn connected<T>(connecting: impl Future<Output = io::Result<T>>) -> io::Result<T> {
     timeout(Duration::from_secs(10), connecting).await.unwrap()
 }
 

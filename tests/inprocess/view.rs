@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::Timestamp;
-use muster_controller::client::{Client, Query};
+use muster_client::{Client, Query};
 use muster_lifecycle::explain::NodeExplanation;
 use muster_lifecycle::policy::Period;
 use serde_json::Value;

@@ -10,11 +10,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
-use muster_controller::client::Client;
-use muster_controller::config::ClientConfig;
-use muster_controller::fleet::{Fleet, ReplicaPlan};
-use muster_controller::tls;
+use muster_client::Client;
 use muster_lifecycle::state::State;
+use muster_pki::{ClientConfig, FleetFolder, ReplicaPlan, tls};
 use muster_raft::snapshot_store::read_snapshot;
 use serde_json::Value;
 
@@ -133,8 +131,8 @@ impl BenchCluster {
     }
 
     /// The fleet folder, with the keys to sign for agents.
-    pub(crate) fn fleet(&self) -> Result<Fleet> {
-        Ok(Fleet::load(&self.dir)?)
+    pub(crate) fn fleet(&self) -> Result<FleetFolder> {
+        Ok(FleetFolder::load(&self.dir)?)
     }
 
     /// The replicated state, read from a backup: its stamps are in milliseconds, where manifests have whole seconds.

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
-use muster_controller::client::Client;
+use muster_client::Client;
 use tokio::time::sleep;
 
 use crate::harness::cluster::BenchCluster;

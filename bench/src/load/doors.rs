@@ -4,9 +4,8 @@ use std::net::{SocketAddr, ToSocketAddrs};
 use std::sync::Arc;
 
 use anyhow::{Context, Result};
-use muster_controller::client::Client;
-use muster_controller::fleet::Fleet;
-use muster_controller::tls;
+use muster_client::Client;
+use muster_pki::{FleetFolder, tls};
 use muster_proto::v1;
 use muster_proto::v1::write_request::Operation;
 use rustls::ClientConfig;
@@ -21,7 +20,7 @@ const AGGREGATOR: &str = "bench";
 #[derive(Clone)]
 pub(crate) struct AgentDoors {
     doors: Vec<Door>,
-    fleet: Arc<Fleet>,
+    fleet: Arc<FleetFolder>,
     tls: Arc<ClientConfig>,
 }
 

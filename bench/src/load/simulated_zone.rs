@@ -4,10 +4,10 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail};
-use muster_controller::client::Client;
-use muster_controller::tls;
+use muster_client::Client;
 use muster_node_agent::carrier::{CarriedNode, Carrier, CarrierConfig, CarrierHandle};
 use muster_node_agent::simulated::SimulatedMachine;
+use muster_pki::tls;
 use muster_proto::v1;
 use muster_proto::v1::write_request::Operation;
 

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use muster_controller::client::Client;
+use muster_client::Client;
 use muster_proto::v1;
 use tokio::time::sleep;
 

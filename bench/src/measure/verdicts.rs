@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
-use muster_controller::client::{Client, Query};
+use muster_client::{Client, Query};
 use tokio::time::sleep;
 use tokio_util::task::AbortOnDropHandle;
 

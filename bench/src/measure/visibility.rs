@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
-use muster_controller::client::Client;
+use muster_client::Client;
 use muster_proto::v1;
 use tokio::time::sleep;
 

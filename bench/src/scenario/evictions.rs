@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use muster_controller::client::{Client, Query};
+use muster_client::{Client, Query};
 use muster_lifecycle::pod::Pod;
 use muster_lifecycle::state::State;
 use muster_lifecycle::taint_eviction;

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
-use muster_controller::client::Client;
+use muster_client::Client;
 use muster_proto::v1;
 use muster_proto::v1::write_request::Operation;
 

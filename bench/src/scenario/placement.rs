@@ -5,7 +5,7 @@ mod core;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, Result, ensure};
-use muster_controller::client::Client;
+use muster_client::Client;
 use muster_lifecycle::pod::Pod;
 use muster_lifecycle::state::State;
 use muster_lifecycle::time::Stamp;

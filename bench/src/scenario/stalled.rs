@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use futures::future::try_join_all;
-use muster_controller::client::{Client, Query, Watch};
+use muster_client::{Client, Query, Watch};
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
-use muster_controller::client::Client;
+use muster_client::Client;
 use tokio::task::JoinSet;
 
 use crate::harness::cluster::BenchCluster;

@@ -8,10 +8,10 @@ use std::time::Duration;
 use anyhow::Context as _;
 use futures::FutureExt;
 use futures::future::{join_all, select_all};
-use muster_controller::config::ClientConfig;
-use muster_controller::fleet::Fleet;
+use muster_client::{Client, Query, has_leader};
 use muster_lifecycle::addressing::Addressing;
 use muster_lifecycle::policy::Policy;
+use muster_pki::{ClientConfig, FleetFolder};
 use muster_proto::v1::write_request::Operation;
 use muster_proto::v1::{PolicyChange, StatusResponse};
 use serde_json::Value;
@@ -24,11 +24,10 @@ use super::{demo, guide, record};
 use crate::exit::Failure;
 use crate::output::{Out, say};
 use crate::verb::object;
-use muster_controller::client::{Client, Query, has_leader};
 
 pub(super) struct Cluster {
     dir: PathBuf,
-    fleet: Fleet,
+    fleet: FleetFolder,
     size: Size,
     simulation: Option<Simulation>,
     /// Flags that found the policy of a new cluster, and the node CIDRs of one that has none.
@@ -56,7 +55,7 @@ const LOOK_AGAIN: Duration = Duration::from_millis(100);
 // === impl Cluster ===
 
 impl Cluster {
-    pub(super) fn new(dir: &Path, fleet: Fleet, size: Size, restart_dead: bool) -> Result<Self, Failure> {
+    pub(super) fn new(dir: &Path, fleet: FleetFolder, size: Size, restart_dead: bool) -> Result<Self, Failure> {
         let mut replicas = BTreeMap::new();
         for plan in fleet.replicas() {
             match fleet.replica_dir(plan.id).join("config.toml").is_file() {

@@ -11,7 +11,8 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use anyhow::Context as _;
-use muster_controller::config::ClientConfig;
+use muster_client::Client;
+use muster_pki::ClientConfig;
 use rustix::process::{Pid, test_kill_process};
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::{UnixListener, UnixStream};
@@ -21,7 +22,6 @@ use tokio::time::Instant;
 use super::lock;
 use crate::exit::Failure;
 use crate::output::say;
-use muster_controller::client::Client;
 use muster_node_agent::simulated::{Behaviour, Target};
 
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -4,7 +4,7 @@ use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::time::Duration;
 
-use muster_controller::fleet::ReplicaPlan;
+use muster_pki::ReplicaPlan;
 use tokio::time::Instant;
 
 use crate::exit::Failure;

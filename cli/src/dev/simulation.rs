@@ -4,9 +4,8 @@
 //! They run in this process, so that they outlive any replica, as machines do.
 
 use anyhow::Context as _;
-use muster_controller::fleet::Fleet;
-use muster_controller::tls;
 use muster_node_agent::simulated::{self, Behaviour, NodeBehaviour, Pace, RunningPod, SimulatedNode};
+use muster_pki::{FleetFolder, tls};
 use serde_json::{Value, json};
 
 use super::control::FleetRequest;
@@ -44,7 +43,7 @@ pub(super) struct Simulation {
 // === impl Simulation ===
 
 impl Simulation {
-    pub(super) fn start(fleet: &Fleet, size: Size) -> anyhow::Result<Self> {
+    pub(super) fn start(fleet: &FleetFolder, size: Size) -> anyhow::Result<Self> {
         let nodes = places(size).map(|place| place.node(fleet)).collect::<anyhow::Result<Vec<_>>>()?;
         let endpoints: Vec<String> = fleet.replicas().iter().map(|plan| plan.agent.to_string()).collect();
         let pace = Pace { connecting_at_once: CONNECTING_AT_ONCE };
@@ -75,7 +74,7 @@ struct Place {
 }
 
 impl Place {
-    fn node(self, fleet: &Fleet) -> anyhow::Result<SimulatedNode> {
+    fn node(self, fleet: &FleetFolder) -> anyhow::Result<SimulatedNode> {
         let issued = fleet.issue_node(&self.name)?;
         let authority = fleet.client_authority().certificate_pem();
         let tls = tls::agent(authority, &issued.certificate, &issued.key)?;

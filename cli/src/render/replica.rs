@@ -1,10 +1,10 @@
 //! The cluster's own replicas: as rows, and as JSON.
 
+use muster_client::has_leader;
 use muster_proto::v1::{ReplicaStatus, StatusResponse};
 use serde_json::{Value, json};
 
 use super::or;
-use muster_controller::client::has_leader;
 
 pub const HEADERS: &[&str] = &["ID", "ROLE", "REACHABLE", "APPLIED", "PEER", "AGENT", "CLIENT", "VERSION"];
 

@@ -7,6 +7,7 @@ use std::io::Read;
 
 use anyhow::Context as _;
 use bytes::Bytes;
+use muster_client as client;
 use muster_proto::manifest::Manifest;
 use muster_proto::v1::write_request::Operation;
 use muster_proto::v1::{ManifestWrite, WriteResponse, write_response};
@@ -18,7 +19,6 @@ use crate::manifest::{self, Document, FILE_LIMIT, Place};
 use crate::namespace::NamespaceArgs;
 use crate::output::Out;
 use crate::render::text;
-use muster_controller::client;
 
 #[derive(Debug, Clone, clap::Args)]
 pub struct Args {

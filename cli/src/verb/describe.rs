@@ -1,6 +1,7 @@
 //! `muster describe`: nodes, pods and workloads at length, with their events.
 
 use jiff::Timestamp;
+use muster_client::{Client, Query};
 use serde_json::Value;
 
 use super::{Context, explain, object, report};
@@ -9,7 +10,6 @@ use crate::namespace::NamespaceArgs;
 use crate::output::{Out, say};
 use crate::render::{describe, event, text};
 use crate::resource::{Resource, Selection};
-use muster_controller::client::{Client, Query};
 
 #[derive(Debug, Clone, clap::Args)]
 pub struct Args {

@@ -2,6 +2,7 @@
 
 use bytes::Bytes;
 use jiff::tz::TimeZone;
+use muster_client::Client;
 use muster_lifecycle::explain::{Headline, Moment, NodeExplanation, PodExplanation, ZoneExplanation};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
@@ -13,7 +14,6 @@ use crate::output::{Format, Out};
 use crate::render::clock::LocalClock;
 use crate::render::explain;
 use crate::resource::{Resource, Selection};
-use muster_controller::client::Client;
 
 #[derive(Debug, Clone, clap::Args)]
 pub struct Args {

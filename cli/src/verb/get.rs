@@ -5,6 +5,7 @@ mod print;
 
 use std::collections::BTreeSet;
 
+use muster_client::{Client, Query};
 use serde_json::Value;
 
 use self::print::Printer;
@@ -14,7 +15,6 @@ use crate::namespace::NamespaceArgs;
 use crate::output::{Format, Out, say};
 use crate::render::{self, event, replica, table, text};
 use crate::resource::{Resource, Selection};
-use muster_controller::client::{Client, Query};
 
 #[derive(Debug, Clone, clap::Args)]
 pub struct Args {

@@ -5,9 +5,7 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use clap::ValueEnum;
-use muster_controller::address::HostPort;
-use muster_controller::fleet::{self, Fleet, Grant, ReplicaPlan};
-use muster_controller::pki::OPERATOR_LIFETIME;
+use muster_pki::{FleetFolder, Grant, HostPort, OPERATOR_LIFETIME, ReplicaPlan, fleet_folder};
 
 use super::Context;
 use crate::exit::Failure;
@@ -92,7 +90,7 @@ pub fn run(context: &Context, args: Args) -> Result<(), Failure> {
 
 fn found(dir: &Path, places: &[Place]) -> Result<(), Failure> {
     let plans = places.iter().map(Place::plan).collect::<Result<Vec<_>, _>>()?;
-    let fleet = Fleet::create(dir, &plans).map_err(refused)?;
+    let fleet = FleetFolder::create(dir, &plans).map_err(refused)?;
     let mut out = Out::stdout();
     out.line(fleet.id())?;
     out.flush()?;
@@ -115,7 +113,7 @@ fn found(dir: &Path, places: &[Place]) -> Result<(), Failure> {
 
 fn add_replica(dir: &Path, place: &Place) -> Result<(), Failure> {
     let plan = place.plan()?;
-    let folder = Fleet::load(dir).map_err(refused)?.add_replica(&plan).map_err(refused)?;
+    let folder = FleetFolder::load(dir).map_err(refused)?.add_replica(&plan).map_err(refused)?;
     let mut out = Out::stdout();
     out.line(folder.display())?;
     out.flush()?;
@@ -128,7 +126,7 @@ fn add_replica(dir: &Path, place: &Place) -> Result<(), Failure> {
 }
 
 fn issue_client(dir: &Path, name: &str, group: Group, folder: &Path, lifetime: Duration) -> Result<(), Failure> {
-    let fleet = Fleet::load(dir).map_err(refused)?;
+    let fleet = FleetFolder::load(dir).map_err(refused)?;
     fleet.issue_client(folder, name, group.grant(), lifetime).map_err(refused)?;
     let mut out = Out::stdout();
     out.line(folder.display())?;
@@ -138,7 +136,7 @@ fn issue_client(dir: &Path, name: &str, group: Group, folder: &Path, lifetime: D
 }
 
 fn issue_agent(dir: &Path, name: &str, aggregator: bool, folder: &Path) -> Result<(), Failure> {
-    let fleet = Fleet::load(dir).map_err(refused)?;
+    let fleet = FleetFolder::load(dir).map_err(refused)?;
     let issued = if aggregator { fleet.issue_aggregator(name) } else { fleet.issue_node(name) };
     fleet.write_agent(folder, &issued.map_err(refused)?).map_err(refused)?;
     let mut out = Out::stdout();
@@ -150,16 +148,19 @@ fn issue_agent(dir: &Path, name: &str, aggregator: bool, folder: &Path) -> Resul
     Ok(())
 }
 
-fn refused(error: fleet::Error) -> Failure {
+fn refused(error: fleet_folder::Error) -> Failure {
     match error {
-        fleet::Error::Exists { .. } | fleet::Error::InTheWay { .. } | fleet::Error::ReplicaExists(_) => {
-            Failure::Conflict(error.to_string())
+        fleet_folder::Error::Exists { .. }
+        | fleet_folder::Error::InTheWay { .. }
+        | fleet_folder::Error::ReplicaExists(_) => Failure::Conflict(error.to_string()),
+        fleet_folder::Error::Absent { .. } => Failure::NoFleet(error.to_string()),
+        fleet_folder::Error::NoReplicas
+        | fleet_folder::Error::Name(_)
+        | fleet_folder::Error::MachineName(_)
+        | fleet_folder::Error::Plan(_) => Failure::Usage(error.to_string()),
+        fleet_folder::Error::Authority(_) | fleet_folder::Error::File(_) | fleet_folder::Error::Toml(_) => {
+            Failure::other(error)
         }
-        fleet::Error::Absent { .. } => Failure::NoFleet(error.to_string()),
-        fleet::Error::NoReplicas | fleet::Error::Name(_) | fleet::Error::MachineName(_) | fleet::Error::Plan(_) => {
-            Failure::Usage(error.to_string())
-        }
-        fleet::Error::Pki(_) | fleet::Error::File(_) | fleet::Error::Toml(_) => Failure::other(error),
     }
 }
 
@@ -188,7 +189,7 @@ impl Place {
         let wrong = |reason: String| Failure::Usage(format!("replica {}: {reason}", self.id));
         let port = self.port_base.checked_add(offset).ok_or_else(|| wrong("its ports go beyond 65535".into()))?;
         let host = if self.host.contains(':') { format!("[{}]", self.host) } else { self.host.clone() };
-        format!("{host}:{port}").parse().map_err(|error: muster_controller::address::Error| wrong(error.to_string()))
+        format!("{host}:{port}").parse().map_err(|error: muster_pki::address::Error| wrong(error.to_string()))
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use muster_controller::address::HostPort;
+use muster_pki::HostPort;
 use muster_proto::v1::AddMember;
 use muster_proto::v1::member_request;
 

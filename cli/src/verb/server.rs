@@ -5,11 +5,10 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use anyhow::Context as _;
-use muster_controller::address::HostPort;
-use muster_controller::config::{self, AdvertiseLayer, EnrolmentLayer, Layer, ListenLayer, Member, ServerConfig};
+use muster_controller::config::{self, AdvertiseLayer, EnrolmentLayer, Layer, ListenLayer, ServerConfig};
 use muster_controller::logging::{self, Format};
-use muster_controller::pki::FleetId;
 use muster_controller::server::serve;
+use muster_pki::{FleetId, FleetMember, HostPort};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
@@ -57,7 +56,7 @@ pub struct Args {
     pub advertise_client: Option<HostPort>,
     /// A founding replica; repeat for each
     #[arg(long = "initial-member", value_name = "ID=PEER,AGENT,CLIENT")]
-    pub initial_members: Vec<Member>,
+    pub initial_members: Vec<FleetMember>,
     /// Join a running cluster instead of founding one
     #[arg(long)]
     pub join: bool,

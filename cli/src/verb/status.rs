@@ -1,12 +1,12 @@
 //! `muster status`: who leads, who is there, how far each has come.
 
+use muster_client::has_leader;
 use muster_proto::v1::StatusResponse;
 
 use super::Context;
 use crate::exit::Failure;
 use crate::output::{Format, Out};
 use crate::render::{replica, table};
-use muster_controller::client::has_leader;
 
 #[derive(Debug, Clone, clap::Args)]
 pub struct Args {

@@ -5,11 +5,11 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use muster_controller::client::{Client, Query};
+use muster_client::{Client, Query};
 use muster_controller::enrolment::signer::check_node;
-use muster_controller::{pki, secret};
 use muster_lifecycle::join_token::check_ttl;
 use muster_lifecycle::policy::Period;
+use muster_pki::{authority_print, secret};
 use muster_proto::token::Token;
 use muster_proto::v1::write_request::Operation;
 use muster_proto::v1::write_response::Effect;
@@ -67,7 +67,7 @@ fn ttl(text: &str) -> Result<Duration, String> {
 async fn create(context: &Context, node: Option<String>, ttl: Duration) -> Result<(), Failure> {
     let config = Surroundings::of_process(context.dir.clone()).load()?;
     let ca = secret::read(&config.tls.ca).map_err(Failure::other)?;
-    let token = Token::draw(pki::authority_print(&ca).map_err(Failure::other)?, rand::random);
+    let token = Token::draw(authority_print(&ca).map_err(Failure::other)?, rand::random);
     let client = context.client()?;
     let creation = TokenCreation {
         id: token.id.clone(),

@@ -6,7 +6,7 @@ use muster_lifecycle::credential::LATE_RENEWAL_MAX;
 use muster_lifecycle::policy::Period;
 use serde::{Deserialize, Serialize};
 
-use super::Error;
+use super::{Error, invalid};
 
 const DAY_SECS: u64 = 24 * 60 * 60;
 const LIFETIME_DEFAULT: Period = Period::from_secs(30 * DAY_SECS);
@@ -53,12 +53,12 @@ impl EnrolmentLayer {
         let lifetime = period(LIFETIME, self.node_certificate_lifetime.as_deref(), LIFETIME_DEFAULT)?;
         if !(LIFETIME_MIN..=LIFETIME_MAX).contains(&lifetime) {
             let reason = format!("{lifetime} is not between {LIFETIME_MIN} and {LIFETIME_MAX}");
-            return Err(Error::Invalid { key: LIFETIME, reason });
+            return invalid(LIFETIME, reason);
         }
         const GRACE: &str = "enrolment.expired-certificate-renewal";
         let grace = period(GRACE, self.expired_certificate_renewal.as_deref(), GRACE_DEFAULT)?;
         if grace > GRACE_MAX {
-            return Err(Error::Invalid { key: GRACE, reason: format!("{grace} is longer than {GRACE_MAX}") });
+            return invalid(GRACE, format!("{grace} is longer than {GRACE_MAX}"));
         }
         Ok(Enrolment { lifetime: Duration::from_millis(lifetime.0), grace: Duration::from_millis(grace.0) })
     }
@@ -66,7 +66,7 @@ impl EnrolmentLayer {
 
 fn period(key: &'static str, text: Option<&str>, default: Period) -> Result<Period, Error> {
     let parsed = text.map_or(Ok(default), str::parse);
-    parsed.map_err(|error: muster_lifecycle::policy::PolicyError| Error::Invalid { key, reason: error.to_string() })
+    parsed.or_else(|error: muster_lifecycle::policy::PolicyError| invalid(key, error.to_string()))
 }
 
 impl Default for Enrolment {

@@ -128,8 +128,8 @@ impl Visitor<'_> for Setting<'_> {
 mod tests {
     use std::path::Path;
 
-    use super::super::parse;
     use super::*;
+    use muster_pki::settings::parse;
 
     #[derive(Debug, Deserialize)]
     struct File {

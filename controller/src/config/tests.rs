@@ -33,6 +33,31 @@ fn a_file_alone_is_enough_and_its_folders_are_relative_to_it() {
 }
 
 #[test]
+fn what_init_writes_a_replica_reads() {
+    let dir = tempfile::tempdir().unwrap();
+    let plan = |id: u64| {
+        let address = |door: u64| format!("127.0.0.1:{}", 7400 + 10 * id + door).parse().unwrap();
+        muster_pki::ReplicaPlan { id, hosts: Vec::new(), peer: address(0), agent: address(1), client: address(2) }
+    };
+    let read = |folder: &Path| {
+        let layer = Layer::load(&folder.join("config.toml")).unwrap();
+        let config = ServerConfig::merge(Some(layer), Layer::default()).unwrap();
+        assert_eq!((&config.data_dir, &config.tls_dir), (&folder.join("data"), &folder.join("tls")));
+        config
+    };
+    let mut fleet = muster_pki::FleetFolder::create(dir.path(), &[plan(1), plan(2), plan(3)]).unwrap();
+    for id in 1..=3 {
+        let config = read(&fleet.replica_dir(id));
+        assert_eq!((config.id, &config.fleet, config.join), (id, fleet.id(), false));
+        assert_eq!(config.as_member(), plan(id).member());
+        assert_eq!(Some(config.listen.http), plan(id).http());
+        assert_eq!(config.initial_members.len(), 3);
+    }
+    let joining = read(&fleet.add_replica(&plan(4)).unwrap());
+    assert!(joining.join && joining.initial_members.is_empty());
+}
+
+#[test]
 fn flags_win_over_the_file() {
     let flags = Layer { data_dir: Some("/var/lib/muster".into()), log_format: Some(Format::Json), ..Layer::default() };
     let config = ServerConfig::merge(Some(layer(FILE)), flags).unwrap();
@@ -151,15 +176,6 @@ fn a_joining_replica_needs_no_members() {
     let founding = FILE.find("[[initial_members]]").unwrap();
     let config = merge(&FILE[..founding].replacen("id = 1", "id = 4\njoin = true", 1)).unwrap();
     assert!(config.join && config.initial_members.is_empty());
-}
-
-#[test]
-fn a_member_can_be_written_as_a_flag() {
-    let member: Member = "2=a:1,b:2,[::1]:3".parse().unwrap();
-    assert_eq!((member.id, member.client.to_string()), (2, "[::1]:3".to_owned()));
-    for text in ["", "2", "2=a:1,b:2", "x=a:1,b:2,c:3", "2=a:1,b:2,c:3,d:4", "2=a:1,b:2,c"] {
-        assert!(text.parse::<Member>().is_err(), "{text}");
-    }
 }
 
 fn load(dir: &Path, text: &str) -> Result<Layer, Error> {

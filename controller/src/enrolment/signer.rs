@@ -11,8 +11,8 @@ use muster_proto::token::sha256;
 use muster_proto::v1;
 use rcgen::{CertificateSigningRequestParams, PKCS_ECDSA_P256_SHA256, PublicKey, PublicKeyData};
 
-use crate::identity::{self, Role};
-use crate::pki::{self, Authority, CLOCK_SKEW, FleetId, Subject, USER_LIMIT, Usage, Validity};
+use muster_pki::identity::{self, Role};
+use muster_pki::{Authority, CLOCK_SKEW, FleetId, SigningError, Subject, USER_LIMIT, Usage, Validity};
 
 /// A request with a P-256 key is a few hundred bytes.
 const CSR_BYTES_MAX: usize = 8 * 1024;
@@ -68,7 +68,7 @@ pub struct CsrKey {
 // === impl Signer ===
 
 impl Signer {
-    pub fn new(authority: Arc<Authority>, fleet: FleetId, lifetime: Duration) -> Result<Self, pki::Error> {
+    pub fn new(authority: Arc<Authority>, fleet: FleetId, lifetime: Duration) -> Result<Self, SigningError> {
         let pin = authority.public_key_print()?;
         Ok(Self { authority, pin, fleet, lifetime })
     }
@@ -80,7 +80,7 @@ impl Signer {
         fleet: &FleetId,
         lifetime: Duration,
     ) -> Result<Arc<Self>, Missing> {
-        let missing = || Missing { path: tls_dir.join(crate::tls::files::CLIENT_CA_KEY) };
+        let missing = || Missing { path: tls_dir.join(muster_pki::tls::files::CLIENT_CA_KEY) };
         let authority = authority.ok_or_else(missing)?;
         Self::new(Arc::clone(authority), fleet.clone(), lifetime).map(Arc::new).map_err(|_| missing())
     }
@@ -95,7 +95,7 @@ impl Signer {
         SignedKey { key: key.print, issued: wall(now), expires: wall(now + self.lifetime) }
     }
 
-    pub fn certify(&self, node: &str, key: &CsrKey, signed: &SignedKey) -> Result<v1::Certified, pki::Error> {
+    pub fn certify(&self, node: &str, key: &CsrKey, signed: &SignedKey) -> Result<v1::Certified, SigningError> {
         let (from, until) = (moment(signed.issued), moment(signed.expires));
         // A node renews by the life of its certificate: of one that is short, little may lie before its beginning.
         let skew = CLOCK_SKEW.min(until.duration_since(from).unwrap_or_default() / 10);
@@ -148,12 +148,12 @@ fn moment(at: WallTime) -> SystemTime {
 
 #[cfg(test)]
 mod tests {
+    use muster_pki::identity::Identity;
     use rcgen::{CertificateParams, KeyPair, PKCS_ECDSA_P384_SHA384};
     use rustls::pki_types::CertificateDer;
     use rustls::pki_types::pem::PemObject;
 
     use super::*;
-    use crate::identity::Identity;
 
     const DAY: Duration = Duration::from_secs(24 * 3600);
 

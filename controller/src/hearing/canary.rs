@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use hyper_util::rt::TokioIo;
+use muster_pki::HostPort;
 use muster_proto::v1;
 use muster_proto::v1::agent_client::AgentClient;
 use muster_pulse::tick::Tick;
@@ -18,7 +19,6 @@ use tokio_util::sync::CancellationToken;
 use tonic::transport::{Channel, Endpoint, Uri};
 use tower::service_fn;
 
-use crate::address::HostPort;
 use crate::hearing::Hearing;
 
 const BEAT_PERIOD: Duration = Duration::from_millis(500);

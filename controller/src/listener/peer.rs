@@ -8,10 +8,10 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
+use muster_pki::identity::{Identity, Role};
 use tokio::time::sleep;
 use tonic::{Request, Status};
 
-use crate::identity::{Identity, Role};
 use crate::listener::Refusal;
 
 /// Every request of a connection carries it as an extension.
@@ -87,9 +87,9 @@ mod tests {
     use std::time::UNIX_EPOCH;
 
     use muster_lifecycle::fingerprint::Fingerprint;
+    use muster_pki::FleetId;
 
     use super::*;
-    use crate::pki::FleetId;
 
     const GRACE: u64 = 100;
     const UNTIL: u64 = 1_000;

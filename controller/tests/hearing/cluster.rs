@@ -10,7 +10,6 @@ use muster_controller::agent_door;
 use muster_controller::agent_service::agent_service;
 use muster_controller::connector::TlsConnector;
 use muster_controller::door::{DoorKind, door_limits};
-use muster_controller::fleet::{Fleet, ReplicaPlan};
 use muster_controller::handshakes::Handshakes;
 use muster_controller::hearing::canary::Canary;
 use muster_controller::hearing::contact::Contact;
@@ -19,9 +18,10 @@ use muster_controller::listener::{Door, Incoming, Tcp};
 use muster_controller::pulse_service::{Claims, Explains, pulse_service};
 use muster_controller::server::prove_replica;
 use muster_controller::session::Sessions;
-use muster_controller::tls::ReplicaTls;
 use muster_lifecycle::command::{Command, Operation, Origin as Author, Outcome};
 use muster_lifecycle::meta::Uid;
+use muster_pki::tls::ReplicaTls;
+use muster_pki::{FleetFolder, ReplicaPlan};
 use muster_proto::v1;
 use muster_pulse::excuse::{Excuse, InForce};
 use muster_pulse::fleet::Origin;
@@ -55,7 +55,7 @@ const TIMING: Timing = Timing { heartbeat_ms: 100, election_min_ms: 300, electio
 
 pub struct Cluster {
     _dir: TempDir,
-    pub fleet: Fleet,
+    pub fleet: FleetFolder,
     disks: BTreeMap<ReplicaId, SimDisk>,
     terms: Terms,
     pub running: BTreeMap<ReplicaId, Running>,
@@ -119,7 +119,7 @@ impl Cluster {
     pub async fn start_with(ids: &[ReplicaId], terms: Terms) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let plans: Vec<_> = ids.iter().map(|id| plan(*id)).collect();
-        let fleet = Fleet::create(dir.path(), &plans).unwrap();
+        let fleet = FleetFolder::create(dir.path(), &plans).unwrap();
         let disks = ids.iter().map(|id| (*id, SimDisk::new())).collect();
         let mut cluster = Self { _dir: dir, fleet, disks, terms, running: BTreeMap::new() };
         for id in ids {

@@ -5,9 +5,8 @@ use std::sync::Arc;
 
 use futures::channel::mpsc;
 use hyper_util::rt::TokioIo;
-use muster_controller::connector::connect_client;
-use muster_controller::pki::Issued;
-use muster_controller::tls;
+use muster_client::connect;
+use muster_pki::{Issued, tls};
 use muster_proto::v1;
 use muster_proto::v1::agent_client::AgentClient;
 use muster_proto::v1::agent_message::Message as Up;
@@ -52,7 +51,7 @@ pub async fn dial_with(
     let host = cluster.plan(id).agent.clone();
     let connect = tower::service_fn(move |_| {
         let (tls, host) = (Arc::clone(&tls), host.clone());
-        async move { connect_client(tls, &host).await.map(TokioIo::new) }
+        async move { connect(tls, &host).await.map(TokioIo::new) }
     });
     Endpoint::from_static("http://replica.test").connect_with_connector(connect).await
 }

@@ -13,7 +13,6 @@ use muster_controller::connector::TlsConnector;
 use muster_controller::door::{DoorKind, door_limits};
 use muster_controller::enrolment::enrolment_service;
 use muster_controller::enrolment::signer::Signer;
-use muster_controller::fleet::{Fleet, ReplicaPlan};
 use muster_controller::handshakes::Handshakes;
 use muster_controller::hearing::contact::Contact;
 use muster_controller::hearing::{Hearing, exchange};
@@ -21,11 +20,12 @@ use muster_controller::listener::{Door, Incoming, Tcp};
 use muster_controller::pulse_service::{Explains, pulse_service};
 use muster_controller::server::prove_replica;
 use muster_controller::session::Sessions;
-use muster_controller::tls::ReplicaTls;
 use muster_lifecycle::command::{Command, Operation, Origin, Outcome, Precondition, Receipt, RequestId};
 use muster_lifecycle::meta::Uid;
 use muster_lifecycle::node::Node;
 use muster_lifecycle::time::WallTime;
+use muster_pki::tls::ReplicaTls;
+use muster_pki::{FleetFolder, ReplicaPlan};
 use muster_pulse::fleet::Origin as Through;
 use muster_raft::abort::RecordAbort;
 use muster_raft::clock::{Clock, SystemClock};
@@ -55,7 +55,7 @@ const TIMING: Timing = Timing { heartbeat_ms: 100, election_min_ms: 300, electio
 
 pub struct Cluster {
     _dir: TempDir,
-    pub fleet: Fleet,
+    pub fleet: FleetFolder,
     pub running: BTreeMap<ReplicaId, Running>,
     pub clock: Arc<Shifted>,
 }
@@ -108,10 +108,10 @@ impl Cluster {
     }
 
     /// Starts replicas once `prepare` has had a look at their folders.
-    pub async fn start_after(ids: &[ReplicaId], prepare: impl FnOnce(&Fleet)) -> Self {
+    pub async fn start_after(ids: &[ReplicaId], prepare: impl FnOnce(&FleetFolder)) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let plans: Vec<_> = ids.iter().map(|id| plan(*id)).collect();
-        let fleet = Fleet::create(dir.path(), &plans).unwrap();
+        let fleet = FleetFolder::create(dir.path(), &plans).unwrap();
         prepare(&fleet);
         let mut cluster = Self { _dir: dir, fleet, running: BTreeMap::new(), clock: Arc::default() };
         for id in ids {

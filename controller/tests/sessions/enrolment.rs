@@ -4,13 +4,12 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime};
 
 use muster_controller::door::DoorKind;
-use muster_controller::identity;
 use muster_controller::listener::Door;
-use muster_controller::pki::{Authority, Issued, Subject, Usage, Validity};
 use muster_lifecycle::command::Operation;
 use muster_lifecycle::fingerprint::Fingerprint;
 use muster_node_agent::credentials::{Credentials, Store};
 use muster_node_agent::enrolment::{self, EnrolmentError};
+use muster_pki::{Authority, Issued, Subject, Usage, Validity, identity};
 use muster_proto::token::Token;
 use muster_proto::v1;
 use muster_proto::v1::agent_client::AgentClient;
@@ -111,7 +110,7 @@ fn issue(cluster: &Cluster, authority: &Authority, (user, group): (&str, &str), 
 
 fn client(cluster: &Cluster, issued: &Issued) -> Arc<ClientConfig> {
     let ca = cluster.fleet.client_authority().certificate_pem();
-    muster_controller::tls::agent(ca, &issued.certificate, &issued.key).unwrap()
+    muster_pki::tls::agent(ca, &issued.certificate, &issued.key).unwrap()
 }
 
 fn stranger(cluster: &Cluster) -> Arc<ClientConfig> {
@@ -163,7 +162,7 @@ async fn a_join_whose_answer_was_lost_is_answered_again() {
     let (bundle, joining) = (machine.store.dir().join("node.pem"), machine.store.dir().join("joining.key"));
     let text = std::fs::read_to_string(&bundle).unwrap();
     let (key, _) = text.split_at(text.find("-----BEGIN CERTIFICATE-----").unwrap());
-    muster_controller::secret::write_new(&joining, key, muster_controller::secret::Access::Owner).unwrap();
+    muster_pki::secret::write_new(&joining, key, muster_pki::secret::Access::Owner).unwrap();
     std::fs::remove_file(&bundle).unwrap();
     let credentials = machine.join(&cluster, "a", &token).await.unwrap();
     greeted(&cluster, 1, credentials.tls(), "a").await.unwrap();
@@ -302,7 +301,7 @@ async fn what_cannot_be_understood_is_an_invalid_argument() {
 
 #[tokio::test]
 async fn a_replica_without_the_signing_key_says_which_file_it_lacks() {
-    let forget = |fleet: &muster_controller::fleet::Fleet| {
+    let forget = |fleet: &muster_pki::FleetFolder| {
         std::fs::remove_file(fleet.replica_dir(1).join("tls/client-ca.key")).unwrap();
     };
     let cluster = Cluster::start_after(&[1, 2, 3], forget).await;
@@ -502,7 +501,7 @@ async fn an_expired_certificate_renews_itself_and_that_is_told() {
     std::fs::create_dir_all(machine.store.dir()).unwrap();
     let file = |name: &str, text: &str| {
         let path = machine.store.dir().join(name);
-        muster_controller::secret::write_new(&path, text, muster_controller::secret::Access::Owner).unwrap();
+        muster_pki::secret::write_new(&path, text, muster_pki::secret::Access::Owner).unwrap();
     };
     file("ca.crt", cluster.fleet.client_authority().certificate_pem());
     file("node.pem", &format!("{}{}", expired.key, expired.certificate));

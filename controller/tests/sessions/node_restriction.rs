@@ -5,12 +5,12 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use futures::stream;
-use muster_controller::identity::{Identity, Role};
 use muster_controller::listener::{Peer, Term};
 use muster_controller::operator_service::OperatorService;
 use muster_controller::server::prove_replica;
 use muster_lifecycle::fingerprint::Fingerprint;
 use muster_lifecycle::pod::Phase;
+use muster_pki::identity::{Identity, Role};
 use muster_proto::v1;
 use muster_proto::v1::agent_client::AgentClient;
 use muster_proto::v1::agent_message::Message as Up;
@@ -80,8 +80,8 @@ async fn a_node_may_make_no_call_of_the_replicas() {
     let denied = prove_replica(as_node(&cluster, "a", ())).unwrap_err();
     assert_eq!(denied.code(), Code::PermissionDenied, "whatever is called behind this");
     let (ca, issued) = (cluster.fleet.client_authority().certificate_pem(), cluster.fleet.issue_node("a").unwrap());
-    let tls = muster_controller::tls::agent(ca, &issued.certificate, &issued.key).unwrap();
-    let connected = muster_controller::connector::connect_client(tls, &cluster.plan(1).peer).await;
+    let tls = muster_pki::tls::agent(ca, &issued.certificate, &issued.key).unwrap();
+    let connected = muster_client::connect(tls, &cluster.plan(1).peer).await;
     assert!(connected.is_err(), "its certificate is of another CA than the replicas'");
 }
 

@@ -6,8 +6,8 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use bytes::Bytes;
 use hyper_util::rt::TokioIo;
-use muster_controller::address::HostPort;
-use muster_controller::connector::connect_client;
+use muster_client::connect;
+use muster_pki::HostPort;
 use prost::Message;
 use rustls::ClientConfig;
 use tokio::sync::mpsc;
@@ -44,7 +44,7 @@ impl EtcdClient {
         let endpoint = Endpoint::from_shared(format!("https://{address}"))?.connect_timeout(CONNECT_TIMEOUT);
         let dial = tower::service_fn(move |_: Uri| {
             let (tls, address) = (Arc::clone(&tls), address.clone());
-            async move { connect_client(tls, &address).await.map(TokioIo::new) }
+            async move { connect(tls, &address).await.map(TokioIo::new) }
         });
         Ok(Self { grpc: Grpc::new(endpoint.connect_with_connector(dial).await?) })
     }

@@ -6,9 +6,8 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use anyhow::Result;
-use muster_controller::pki::{Authority, FleetId, Issued, REPLICA_LIFETIME, Subject, Usage, Validity};
-use muster_controller::secret::{self, Access};
-use muster_controller::tls;
+use muster_pki::secret::{self, Access};
+use muster_pki::{Authority, FleetId, Issued, REPLICA_LIFETIME, Subject, Usage, Validity, tls};
 use rustls::ClientConfig;
 
 #[derive(Debug)]

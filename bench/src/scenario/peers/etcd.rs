@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use futures::future::try_join_all;
-use muster_controller::address::HostPort;
+use muster_pki::HostPort;
 use rustix::fs::{Access, access};
 use rustls::ClientConfig;
 use tokio::time::timeout;

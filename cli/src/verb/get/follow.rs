@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use muster_client::{Client, Query, Read, WatchError};
 use muster_proto::v1::watch_event::Type;
 use serde_json::Value;
 
@@ -12,7 +13,6 @@ use crate::output::say;
 use crate::render::{event, text};
 use crate::resource::{Resource, Selection};
 use crate::verb::object;
-use muster_controller::client::{Client, Query, Read, WatchError};
 
 /// What was printed: the last state of every object still there, by namespace and name.
 #[derive(Default)]

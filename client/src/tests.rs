@@ -1,16 +1,18 @@
-//! The client against scripted replicas behind the real door: real TLS, real certificates, no consensus.
+//! The client against scripted replicas: real TLS, real certificates, no consensus.
 
 use std::sync::{Mutex, PoisonError};
 
-use crate::address::HostPort;
-use crate::door::DoorKind;
-use crate::fleet::{Fleet, ReplicaPlan};
-use crate::listener::{Door, Tcp};
-use crate::tls::ReplicaTls;
 use futures::stream::{self, BoxStream};
 use futures::{FutureExt, StreamExt};
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use hyper_util::service::TowerToHyperService;
+use muster_pki::tls::ReplicaTls;
+use muster_pki::{FleetFolder, HostPort, ReplicaPlan};
 use muster_proto::v1::operator_server::{Operator, OperatorServer};
 use muster_proto::v1::watch_event::Type;
+use tokio::net::TcpListener;
+use tokio_rustls::TlsAcceptor;
+use tonic::service::Routes;
 use tonic::{Code, Request, Response, Status};
 
 use super::*;
@@ -171,15 +173,14 @@ impl World {
         let dir = tempfile::tempdir().unwrap();
         let at = |port: u16| format!("127.0.0.1:{port}").parse().unwrap();
         let plan = ReplicaPlan { id: 1, hosts: Vec::new(), peer: at(1), agent: at(2), client: at(3) };
-        let fleet = Fleet::create(dir.path(), &[plan]).unwrap();
+        let fleet = FleetFolder::create(dir.path(), &[plan]).unwrap();
         let tls = ReplicaTls::load(&fleet.replica_dir(1).join("tls")).unwrap();
         let fakes: Vec<Arc<Fake>> = fakes.into_iter().map(Arc::new).collect();
         let open = |(index, fake): (usize, &Arc<Fake>)| {
-            let listener = Tcp::bind(DoorKind::Client, "127.0.0.1:0".parse().unwrap()).unwrap();
+            let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
             let address = listener.local_addr().unwrap().into();
-            let incoming = Door::new(DoorKind::Client, tls.server.clone(), fleet.id().clone()).open(listener);
             let service = OperatorServer::new(Replica { id: index as u64, fake: fake.clone() });
-            tokio::spawn(tonic::transport::Server::builder().add_service(service).serve_with_incoming(incoming));
+            tokio::spawn(serve(listener, tls.server.clone(), Routes::new(service)));
             address
         };
         let addresses = fakes.iter().enumerate().map(open).collect();
@@ -201,6 +202,21 @@ impl World {
         let dead = HostPort::from(listener.local_addr().unwrap());
         let endpoints = [vec![dead], self.addresses.clone()].concat();
         Client::new(ClientConfig { endpoints, ..self.config() }).unwrap()
+    }
+}
+
+/// Serves gRPC behind TLS that asks for a client's certificate, as a replica's client door does.
+async fn serve(listener: std::net::TcpListener, tls: Arc<rustls::ServerConfig>, routes: Routes) {
+    listener.set_nonblocking(true).unwrap();
+    let listener = TcpListener::from_std(listener).unwrap();
+    loop {
+        let (tcp, _) = listener.accept().await.unwrap();
+        let (acceptor, service) = (TlsAcceptor::from(tls.clone()), TowerToHyperService::new(routes.clone()));
+        tokio::spawn(async move {
+            let Ok(stream) = acceptor.accept(tcp).await else { return };
+            let http = hyper::server::conn::http2::Builder::new(TokioExecutor::new());
+            let _ = http.serve_connection(TokioIo::new(stream), service).await;
+        });
     }
 }
 

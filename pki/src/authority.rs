@@ -6,7 +6,6 @@
 
 use std::fmt;
 use std::net::IpAddr;
-use std::str::FromStr;
 use std::time::{Duration, SystemTime};
 
 use muster_lifecycle::fingerprint::Fingerprint;
@@ -16,9 +15,8 @@ use rcgen::{
     BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
     KeyUsagePurpose, PKCS_ECDSA_P256_SHA256, PublicKeyData, SanType,
 };
-use serde::{Deserialize, Serialize};
-use uuid::Uuid;
 
+use crate::FleetId;
 use crate::address;
 
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
@@ -29,17 +27,10 @@ pub const OPERATOR_LIFETIME: Duration = DAY.saturating_mul(365);
 /// The log reckons with it, so that it does not forget too early whom it shut out.
 pub const AGENT_LIFETIME: Duration = muster_lifecycle::credential::BY_HAND_LIFE;
 /// A machine whose clock runs behind must still accept a certificate made a moment ago.
-pub(crate) const CLOCK_SKEW: Duration = Duration::from_secs(60 * 60);
+pub const CLOCK_SKEW: Duration = Duration::from_secs(60 * 60);
 /// RFC 5280's upper bound for a common name; also keeps log lines and audit records short.
-pub(crate) const USER_LIMIT: usize = 64;
+pub const USER_LIMIT: usize = 64;
 const HOSTS_LIMIT: usize = 64;
-
-const FLEET_URI: &str = "muster://fleet/";
-
-/// Names one fleet for ever: replicas, agents and operators pin it.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(try_from = "String", into = "String")]
-pub struct FleetId(String);
 
 /// What a certificate may be used for. Deliberately not a set.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -83,8 +74,6 @@ pub struct Authority {
 
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    #[error("{0:?} is not a fleet id: it is the UUID that `muster init` wrote to pki/fleet.toml")]
-    FleetId(String),
     #[error("{0:?} cannot be a user name: give 1 to {USER_LIMIT} printable characters")]
     User(String),
     #[error("{0:?} cannot stand in a certificate: give a DNS name or an IP address")]
@@ -95,70 +84,6 @@ pub enum Error {
     Authority(#[source] rcgen::Error),
     #[error("cannot sign the certificate of {user}")]
     Sign { user: String, source: rcgen::Error },
-}
-
-// === impl FleetId ===
-
-impl FleetId {
-    pub fn random() -> Self {
-        Self(Uuid::new_v4().to_string())
-    }
-
-    pub fn as_str(&self) -> &str {
-        &self.0
-    }
-
-    /// The same identity as one number, for binary formats.
-    pub fn number(&self) -> u128 {
-        // The text was checked to be a UUID when it was parsed.
-        Uuid::parse_str(&self.0).map_or(0, |uuid| uuid.as_u128())
-    }
-
-    /// The URI name that every certificate of the fleet carries.
-    pub fn uri(&self) -> String {
-        format!("{FLEET_URI}{self}")
-    }
-
-    pub fn from_uri(uri: &str) -> Option<Self> {
-        uri.strip_prefix(FLEET_URI)?.parse().ok()
-    }
-
-    /// The name under which a replica's server certificates can be verified wherever the replica runs.
-    pub fn replica_name(&self, id: u64) -> String {
-        format!("replica-{id}.{self}.muster")
-    }
-}
-
-impl fmt::Display for FleetId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
-}
-
-impl FromStr for FleetId {
-    type Err = Error;
-
-    /// Only the canonical spelling: two spellings of one id would be two names for one fleet.
-    fn from_str(text: &str) -> Result<Self, Error> {
-        match Uuid::parse_str(text) {
-            Ok(uuid) if uuid.to_string() == text => Ok(Self(text.to_owned())),
-            Ok(_) | Err(_) => Err(Error::FleetId(text.to_owned())),
-        }
-    }
-}
-
-impl TryFrom<String> for FleetId {
-    type Error = Error;
-
-    fn try_from(text: String) -> Result<Self, Error> {
-        text.parse()
-    }
-}
-
-impl From<FleetId> for String {
-    fn from(id: FleetId) -> Self {
-        id.0
-    }
 }
 
 // === impl Validity ===
@@ -322,16 +247,6 @@ mod tests {
 
     fn subject<'a>(fleet: &'a FleetId, usage: Usage, hosts: &'a [String]) -> Subject<'a> {
         Subject { user: "ada", group: Some("muster:operators"), fleet, usage, hosts, validity: year() }
-    }
-
-    #[test]
-    fn a_fleet_id_is_a_canonical_uuid() {
-        let id = FleetId::random();
-        assert_eq!(id.as_str().parse::<FleetId>().unwrap(), id);
-        assert_eq!(FleetId::from_uri(&id.uri()), Some(id.clone()));
-        for text in ["", "fleet", &id.as_str().to_uppercase(), &id.as_str().replace('-', ""), "../../etc"] {
-            assert!(text.parse::<FleetId>().is_err(), "{text}");
-        }
     }
 
     #[test]

@@ -6,6 +6,7 @@
 //! conflict, denied, invalid) end the call at once. Writes carry a client id and a sequence, so that trying
 //! again after a lost answer applies once.
 
+mod dial;
 mod endpoint;
 mod error;
 mod retry;
@@ -15,12 +16,13 @@ use std::io::{Seek, SeekFrom, Write};
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::config::ClientConfig;
 use bytes::Bytes;
+use muster_pki::ClientConfig;
 use muster_proto::v1::{self, member_request, write_request};
 use tokio::sync::Mutex;
 use tokio::time::Instant;
 
+pub use self::dial::connect;
 pub use self::endpoint::SetupError;
 pub use self::error::{Error, Exhausted, Tried, Why};
 pub use self::watch::{Watch, WatchError};

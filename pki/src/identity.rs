@@ -14,8 +14,7 @@ use x509_parser::certificate::X509Certificate;
 use x509_parser::extensions::GeneralName;
 use x509_parser::prelude::FromDer;
 
-use crate::address;
-use crate::pki::FleetId;
+use crate::{FleetId, address};
 
 pub const REPLICAS: &str = "muster:replicas";
 pub const OPERATORS: &str = "muster:operators";
@@ -30,7 +29,7 @@ const STRANGER: &str = "system:anonymous";
 const REPLICA_PREFIX: &str = "system:muster:replica:";
 const CANARY_PREFIX: &str = "system:muster:canary:";
 const AGGREGATOR_PREFIX: &str = "system:muster:aggregator:";
-pub(crate) const NODE_PREFIX: &str = "system:node:";
+pub const NODE_PREFIX: &str = "system:node:";
 /// Names of this form belong to machines; no human may carry one.
 pub const RESERVED_PREFIX: &str = "system:";
 

@@ -18,10 +18,10 @@ use thiserror::Error;
 use tokio::time::Instant;
 use tonic::{Code, Status, Streaming};
 
-use super::Query;
-use super::endpoint::Endpoints;
-use super::error::{Error, Why};
-use super::retry::{self, Backoff, Diary, Failed, Patience};
+use crate::Query;
+use crate::endpoint::Endpoints;
+use crate::error::{self, Error, Why};
+use crate::retry::{self, Backoff, Diary, Failed, Patience};
 
 #[derive(Debug, Error)]
 pub enum WatchError {
@@ -74,7 +74,7 @@ const WORKING: Duration = Duration::from_secs(5);
 // === impl Watch ===
 
 impl Watch {
-    pub(super) fn new(
+    pub(crate) fn new(
         endpoints: Arc<Endpoints>,
         timeout: Duration,
         query: Query,
@@ -158,13 +158,13 @@ impl Watch {
         let from_the_replica = std::error::Error::source(status).is_none();
         if from_the_replica && status.code() == Code::OutOfRange {
             self.trouble().gone.insert(index);
-        } else if from_the_replica && super::error::is_final(status.code()) {
+        } else if from_the_replica && error::is_final(status.code()) {
             return Err(retry::refused(status, self.endpoints.address(index)).into());
         } else {
             if !from_the_replica {
                 self.endpoints.forget(index);
             }
-            self.note(index, super::error::why(status));
+            self.note(index, error::why(status));
         }
         Ok(())
     }

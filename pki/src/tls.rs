@@ -16,8 +16,8 @@ use rustls::server::danger::ClientCertVerifier;
 use rustls::server::{NoServerSessionStorage, WebPkiClientVerifier};
 use rustls::{ClientConfig, RootCertStore, ServerConfig, version};
 
-use crate::config;
-use crate::pki::{self, Authority};
+use crate::authority::{self, Authority};
+use crate::client_config::ClientTls;
 use crate::secret;
 
 use self::agents::AgentVerifier;
@@ -51,7 +51,7 @@ pub enum Error {
     #[error("the CA {place} cannot be used to verify certificates")]
     Authority { place: String, source: rustls::server::VerifierBuilderError },
     #[error("{place} cannot be used to sign for nodes: is it the key of the CA beside it?")]
-    Signing { place: String, source: pki::Error },
+    Signing { place: String, source: authority::Error },
 }
 
 /// Everything a replica needs to open its doors and to call its peers.
@@ -103,7 +103,7 @@ fn authority(dir: &Path) -> Result<Option<Arc<Authority>>, Error> {
 }
 
 /// The configuration with which operators and viewers call replicas.
-pub fn operator(files: &config::ClientTls) -> Result<Arc<ClientConfig>, Error> {
+pub fn operator(files: &ClientTls) -> Result<Arc<ClientConfig>, Error> {
     Credentials::load(&files.ca, &files.cert, &files.key)?.client()
 }
 

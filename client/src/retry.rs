@@ -7,19 +7,19 @@ use tokio::time::Instant;
 use tonic::Status;
 use tonic::transport::Channel;
 
-use super::endpoint::Endpoints;
-use super::error::{self, Error, Exhausted, Tried, Why};
+use crate::endpoint::Endpoints;
+use crate::error::{self, Error, Exhausted, Tried, Why};
 
-pub(super) type Operator = OperatorClient<Channel>;
+pub(crate) type Operator = OperatorClient<Channel>;
 
 /// An answer and the address it came from.
-pub(super) struct Answer<T> {
-    pub(super) value: T,
-    pub(super) address: String,
+pub(crate) struct Answer<T> {
+    pub(crate) value: T,
+    pub(crate) address: String,
 }
 
 /// How one replica failed.
-pub(super) enum Failed {
+pub(crate) enum Failed {
     /// Another replica would say the same.
     Final(Status),
     /// Another replica may do better.
@@ -28,7 +28,7 @@ pub(super) enum Failed {
 
 /// How long one replica may take before the next is asked.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Patience {
+pub(crate) struct Patience {
     /// For the whole attempt, connecting included; `None` if the call bounds its own silences.
     whole: Option<Duration>,
     step: Duration,
@@ -37,7 +37,7 @@ pub(super) struct Patience {
 
 /// A pause between rounds that doubles up to a cap.
 #[derive(Debug, Clone)]
-pub(super) struct Backoff {
+pub(crate) struct Backoff {
     pause: Duration,
 }
 
@@ -49,37 +49,37 @@ const LONGEST_PAUSE: Duration = Duration::from_millis(800);
 
 impl Patience {
     /// For calls that a healthy replica answers in milliseconds, with room for an election.
-    pub(super) fn quick() -> Self {
+    pub(crate) fn quick() -> Self {
         Self { whole: Some(QUICK), step: QUICK, changes_state: false }
     }
 
     /// As `quick`, for calls whose lost answer leaves a doubt.
-    pub(super) fn write() -> Self {
+    pub(crate) fn write() -> Self {
         Self { changes_state: true, ..Self::quick() }
     }
 
     /// For questions asked in passing.
-    pub(super) fn glance() -> Self {
+    pub(crate) fn glance() -> Self {
         Self { whole: Some(Duration::from_secs(1)), step: Duration::from_secs(1), changes_state: false }
     }
 
     /// For calls that work for a while before they answer.
-    pub(super) fn patient(whole: Duration) -> Self {
+    pub(crate) fn patient(whole: Duration) -> Self {
         Self { whole: Some(whole), step: whole, changes_state: true }
     }
 
     /// For streams: the time is a bound on each silence, not on the whole.
-    pub(super) fn stream(silence: Duration) -> Self {
+    pub(crate) fn stream(silence: Duration) -> Self {
         Self { whole: None, step: silence.min(QUICK), changes_state: false }
     }
 
     /// For streams that are prepared before they begin, such as a backup.
-    pub(super) fn prepared_stream(silence: Duration) -> Self {
+    pub(crate) fn prepared_stream(silence: Duration) -> Self {
         Self { whole: None, step: silence, changes_state: false }
     }
 
     /// No longer than what the caller has left.
-    pub(super) fn within(self, left: Duration) -> Self {
+    pub(crate) fn within(self, left: Duration) -> Self {
         Self { whole: self.whole.map(|whole| whole.min(left)), step: self.step.min(left), ..self }
     }
 }
@@ -87,18 +87,18 @@ impl Patience {
 // === impl Backoff ===
 
 impl Backoff {
-    pub(super) fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self { pause: FIRST_PAUSE }
     }
 
-    pub(super) async fn pause(&mut self, left: Duration) {
+    pub(crate) async fn pause(&mut self, left: Duration) {
         tokio::time::sleep(self.pause.min(left)).await;
         self.pause = (self.pause * 2).min(LONGEST_PAUSE);
     }
 }
 
 /// Tries `call` on every replica, in rounds, until one answers or the deadline has passed.
-pub(super) async fn call<T, F, Fut>(
+pub(crate) async fn call<T, F, Fut>(
     endpoints: &Endpoints,
     timeout: Duration,
     patience: Patience,
@@ -133,7 +133,7 @@ where
     }
 }
 
-pub(super) fn refused(status: &Status, address: &str) -> Error {
+pub(crate) fn refused(status: &Status, address: &str) -> Error {
     let message = match status.message() {
         "" => format!("{:?}", status.code()),
         message => message.into(),
@@ -143,7 +143,7 @@ pub(super) fn refused(status: &Status, address: &str) -> Error {
 
 impl Endpoints {
     /// One replica, once.
-    pub(super) async fn attempt<T, F, Fut>(&self, index: usize, patience: Patience, call: &mut F) -> Result<T, Failed>
+    pub(crate) async fn attempt<T, F, Fut>(&self, index: usize, patience: Patience, call: &mut F) -> Result<T, Failed>
     where
         F: FnMut(Operator, Duration) -> Fut,
         Fut: Future<Output = Result<T, Status>>,
@@ -178,7 +178,7 @@ fn is_from_the_replica(status: &Status) -> bool {
 }
 
 /// Why each replica failed last.
-pub(super) struct Diary {
+pub(crate) struct Diary {
     deadline: Duration,
     tried: Vec<Tried>,
     outcome_unknown: bool,
@@ -187,13 +187,13 @@ pub(super) struct Diary {
 // === impl Diary ===
 
 impl Diary {
-    pub(super) fn new(endpoints: &Endpoints, deadline: Duration) -> Self {
+    pub(crate) fn new(endpoints: &Endpoints, deadline: Duration) -> Self {
         let tried = endpoints.addresses().map(|address| Tried { address: address.into(), why: Why::NotTried });
         Self { deadline, tried: tried.collect(), outcome_unknown: false }
     }
 
     /// A wait that our own deadline cut short does not replace what the replica said before.
-    pub(super) fn note(&mut self, index: usize, why: Why, cut_short: bool, changes_state: bool) {
+    pub(crate) fn note(&mut self, index: usize, why: Why, cut_short: bool, changes_state: bool) {
         self.outcome_unknown |= changes_state && matches!(why, Why::Silent(_) | Why::Broken(_));
         let Some(tried) = self.tried.get_mut(index) else { return };
         if !(cut_short && why.is_timeout()) || tried.why == Why::NotTried {
@@ -201,7 +201,7 @@ impl Diary {
         }
     }
 
-    pub(super) fn exhausted(self) -> Error {
+    pub(crate) fn exhausted(self) -> Error {
         Error::Exhausted(Exhausted {
             deadline: self.deadline,
             tried: self.tried,

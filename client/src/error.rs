@@ -92,7 +92,7 @@ impl fmt::Display for Exhausted {
 
 impl Why {
     /// Says only that time ran out, not what is wrong.
-    pub(super) fn is_timeout(&self) -> bool {
+    pub(crate) fn is_timeout(&self) -> bool {
         match self {
             Self::Silent(_) | Self::ConnectTimeout(_) => true,
             Self::NotTried | Self::NoConnection(_) | Self::Distrusted(_) | Self::Unavailable(_) | Self::Broken(_) => {
@@ -119,10 +119,10 @@ impl fmt::Display for Why {
 /// A stream that stopped in the middle of an answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 #[error("silent for {0:.1?} in the middle of the answer")]
-pub(super) struct Silence(pub(super) Duration);
+pub(crate) struct Silence(pub(crate) Duration);
 
 /// A code that every replica would repeat, so that trying another one is pointless.
-pub(super) fn is_final(code: Code) -> bool {
+pub(crate) fn is_final(code: Code) -> bool {
     match code {
         Code::Ok
         | Code::NotFound
@@ -142,7 +142,7 @@ pub(super) fn is_final(code: Code) -> bool {
 
 /// What a failed status means for the replica that gave it. A status with a source was made on our side, by the
 /// transport; one without came over the wire.
-pub(super) fn why(status: &Status) -> Why {
+pub(crate) fn why(status: &Status) -> Why {
     let Some(source) = std::error::Error::source(status) else {
         return match status.message() {
             "" => Why::Unavailable(format!("{:?}", status.code())),
@@ -157,7 +157,7 @@ pub(super) fn why(status: &Status) -> Why {
 }
 
 /// The innermost reason; what wraps it only says that something went wrong.
-pub(super) fn root_cause(error: &(dyn std::error::Error + 'static)) -> String {
+pub(crate) fn root_cause(error: &(dyn std::error::Error + 'static)) -> String {
     let mut cause = error;
     while let Some(inner) = cause.source() {
         cause = inner;
@@ -167,7 +167,7 @@ pub(super) fn root_cause(error: &(dyn std::error::Error + 'static)) -> String {
 
 /// Finds a certificate complaint of TLS in a chain of errors. TLS 1.3 reports a refused client certificate only
 /// after the handshake, as an alert on the first read.
-pub(super) fn distrust(error: &(dyn std::error::Error + 'static)) -> Option<String> {
+pub(crate) fn distrust(error: &(dyn std::error::Error + 'static)) -> Option<String> {
     let mut link = Some(error);
     while let Some(error) = link {
         let tls = error.downcast_ref::<rustls::Error>().or_else(|| {

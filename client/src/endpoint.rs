@@ -2,24 +2,22 @@
 
 use std::io;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use crate::address::HostPort;
-use crate::config::ClientConfig;
-use crate::tls;
 use futures::future::BoxFuture;
 use hyper_util::rt::TokioIo;
+use muster_pki::{ClientConfig, HostPort, tls};
 use muster_proto::v1::operator_client::OperatorClient;
 use rustls::pki_types::ServerName;
 use thiserror::Error;
 use tokio::net::TcpStream;
-use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 use tonic::transport::{Channel, Endpoint, Uri};
 
-use super::error::{self, Why};
-use super::retry::Operator;
+use crate::dial;
+use crate::error::{self, Why};
+use crate::retry::Operator;
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
 /// A replica that froze is noticed by its missing answer to a ping, also under a quiet watch.
@@ -42,7 +40,7 @@ pub enum SetupError {
     Tls(#[from] tls::Error),
 }
 
-pub(super) struct Endpoints {
+pub(crate) struct Endpoints {
     replicas: Vec<Replica>,
     last_good: AtomicUsize,
 }
@@ -58,56 +56,55 @@ struct Replica {
 #[derive(Clone)]
 struct Dialler {
     address: HostPort,
-    name: ServerName<'static>,
-    tls: TlsConnector,
+    tls: Arc<rustls::ClientConfig>,
 }
 
 // === impl Endpoints ===
 
 impl Endpoints {
-    pub(super) fn new(config: &ClientConfig) -> Result<Self, SetupError> {
+    pub(crate) fn new(config: &ClientConfig) -> Result<Self, SetupError> {
         if config.endpoints.is_empty() {
             return Err(SetupError::NoEndpoints);
         }
-        let tls = TlsConnector::from(tls::operator(&config.tls)?);
+        let tls = tls::operator(&config.tls)?;
         let replicas = config.endpoints.iter().map(|address| Replica::new(address, &tls));
         Ok(Self { replicas: replicas.collect::<Result<_, _>>()?, last_good: AtomicUsize::new(0) })
     }
 
-    pub(super) fn addresses(&self) -> impl Iterator<Item = &str> {
+    pub(crate) fn addresses(&self) -> impl Iterator<Item = &str> {
         self.replicas.iter().map(|replica| replica.address.as_str())
     }
 
-    pub(super) fn address(&self, index: usize) -> &str {
+    pub(crate) fn address(&self, index: usize) -> &str {
         self.replicas.get(index).map_or("", |replica| replica.address.as_str())
     }
 
-    pub(super) fn index_of(&self, address: &str) -> Option<usize> {
+    pub(crate) fn index_of(&self, address: &str) -> Option<usize> {
         self.replicas.iter().position(|replica| replica.address == address)
     }
 
-    pub(super) fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.replicas.len()
     }
 
     /// Every index once, beginning with the one that answered last.
-    pub(super) fn order(&self) -> impl Iterator<Item = usize> + use<> {
+    pub(crate) fn order(&self) -> impl Iterator<Item = usize> + use<> {
         let (first, count) = (self.last_good.load(Ordering::Relaxed), self.replicas.len());
         (0..count).map(move |step| (first + step) % count)
     }
 
-    pub(super) fn remember(&self, index: usize) {
+    pub(crate) fn remember(&self, index: usize) {
         self.last_good.store(index, Ordering::Relaxed);
     }
 
     /// The next attempt on this replica makes a new connection.
-    pub(super) fn forget(&self, index: usize) {
+    pub(crate) fn forget(&self, index: usize) {
         if let Some(replica) = self.replicas.get(index) {
             replica.set_channel(None);
         }
     }
 
-    pub(super) async fn operator(&self, index: usize, patience: Duration) -> Result<Operator, Why> {
+    pub(crate) async fn operator(&self, index: usize, patience: Duration) -> Result<Operator, Why> {
         let Some(replica) = self.replicas.get(index) else { return Err(Why::NotTried) };
         let channel = replica.channel(patience.min(CONNECT_TIMEOUT)).await?;
         Ok(OperatorClient::new(channel).max_decoding_message_size(MAX_ANSWER).max_encoding_message_size(MAX_REQUEST))
@@ -117,9 +114,9 @@ impl Endpoints {
 // === impl Replica ===
 
 impl Replica {
-    fn new(address: &HostPort, tls: &TlsConnector) -> Result<Self, SetupError> {
+    fn new(address: &HostPort, tls: &Arc<rustls::ClientConfig>) -> Result<Self, SetupError> {
         let unusable = || SetupError::Host { address: address.to_string() };
-        let name = ServerName::try_from(address.host().to_owned()).map_err(|_| unusable())?;
+        ServerName::try_from(address.host()).map_err(|_| unusable())?;
         let endpoint = Endpoint::from_shared(format!("https://{address}"))
             .map_err(|_| unusable())?
             .http2_keep_alive_interval(KEEP_ALIVE_INTERVAL)
@@ -127,7 +124,7 @@ impl Replica {
             .keep_alive_while_idle(true)
             .initial_stream_window_size(STREAM_WINDOW)
             .initial_connection_window_size(CONNECTION_WINDOW);
-        let dialler = Dialler { address: address.clone(), name, tls: tls.clone() };
+        let dialler = Dialler { address: address.clone(), tls: tls.clone() };
         Ok(Self { address: address.to_string(), endpoint, dialler, channel: Mutex::new(None) })
     }
 
@@ -160,9 +157,7 @@ impl Replica {
 
 impl Dialler {
     async fn dial(self) -> io::Result<TokioIo<TlsStream<TcpStream>>> {
-        let stream = TcpStream::connect((self.address.host(), self.address.port())).await?;
-        stream.set_nodelay(true)?;
-        Ok(TokioIo::new(self.tls.connect(self.name, stream).await?))
+        Ok(TokioIo::new(dial::connect(self.tls, &self.address).await?))
     }
 }
 

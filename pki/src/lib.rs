@@ -1,0 +1,34 @@
+//! Certificates, the identities read from them, and the folder in which a fleet's keys live.
+//!
+//! ```text
+//!  fleet_folder   what `muster init` writes: CAs, and what each replica and operator takes home
+//!    |        \
+//!  authority   tls          what a CA signs                 rustls configurations from what was written
+//!    |          |
+//!  identity   secret        who a certificate stands for    files that must not leak or tear
+//! ```
+//!
+//! The crate is below the controller, the client and the benchmarks; it knows no async, no network and no consensus.
+
+pub mod address;
+mod authority;
+mod client_config;
+pub mod fleet_folder;
+mod fleet_id;
+pub mod identity;
+mod member;
+mod replica_plan;
+pub mod secret;
+pub mod settings;
+pub mod tls;
+
+pub use self::address::HostPort;
+pub use self::authority::{
+    AGENT_LIFETIME, AUTHORITY_LIFETIME, Authority, CLOCK_SKEW, Error as SigningError, Issued, OPERATOR_LIFETIME,
+    REPLICA_LIFETIME, Subject, USER_LIMIT, Usage, Validity, authority_print,
+};
+pub use self::client_config::{ClientConfig, ClientTls};
+pub use self::fleet_folder::{FleetFolder, Grant};
+pub use self::fleet_id::{FleetId, NotAFleetId};
+pub use self::member::{FleetMember, http_beside, unique_members};
+pub use self::replica_plan::ReplicaPlan;
