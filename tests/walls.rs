@@ -96,6 +96,16 @@ fn dependencies_point_down_the_diamond() {
                 "muster-node-agent",
                 "muster-bench",
             ],
+            "tests/harness" => &[
+                "muster-pki",
+                "muster-client",
+                "muster-lifecycle",
+                "muster-proto",
+                "muster-raft",
+                "muster-actors",
+                "muster-controller",
+                "muster-node-agent",
+            ],
             other => panic!("say in this test what {other} may depend on"),
         }
     };

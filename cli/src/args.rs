@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Parser, Subcommand};
+use muster_lifecycle::policy::Period;
 use muster_node_agent::agent::AgentArgs;
 
 use crate::dev;
@@ -17,7 +18,7 @@ pub struct Cli {
     #[arg(long, global = true, value_name = "DIR")]
     pub dir: Option<PathBuf>,
     /// How long to try, as in 500ms, 10s, 2m [default: 10s]
-    #[arg(long, global = true, value_name = "TIME", value_parser = duration)]
+    #[arg(long, global = true, value_name = "TIME", value_parser = timeout)]
     pub timeout: Option<Duration>,
     #[command(subcommand)]
     pub command: Command,
@@ -84,26 +85,18 @@ pub enum Command {
     Version,
 }
 
-/// `500ms`, `10s`, `2m`, `1h`; a bare number means seconds.
-pub fn duration(text: &str) -> Result<Duration, String> {
-    let wrong = || format!("{text:?} is not a time: write it like 500ms, 10s or 2m");
-    let split = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
-    let (number, unit) = text.split_at(split);
-    let number: u64 = number.parse().map_err(|_| wrong())?;
-    let millis = match unit {
-        "ms" => Some(number),
-        "" | "s" => number.checked_mul(1_000),
-        "m" => number.checked_mul(60_000),
-        "h" => number.checked_mul(3_600_000),
-        _ => None,
-    };
-    match millis {
-        Some(millis) if (1..=MAX_TIMEOUT_MS).contains(&millis) => Ok(Duration::from_millis(millis)),
-        _ => Err(wrong()),
+/// `500ms`, `10s`, `1m30s`, `1h`; a bare number means seconds.
+pub fn timeout(text: &str) -> Result<Duration, String> {
+    let seconds = text.parse().ok().map(Period::from_secs);
+    match seconds.or_else(|| text.parse().ok()) {
+        Some(period) if (TIMEOUT_MIN..=TIMEOUT_MAX).contains(&period) => Ok(Duration::from_millis(period.0)),
+        Some(_) => Err(format!("must be from {TIMEOUT_MIN} to {TIMEOUT_MAX}")),
+        None => Err(format!("{text:?} is not a time: write it like 500ms, 10s or 2m")),
     }
 }
 
-const MAX_TIMEOUT_MS: u64 = 24 * 3_600_000;
+const TIMEOUT_MIN: Period = Period(1);
+const TIMEOUT_MAX: Period = Period::from_secs(24 * 3_600);
 
 #[cfg(test)]
 mod tests {
@@ -118,11 +111,13 @@ mod tests {
 
     #[test]
     fn times_are_numbers_with_a_unit() {
-        assert_eq!(duration("500ms"), Ok(Duration::from_millis(500)));
-        assert_eq!(duration("10"), Ok(Duration::from_secs(10)));
-        assert_eq!(duration("2m"), Ok(Duration::from_secs(120)));
-        for text in ["", "s", "0s", "-1s", "1.5s", "10 s", "99999999999999999999s", "9999999h"] {
-            assert!(duration(text).is_err(), "{text}");
+        assert_eq!(timeout("500ms"), Ok(Duration::from_millis(500)));
+        assert_eq!(timeout("10"), Ok(Duration::from_secs(10)));
+        assert_eq!(timeout("2m"), Ok(Duration::from_secs(120)));
+        // As everywhere else a time is written.
+        assert_eq!(timeout("1m1.5s"), Ok(Duration::from_millis(61_500)));
+        for text in ["", "s", "0s", "-1s", "1.0005s", "10 s", "99999999999999999999s", "9999999h"] {
+            assert!(timeout(text).is_err(), "{text}");
         }
     }
 

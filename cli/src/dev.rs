@@ -80,9 +80,9 @@ pub enum Command {
     Stop,
 }
 
-const POLICY_HELP: &str = "The lifecycle policy founds that of a new cluster: the demo's, or upstream's with --policy \
-    upstream, with the settings given here put over it. Given to a `muster dev` that resumes a cluster, --policy and \
-    these settings change its policy. Node CIDRs are founded once, by a new cluster or one that has none yet.";
+const POLICY_HELP: &str = "A new cluster starts with the demo policy, or with Kubernetes' timings by --policy upstream; the settings given here \
+    override single values. When `muster dev` resumes a cluster, --policy and these settings change its policy. The ranges of \
+    node CIDRs are set once, when the cluster has none.";
 const DEFAULT_REPLICAS: u16 = 3;
 const PORTS_PER_REPLICA: u16 = 10;
 const HOST: &str = "127.0.0.1";
@@ -132,7 +132,7 @@ async fn fleet(dir: &Path, args: &Args, first_start: bool) -> Result<FleetFolder
     if first_start {
         let plans = plans(args.replicas.unwrap_or(DEFAULT_REPLICAS), args.port_base.unwrap_or(DEFAULT_PORT_BASE))?;
         ports::require_free(&plans, "--port-base PORT", Duration::ZERO).await?;
-        say(format_args!("founding a fleet of {} replicas in {}", plans.len(), dir.display()));
+        say(format_args!("creating a cluster of {} replicas in {}", plans.len(), dir.display()));
         return FleetFolder::create(dir, &plans).map_err(Failure::other);
     }
     let fleet = FleetFolder::load(dir).map_err(Failure::other)?;
@@ -140,12 +140,12 @@ async fn fleet(dir: &Path, args: &Args, first_start: bool) -> Result<FleetFolder
     // Replicas of a `dev` that was killed need a moment to notice.
     let remedy = "a folder of its own: --dir DIR --port-base PORT";
     ports::require_free(fleet.replicas(), remedy, ports::LEAVING_TIMEOUT).await?;
-    say(format_args!("resuming fleet {} in {}", fleet.id(), dir.display()));
+    say(format_args!("resuming cluster {} in {}", fleet.id(), dir.display()));
     Ok(fleet)
 }
 
 impl Args {
-    /// What the cluster should be like. One that has a policy already gets another only if somebody asked for it.
+    /// What the cluster should be like. A cluster that has a policy keeps it unless a flag asks for another.
     fn wish(&self) -> Result<Wish, Failure> {
         let by_hand = self.settings.layer().map_err(|invalid| Failure::Usage(invalid.to_string()))?;
         let policy = self.policy.unwrap_or_default().with(&by_hand);

@@ -1,8 +1,7 @@
-//! What a failed command tells its caller: a message, a next step, and an exit code that means something.
+//! Failures of commands: a message, a next step, and an exit code that means something.
 
 use std::fmt;
 use std::io;
-use std::process::ExitCode;
 
 use muster_client as client;
 use thiserror::Error;
@@ -10,22 +9,9 @@ use tonic::Code;
 
 use crate::discover;
 use crate::resource::Resource;
+use muster_node_agent::agent::Failed;
 
-/// The exit codes of every command.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-#[repr(u8)]
-pub enum Exit {
-    Ok = 0,
-    Error = 1,
-    Usage = 2,
-    Unreachable = 3,
-    NotFound = 4,
-    Conflict = 5,
-    Denied = 6,
-    Timeout = 7,
-    Partial = 8,
-    Interrupted = 130,
-}
+pub use muster_node_agent::agent::Exit;
 
 /// Why a command failed.
 #[derive(Debug, Error)]
@@ -49,6 +35,8 @@ pub enum Failure {
     #[error(transparent)]
     Discovery(#[from] discover::Error),
     #[error(transparent)]
+    Agent(#[from] Failed),
+    #[error(transparent)]
     Call(#[from] client::Error),
     #[error(transparent)]
     Watch(#[from] client::WatchError),
@@ -57,19 +45,11 @@ pub enum Failure {
     Several { failed: usize, total: usize, exit: Exit },
     #[error("interrupted")]
     Interrupted,
-    /// Whoever read our output has seen enough.
+    /// The reader of our output closed it.
     #[error("output closed")]
     OutputClosed,
     #[error("{}", chain(.0))]
     Other(anyhow::Error),
-}
-
-// === impl Exit ===
-
-impl From<Exit> for ExitCode {
-    fn from(exit: Exit) -> Self {
-        Self::from(exit as u8)
-    }
 }
 
 // === impl Failure ===
@@ -87,6 +67,7 @@ impl Failure {
             Self::Discovery(discover::Error::Config(_))
             | Self::Watch(client::WatchError::Gone { .. })
             | Self::Other(_) => Exit::Error,
+            Self::Agent(failed) => failed.exit,
             Self::Several { exit, .. } => *exit,
             Self::Interrupted => Exit::Interrupted,
             Self::OutputClosed => Exit::Ok,
@@ -98,16 +79,19 @@ impl Failure {
         match self {
             Self::Call(error) | Self::Watch(client::WatchError::Failed(error)) => after_call(error),
             Self::NotFound { what, .. } => Some(list_of(*what)),
-            Self::NoFleet(_) => Some("name the folder in which it was founded: `--dir DIR`; `muster init` founds one"),
+            Self::NoFleet(_) => Some("name the folder it was created in: `--dir DIR`; `muster init` creates a cluster"),
             Self::NoLeader(_) => {
                 Some("a majority of replicas must run; `muster get nodes --stale` reads without one meanwhile")
             }
-            Self::Usage(_) => Some("`muster help` lists the commands, `muster COMMAND --help` explains one"),
+            Self::Usage(_) | Self::Agent(Failed { exit: Exit::Usage, .. }) => {
+                Some("`muster help` lists the commands, `muster COMMAND --help` explains one")
+            }
             Self::Conflict(_)
             | Self::Unreachable(_)
             | Self::Timeout(_)
             | Self::Denied(_)
             | Self::Discovery(_)
+            | Self::Agent(_)
             | Self::Watch(client::WatchError::Gone { .. })
             | Self::Several { .. }
             | Self::Interrupted
@@ -124,7 +108,7 @@ impl Failure {
         }
     }
 
-    /// Nothing is left to say: it was said, or nobody listens.
+    /// There is no one left to print the failure for.
     pub fn is_silent(&self) -> bool {
         matches!(self, Self::OutputClosed)
     }
@@ -174,14 +158,14 @@ fn of_code(code: Code) -> Exit {
 fn after_call(error: &client::Error) -> Option<&'static str> {
     match of_call(error) {
         Exit::Unreachable => Some(
-            "`muster status` shows who is up; `--stale` reads what one replica has; `muster dev` starts a local cluster",
+            "`muster status` shows which replicas are up; `--stale` reads what one replica has; `muster dev` starts a local cluster",
         ),
-        Exit::Timeout => Some("`muster status` shows who is up; `--timeout 30s` waits longer"),
+        Exit::Timeout => Some("`muster status` shows which replicas are up; `--timeout 30s` waits longer"),
         Exit::Denied => Some(
-            "whoever holds the fleet's keys issues one: `muster init issue-client NAME --group operators --out DIR`",
+            "the holder of the cluster's CA keys issues a certificate: `muster init issue-client NAME --group operators --out DIR`",
         ),
         Exit::NotFound => Some("list what there is: `muster get nodes`"),
-        Exit::Conflict => Some("read the object again (`muster get node NAME -o yaml`) and decide anew"),
+        Exit::Conflict => Some("read the object again (`muster get node NAME -o yaml`) and repeat the change"),
         Exit::Ok | Exit::Error | Exit::Usage | Exit::Partial | Exit::Interrupted => None,
     }
 }
@@ -265,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn who_asked_for_what_is_not_there_is_shown_where_to_look() {
+    fn a_missing_object_is_answered_with_the_command_that_lists_its_kind() {
         let error = |code| client::Error::Refused { code, message: "not found".into(), address: String::new() };
         for (what, list) in [
             (Resource::Nodes, "`muster get nodes`"),

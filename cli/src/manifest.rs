@@ -1,6 +1,8 @@
-//! Splitting a file into manifests: several YAML documents, several JSON documents, JSON lists, Kubernetes Lists.
+//! Manifest files, split into objects: YAML documents, JSON documents, JSON lists, Kubernetes Lists.
 //!
-//! Every document is numbered as a person would count them in the file, so that an error can name it.
+//! Documents are numbered as a person would count them in the file, so that an error can name one.
+
+mod flow;
 
 use std::fmt;
 
@@ -13,7 +15,7 @@ use crate::yaml;
 pub const FILE_LIMIT: usize = 64 << 20;
 const NESTING_LIMIT: usize = 8;
 
-/// One object and where it stood.
+/// One object and its place in a file.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Document {
     pub place: Place,
@@ -34,8 +36,10 @@ pub enum Error {
     TooLarge { file: String },
     #[error("{file}: not UTF-8 text: is this a manifest?")]
     NotText { file: String },
+    #[error("{place}, line {line}: not YAML or JSON: {reason}")]
+    Syntax { place: Place, line: usize, reason: String },
     #[error("{place}: {reason}")]
-    Syntax { place: Place, reason: String },
+    List { place: Place, reason: &'static str },
     #[error("{file}: no objects in it")]
     Empty { file: String },
 }
@@ -59,10 +63,7 @@ pub fn split(file: &str, bytes: &[u8]) -> Result<Vec<Document>, Error> {
     }
     let text = std::str::from_utf8(bytes).map_err(|_| Error::NotText { file: file.into() })?;
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
-    let documents = match text.trim_start().starts_with(['{', '[']) && !has_yaml_marker(text) {
-        true => json(file, text)?,
-        false => yaml(file, text)?,
-    };
+    let documents = parse(file, text)?;
     let mut flat = Vec::new();
     for document in documents {
         flatten(document, 0, &mut flat)?;
@@ -73,69 +74,90 @@ pub fn split(file: &str, bytes: &[u8]) -> Result<Vec<Document>, Error> {
     }
 }
 
-fn json(file: &str, text: &str) -> Result<Vec<Document>, Error> {
-    let place = |number| Place { file: file.into(), number, item: None };
-    let values = serde_json::Deserializer::from_str(text).into_iter::<Value>().enumerate();
-    values
-        .map(|(index, value)| match value {
-            Ok(object) => Ok(Document { place: place(index + 1), object }),
-            Err(error) => Err(Error::Syntax { place: place(index + 1), reason: format!("not JSON: {error}") }),
-        })
-        .collect()
-}
-
-fn yaml(file: &str, text: &str) -> Result<Vec<Document>, Error> {
+/// Every document of a text. JSON is YAML, so one parser reads both.
+fn parse(file: &str, text: &str) -> Result<Vec<Document>, Error> {
     let mut documents = Vec::new();
-    for (first_line, source) in yaml_documents(text) {
+    for Source { first_line, text } in sources(text) {
         let place = Place { file: file.into(), number: documents.len() + 1, item: None };
-        let parsed: Result<Vec<Value>, _> = serde_saphyr::from_multiple(&source);
+        let parsed: Result<Vec<Value>, _> = serde_saphyr::from_multiple_with_options(text, options());
         match parsed {
             Ok(values) => documents.extend(values.into_iter().map(|object| Document { place: place.clone(), object })),
-            Err(error) => return Err(Error::Syntax { reason: yaml_reason(&error, first_line), place }),
+            Err(error) => {
+                let line =
+                    error.without_snippet().location().map_or(first_line, |at| first_line + line_index(at.line()));
+                return Err(Error::Syntax { place, line, reason: yaml::reason(&error) });
+            }
         }
     }
     Ok(documents)
 }
 
-/// Says where in the file, not in the document, and keeps to one line.
-fn yaml_reason(error: &serde_saphyr::Error, first_line: usize) -> String {
-    let text = yaml::reason(error);
-    match error.without_snippet().location() {
-        Some(at) => format!("not YAML: {text} (the document begins at line {first_line}, at {} in it)", at.line()),
-        None => format!("not YAML: {text} (the document begins at line {first_line})"),
+/// What a file of [`FILE_LIMIT`] can hold is read; what an alias can blow up is not.
+fn options() -> serde_saphyr::Options {
+    serde_saphyr::options! {
+        budget: serde_saphyr::budget! { max_events: FILE_LIMIT, max_nodes: FILE_LIMIT, max_total_scalar_bytes: FILE_LIMIT },
     }
 }
 
-/// The sources between `---` lines. YAML reserves that marker at the start of a line, even inside block text.
-fn yaml_documents(text: &str) -> Vec<(usize, String)> {
-    let mut sources = vec![(1, String::new())];
-    for (index, line) in text.lines().enumerate() {
-        let rest = yaml_marker(line);
-        if let Some(rest) = rest {
-            sources.push((index + 1, String::from(rest)));
-        } else if let Some((_, source)) = sources.last_mut() {
-            source.push_str(line);
+fn line_index(line: u64) -> usize {
+    usize::try_from(line.saturating_sub(1)).unwrap_or(0)
+}
+
+/// The text of one document and the line of the file that it begins in.
+#[derive(Debug, Clone, Copy)]
+struct Source<'a> {
+    first_line: usize,
+    text: &'a str,
+}
+
+/// The documents of a text: between `---` lines, and objects one after the other, as `jq` and `kubectl` print them.
+fn sources(text: &str) -> Vec<Source<'_>> {
+    let mut sources = Vec::new();
+    let (mut first_line, mut start, mut offset) = (1, 0, 0);
+    for (index, line) in text.split_inclusive('\n').enumerate() {
+        if is_marker(line) {
+            split_values(Source { first_line, text: &text[start..offset] }, &mut sources);
+            (first_line, start) = (index + 1, offset + MARKER.len());
         }
-        if let Some((_, source)) = sources.last_mut() {
-            source.push('\n');
-        }
+        offset += line.len();
     }
+    split_values(Source { first_line, text: &text[start..] }, &mut sources);
     sources
 }
 
-fn yaml_marker(line: &str) -> Option<&str> {
-    line.strip_prefix("---").filter(|rest| rest.is_empty() || rest.starts_with([' ', '\t', '\r']))
+const MARKER: &str = "---";
+
+/// YAML reserves the marker at the start of a line, even inside block text.
+fn is_marker(line: &str) -> bool {
+    line.strip_prefix(MARKER).is_some_and(|rest| rest.is_empty() || rest.starts_with([' ', '\t', '\r', '\n']))
 }
 
-fn has_yaml_marker(text: &str) -> bool {
-    text.lines().any(|line| yaml_marker(line).is_some())
+/// Adds the source, in pieces if it is nothing but `{...}` and `[...]` in a row, which YAML alone would not take.
+fn split_values<'a>(source: Source<'a>, into: &mut Vec<Source<'a>>) {
+    let Source { mut first_line, text: mut rest } = source;
+    let mut pieces = Vec::new();
+    while let Some(end) = flow::end_of_value(rest) {
+        let (text, after) = rest.split_at(end);
+        pieces.push(Source { first_line, text });
+        first_line += text.matches('\n').count();
+        rest = after;
+    }
+    if !pieces.is_empty() && flow::begins_value(rest) {
+        // It does not end: the parser will say so.
+        pieces.push(Source { first_line, text: rest });
+        rest = "";
+    }
+    match flow::is_blank(rest) && !pieces.is_empty() {
+        true => into.extend(pieces),
+        false => into.push(source),
+    }
 }
 
 /// JSON arrays and Kubernetes Lists stand for their items; nothing (`null`) stands for nothing.
 fn flatten(document: Document, depth: usize, into: &mut Vec<Document>) -> Result<(), Error> {
     let Document { place, object } = document;
     if depth > NESTING_LIMIT {
-        return Err(Error::Syntax { place, reason: "lists are nested too deeply".into() });
+        return Err(Error::List { place, reason: "lists are nested too deeply" });
     }
     let items = match object {
         Value::Null => return Ok(()),
@@ -143,7 +165,7 @@ fn flatten(document: Document, depth: usize, into: &mut Vec<Document>) -> Result
         Value::Object(mut fields) if is_list(&fields) => match fields.remove("items") {
             Some(Value::Array(items)) => items,
             Some(Value::Null) | None => return Ok(()),
-            Some(_) => return Err(Error::Syntax { place, reason: "items: must be a list".into() }),
+            Some(_) => return Err(Error::List { place, reason: "items: must be a list" }),
         },
         object @ (Value::Object(_) | Value::Bool(_) | Value::Number(_) | Value::String(_)) => {
             into.push(Document { place, object });
@@ -203,6 +225,29 @@ mod tests {
     }
 
     #[test]
+    fn flow_style_yaml_may_begin_with_a_brace() {
+        let hello = "# a pod\n{apiVersion: v1, kind: Pod, metadata: {name: hello}, spec: {containers: [\n  \
+            {name: 'it''s }', command: [sh, -c, \"while :; do date; done # }\"]}]}}\n";
+        assert_eq!(names(hello), [pair("f, document 1", "hello")]);
+        assert_eq!(names("[{metadata: {name: a}}, {metadata: {name: it's}}]").len(), 2);
+        assert_eq!(names("{metadata: {name: a}}\n...\n"), [pair("f, document 1", "a")]);
+    }
+
+    #[test]
+    fn json_is_read_as_json_would_be() {
+        let text = "{\n\t\"a\":\"\\ud83d\\ude00 \\/ \\u00e4\",\"b\":-1.5e3,\"c\":null,\n\t\t\"d\": {\"e:f\":[true]},\"n\":\"no\"}";
+        let documents = split("f", text.as_bytes()).unwrap();
+        assert_eq!(documents[0].object, serde_json::from_str::<Value>(text).unwrap());
+    }
+
+    #[test]
+    fn a_large_list_is_read() {
+        let items = vec![r#"{"metadata":{"name":"a","labels":{"x":"y"}}}"#; 50_000].join(",");
+        let text = format!(r#"{{"kind":"List","items":[{items}]}}"#);
+        assert_eq!(split("f", text.as_bytes()).unwrap().len(), 50_000);
+    }
+
+    #[test]
     fn quoted_scalars_stay_text() {
         let documents = split("f", b"labels: {a: \"true\", b: '1', c: \"null\"}\nflag: true\nn: 1\n").unwrap();
         let object = &documents[0].object;
@@ -215,8 +260,10 @@ mod tests {
     #[test]
     fn mistakes_name_file_and_document() {
         for (text, part) in [
-            ("{\"a\":1} {", "f, document 2: not JSON"),
-            ("a: 1\n---\nb: [\n", "f, document 2: not YAML"),
+            ("{\"a\":1} {", "f, document 2, line 1: not YAML or JSON: "),
+            ("{\"a\":1}\n{\"b\": }}\n", "f, document 2, line 2: not YAML or JSON: "),
+            ("a: 1\n---\nb: [\n", "f, document 2, line 4: not YAML or JSON: "),
+            ("{a: 1, b: {c: 1,\n c: 2}}", "f, document 1, line 2: not YAML or JSON: \"c\" is there twice: keep one"),
             ("{\"kind\":\"List\",\"items\":3}", "items: must be a list"),
             ("", "no objects"),
             ("---\n# nothing\n", "no objects"),

@@ -1,4 +1,4 @@
-//! Whose names are meant: `-n NAMESPACE`, for every verb about kinds that have namespaces.
+//! Namespaces: `-n NAMESPACE`, for every verb about kinds that have them.
 
 pub use muster_proto::manifest::DEFAULT_NAMESPACE;
 

@@ -55,7 +55,7 @@ impl Out {
     }
 }
 
-/// Says something to the person at the terminal. If nobody can hear it, so be it.
+/// Prints a line for the person at the terminal. A closed terminal is no error.
 pub fn say(text: impl Display) {
     let _ = writeln!(io::stderr(), "{text}");
 }

@@ -1,4 +1,4 @@
-//! How objects look on a terminal: kubectl's tables and descriptions, from Kubernetes JSON.
+//! Objects on a terminal: kubectl's tables and descriptions, from Kubernetes JSON.
 
 pub mod age;
 pub mod aggregator;

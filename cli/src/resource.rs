@@ -1,4 +1,4 @@
-//! What kubectl users type to name things: `nodes`, `no`, `node x y`, `node/x nodes/y`, `zone/r1/z1`.
+//! Names of things as kubectl users type them: `nodes`, `no`, `node x y`, `node/x nodes/y`, `zone/r1/z1`.
 
 use crate::exit::Failure;
 

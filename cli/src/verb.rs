@@ -1,4 +1,4 @@
-//! What each verb does. A verb parses its words, calls the cluster, prints data on stdout and narration on stderr.
+//! The verbs. A verb parses its words, calls the cluster, prints data on stdout and messages on stderr.
 
 pub mod agent;
 pub mod apply;

@@ -1,4 +1,4 @@
-//! Why a text is not the YAML we expect, in words for whoever wrote it.
+//! Errors of the YAML parser, in words for the author of the file.
 //!
 //! The parser's own words advise programmers: which option to set, which function to call instead.
 
@@ -47,7 +47,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_is_told_to_call_another_function() {
+    fn no_error_advises_a_programmer() {
         for (text, expected) in [
             ("a: 1\na: 2\n", "\"a\" is there twice: keep one"),
             ("a: 1\n---\nb: 2\n", "a second document begins here"),

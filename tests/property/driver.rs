@@ -62,7 +62,7 @@ enum Disturbance {
 }
 
 impl Plan {
-    /// Every fifth seed has a fleet in which everybody lives.
+    /// Every fifth seed has a fleet in which every node lives.
     pub(crate) fn of(seed: u64, hours: u64) -> Self {
         Self { length: hours * HOUR, healthy: seed.is_multiple_of(5), wall_jumps: true, verbose: false }
     }
@@ -146,10 +146,10 @@ impl Driver {
         }
     }
 
-    /// I-23: faults off, and time to see whoever is dead.
+    /// I-23: faults off, and time to see which nodes are dead.
     fn settle(&mut self) {
         self.end_everything();
-        // The longest that nobody leads after a fall.
+        // The longest time without a leader after a fall.
         self.pass(self.world.now() + 10_000);
         let quiet_from = self.world.now();
         let policy = self.world.state().policy().clone();
@@ -197,7 +197,7 @@ impl Driver {
         }
     }
 
-    fn anybody(&mut self) -> usize {
+    fn any_place(&mut self) -> usize {
         self.dice.below(self.names.len())
     }
 
@@ -210,12 +210,12 @@ impl Driver {
 
     fn silence(&mut self) {
         for _ in 0..self.dice.between(1, 4) {
-            let place = self.anybody();
+            let place = self.any_place();
             self.silence_one(place);
         }
     }
 
-    /// A whole zone, or everybody.
+    /// A whole zone, or all nodes.
     fn lights_out(&mut self) {
         let zone = self.dice.pick(&[Some(ZONES[0]), Some(ZONES[1]), None]);
         for place in 0..self.names.len() {
@@ -231,7 +231,7 @@ impl Driver {
     fn resume(&mut self) {
         let count = if self.dice.one_in(6) { self.names.len() as u64 } else { self.dice.between(1, 4) };
         for _ in 0..count {
-            let place = self.anybody();
+            let place = self.any_place();
             self.tell(format_args!("{} comes back", self.names[place]));
             self.world.resume(place);
             let now = self.world.now();
@@ -241,7 +241,7 @@ impl Driver {
 
     /// A machine that is silent otherwise renews its lease, or posts once.
     fn speak_from_the_grave(&mut self) {
-        let place = self.anybody();
+        let place = self.any_place();
         let now = self.world.now();
         if !self.world.witness().is_silent(&self.names[place]) {
             return;
@@ -265,7 +265,7 @@ impl Driver {
         if fall == Fall::Dies {
             self.world.witness_mut().died(leader);
         }
-        self.tell(format_args!("replica {leader} {fall:?}, nobody leads for {downtime} ms"));
+        self.tell(format_args!("replica {leader} {fall:?}, no leader for {downtime} ms"));
         self.world.fail_over(downtime, fall);
     }
 
@@ -288,7 +288,7 @@ impl Driver {
         self.disturbed = Some((until, Disturbance::Stall));
     }
 
-    /// A follower reaches nobody, and nobody reaches it.
+    /// A follower is cut off from all others, both ways.
     fn cut_off(&mut self) {
         let (None, Some(leader)) = (self.disturbed, self.world.leader()) else { return };
         let replica = (leader + self.dice.between(1, 2) as usize) % REPLICAS;
@@ -336,7 +336,7 @@ impl Driver {
 
 impl Driver {
     fn administer(&mut self) {
-        let place = self.anybody();
+        let place = self.any_place();
         let name = self.names[place].clone();
         let precondition = Precondition::default();
         let zone = Text::from(self.dice.pick(&ZONES));

@@ -1,4 +1,4 @@
-//! What must hold whatever happens, judged from the outside: who really beat when, through whom, and who could know.
+//! The oracle: what must hold whatever happens, judged from the outside by which node really beat when, through which replica.
 //!
 //! The oracle has none of the product's code for pulses, excuses, buckets or zones. It keeps the truth in plain maps and
 //! redoes the arithmetic the slow way.
@@ -259,7 +259,7 @@ impl Oracle {
         }
     }
 
-    /// I-03: a leader that is new and was not told by everybody all along, or that stood still, gives everybody time to
+    /// I-03: a leader that is new and was not told by all replicas all along, or that stood still, gives every node time to
     /// come back first.
     fn check_sight(&mut self, at: Millis, name: &Text, policy: &Policy) {
         let window = (2 * policy.beat_interval().0).min(120_000);
@@ -289,10 +289,10 @@ impl Oracle {
         let zone = ZoneKey::from_labels(&node.meta.labels);
         let rate = braked_rate(state, &zone);
         if rate == 0 {
-            self.fail(at, "I-06", format!("{name} is evicted in zone {zone}, where nobody may be"));
+            self.fail(at, "I-06", format!("{name} is evicted in zone {zone}, where no node may be"));
         }
         let Some(debt) = self.debts.get(&zone).map(|debt| debt.paid_back(at)) else {
-            return self.fail(at, "I-06", format!("{name} is evicted in zone {zone}, which nobody assessed"));
+            return self.fail(at, "I-06", format!("{name} is evicted in zone {zone}, which was not assessed"));
         };
         if debt.rate != rate {
             self.fail(at, "I-06", format!("zone {zone} evicts at {} where the model says {rate}", debt.rate));
@@ -303,7 +303,7 @@ impl Oracle {
         self.debts.insert(zone, Debt { owed: debt.owed + ONE, ..debt });
     }
 
-    /// I-23: faults have been off since `quiet_from`, for long enough: everybody is known to be what it is.
+    /// I-23: faults have been off since `quiet_from`, for long enough: every node is known to be what it is.
     pub(crate) fn check_liveness(&mut self, quiet_from: Millis, state: &State) {
         for node in state.nodes().iter() {
             let (name, found) = (&node.meta.name, ready(node));
@@ -346,7 +346,7 @@ impl Debt {
     }
 }
 
-/// Z-3 to Z-6 over again, by counting everybody: the rate in millionths at which the zone may evict.
+/// Z-3 to Z-6 over again, by counting every node: the rate in millionths at which the zone may evict.
 fn braked_rate(state: &State, zone: &ZoneKey) -> u64 {
     let policy = state.policy();
     let mut counts: BTreeMap<ZoneKey, (u64, u64)> = BTreeMap::new();

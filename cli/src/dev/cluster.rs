@@ -1,4 +1,4 @@
-//! The replicas of a local cluster together: brought up, watched over, restarted, stopped.
+//! The replicas of a local cluster: started, supervised, restarted, stopped.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -41,7 +41,7 @@ pub(super) struct Cluster {
 /// What the cluster should be like.
 pub(super) struct Wish {
     pub(super) policy: Policy,
-    /// The policy was: by somebody, and not just by default.
+    /// Flags named the policy; it is not just the default.
     pub(super) asked_for: bool,
     /// Where nodes get addresses from, as flags of a replica and as what they mean.
     pub(super) addressing: Vec<String>,
@@ -62,7 +62,7 @@ impl Cluster {
                 true => {
                     replicas.insert(plan.id, Replica::load(dir, plan.id).map_err(Failure::Other)?);
                 }
-                false => say(format_args!("replica {} has no folder any more and is left out", plan.id)),
+                false => say(format_args!("replica {} has no folder any more: not started", plan.id)),
             }
         }
         let config = ClientConfig::load(&fleet.operator_dir().join("client.toml")).map_err(Failure::other)?;
@@ -109,7 +109,7 @@ impl Cluster {
                 guide::policy(&config).into_iter().for_each(say);
                 guide::addressing(&config, plan).into_iter().for_each(say);
             }
-            Err(failure) => say(format_args!("the policy in force cannot be shown: {failure}")),
+            Err(failure) => say(format_args!("cannot read the policy: {failure}")),
         }
     }
 
@@ -133,8 +133,8 @@ impl Cluster {
             return;
         }
         match self.client.write(demo::operation(pods)).await {
-            Ok(_) => say(format_args!("replicaset/{} with {pods} pods is there for them to run", demo::NAME)),
-            Err(error) => say(format_args!("replicaset/{} cannot be made: {error}", demo::NAME)),
+            Ok(_) => say(format_args!("replicaset/{} created: {pods} pods", demo::NAME)),
+            Err(error) => say(format_args!("cannot create replicaset/{}: {error}", demo::NAME)),
         }
     }
 
@@ -143,7 +143,7 @@ impl Cluster {
         if self.size.nodes > 0 {
             let simulation = Simulation::start(&self.fleet, self.size).map_err(Failure::Other)?;
             self.simulation = Some(simulation);
-            say(format_args!("{} simulated nodes in {} zones come up", self.size.nodes, self.size.zones));
+            say(format_args!("starting {} simulated nodes in {} zones", self.size.nodes, self.size.zones));
         }
         Ok(())
     }
@@ -209,17 +209,17 @@ impl Cluster {
 
     /// A first start must be complete; an older cluster may come up without one replica, as it would in real life.
     fn died_early(&self, id: u64, ended: std::io::Result<ExitStatus>, first_start: bool) -> Result<(), Failure> {
-        let obituary = self.obituary(id, ended);
+        let report = self.crash_report(id, ended);
         let running = self.replicas.values().filter(|replica| replica.is_running()).count();
         if first_start || running * 2 <= self.replicas.len() {
             let remedy = "if a port is in use, choose others with --port-base PORT (and a new --dir)";
-            return Err(Failure::other(anyhow::anyhow!("{obituary}{remedy}")));
+            return Err(Failure::other(anyhow::anyhow!("{report}{remedy}")));
         }
-        say(obituary.trim_end());
+        say(report.trim_end());
         Ok(())
     }
 
-    fn obituary(&self, id: u64, ended: std::io::Result<ExitStatus>) -> String {
+    fn crash_report(&self, id: u64, ended: std::io::Result<ExitStatus>) -> String {
         let Some(replica) = self.replicas.get(&id) else { return String::new() };
         let how = ended.map_or_else(|error| error.to_string(), replica::describe);
         format!(
@@ -230,7 +230,7 @@ impl Cluster {
         )
     }
 
-    /// Nobody may be listening any more; the cluster runs all the same.
+    /// A closed terminal does not stop the cluster.
     fn show(&self, leader: u64) {
         let mut out = Out::stdout();
         for line in guide::lines(&self.dir, leader, self.replicas.values()) {
@@ -253,7 +253,7 @@ impl Cluster {
                         Request::Restart(id) => self.restart(*id).await.map_err(|error| format!("{error:#}")),
                         Request::Fleet(request) => self.answer_fleet(request),
                     };
-                    // Whoever asked may have left; what was asked is done.
+                    // The caller may have left; what it asked is done.
                     let _ = answer.send(outcome);
                     if request == Request::Stop {
                         control.settle().await;
@@ -266,12 +266,14 @@ impl Cluster {
     }
 
     fn died(&mut self, id: u64, ended: std::io::Result<ExitStatus>) {
-        say(self.obituary(id, ended).trim_end());
+        say(self.crash_report(id, ended).trim_end());
         let Some(replica) = self.replicas.get_mut(&id) else { return };
         let by_hand = format!("restart it with `{} dev restart {id}`", guide::command(&self.dir));
         match replica.next_restart().filter(|_| self.restart_dead) {
             Some(pause) => replica.restart_at = Some(Instant::now() + pause),
-            None if self.restart_dead => say(format_args!("replica {id} keeps dying and is left alone; {by_hand}")),
+            None if self.restart_dead => {
+                say(format_args!("replica {id} keeps crashing and is not restarted again; {by_hand}"))
+            }
             None => say(by_hand),
         }
     }
@@ -283,7 +285,7 @@ impl Cluster {
                 Ok(pid) => say(format_args!("replica {} restarted (pid {pid})", replica.id())),
                 Err(error) => {
                     replica.restart_at = None;
-                    say(format_args!("replica {} cannot be restarted: {error:#}", replica.id()));
+                    say(format_args!("cannot restart replica {}: {error:#}", replica.id()));
                 }
             }
         }

@@ -1,4 +1,4 @@
-//! What `muster dev` prints once everything is up: what runs where, and commands that work when pasted.
+//! The guide of `muster dev`, printed once everything is up: what runs where, and commands that work when pasted.
 
 use std::path::{Path, PathBuf};
 
@@ -18,14 +18,14 @@ pub(super) fn lines<'a>(dir: &Path, leader: u64, replicas: impl Iterator<Item = 
     let command = command(dir);
     lines.extend([
         String::new(),
-        format!("replica {leader} leads. Try:"),
+        format!("replica {leader} is the leader. Try:"),
         format!("  {command} get nodes --watch"),
         format!("  {command} get zones"),
-        format!("  {command} get pods -o wide         # what runs where"),
-        format!("  {command} fleet kill --zone b      # watch a zone die, and its pods move"),
+        format!("  {command} get pods -o wide         # which pod runs on which node"),
+        format!("  {command} fleet kill --zone b      # a zone fails and its pods move"),
         format!("  {command} explain zone b"),
         format!("  {command} explain $({command} get pods -o name | head -n 1)"),
-        format!("  {command} fleet resume --all       # and come back"),
+        format!("  {command} fleet resume --all       # the zone comes back"),
         String::new(),
         "Ctrl-C stops everything; the next `muster dev` resumes it.".into(),
     ]);
@@ -38,7 +38,7 @@ pub(super) fn policy(config: &Value) -> Vec<String> {
     let shown: Vec<String> =
         settings.map(|(name, value)| format!("{name}={}", value.as_str().unwrap_or_default())).collect();
     let lines = shown.chunks(SETTINGS_PER_LINE).map(|line| format!("  {}", line.join("  ")));
-    std::iter::once("policy in force (`muster set config NAME=VALUE` changes it):".to_owned()).chain(lines).collect()
+    std::iter::once("policy (`muster set config NAME=VALUE` changes it):".to_owned()).chain(lines).collect()
 }
 
 /// Where nodes get addresses from, if they do, and whether that is what was wanted.
@@ -51,15 +51,13 @@ pub(super) fn addressing(config: &Value, wanted: Option<&Addressing>) -> Vec<Str
         .collect();
     let mut lines = Vec::new();
     if !shown.is_empty() {
-        lines.push("node CIDRs in force:".to_owned());
+        lines.push("node CIDRs:".to_owned());
         lines.extend(shown.chunks(SETTINGS_PER_LINE).map(|line| format!("  {}", line.join("  "))));
     }
     let is_in_force =
         |plan: &Addressing| plan.settings().iter().all(|(name, value)| config["addressing"][*name] == value.as_str());
     if wanted.is_some_and(|plan| !is_in_force(plan)) {
-        lines.push(
-            "the flags for node CIDRs have no effect: a cluster keeps the ranges that it was founded with".into(),
-        );
+        lines.push("the flags for node CIDRs have no effect: a cluster keeps the ranges it was created with".into());
     }
     lines
 }
@@ -137,7 +135,7 @@ mod tests {
             plan.settings().into_iter().map(|(name, value)| (name.to_owned(), Value::from(value))).collect();
         let mut config = json!({ "addressing": settings });
         let lines = addressing(&config, Some(&plan));
-        assert_eq!(lines[0], "node CIDRs in force:");
+        assert_eq!(lines[0], "node CIDRs:");
         assert!(lines[1].starts_with("  cluster-cidr=10.0.0.0/16  "), "{lines:?}");
         assert!(!lines.iter().any(|line| line.contains("no effect")), "{lines:?}");
         config["addressing"]["cluster-cidr"] = "10.9.0.0/16".into();

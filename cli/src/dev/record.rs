@@ -1,4 +1,4 @@
-//! `DIR/cluster.json`: what runs where, for scripts. It is there exactly while the cluster is up.
+//! `DIR/cluster.json`: what runs where, for scripts, and `DIR/replica-N/pid`. They are there exactly while the cluster is up.
 
 use std::fs;
 use std::path::Path;
@@ -7,12 +7,20 @@ use anyhow::Context as _;
 use serde_json::{Value, json};
 
 use super::replica::Replica;
+use super::replica_dir;
 
 const FILE: &str = "cluster.json";
+const PID_FILE: &str = "pid";
 
 /// Readers see the old file or the new one, never half of one.
 pub(super) fn write<'a>(dir: &Path, replicas: impl Iterator<Item = &'a Replica>) -> anyhow::Result<()> {
-    let replicas: Vec<Value> = replicas.map(entry).collect();
+    let replicas: Vec<&Replica> = replicas.collect();
+    for replica in &replicas {
+        let path = replica_dir(dir, replica.id()).join(PID_FILE);
+        fs::write(&path, format!("{}\n", replica.last_pid()))
+            .with_context(|| format!("cannot write {}", path.display()))?;
+    }
+    let replicas: Vec<Value> = replicas.into_iter().map(entry).collect();
     let cluster = json!({"replicas": replicas, "pid": std::process::id()});
     let (path, unfinished) = (dir.join(FILE), dir.join(format!("{FILE}.new")));
     fs::write(&unfinished, format!("{cluster:#}\n"))
@@ -23,6 +31,9 @@ pub(super) fn write<'a>(dir: &Path, replicas: impl Iterator<Item = &'a Replica>)
 pub(super) fn remove(dir: &Path) {
     // Absent is what we want; anything else shows when it is written next.
     let _ = fs::remove_file(dir.join(FILE));
+    for folder in fs::read_dir(dir).into_iter().flatten().flatten() {
+        let _ = fs::remove_file(folder.path().join(PID_FILE));
+    }
 }
 
 /// A dead replica keeps its last process id until it is restarted.

@@ -113,7 +113,7 @@ fn describe_pod(pod: &RunningPod) -> Value {
     json!({ "namespace": pod.namespace, "name": pod.name, "uid": pod.uid, "stopping": pod.stopping })
 }
 
-/// What a node does is named after the command that made it do so, except that nobody has to be told to be well.
+/// What a node does is named after the command that made it do so, and a node that was told nothing is healthy.
 fn state(behaviour: Behaviour) -> &'static str {
     match behaviour {
         Behaviour::Resume => "healthy",

@@ -43,7 +43,7 @@ pub fn rows(config: &Value, wide: bool) -> Vec<Vec<String>> {
     rows
 }
 
-/// Ranges are nobody's default.
+/// There is no default for ranges.
 fn addressing(config: &Value, wide: bool) -> impl Iterator<Item = Vec<String>> {
     let settings = at(config, &["addressing"]).as_object().into_iter().flatten();
     settings.map(move |(name, value)| {

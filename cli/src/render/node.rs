@@ -51,7 +51,7 @@ pub fn row(node: &Value, wide: bool, now: Timestamp) -> Vec<String> {
     row
 }
 
-/// `Ready`, `NotReady` or, before anybody said anything, `Unknown`; and whether it was cordoned.
+/// `Ready`, `NotReady` or, before the first report, `Unknown`; and whether it was cordoned.
 pub fn status(node: &Value) -> String {
     let ready = items(node, &["status", "conditions"]).iter().find(|condition| condition["type"] == "Ready");
     let health = match ready.map(|condition| text(condition, &["status"])) {

@@ -60,7 +60,7 @@ pub fn status_to_json(status: &StatusResponse) -> Value {
     })
 }
 
-/// What a person wants to know first, then the table's rows.
+/// The lines above the table of replicas.
 pub fn summary(status: &StatusResponse) -> Vec<String> {
     let leader = match status.leader {
         Some(id) if has_leader(status) => format!("replica {id}"),
@@ -68,7 +68,7 @@ pub fn summary(status: &StatusResponse) -> Vec<String> {
         None => "none".into(),
     };
     vec![
-        format!("fleet:    {}", status.fleet),
+        format!("cluster:  {}", status.fleet),
         format!("leader:   {leader} (term {})", status.term),
         format!("applied:  {} (revision {}, seen by replica {})", status.applied, status.revision, status.answered_by),
         format!("nodes:    {} ({} ready)", status.nodes_total, status.nodes_ready),

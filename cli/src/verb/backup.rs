@@ -68,7 +68,7 @@ impl Unfinished {
 
 impl Drop for Unfinished {
     fn drop(&mut self) {
-        // Best effort: a leftover is named `.part` and harms nobody.
+        // Best effort: a leftover is named `.part` and does no harm.
         let _ = fs::remove_file(&self.path);
     }
 }

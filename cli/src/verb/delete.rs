@@ -39,7 +39,9 @@ pub async fn run(context: &Context, args: Args) -> Result<(), Failure> {
     let Selection { resource, names } = Selection::named(&args.what, &DELETABLE)?;
     let grace_seconds = args.grace(resource)?;
     if args.force {
-        say("warning: nobody waits for a node to confirm a forced deletion: the pod may still run there");
+        say(
+            "warning: a forced deletion does not wait for the node to confirm that the pod has stopped: the pod may still run there",
+        );
     }
     let namespace = if resource.is_namespaced() { args.namespace.name() } else { "" };
     let operation = |name: &str| {
@@ -63,7 +65,7 @@ pub async fn run(context: &Context, args: Args) -> Result<(), Failure> {
 // === impl Args ===
 
 impl Args {
-    /// As with kubectl: only who says --force gets zero, and so knows that nobody waits.
+    /// As with kubectl: a grace of zero needs --force, because nothing waits for the node then.
     fn grace(&self, resource: Resource) -> Result<Option<i64>, Failure> {
         if resource != Resource::Pods && (self.force || self.grace_period.is_some()) {
             let kind = resource.kind();

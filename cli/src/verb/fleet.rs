@@ -39,7 +39,7 @@ pub enum Action {
 #[derive(Debug, Clone, clap::Args)]
 pub struct TargetArgs {
     #[command(flatten)]
-    whom: Whom,
+    choice: Choice,
     /// Only this share of them, the first by name, rounded down
     #[arg(long, value_name = "P", conflicts_with = "node", value_parser = clap::value_parser!(u8).range(0..=100))]
     percent: Option<u8>,
@@ -47,7 +47,7 @@ pub struct TargetArgs {
 
 #[derive(Debug, Clone, clap::Args)]
 #[group(required = true, multiple = false)]
-struct Whom {
+struct Choice {
     #[arg(long, value_name = "NAME")]
     node: Option<String>,
     /// A zone's name, or region/zone
@@ -114,7 +114,7 @@ fn pods(pods: &[Value]) -> String {
 impl TargetArgs {
     fn request(&self, behaviour: Behaviour) -> FleetRequest {
         let percent = self.percent;
-        let target = match (&self.whom.node, &self.whom.zone) {
+        let target = match (&self.choice.node, &self.choice.zone) {
             (Some(node), _) => Target::Node(node.clone()),
             (None, Some(zone)) => Target::Zone { zone: zone.clone(), percent },
             (None, None) => Target::All { percent },

@@ -94,7 +94,7 @@ fn found(dir: &Path, places: &[Place]) -> Result<(), Failure> {
     let mut out = Out::stdout();
     out.line(fleet.id())?;
     out.flush()?;
-    say(format_args!("fleet {} founded in {}:", fleet.id(), dir.display()));
+    say(format_args!("cluster {} created in {}:", fleet.id(), dir.display()));
     for plan in &plans {
         let folder = fleet.replica_dir(plan.id);
         say(format_args!(
@@ -104,7 +104,7 @@ fn found(dir: &Path, places: &[Place]) -> Result<(), Failure> {
         ));
     }
     say(format_args!("  {}: an operator's credentials, for ~/.config/muster", fleet.operator_dir().display()));
-    say(format_args!("  {}: the CA keys; whoever holds them can sign. Keep them offline", dir.join("pki").display()));
+    say(format_args!("  {}: the CA keys, which sign every certificate: keep them offline", dir.join("pki").display()));
     say(
         "each replica has client-ca.key in its tls folder, to sign for nodes that join; without it that replica cannot",
     );

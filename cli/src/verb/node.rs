@@ -26,7 +26,7 @@ pub async fn run(context: &Context, action: Action) -> Result<(), Failure> {
     out.line(format_args!("node/{name} {done}"))?;
     out.flush()?;
     match response.effect() == Effect::Created {
-        true => say(format_args!("nobody has that name, and nobody was shut out; from now on nobody can come with it")),
+        true => say(format_args!("no node has this name; from now on no machine can join under it")),
         false => say(format_args!("a Node of that name stays; `muster delete node {name}` removes it")),
     }
     say(format_args!("a machine may take its place with a token of `muster token create --node {name}`"));

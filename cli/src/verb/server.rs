@@ -63,7 +63,7 @@ pub struct Args {
     /// How to log: text or json
     #[arg(long, value_name = "FORMAT")]
     pub log_format: Option<Format>,
-    /// Stop in an orderly way when stdin closes, that is, when whoever started this has ended
+    /// Stop in an orderly way when stdin closes, that is, when the process that started this one has ended
     #[arg(long)]
     pub exit_with_parent: bool,
     /// How long the certificates of nodes last that this replica signs [default: 720h]

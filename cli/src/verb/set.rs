@@ -26,7 +26,7 @@ pub enum Action {
         /// Node names, or prefixes that end in *; they replace those given before
         #[arg(long, value_delimiter = ',', value_name = "NAME|PREFIX*")]
         nodes: Vec<String>,
-        /// It may carry nobody any more
+        /// Allow it no nodes at all
         #[arg(long)]
         forget: bool,
     },

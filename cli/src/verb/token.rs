@@ -75,7 +75,7 @@ async fn create(context: &Context, node: Option<String>, ttl: Duration) -> Resul
         node: node.clone().unwrap_or_default(),
         ttl_ms: u64::try_from(ttl.as_millis()).unwrap_or(u64::MAX),
     };
-    // First what may fail, or a token would be there that nobody has seen.
+    // First what may fail, or there would be a token that was never shown.
     let servers = agent_doors(&client).await?;
     client.write(Operation::CreateToken(creation)).await?;
     let mut out = Out::stdout();
@@ -93,7 +93,7 @@ async fn agent_doors(client: &Client) -> Result<String, Failure> {
 fn explain(node: Option<&str>, ttl: Duration, servers: &str) -> [String; 5] {
     let who = match node {
         Some(node) => format!("the machine that shall be node {node:?}"),
-        None => "one machine under a name that nobody has".to_owned(),
+        None => "one machine under a name that no node has".to_owned(),
     };
     let period = Period(u64::try_from(ttl.as_millis()).unwrap_or(u64::MAX));
     let flag = node.map(|node| format!(" --hostname-override {node}")).unwrap_or_default();
@@ -128,7 +128,7 @@ fn row(token: &Bytes) -> Result<Vec<String>, Failure> {
 }
 
 async fn revoke(client: &Client, id: String) -> Result<(), Failure> {
-    // Whoever has the whole token at hand need not cut it.
+    // The whole token is taken too, not only its id.
     let id = id.split('.').next().unwrap_or_default().to_owned();
     let response = client.write(Operation::RevokeToken(TokenRevocation { id: id.clone() })).await?;
     let mut out = Out::stdout();

@@ -1,18 +1,24 @@
-//! How the program ends: exit codes that mean the same as those of `muster`, and words that say what to do next.
+//! Exit codes of `muster` and `muster-agent`, and the words an agent ends with, which say what to do next.
 
 use std::fmt;
 use std::process::ExitCode;
 
 use super::flag::BadFlag;
 
-/// The part of the exit codes of `muster` that an agent can end with.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// The exit codes of every program and command of this workspace.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u8)]
 pub enum Exit {
+    Ok = 0,
     Error = 1,
     Usage = 2,
     Unreachable = 3,
+    NotFound = 4,
+    Conflict = 5,
     Denied = 6,
+    Timeout = 7,
+    Partial = 8,
+    Interrupted = 130,
 }
 
 /// Why the program ends, if not because it was asked to.

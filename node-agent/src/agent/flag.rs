@@ -7,12 +7,12 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use jiff::SignedDuration;
 use muster_lifecycle::name;
 use muster_lifecycle::node_restriction::is_open_label;
 use muster_lifecycle::taint::{Effect, Taint};
 use thiserror::Error;
 
+use crate::conditions::duration;
 use crate::credentials::NODE_NAME_MAX;
 
 const UPDATE_MIN: Duration = Duration::from_secs(1);
@@ -116,11 +116,10 @@ pub(super) fn node_name(text: &str) -> Checked<String> {
 }
 
 pub(super) fn update_frequency(text: &str) -> Checked<Duration> {
-    let parsed = text.parse::<SignedDuration>().ok().and_then(|duration| Duration::try_from(duration).ok());
-    match parsed {
-        Some(duration) if (UPDATE_MIN..=UPDATE_MAX).contains(&duration) => Ok(duration),
-        Some(_) => wrong(text, "must be from 1s to 1h"),
-        None => wrong(text, "write a time such as 10s or 1m30s"),
+    match duration(text) {
+        Ok(duration) if (UPDATE_MIN..=UPDATE_MAX).contains(&duration) => Ok(duration),
+        Ok(_) => wrong(text, "must be from 1s to 1h"),
+        Err(_) => wrong(text, "write a time such as 10s or 1m30s"),
     }
 }
 

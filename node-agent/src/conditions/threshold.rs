@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::time::Duration;
 
-use jiff::SignedDuration;
+use muster_lifecycle::policy::Period;
 use muster_lifecycle::quantity::Quantity;
 use thiserror::Error;
 
@@ -183,9 +183,10 @@ fn assignment<T>(item: &str, operator: char, parse: fn(&str) -> Result<T, String
 
 /// As in `1m30s`.
 pub fn duration(text: &str) -> Result<Duration, String> {
-    let wrong = || format!("{text:?} is not a duration such as 90s or 1m30s");
-    let duration: SignedDuration = text.parse().map_err(|_| wrong())?;
-    Duration::try_from(duration).map_err(|_| wrong())
+    let period: Result<Period, _> = text.parse();
+    period
+        .map(|period| Duration::from_millis(period.0))
+        .map_err(|_| format!("{text:?} is not a duration such as 90s or 1m30s"))
 }
 
 #[cfg(test)]

@@ -1,12 +1,13 @@
-//! A simulated fleet as tests see it: who is ready, who is tainted, what happened to whom.
-#![allow(dead_code, unreachable_pub, clippy::unwrap_used)]
+//! The simulated nodes of `muster dev` as tests see them: which are ready, which are tainted, what happened to each.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use serde_json::Value;
 
-use crate::support::{Cluster, eventually, eventually_within};
+use crate::dev::DevCluster;
+use crate::operator::Operator;
+use crate::waiting::{eventually, eventually_within};
 
 /// Three zones with short timings: beats every 2 s, a reattach window of 4 s.
 pub const SHORT: [&str; 16] = [
@@ -67,14 +68,14 @@ pub struct Happening {
 }
 
 /// A fleet of so many nodes under short timings.
-pub fn start(count: usize) -> Cluster {
+pub fn start(count: usize) -> DevCluster {
     start_with(count, &SHORT)
 }
 
 /// The same with arguments of its own.
-pub fn start_with(wanted: usize, arguments: &[&str]) -> Cluster {
+pub fn start_with(wanted: usize, arguments: &[&str]) -> DevCluster {
     let count = wanted.to_string();
-    let cluster = Cluster::start_exactly(&[&["--nodes", count.as_str()], arguments].concat());
+    let cluster = DevCluster::start_exactly(&[&["--nodes", count.as_str()], arguments].concat());
     eventually_within(FLEET_PATIENCE, "all nodes are ready", || {
         let nodes = nodes(&cluster);
         (nodes.len() == wanted && nodes.values().all(Seen::is_ready)).then_some(())
@@ -82,7 +83,7 @@ pub fn start_with(wanted: usize, arguments: &[&str]) -> Cluster {
     cluster
 }
 
-pub fn nodes(cluster: &Cluster) -> BTreeMap<String, Seen> {
+pub fn nodes(cluster: &DevCluster) -> BTreeMap<String, Seen> {
     let list: Value = serde_json::from_str(&cluster.ok(&["get", "nodes", "-o", "json"])).unwrap();
     list["items"].as_array().unwrap().iter().map(seen).collect()
 }
@@ -101,7 +102,7 @@ fn seen(node: &Value) -> (String, Seen) {
 }
 
 /// What the controller did to nodes: marked them, or tainted them for eviction.
-pub fn verdicts(cluster: &Cluster) -> Vec<Happening> {
+pub fn verdicts(cluster: &DevCluster) -> Vec<Happening> {
     let list: Value = serde_json::from_str(&cluster.ok(&["get", "events", "-o", "json"])).unwrap();
     let by_controller = |event: &&Value| {
         let reason = event["reason"].as_str().unwrap_or_default();
@@ -123,15 +124,15 @@ fn happening(event: &Value) -> Happening {
     }
 }
 
-/// Nobody but these was ever marked or evicted.
-pub fn assert_only_touched(cluster: &Cluster, guilty: &BTreeSet<String>) {
+/// No node but these was ever marked or evicted.
+pub fn assert_only_touched(cluster: &DevCluster, guilty: &BTreeSet<String>) {
     let innocent: Vec<Happening> =
         verdicts(cluster).into_iter().filter(|happening| !guilty.contains(&happening.node)).collect();
     assert!(innocent.is_empty(), "nodes that were alive were touched: {innocent:#?}");
 }
 
 /// I-04: in no window more than burst + rate x length; event times are whole seconds, so a window may hide one more.
-pub fn assert_rate_held(cluster: &Cluster, zone: &str) {
+pub fn assert_rate_held(cluster: &DevCluster, zone: &str) {
     let prefix = format!("node-{zone}-");
     let tainted =
         |happening: &Happening| happening.reason == "NodeTaintedForEviction" && happening.node.starts_with(&prefix);
@@ -146,7 +147,7 @@ pub fn assert_rate_held(cluster: &Cluster, zone: &str) {
     }
 }
 
-pub fn zone(cluster: &Cluster, name: &str) -> Value {
+pub fn zone(cluster: &DevCluster, name: &str) -> Value {
     let list: Value = serde_json::from_str(&cluster.ok(&["get", "zones", "-o", "json"])).unwrap();
     let items = list["items"].as_array().unwrap();
     items
@@ -156,17 +157,17 @@ pub fn zone(cluster: &Cluster, name: &str) -> Value {
         .clone()
 }
 
-pub fn zone_state(cluster: &Cluster, name: &str) -> String {
+pub fn zone_state(cluster: &DevCluster, name: &str) -> String {
     zone(cluster, name)["status"]["state"].as_str().unwrap().to_owned()
 }
 
 /// Runs `muster fleet` and returns the names it affected, worked out from the nodes there are.
-pub fn fleet(cluster: &Cluster, arguments: &[&str]) {
+pub fn fleet(cluster: &DevCluster, arguments: &[&str]) {
     cluster.ok(&[&["fleet"], arguments].concat());
 }
 
 /// Some simulated node that this replica hears.
-pub fn attached_to(cluster: &Cluster, replica: u64) -> String {
+pub fn attached_to(cluster: &DevCluster, replica: u64) -> String {
     eventually("a node is attached to the replica", || {
         let status: Value = serde_json::from_str(&cluster.ok(&["fleet", "status", "-o", "json"])).unwrap();
         let nodes = status.as_array().unwrap();
@@ -176,13 +177,13 @@ pub fn attached_to(cluster: &Cluster, replica: u64) -> String {
 }
 
 /// The first so many nodes of a zone, by name: what `--percent` picks.
-pub fn first_of_zone(cluster: &Cluster, zone: &str, count: usize) -> BTreeSet<String> {
+pub fn first_of_zone(cluster: &DevCluster, zone: &str, count: usize) -> BTreeSet<String> {
     let nodes = nodes(cluster);
     nodes.into_iter().filter(|(_, seen)| seen.zone == zone).map(|(name, _)| name).take(count).collect()
 }
 
 /// Kills the leader and waits for another; the dead one is restarted.
-pub fn kill_the_leader(cluster: &Cluster) {
+pub fn kill_the_leader(cluster: &DevCluster) {
     let leader = cluster.leader();
     cluster.kill(leader);
     eventually("another leader", || {
@@ -192,7 +193,7 @@ pub fn kill_the_leader(cluster: &Cluster) {
     cluster.restart(leader);
 }
 
-pub fn all_ready(cluster: &Cluster) {
+pub fn all_ready(cluster: &DevCluster) {
     eventually_within(FLEET_PATIENCE, "all nodes are ready and untainted again", || {
         nodes(cluster).values().all(|seen| seen.is_ready() && seen.taints.is_empty()).then_some(())
     });

@@ -1,4 +1,4 @@
-//! What an operator sees of a test cluster: nodes, zones, and what happened to whom.
+//! The operator's view of a test cluster: nodes, zones, and the events of each node.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -26,7 +26,7 @@ pub struct Verdict {
     pub node: String,
     pub reason: String,
     pub message: String,
-    /// By the wall clock of whoever led.
+    /// By the wall clock of the leader.
     pub at: Timestamp,
 }
 

@@ -2,11 +2,6 @@
 //! under load, and one machine cut off for longer than its pods are tolerated.
 //!
 //! The machines are network namespaces that the test makes; what runs there are the real programs with the shipped files.
-#![allow(clippy::unwrap_used)]
-
-#[path = "machines/network.rs"]
-mod network;
-mod support;
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -17,9 +12,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 
-use network::{Network, SUBNET};
+use muster_testing::network::{Network, SUBNET};
+use muster_testing::operator::Operator;
+use muster_testing::process::{MUSTER, is_running, signal, skip, text, wait_gone};
+use muster_testing::waiting::eventually;
 use serde_json::{Value, json};
-use support::{MUSTER, eventually, signal, text, wait_gone};
 
 const REPLICAS: [(&str, u8); 3] = [("r1", 1), ("r2", 2), ("r3", 3)];
 const MACHINES: [(&str, u8); 3] = [("m1", 11), ("m2", 12), ("m3", 13)];
@@ -52,7 +49,7 @@ impl Site {
         let dir = tempfile::tempdir().unwrap();
         let network = Network::lay(&[REPLICAS, MACHINES].concat());
         let mut site = Self { dir, network, running: BTreeMap::new() };
-        let mut init = std::process::Command::new(MUSTER);
+        let mut init = std::process::Command::new(&*MUSTER);
         init.arg("--dir").arg(site.path("fleet")).arg("init");
         for (id, (_, number)) in (1..).zip(REPLICAS) {
             init.arg("--replica").arg(format!("{id}={SUBNET}.{number}"));
@@ -73,7 +70,7 @@ impl Site {
 
     fn start(&mut self, host: &str, arguments: &[&str]) {
         let log = fs::OpenOptions::new().create(true).append(true).open(self.path(&format!("{host}.log"))).unwrap();
-        let mut command = self.network.at(host, MUSTER);
+        let mut command = self.network.at(host, &MUSTER);
         let child = command.args(arguments).stdin(Stdio::null()).stdout(Stdio::null()).stderr(log).spawn().unwrap();
         self.running.insert(host.to_owned(), child);
     }
@@ -94,7 +91,7 @@ impl Site {
 
     /// "A machine joins" of docs/operations.md, with the shipped file.
     fn join(&mut self, host: &str) {
-        let shipped = include_str!("../deploy/agent.toml");
+        let shipped = include_str!("../../deploy/agent.toml");
         let doors = REPLICAS.map(|(_, number)| format!("\"{SUBNET}.{number}:7401\"")).join(", ");
         let servers = shipped.lines().find(|line| line.starts_with("server = ")).expect("the shipped file has servers");
         let config = shipped.replace(servers, &format!("server = [{doors}]"));
@@ -114,37 +111,11 @@ impl Site {
         self.path(&format!("{host}-state"))
     }
 
-    fn muster(&self, arguments: &[&str]) -> Output {
-        operator(&self.network, self.path("fleet/operator").to_str().unwrap(), arguments)
-    }
-
-    fn ok(&self, arguments: &[&str]) -> String {
-        let output = self.muster(arguments);
-        assert!(output.status.success(), "muster {arguments:?}: {}{}", text(&output.stdout), text(&output.stderr));
-        text(&output.stdout)
-    }
-
-    fn items(&self, arguments: &[&str]) -> Vec<Value> {
-        let list: Value = serde_json::from_str(&self.ok(&[arguments, &["-o", "json"]].concat())).unwrap();
-        list["items"].as_array().unwrap().clone()
-    }
-
     fn apply(&self, manifest: &Value) {
         let name = manifest["metadata"]["name"].as_str().unwrap();
         let file = self.path(&format!("{name}.json"));
         fs::write(&file, manifest.to_string()).unwrap();
         self.ok(&["apply", "-f", file.to_str().unwrap()]);
-    }
-
-    fn settle(&self) {
-        eventually("all replicas are one", || {
-            let output = self.muster(&["status", "-o", "json", "--timeout", "3s"]);
-            let status: Value = serde_json::from_slice(&output.stdout).ok()?;
-            let replicas = status["replicas"].as_array()?;
-            let same = |key: &str| replicas.iter().all(|replica| replica[key] == replicas[0][key]);
-            let all_there = replicas.len() == 3 && replicas.iter().all(|replica| replica["reachable"] == true);
-            (status["leader"].is_u64() && all_there && same("digest")).then_some(())
-        });
     }
 
     fn is_ready(&self, node: &str) -> bool {
@@ -153,10 +124,10 @@ impl Site {
         node.is_some_and(|node| condition(node, "Ready") == "True")
     }
 
-    /// Which of these processes run at the moment when the node is said to be ready: watched, since whoever asks now and
-    /// then learns of it only later.
+    /// Which of these processes run at the moment when the node is said to be ready: watched, since polling
+    /// learns of it only later.
     fn running_when_ready(&mut self, node: &'static str, pids: Vec<u32>) -> JoinHandle<Vec<u32>> {
-        let mut command = self.network.at("switch", MUSTER);
+        let mut command = self.network.at("switch", &MUSTER);
         command.arg("--dir").arg(self.path("fleet/operator")).args(["get", "nodes", "--watch"]);
         let mut watch = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().unwrap();
         let lines = BufReader::new(watch.stdout.take().unwrap()).lines();
@@ -165,7 +136,7 @@ impl Site {
             let mut lines = lines.map_while(Result::ok);
             let is_ready = |line: &String| line.split_whitespace().take(2).eq([node, "Ready"]);
             lines.find(is_ready).expect("it is ready before the watch ends");
-            pids.into_iter().filter(|pid| support::is_running(*pid)).collect()
+            pids.into_iter().filter(|pid| is_running(*pid)).collect()
         })
     }
 
@@ -175,7 +146,7 @@ impl Site {
 
     /// What each agent says that it runs itself, by name and uid.
     fn told(&self, host: &str) -> Vec<(String, String)> {
-        let mut command = self.network.at(host, MUSTER);
+        let mut command = self.network.at(host, &MUSTER);
         command.args(["agent", "status", "-o", "json", "--state-dir"]).arg(self.state_dir(host));
         let view: Value = serde_json::from_slice(&command.output().unwrap().stdout).unwrap_or_default();
         let pods = view["pods"].as_array().cloned().unwrap_or_default();
@@ -189,6 +160,12 @@ impl Site {
         let of_nodes = events.iter().filter(|event| event["involvedObject"]["kind"] == "Node");
         let lost = of_nodes.filter(|event| event["reason"] == "NodeNotReady");
         lost.map(|event| event["involvedObject"]["name"].as_str().unwrap().to_owned()).collect()
+    }
+}
+
+impl Operator for Site {
+    fn muster(&self, arguments: &[&str]) -> Output {
+        operator(&self.network, self.path("fleet/operator").to_str().unwrap(), arguments)
     }
 }
 
@@ -207,7 +184,7 @@ impl Drop for Site {
 }
 
 fn operator(network: &Network, dir: &str, arguments: &[&str]) -> Output {
-    network.at("switch", MUSTER).args(["--dir", dir]).args(arguments).output().unwrap()
+    network.at("switch", &MUSTER).args(["--dir", dir]).args(arguments).output().unwrap()
 }
 
 fn condition(object: &Value, of: &str) -> String {
@@ -260,7 +237,7 @@ fn workload(kind: &str, name: &str) -> Value {
 #[test]
 fn replicas_are_upgraded_under_load_and_a_machine_is_cut_off_and_comes_back() {
     if let Some(why) = Network::impossible() {
-        return support::skip(&why);
+        return skip(&why);
     }
     let mut site = Site::install();
     for (host, _) in MACHINES {
@@ -275,7 +252,7 @@ fn replicas_are_upgraded_under_load_and_a_machine_is_cut_off_and_comes_back() {
 
     let before = site.pods();
     upgrade_under_load(&mut site);
-    assert_eq!(site.not_ready_events(), [""; 0], "nobody noticed");
+    assert_eq!(site.not_ready_events(), [""; 0], "no node was marked during the upgrade");
     assert_eq!(site.pods(), before, "no pod was touched");
 
     let stranded: Vec<Pod> = before.into_iter().filter(|pod| pod.node == CUT).collect();
@@ -289,7 +266,7 @@ fn replicas_are_upgraded_under_load_and_a_machine_is_cut_off_and_comes_back() {
         let web = pods.iter().filter(|pod| pod.name.starts_with("web-") && pod.serves()).count();
         (marked && web == 3).then_some(())
     });
-    assert_eq!(dozing(&site, CUT), left_behind, "whoever cannot hear goes on");
+    assert_eq!(dozing(&site, CUT), left_behind, "a machine that is cut off goes on");
     assert_no_name_runs_twice(&site);
 
     let running_when_ready = site.running_when_ready(CUT, left_behind);
@@ -314,12 +291,12 @@ fn replicas_are_upgraded_under_load_and_a_machine_is_cut_off_and_comes_back() {
     leave(&mut site);
 }
 
-/// Somebody writes all the time, while one replica after the other is replaced.
+/// A client writes all the time, while one replica after the other is replaced.
 fn upgrade_under_load(site: &mut Site) {
     let stop = Arc::new(AtomicBool::new(false));
     let writer = {
         let (stop, dir) = (Arc::clone(&stop), site.path("fleet/operator").to_str().unwrap().to_owned());
-        let mut base = site.network.at("switch", MUSTER);
+        let mut base = site.network.at("switch", &MUSTER);
         base.args(["--dir", &dir, "--timeout", "30s", "annotate", "node", "m1", "--overwrite"]);
         let words: Vec<String> = base.get_args().map(|word| word.to_str().unwrap().to_owned()).collect();
         std::thread::spawn(move || {

@@ -1,32 +1,28 @@
-//! A real three-process cluster for tests: `muster dev` in a directory of its own.
+//! A cluster of real processes: `muster dev` in a folder of its own.
 //!
-//! Everything is waited for by condition. Processes are ended by the ids in `cluster.json`, or with the
-//! `dev` process that owns them.
-#![allow(dead_code, unreachable_pub, clippy::unwrap_used)]
+//! Processes are ended by the ids in `cluster.json`, or with the `dev` process that owns them.
 
-use std::io::Write as _;
-use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
-use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::{Duration, Instant};
 
 use muster_client::Client;
-use muster_pki::ClientConfig;
 use serde_json::Value;
 
-pub const MUSTER: &str = env!("CARGO_BIN_EXE_muster");
-/// Far longer than anything here takes; only a failure waits for it.
-pub const PATIENCE: Duration = Duration::from_secs(60);
+use crate::members::operator_config;
+use crate::operator::Operator;
+use crate::process::{MUSTER, free_ports, signal, text, wait_gone};
+use crate::turn::Turn;
+use crate::waiting::eventually;
 
-pub struct Cluster {
+pub struct DevCluster {
     pub dir: tempfile::TempDir,
     dev: Child,
     port_base: u16,
     arguments: Vec<String>,
+    turn: Option<Turn>,
 }
 
-impl Cluster {
+impl DevCluster {
     /// Without simulated nodes, and with timings that leave nodes without an agent alone for the length of a test.
     pub fn start() -> Self {
         Self::start_with(&[])
@@ -40,11 +36,12 @@ impl Cluster {
     }
 
     pub fn start_exactly(arguments: &[&str]) -> Self {
+        let turn = Some(Turn::take());
         let dir = tempfile::tempdir().unwrap();
         let port_base = free_ports();
         let arguments: Vec<String> = arguments.iter().map(|&argument| argument.to_owned()).collect();
         let dev = spawn_dev(dir.path(), port_base, &arguments);
-        let mut cluster = Self { dir, dev, port_base, arguments };
+        let mut cluster = Self { dir, dev, port_base, arguments, turn };
         cluster.wait_started();
         cluster
     }
@@ -95,6 +92,11 @@ impl Cluster {
         let _ = std::fs::remove_file(self.dir.path().join("cluster.json"));
     }
 
+    /// Lets other clusters run beside this one, which has little to do from here on.
+    pub fn give_up_turn(&mut self) {
+        self.turn = None;
+    }
+
     pub fn dev_pid(&self) -> u32 {
         self.dev.id()
     }
@@ -131,7 +133,7 @@ impl Cluster {
         let before = self.pids();
         let restarts: Vec<Child> = (1..=before.len())
             .map(|id| {
-                let mut command = Command::new(MUSTER);
+                let mut command = Command::new(&*MUSTER);
                 command.args(["dev", "restart"]).arg("--dir").arg(self.dir.path()).arg(id.to_string());
                 command.stderr(Stdio::null()).spawn().expect("muster runs")
             })
@@ -139,58 +141,6 @@ impl Cluster {
         for mut restart in restarts {
             assert!(restart.wait().unwrap().success(), "a replica was not restarted");
         }
-    }
-
-    /// Runs the binary against this cluster.
-    pub fn muster(&self, arguments: &[&str]) -> Output {
-        let mut command = Command::new(MUSTER);
-        if arguments.first() == Some(&"dev") {
-            command.args(&arguments[..2]).arg("--dir").arg(self.dir.path()).args(&arguments[2..]);
-        } else {
-            command.arg("--dir").arg(self.dir.path()).args(arguments);
-        }
-        command.output().expect("muster runs")
-    }
-
-    /// As `muster`, but it must succeed; its standard output.
-    pub fn ok(&self, arguments: &[&str]) -> String {
-        let output = self.muster(arguments);
-        assert!(
-            output.status.success(),
-            "muster {arguments:?} failed with {}: {}{}",
-            output.status,
-            text(&output.stdout),
-            text(&output.stderr)
-        );
-        text(&output.stdout)
-    }
-
-    /// As `muster`, but it must fail with `code`; its standard error.
-    pub fn fails(&self, code: i32, arguments: &[&str]) -> String {
-        let output = self.muster(arguments);
-        let stderr = text(&output.stderr);
-        assert_eq!(output.status.code(), Some(code), "muster {arguments:?}: {}{stderr}", text(&output.stdout));
-        stderr
-    }
-
-    pub fn status(&self) -> Option<Value> {
-        let output = self.muster(&["status", "-o", "json", "--timeout", "3s"]);
-        serde_json::from_slice(&output.stdout).ok()
-    }
-
-    pub fn leader(&self) -> u64 {
-        eventually("a leader", || self.status()?["leader"].as_u64())
-    }
-
-    /// Waits until all replicas answer, agree on a leader and have applied the same.
-    pub fn settle(&self) -> Value {
-        eventually("all replicas settle", || {
-            let status = self.status()?;
-            let replicas = status["replicas"].as_array()?;
-            let same = |key: &str| replicas.iter().all(|replica| replica[key] == replicas[0][key]);
-            let reachable = replicas.iter().all(|replica| replica["reachable"] == true);
-            (status["leader"].is_u64() && reachable && same("applied") && same("digest")).then_some(status)
-        })
     }
 
     /// As `settle`, and the members are exactly these.
@@ -205,8 +155,7 @@ impl Cluster {
     }
 
     pub fn client(&self) -> Client {
-        let config = ClientConfig::load(&self.dir.path().join("operator/client.toml")).unwrap();
-        Client::new(config).unwrap()
+        Client::new(operator_config(&self.dir.path().join("operator"))).unwrap()
     }
 
     pub fn log_of(&self, id: u64) -> String {
@@ -218,7 +167,19 @@ impl Cluster {
     }
 }
 
-impl Drop for Cluster {
+impl Operator for DevCluster {
+    fn muster(&self, arguments: &[&str]) -> Output {
+        let mut command = Command::new(&*MUSTER);
+        if arguments.first() == Some(&"dev") {
+            command.args(&arguments[..2]).arg("--dir").arg(self.dir.path()).args(&arguments[2..]);
+        } else {
+            command.arg("--dir").arg(self.dir.path()).args(arguments);
+        }
+        command.output().expect("muster runs")
+    }
+}
+
+impl Drop for DevCluster {
     fn drop(&mut self) {
         if self.dev.try_wait().is_ok_and(|status| status.is_none()) {
             signal("-TERM", self.dev.id());
@@ -234,7 +195,7 @@ impl Drop for Cluster {
 
 fn spawn_dev(dir: &Path, port_base: u16, arguments: &[String]) -> Child {
     let stderr = std::fs::File::create(dir.join("dev.stderr")).unwrap();
-    Command::new(MUSTER)
+    Command::new(&*MUSTER)
         .args(["dev", "--dir"])
         .arg(dir)
         .args(["--port-base", &port_base.to_string()])
@@ -246,62 +207,8 @@ fn spawn_dev(dir: &Path, port_base: u16, arguments: &[String]) -> Child {
         .expect("muster dev starts")
 }
 
-/// The first of forty ports in a row that nobody listens on, and that no other test here was given.
-pub fn free_ports() -> u16 {
-    const BLOCKS: u32 = 450;
-    static GIVEN: AtomicU32 = AtomicU32::new(0);
-    let start = std::process::id().wrapping_mul(37);
-    loop {
-        let block = start.wrapping_add(GIVEN.fetch_add(1, Ordering::Relaxed)) % BLOCKS;
-        // Below the ephemeral range, whose ports come and go.
-        let base = 12_000 + u16::try_from(block * 40).unwrap();
-        if (base..base + 40).all(|port| TcpListener::bind(("127.0.0.1", port)).is_ok()) {
-            return base;
-        }
-    }
-}
-
-/// Polls until `condition` gives something, for as long as [`PATIENCE`].
-pub fn eventually<T>(what: &str, condition: impl FnMut() -> Option<T>) -> T {
-    eventually_within(PATIENCE, what, condition)
-}
-
-pub fn eventually_within<T>(patience: Duration, what: &str, mut condition: impl FnMut() -> Option<T>) -> T {
-    let start = Instant::now();
-    loop {
-        if let Some(value) = condition() {
-            return value;
-        }
-        assert!(start.elapsed() < patience, "waited {patience:?} in vain: {what}");
-        std::thread::sleep(Duration::from_millis(20));
-    }
-}
-
-/// Says so past the capture of output, which would hide it from whoever looks for skipped tests.
-pub fn skip(why: &str) {
-    let _ = writeln!(std::io::stderr(), "SKIPPED: {why}");
-}
-
 pub fn pid_of(replica: &Value) -> u32 {
     u32::try_from(replica["pid"].as_u64().expect("pid")).unwrap()
-}
-
-pub fn signal(signal: &str, pid: u32) {
-    let _ = Command::new("kill").args([signal, &pid.to_string()]).stderr(Stdio::null()).status();
-}
-
-pub fn is_running(pid: u32) -> bool {
-    let state = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-    // A zombie has ended; its parent has not looked yet.
-    !state.is_empty() && !state.rsplit(')').next().is_some_and(|rest| rest.trim_start().starts_with('Z'))
-}
-
-pub fn wait_gone(pid: u32) {
-    eventually("a process ends", || (!is_running(pid)).then_some(()));
-}
-
-pub fn text(bytes: &[u8]) -> String {
-    String::from_utf8_lossy(bytes).into_owned()
 }
 
 fn read(path: &Path) -> String {

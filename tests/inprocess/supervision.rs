@@ -1,18 +1,16 @@
-//! F-13: actors that panic on a real leader while nodes beat. The tree is rebuilt, whoever fell silent meanwhile is caught
+//! F-13: actors that panic on a real leader while nodes beat. The tree is rebuilt, a node that fell silent meanwhile is caught
 //! all the same, and a node that no actor survives is given up on without harm to the rest.
-#![allow(clippy::unwrap_used)]
-
-mod inprocess;
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use inprocess::agents::{Agents, REGION, node_name};
-use inprocess::view::{self, NOT_READY, QUARANTINED};
-use inprocess::{Cluster, GRACE, eventually, short_policy, thirty_nodes};
 use muster_actors::surroundings::{ActorKind, Probe};
 use muster_node_agent::simulated::Behaviour;
+use muster_testing::inprocess::agents::{Agents, REGION, node_name};
+use muster_testing::inprocess::view::{self, NOT_READY, QUARANTINED};
+use muster_testing::inprocess::{GRACE, InprocessCluster, short_policy, thirty_nodes};
+use muster_testing::waiting::soon;
 use tokio::time::Instant;
 
 /// Below the number of deaths within a minute from which on an actor waits long to be rebuilt.
@@ -66,9 +64,9 @@ impl Probe for Mines {
     }
 }
 
-async fn start() -> (Cluster, Agents, Arc<Mines>) {
+async fn start() -> (InprocessCluster, Agents, Arc<Mines>) {
     let mines = Arc::<Mines>::default();
-    let cluster = Cluster::start_with(short_policy(), Arc::clone(&mines) as _).await;
+    let cluster = InprocessCluster::start_with(short_policy(), Arc::clone(&mines) as _).await;
     let agents = thirty_nodes(&cluster).await;
     (cluster, agents, mines)
 }
@@ -102,7 +100,7 @@ async fn f_13_every_kind_of_actor_may_panic_and_a_silent_node_is_still_caught() 
     }
     let took = since.elapsed();
     assert!(took < GRACE + REBUILDING, "caught only after {took:?}");
-    eventually("every actor died and is back", async || match mines.unrecovered() {
+    soon("every actor died and is back", async || match mines.unrecovered() {
         unrecovered if unrecovered.is_empty() => Ok(()),
         unrecovered => Err(format!("{unrecovered:?}")),
     })
@@ -121,7 +119,7 @@ async fn f_13_every_kind_of_actor_may_panic_and_a_silent_node_is_still_caught() 
 }
 
 /// A supervisor's child may go with it, so that of the lower kinds fewer deaths are their own.
-async fn expect_restarts_counted(cluster: &Cluster, leader: u64) {
+async fn expect_restarts_counted(cluster: &InprocessCluster, leader: u64) {
     let metrics = cluster.metrics(leader).await;
     for kind in ActorKind::ALL {
         let prefix = format!("muster_actor_restarts_total{{kind=\"{kind}\"}} ");
@@ -138,7 +136,7 @@ async fn a_node_whose_actor_always_panics_is_quarantined_and_the_rest_goes_on() 
     [&poisonous, &other].iter().for_each(|name| agents.play(Behaviour::Silence, name));
 
     cluster.seen_when("unknown and evicted", &other, |seen| seen.is_unknown() && seen.is_evicted()).await;
-    let told = eventually("the quarantine is told of", async || {
+    let told = soon("the quarantine is told of", async || {
         let verdicts = view::verdicts(&cluster.client).await?;
         let told = verdicts.iter().find(|verdict| verdict.reason == QUARANTINED).cloned();
         told.ok_or_else(|| format!("{verdicts:?}, {:?}", mines.unrecovered()))
@@ -146,7 +144,7 @@ async fn a_node_whose_actor_always_panics_is_quarantined_and_the_rest_goes_on() 
     .await;
     assert_eq!(told.node, poisonous);
     assert!(told.message.contains(&format!("a mine under node {poisonous}")), "{told:?}");
-    eventually("it is explained", async || {
+    soon("it is explained", async || {
         let explanation = view::explain(&cluster.client, &poisonous).await?;
         let is_it =
             explanation.facts.iter().any(|fact| fact.label == "quarantine" && fact.text.contains("nobody watches"));
@@ -154,7 +152,7 @@ async fn a_node_whose_actor_always_panics_is_quarantined_and_the_rest_goes_on() 
     })
     .await;
 
-    // Nobody judges it, everybody else is judged, in its own shard too.
+    // It is not judged; all other nodes are, in its own shard too.
     agents.play(Behaviour::Kill, &later);
     cluster.seen_when("unknown and evicted", &later, |seen| seen.is_unknown() && seen.is_evicted()).await;
     assert_eq!(cluster.nodes().await[&poisonous].ready, "True");

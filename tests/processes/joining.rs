@@ -1,8 +1,5 @@
 //! One real machine joins a local cluster by token: what it reports is what the machine's own tools say, a disk that
 //! fills up shows, a pod is started, evicted gracefully and gone; and whichever replica dies, its beats arrive.
-#![allow(clippy::unwrap_used)]
-
-mod support;
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -10,8 +7,11 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use muster_lifecycle::quantity::Quantity;
+use muster_testing::dev::{DevCluster, pid_of};
+use muster_testing::operator::Operator;
+use muster_testing::process::{MUSTER, is_running, shims_in, signal, skip, text, wait_gone};
+use muster_testing::waiting::{eventually, eventually_within};
 use serde_json::{Value, json};
-use support::{Cluster, MUSTER, eventually, is_running, pid_of, signal, text, wait_gone};
 
 const NODE: &str = "this-machine";
 /// The goal for an agent to be heard through another replica, which a soak is held to; a busy test machine is only failed
@@ -31,12 +31,12 @@ struct Agent {
 // === impl Agent ===
 
 impl Agent {
-    fn join(cluster: &Cluster, dir: &Path, flags: &[&str]) -> Self {
+    fn join(cluster: &DevCluster, dir: &Path, flags: &[&str]) -> Self {
         let said = cluster.ok(&["token", "create", "--node", NODE]);
         let token = said.lines().last().unwrap();
         let doors: Vec<String> = cluster.replicas().iter().map(door).collect();
         let (state_dir, log) = (dir.join("state"), cluster.dir.path().join("agent.log"));
-        let mut command = Command::new(MUSTER);
+        let mut command = Command::new(&*MUSTER);
         command.args(["agent", "--join", token, "--server", &doors.join(","), "--hostname-override", NODE]);
         command.args(["--metrics-address", "none", "--node-status-update-frequency", "1s", "--state-dir"]);
         command.arg(&state_dir).args(flags).stdin(Stdio::null()).stdout(Stdio::null());
@@ -45,7 +45,7 @@ impl Agent {
     }
 
     fn view(&self) -> Option<Value> {
-        let mut command = Command::new(MUSTER);
+        let mut command = Command::new(&*MUSTER);
         command.args(["agent", "status", "-o", "json", "--state-dir"]).arg(&self.state_dir);
         serde_json::from_slice(&command.output().unwrap().stdout).ok()
     }
@@ -67,25 +67,15 @@ impl Drop for Agent {
     }
 }
 
-fn shims_in(state_dir: &Path) -> Vec<u32> {
-    let pids = fs::read_dir("/proc").unwrap().flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok());
-    let is_shim = |pid: &u32| {
-        let line = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
-        let words: Vec<_> = line.split(|byte| *byte == 0).map(String::from_utf8_lossy).collect();
-        matches!(&words[..], [_, flag, dir, ..] if flag == "--muster-pod-shim" && Path::new(&**dir).starts_with(state_dir))
-    };
-    pids.filter(is_shim).collect()
-}
-
 fn door(replica: &Value) -> String {
     replica["agent"].as_str().unwrap().to_owned()
 }
 
-fn cluster() -> Cluster {
-    Cluster::start_exactly(&["--nodes", "0"])
+fn cluster() -> DevCluster {
+    DevCluster::start_exactly(&["--nodes", "0"])
 }
 
-fn node(cluster: &Cluster) -> Option<Value> {
+fn node(cluster: &DevCluster) -> Option<Value> {
     let output = cluster.muster(&["get", "node", NODE, "-o", "json"]);
     serde_json::from_slice(&output.stdout).ok()
 }
@@ -95,7 +85,7 @@ fn has(node: &Value, condition: &str, status: &str) -> bool {
     conditions.iter().any(|found| found["type"] == condition && found["status"] == status)
 }
 
-fn wait_for(cluster: &Cluster, condition: &str, status: &str) -> Value {
+fn wait_for(cluster: &DevCluster, condition: &str, status: &str) -> Value {
     let what = format!("{condition} is {status}");
     eventually(&what, || node(cluster).filter(|node| has(node, condition, status)))
 }
@@ -136,7 +126,7 @@ impl Drop for SmallDisk {
 fn a_machine_is_reported_as_it_is_and_runs_what_it_is_told() {
     let disk = match SmallDisk::mount() {
         Ok(disk) => disk,
-        Err(why) => return support::skip(&why),
+        Err(why) => return skip(&why),
     };
     let cluster = cluster();
     let thresholds = ["--eviction-hard", "nodefs.available<40%", "--eviction-pressure-transition-period", "1s"];
@@ -180,7 +170,7 @@ fn amount(quantity: &Value) -> Quantity {
 }
 
 /// It says when it is asked to end, which is how one sees that it was asked.
-fn a_pod_is_started_evicted_gracefully_and_gone(cluster: &Cluster, disk: &Path) {
+fn a_pod_is_started_evicted_gracefully_and_gone(cluster: &DevCluster, disk: &Path) {
     let (alive, asked) = (disk.join("alive"), disk.join("asked"));
     let script = format!(
         "trap 'touch {}; exit 0' TERM; echo $$$$ > {}; while :; do sleep 0.1; done",
@@ -201,7 +191,7 @@ fn a_pod_is_started_evicted_gracefully_and_gone(cluster: &Cluster, disk: &Path) 
         (!output.status.success()).then_some(())
     });
     assert!(asked.exists(), "it was asked to end before");
-    assert!(!is_running(pid), "nobody says that it is gone before it is");
+    assert!(!is_running(pid), "it was said to be gone before it was");
 }
 
 #[test]
@@ -218,7 +208,7 @@ fn whichever_replica_dies_the_beats_arrive_through_another() {
         let pid = pid_of(&cluster.replica(replica));
         let killed = Instant::now();
         signal("-KILL", pid);
-        let other = support::eventually_within(limit, "another replica has welcomed it", || {
+        let other = eventually_within(limit, "another replica has welcomed it", || {
             agent.attached_to().filter(|other| *other != replica)
         });
         let moved = killed.elapsed();

@@ -3,10 +3,6 @@
 //!
 //! The simulated machines say what really runs on them, whatever the cluster believes: that is what "no pod runs twice"
 //! is checked against.
-#![allow(clippy::unwrap_used)]
-
-mod fleet;
-mod support;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write;
@@ -17,7 +13,11 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use support::{Cluster, MUSTER, eventually_within, text};
+use muster_testing::dev::DevCluster;
+use muster_testing::fleet;
+use muster_testing::operator::Operator;
+use muster_testing::process::{MUSTER, text};
+use muster_testing::waiting::eventually_within;
 
 const NODES: usize = 90;
 const REPLICA_SET: usize = 120;
@@ -57,13 +57,13 @@ impl Seen {
     }
 }
 
-fn start(arguments: &[&str]) -> Cluster {
+fn start(arguments: &[&str]) -> DevCluster {
     let timings = ["--pod-eviction-timeout", "10s"];
     fleet::start_with(NODES, &[&fleet::SHORT[..], &timings, arguments].concat())
 }
 
-fn apply(cluster: &Cluster, manifest: &Value) {
-    let mut apply = Command::new(MUSTER);
+fn apply(cluster: &DevCluster, manifest: &Value) {
+    let mut apply = Command::new(&*MUSTER);
     apply.arg("--dir").arg(cluster.dir.path()).args(["apply", "-f", "-"]);
     let mut child = apply.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     child.stdin.take().unwrap().write_all(manifest.to_string().as_bytes()).unwrap();
@@ -90,18 +90,18 @@ fn workload(kind: &str, name: &str, replicas: usize) -> Value {
     })
 }
 
-fn pods(cluster: &Cluster, app: &str) -> Vec<Seen> {
+fn pods(cluster: &DevCluster, app: &str) -> Vec<Seen> {
     let list: Value =
         serde_json::from_str(&cluster.ok(&["get", "pods", "-l", &format!("app={app}"), "-o", "json"])).unwrap();
     list["items"].as_array().unwrap().iter().map(Seen::of).collect()
 }
 
-fn serving(cluster: &Cluster, app: &str) -> Vec<Seen> {
+fn serving(cluster: &DevCluster, app: &str) -> Vec<Seen> {
     pods(cluster, app).into_iter().filter(Seen::serves).collect()
 }
 
 /// What really runs, by machine: namespace/name and uid of every pod.
-fn running(cluster: &Cluster) -> Option<BTreeMap<String, BTreeSet<(String, String)>>> {
+fn running(cluster: &DevCluster) -> Option<BTreeMap<String, BTreeSet<(String, String)>>> {
     let status: Value = serde_json::from_str(&cluster.ok(&["fleet", "status", "-o", "json"])).ok()?;
     let machine = |node: &Value| {
         let name = |pod: &Value| format!("{}/{}", pod["namespace"].as_str().unwrap(), pod["name"].as_str().unwrap());
@@ -120,7 +120,7 @@ struct Watchman {
 }
 
 impl Watchman {
-    fn begin(cluster: &Arc<Cluster>) -> Self {
+    fn begin(cluster: &Arc<DevCluster>) -> Self {
         let (stop, seen) = (Arc::<AtomicBool>::default(), Arc::<Mutex<Vec<String>>>::default());
         let (cluster, stopped, told) = (Arc::clone(cluster), Arc::clone(&stop), Arc::clone(&seen));
         let looks = std::thread::spawn(move || {
@@ -155,7 +155,7 @@ fn doubles(running: &BTreeMap<String, BTreeSet<(String, String)>>) -> Vec<String
 }
 
 /// How often each pod was evicted, by uid.
-fn evictions(cluster: &Cluster) -> BTreeMap<String, usize> {
+fn evictions(cluster: &DevCluster) -> BTreeMap<String, usize> {
     let about = "reason=TaintManagerEviction";
     let list = cluster.ok(&["get", "events", "-A", "--field-selector", about, "-o", "json"]);
     let list: Value = serde_json::from_str(&list).unwrap();
@@ -166,7 +166,7 @@ fn evictions(cluster: &Cluster) -> BTreeMap<String, usize> {
     counted
 }
 
-fn all_serve(cluster: &Cluster, app: &str, count: usize) {
+fn all_serve(cluster: &DevCluster, app: &str, count: usize) {
     eventually_within(MOVING_PATIENCE, &format!("all pods of {app} serve"), || {
         let pods = pods(cluster, app);
         (pods.len() == count && pods.iter().all(Seen::serves)).then_some(())
@@ -208,7 +208,11 @@ fn a_zone_dies_and_its_work_moves_although_leaders_die_too() {
         (evictions(&cluster).len() == lost.len()).then_some(())
     });
     let waiting: Vec<Seen> = pods(&cluster, "db").into_iter().filter(|pod| pod.terminating).collect();
-    assert_eq!(waiting.len(), STATEFUL_SET / 3, "StatefulSet pods keep their names until somebody vouches for them");
+    assert_eq!(
+        waiting.len(),
+        STATEFUL_SET / 3,
+        "StatefulSet pods keep their names until an operator vouches for the machine"
+    );
     assert!(waiting.iter().all(|pod| lost.contains(&pod.uid)));
     let explained = cluster.ok(&["explain", "pod", &waiting[0].name]);
     assert!(explained.contains("until its node is back"), "{explained}");
@@ -218,13 +222,13 @@ fn a_zone_dies_and_its_work_moves_although_leaders_die_too() {
     all_serve(&cluster, "web", REPLICA_SET);
     watchman.end();
     let evictions = evictions(&cluster);
-    assert_eq!(evictions.keys().cloned().collect::<BTreeSet<_>>(), lost, "who had to go went, and nobody else");
-    assert!(evictions.values().all(|count| *count == 1), "nobody was evicted twice: {evictions:?}");
+    assert_eq!(evictions.keys().cloned().collect::<BTreeSet<_>>(), lost, "exactly the lost pods were evicted");
+    assert!(evictions.values().all(|count| *count == 1), "no pod was evicted twice: {evictions:?}");
     account(&cluster);
 }
 
 /// Half of the zone's Nodes are deleted by an operator, the machines of the other half return.
-fn come_back(cluster: &Cluster) {
+fn come_back(cluster: &DevCluster) {
     let zone: Vec<String> = fleet::first_of_zone(cluster, "b", NODES / 3).into_iter().collect();
     let (deleted, returning) = zone.split_at(zone.len() / 2);
     let mut delete = vec!["delete", "node"];
@@ -248,7 +252,7 @@ fn come_back(cluster: &Cluster) {
 }
 
 /// What runs is what is written down, pod by pod, and nothing else.
-fn account(cluster: &Cluster) {
+fn account(cluster: &DevCluster) {
     let names: BTreeSet<String> = pods(cluster, "db").into_iter().map(|pod| pod.name).collect();
     assert_eq!(names, (0..STATEFUL_SET).map(|ordinal| format!("db-{ordinal}")).collect());
     eventually_within(MOVING_PATIENCE, "the books and the machines agree", || {
@@ -267,7 +271,7 @@ fn nothing_lands_on_a_cordoned_node_and_nothing_leaves_it() {
     all_serve(&cluster, "web", NODES);
     let cordoned = "node-a-01";
     cluster.ok(&["cordon", cordoned]);
-    let there = |cluster: &Cluster| -> BTreeSet<String> {
+    let there = |cluster: &DevCluster| -> BTreeSet<String> {
         let pods = pods(cluster, "web").into_iter();
         pods.filter(|pod| pod.node.as_deref() == Some(cordoned)).map(|pod| pod.uid).collect()
     };
@@ -282,7 +286,7 @@ fn nothing_lands_on_a_cordoned_node_and_nothing_leaves_it() {
     assert_addresses_are_apart(&cluster);
 }
 
-fn assert_addresses_are_apart(cluster: &Cluster) {
+fn assert_addresses_are_apart(cluster: &DevCluster) {
     let list: Value = serde_json::from_str(&cluster.ok(&["get", "nodes", "-o", "json"])).unwrap();
     let mut seen = BTreeSet::new();
     for node in list["items"].as_array().unwrap() {

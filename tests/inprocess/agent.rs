@@ -1,7 +1,4 @@
 //! A real agent process and a whole cluster: the machine is reported as it is, and the agent comes, goes and comes again.
-#![allow(clippy::unwrap_used)]
-
-mod inprocess;
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -10,19 +7,20 @@ use std::process::{Child, Command, Output, Stdio};
 use std::time::Duration;
 
 use bytes::Bytes;
-use inprocess::view::{Seen, list};
-use inprocess::{Cluster, eventually};
 use muster_pki::authority_print;
 use muster_proto::token::Token;
 use muster_proto::v1::write_request::Operation;
 use muster_proto::v1::{Delete, NodeRevocation, TokenCreation};
+use muster_testing::inprocess::InprocessCluster;
+use muster_testing::inprocess::view::{Seen, list};
+use muster_testing::process::MUSTER;
+use muster_testing::waiting::{PATIENCE, soon};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use tempfile::TempDir;
 use tokio::time::{sleep, timeout};
 
 const NODE: &str = "machine-1";
-const MUSTER: &str = env!("CARGO_BIN_EXE_muster");
 
 struct Machine {
     dir: TempDir,
@@ -35,12 +33,12 @@ struct Agent(Child);
 // === impl Machine ===
 
 impl Machine {
-    /// With credentials that somebody else made.
-    fn new(cluster: &Cluster) -> Self {
+    /// With credentials that the agent did not ask for itself.
+    fn new(cluster: &InprocessCluster) -> Self {
         let dir = tempfile::tempdir().unwrap();
-        let issued = cluster.fleet.issue_node(NODE).unwrap();
+        let issued = cluster.members.fleet.issue_node(NODE).unwrap();
         for (name, text) in [
-            ("ca.pem", cluster.fleet.client_authority().certificate_pem()),
+            ("ca.pem", cluster.members.fleet.client_authority().certificate_pem()),
             ("node.pem", &issued.certificate),
             ("node.key", &issued.key),
             ("kubeconfig", KUBECONFIG),
@@ -49,7 +47,7 @@ impl Machine {
             fs::write(&path, text).unwrap();
             fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).unwrap();
         }
-        Self { dir, server: cluster.agent_doors().join(",") }
+        Self { dir, server: cluster.members.agent_doors().join(",") }
     }
 
     fn state_dir(&self) -> PathBuf {
@@ -63,19 +61,19 @@ impl Machine {
     }
 
     fn command(&self, state_dir: &Path, flags: &[&str]) -> Command {
-        let mut command = Command::new(MUSTER);
+        let mut command = Command::new(&*MUSTER);
         command.args(["agent", "--server", &self.server, "--hostname-override", NODE, "--metrics-address", "none"]);
         command.arg("--state-dir").arg(state_dir).args(flags);
         command
     }
 
     fn status(&self) -> Output {
-        let mut command = Command::new(MUSTER);
+        let mut command = Command::new(&*MUSTER);
         command.args(["agent", "status", "-o", "json", "--state-dir"]).arg(self.state_dir()).output().unwrap()
     }
 
     async fn attached(&self) -> Value {
-        eventually("an agent that is attached", async || {
+        soon("an agent that is attached", async || {
             let output = self.status();
             let view: Value = serde_json::from_slice(&output.stdout).map_err(|error| format!("{error}: {output:?}"))?;
             (view["session"]["state"] == "attached").then(|| view.clone()).ok_or_else(|| view.to_string())
@@ -85,8 +83,8 @@ impl Machine {
 }
 
 /// A token of this cluster, for one join of this node; of any new one, if it is empty.
-async fn token(cluster: &Cluster, node: &str) -> String {
-    let pin = authority_print(cluster.fleet.client_authority().certificate_pem()).unwrap();
+async fn token(cluster: &InprocessCluster, node: &str) -> String {
+    let pin = authority_print(cluster.members.fleet.client_authority().certificate_pem()).unwrap();
     let token = Token::draw(pin, rand::random);
     let hash = Bytes::copy_from_slice(&token.hash().0);
     let creation = TokenCreation { id: token.id.clone(), hash, node: node.to_owned(), ttl_ms: 600_000 };
@@ -118,7 +116,7 @@ impl Agent {
                 }
             }
         };
-        timeout(inprocess::PATIENCE, ended).await.expect("it ends when asked to")
+        timeout(PATIENCE, ended).await.expect("it ends when asked to")
     }
 }
 
@@ -130,7 +128,7 @@ impl Drop for Agent {
     }
 }
 
-async fn node(cluster: &Cluster) -> Value {
+async fn node(cluster: &InprocessCluster) -> Value {
     let nodes = list(&cluster.client, "nodes").await.unwrap();
     nodes.into_iter().find(|node| node["metadata"]["name"] == NODE).expect("the node is there")
 }
@@ -141,7 +139,7 @@ fn proc(path: &str) -> String {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn a_machine_registers_is_reported_as_it_is_and_comes_again() {
-    let cluster = Cluster::start().await;
+    let cluster = InprocessCluster::start().await;
     let machine = Machine::new(&cluster);
     let flags = [
         "--node-labels=team=x,topology.kubernetes.io/zone=z1",
@@ -169,12 +167,12 @@ async fn a_machine_registers_is_reported_as_it_is_and_comes_again() {
     assert_eq!(second.status.code(), Some(1), "{second:?}");
 
     assert_eq!(agent.end().await, Some(0), "goodbye is no failure");
-    assert_eq!(machine.status().status.code(), Some(3), "nobody is there to be asked");
+    assert_eq!(machine.status().status.code(), Some(3), "no agent is there to be asked");
 
     // Restarted, it is the same node: only what describes the machine is taken (RG-4).
     let agent = machine.start(&["--node-labels=team=y,topology.kubernetes.io/zone=z2"]);
     machine.attached().await;
-    let labels = eventually("the zone that it is in now", async || {
+    let labels = soon("the zone that it is in now", async || {
         let labels = node(&cluster).await["metadata"]["labels"].clone();
         (labels["topology.kubernetes.io/zone"] == "z2").then(|| labels.clone()).ok_or_else(|| labels.to_string())
     })
@@ -193,7 +191,7 @@ async fn a_machine_registers_is_reported_as_it_is_and_comes_again() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn a_machine_joins_with_a_token_once_and_needs_it_no_more() {
-    let cluster = Cluster::start().await;
+    let cluster = InprocessCluster::start().await;
     let machine = Machine::new(&cluster);
     let token = token(&cluster, "").await;
     let joining = machine.command(&machine.state_dir(), &["--join", &token]).stdout(Stdio::null()).spawn().unwrap();
@@ -204,7 +202,7 @@ async fn a_machine_joins_with_a_token_once_and_needs_it_no_more() {
     let agent = Agent(machine.command(&machine.state_dir(), &[]).stdout(Stdio::null()).spawn().unwrap());
     machine.attached().await;
 
-    // Somebody who saw the token on the way gets nothing for it.
+    // A token that was seen on the way is worth nothing.
     let elsewhere = machine.dir.path().join("elsewhere");
     let replayed = machine.command(&elsewhere, &["--join", &token]).output().unwrap();
     let complaint = String::from_utf8_lossy(&replayed.stderr).into_owned();
@@ -216,7 +214,7 @@ async fn a_machine_joins_with_a_token_once_and_needs_it_no_more() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn a_revoked_machine_joins_anew_over_its_dead_credentials() {
-    let cluster = Cluster::start().await;
+    let cluster = InprocessCluster::start().await;
     let machine = Machine::new(&cluster);
     let join = async |node: &str| {
         let file = machine.dir.path().join("token");

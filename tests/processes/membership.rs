@@ -1,7 +1,4 @@
 //! Replacing a replica whose disk was wiped, by `member` commands, while writes go on; backup and restore.
-#![allow(clippy::unwrap_used)]
-
-mod support;
 
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
@@ -9,8 +6,11 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use muster_proto::v1;
 use muster_proto::v1::write_request::Operation;
+use muster_testing::dev::{DevCluster, pid_of};
+use muster_testing::operator::Operator;
+use muster_testing::process::{MUSTER, free_ports, signal, text, wait_gone};
+use muster_testing::waiting::eventually;
 use serde_json::Value;
-use support::{Cluster, MUSTER, eventually, text};
 
 /// A replica that a test started itself, outside `dev`. Ends with the test.
 struct Extra(Child);
@@ -37,7 +37,7 @@ async fn write_until(client: muster_client::Client, stop: Arc<AtomicBool>, writt
 
 #[tokio::test(flavor = "multi_thread")]
 async fn i_28_a_wiped_replica_is_replaced_while_writes_go_on() {
-    let cluster = Arc::new(Cluster::start());
+    let cluster = Arc::new(DevCluster::start());
     let stop = Arc::new(AtomicBool::new(false));
     let written = Arc::new(AtomicU64::new(0));
     let writing = tokio::spawn(write_until(cluster.client(), Arc::clone(&stop), Arc::clone(&written)));
@@ -52,7 +52,7 @@ async fn i_28_a_wiped_replica_is_replaced_while_writes_go_on() {
     drop(extra);
 }
 
-fn replace_replica_three(cluster: &Cluster, written: &AtomicU64) -> Extra {
+fn replace_replica_three(cluster: &DevCluster, written: &AtomicU64) -> Extra {
     let flowing = || {
         let before = written.load(Ordering::Relaxed);
         eventually("writes flow", || (written.load(Ordering::Relaxed) > before + 20).then_some(()));
@@ -67,13 +67,14 @@ fn replace_replica_three(cluster: &Cluster, written: &AtomicU64) -> Extra {
     flowing();
 
     cluster.ok(&["member", "remove", "3"]);
-    let ports = support::free_ports();
+    let ports = free_ports();
     let address = |door: u16| format!("127.0.0.1:{}", ports + door);
     let (peer, agent, client) = (address(0), address(1), address(2));
     cluster.ok(&["init", "add-replica", &format!("4=127.0.0.1:{ports}")]);
     let config = cluster.dir.path().join("replica-4/config.toml");
     let log = std::fs::File::create(cluster.dir.path().join("replica-4/log")).unwrap();
-    let server = Command::new(MUSTER).args(["server", "--config"]).arg(config).stdin(Stdio::null()).stderr(log).spawn();
+    let server =
+        Command::new(&*MUSTER).args(["server", "--config"]).arg(config).stdin(Stdio::null()).stderr(log).spawn();
     let extra = Extra(server.unwrap());
     cluster.ok(&["member", "add", "4", "--peer", &peer, "--agent", &agent, "--client", &client]);
     eventually("the learner catches up and is promoted", || {
@@ -89,7 +90,7 @@ fn replace_replica_three(cluster: &Cluster, written: &AtomicU64) -> Extra {
 
 #[test]
 fn i_10_a_backup_restores_into_a_new_cluster_with_raised_revisions() {
-    let mut cluster = Cluster::start();
+    let mut cluster = DevCluster::start();
     let manifest = cluster.dir.path().join("node.json");
     std::fs::write(&manifest, r#"{"apiVersion":"v1","kind":"Node","metadata":{"name":"kept","labels":{"a":"b"}}}"#)
         .unwrap();
@@ -121,13 +122,13 @@ fn i_10_a_backup_restores_into_a_new_cluster_with_raised_revisions() {
 
 #[test]
 fn leadership_is_handed_over_on_request_and_on_sigterm() {
-    let cluster = Cluster::start();
+    let cluster = DevCluster::start();
     let leader = cluster.leader();
     let heir = 1 + leader % 3;
     cluster.ok(&["member", "transfer", &heir.to_string()]);
     assert_eq!(cluster.leader(), heir);
     let term = cluster.settle()["term"].as_u64().unwrap();
-    support::signal("-TERM", support::pid_of(&cluster.replica(heir)));
+    signal("-TERM", pid_of(&cluster.replica(heir)));
     eventually("another replica leads", || {
         let status = cluster.status()?;
         status["leader"].as_u64().filter(|leader| *leader != heir)
@@ -138,12 +139,12 @@ fn leadership_is_handed_over_on_request_and_on_sigterm() {
 
 #[test]
 fn i_28_a_replica_that_was_removed_stops_and_says_why() {
-    let cluster = Cluster::start();
+    let cluster = DevCluster::start();
     cluster.settle();
     let removed = 1 + cluster.leader() % 3;
-    let pid = support::pid_of(&cluster.replica(removed));
+    let pid = pid_of(&cluster.replica(removed));
     cluster.ok(&["member", "remove", &removed.to_string()]);
-    support::wait_gone(pid);
+    wait_gone(pid);
     let log = cluster.log_of(removed);
     assert!(log.contains("was removed from the cluster"), "{log}");
     let others: Vec<u64> = (1..=3).filter(|id| *id != removed).collect();

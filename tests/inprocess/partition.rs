@@ -2,21 +2,19 @@
 //! die meanwhile are caught (I-23), and afterwards all replicas are one again.
 //!
 //! Links are cut in the two ways in which links fail: connections break, or nothing passes and nothing fails.
-#![allow(clippy::unwrap_used)]
-
-mod inprocess;
 
 use std::panic::AssertUnwindSafe;
 use std::time::Duration;
 
 use futures::FutureExt;
 use futures::future::join_all;
-use inprocess::agents::Agents;
-use inprocess::links::Fault;
-use inprocess::view::{self, NOT_READY, Seen};
-use inprocess::{Cluster, GRACE, REATTACH_WINDOW, REPLICAS, eventually, thirty_nodes};
 use muster_client::Query;
 use muster_node_agent::simulated::Behaviour;
+use muster_testing::inprocess::agents::Agents;
+use muster_testing::inprocess::links::Fault;
+use muster_testing::inprocess::view::{self, NOT_READY, Seen};
+use muster_testing::inprocess::{GRACE, InprocessCluster, REATTACH_WINDOW, REPLICAS, thirty_nodes};
+use muster_testing::waiting::soon;
 use tokio::time::{Instant, sleep, sleep_until};
 
 /// Until a verdict is due the longest way round: an election, the time in which the new leader waits for the table of the
@@ -73,7 +71,7 @@ async fn in_both_ways(who: Who) {
 }
 
 async fn a_cut_off_replica_hurts_nobody(who: Who, fault: Fault) {
-    let cluster = Cluster::start().await;
+    let cluster = InprocessCluster::start().await;
     let agents = thirty_nodes(&cluster).await;
     let cut = choose(&agents);
     give_part(&cluster, cut, who).await;
@@ -111,7 +109,7 @@ fn choose(agents: &Agents) -> u64 {
     REPLICAS.into_iter().max_by_key(|id| agents.attached_to(*id).len()).expect("there are replicas")
 }
 
-async fn give_part(cluster: &Cluster, id: u64, who: Who) {
+async fn give_part(cluster: &InprocessCluster, id: u64, who: Who) {
     let leader = cluster.leader().await;
     let successor = match who {
         Who::Follower => REPLICAS.into_iter().find(|other| *other != id),
@@ -124,7 +122,7 @@ async fn give_part(cluster: &Cluster, id: u64, who: Who) {
 
 /// They need not be asked twice: a replica without contact to the leader sends its agents away.
 async fn expect_the_living_move(agents: &Agents, cut: u64, dead: &Dead) {
-    eventually("its agents attach elsewhere", async || {
+    soon("its agents attach elsewhere", async || {
         let is_left = |(name, to): &(String, Option<u64>)| {
             !dead.names().contains(&name.as_str()) && to.is_none_or(|to| to == cut)
         };
@@ -134,7 +132,7 @@ async fn expect_the_living_move(agents: &Agents, cut: u64, dead: &Dead) {
     .await;
 }
 
-async fn expect_the_dead_are_caught(cluster: &Cluster, dead: &Dead, since: Instant) {
+async fn expect_the_dead_are_caught(cluster: &InprocessCluster, dead: &Dead, since: Instant) {
     for name in dead.names() {
         cluster.seen_when("unknown and evicted", name, |seen| seen.is_unknown() && seen.is_evicted()).await;
     }
@@ -148,8 +146,8 @@ async fn expect_the_dead_are_caught(cluster: &Cluster, dead: &Dead, since: Insta
 }
 
 /// A replica that is cut off commits nothing, not even as the leader: it does not know of those that the others caught.
-async fn expect_it_knows_nothing_new(cluster: &Cluster, cut: u64) {
-    let client = cluster.client_of(cut);
+async fn expect_it_knows_nothing_new(cluster: &InprocessCluster, cut: u64) {
+    let client = cluster.members.client_of(cut);
     let query = Query { stale: true, ..Query::of("nodes") };
     let stale = client.list(&query).await.unwrap();
     let now = cluster.client.status().await.unwrap();
@@ -161,7 +159,7 @@ async fn expect_it_knows_nothing_new(cluster: &Cluster, cut: u64) {
 }
 
 /// How often a replica proposed to mark or evict a node.
-async fn verdicts_proposed_by(cluster: &Cluster, id: u64) -> Vec<String> {
+async fn verdicts_proposed_by(cluster: &InprocessCluster, id: u64) -> Vec<String> {
     let metrics = cluster.metrics(id).await;
     let proposals = metrics.lines().filter(|line| line.starts_with("muster_proposals_total"));
     let verdicts = proposals.filter(|line| line.contains("mark-silent") || line.contains("evict-node"));

@@ -1,24 +1,24 @@
 //! The command line against a real cluster: what it prints, what it refuses, and how it says so.
-#![allow(clippy::unwrap_used)]
-
-mod support;
 
 use std::io::{BufRead, BufReader, Lines, Write};
 use std::process::{Child, ChildStdout, Command, Stdio};
 
+use muster_testing::dev::DevCluster;
+use muster_testing::operator::Operator;
+use muster_testing::process::{MUSTER, text};
+use muster_testing::waiting::eventually;
 use serde_json::{Value, json as object};
-use support::{Cluster, MUSTER, eventually, text};
 
 /// The example of the Kubernetes documentation.
 const DOCS_EXAMPLE: &str =
     r#"{"kind":"Node","apiVersion":"v1","metadata":{"name":"10.240.79.157","labels":{"name":"my-first-k8s-node"}}}"#;
 
-fn apply(cluster: &Cluster, manifest: &str) -> std::process::Output {
+fn apply(cluster: &DevCluster, manifest: &str) -> std::process::Output {
     apply_with(cluster, manifest, &[])
 }
 
-fn apply_with(cluster: &Cluster, manifest: &str, arguments: &[&str]) -> std::process::Output {
-    let mut child = Command::new(MUSTER)
+fn apply_with(cluster: &DevCluster, manifest: &str, arguments: &[&str]) -> std::process::Output {
+    let mut child = Command::new(&*MUSTER)
         .arg("--dir")
         .arg(cluster.dir.path())
         .args(["apply", "-f", "-"])
@@ -38,7 +38,7 @@ fn json(output: &str) -> Value {
 
 #[test]
 fn verbs_in_kubectls_words() {
-    let cluster = Cluster::start();
+    let cluster = DevCluster::start();
     nodes_are_applied_read_and_changed(&cluster);
     events_and_descriptions(&cluster);
     bad_input_names_the_field_and_changes_nothing(&cluster);
@@ -48,7 +48,7 @@ fn verbs_in_kubectls_words() {
     tokens_are_made_listed_and_revoked(&cluster);
 }
 
-fn tokens_are_made_listed_and_revoked(cluster: &Cluster) {
+fn tokens_are_made_listed_and_revoked(cluster: &DevCluster) {
     let told = cluster.ok(&["token", "create", "--node", "rack-1", "--ttl", "5m"]);
     let token = told.lines().next_back().unwrap();
     let parsed: muster_proto::token::Token = token.parse().expect("the token stands alone on the last line");
@@ -66,7 +66,7 @@ fn tokens_are_made_listed_and_revoked(cluster: &Cluster) {
     assert!(text(&wrong.stderr).contains("between 1 minute and 30 days"), "{}", text(&wrong.stderr));
 }
 
-fn nodes_are_applied_read_and_changed(cluster: &Cluster) {
+fn nodes_are_applied_read_and_changed(cluster: &DevCluster) {
     let created = apply(cluster, DOCS_EXAMPLE);
     assert_eq!(text(&created.stdout), "node/10.240.79.157 created\n", "{}", text(&created.stderr));
     let again = apply(cluster, DOCS_EXAMPLE);
@@ -103,7 +103,7 @@ fn nodes_are_applied_read_and_changed(cluster: &Cluster) {
     }
 }
 
-fn events_and_descriptions(cluster: &Cluster) {
+fn events_and_descriptions(cluster: &DevCluster) {
     let events = cluster.ok(&["get", "events"]);
     for reason in ["RegisteredNode", "NodeNotSchedulable", "NodeSchedulable", "RemovingNode"] {
         assert!(events.contains(reason), "{reason} is missing:\n{events}");
@@ -116,7 +116,7 @@ fn events_and_descriptions(cluster: &Cluster) {
     assert_eq!(replicas.lines().count(), 4, "{replicas}");
 }
 
-fn bad_input_names_the_field_and_changes_nothing(cluster: &Cluster) {
+fn bad_input_names_the_field_and_changes_nothing(cluster: &DevCluster) {
     let before = json(&cluster.ok(&["status", "-o", "json"]))["revision"].clone();
     let cases = [
         (
@@ -150,7 +150,7 @@ fn bad_input_names_the_field_and_changes_nothing(cluster: &Cluster) {
     assert_eq!(before, after, "bad input changed something");
 }
 
-fn what_is_not_there_is_followed_by_where_to_look(cluster: &Cluster) {
+fn what_is_not_there_is_followed_by_where_to_look(cluster: &DevCluster) {
     for (words, next) in [
         (["get", "zone", "nope"], "`muster get zones`"),
         (["explain", "zone", "nope"], "`muster get zones`"),
@@ -168,7 +168,7 @@ fn what_is_not_there_is_followed_by_where_to_look(cluster: &Cluster) {
     assert_eq!(setting.lines().count(), 1, "{setting}");
 }
 
-fn preconditions_show_both_versions(cluster: &Cluster) {
+fn preconditions_show_both_versions(cluster: &DevCluster) {
     let node = json(&cluster.ok(&["get", "node", "b", "-o", "json"]));
     let version = node["metadata"]["resourceVersion"].as_str().unwrap().to_owned();
     cluster.ok(&["label", "node", "b", "x=1"]);
@@ -182,7 +182,7 @@ fn preconditions_show_both_versions(cluster: &Cluster) {
     assert!(text(&overwritten.stderr).contains("--overwrite"), "{}", text(&overwritten.stderr));
 }
 
-fn watches_print_changes(cluster: &Cluster) {
+fn watches_print_changes(cluster: &DevCluster) {
     let mut watch = Watching::start(cluster, &["get", "nodes", "--watch", "-o", "name"]);
     watch.wait_for("node/b");
     apply(cluster, r#"{"apiVersion":"v1","kind":"Node","metadata":{"name":"watched"}}"#);
@@ -196,8 +196,8 @@ struct Watching {
 }
 
 impl Watching {
-    fn start(cluster: &Cluster, arguments: &[&str]) -> Self {
-        let mut command = Command::new(MUSTER);
+    fn start(cluster: &DevCluster, arguments: &[&str]) -> Self {
+        let mut command = Command::new(&*MUSTER);
         command.arg("--dir").arg(cluster.dir.path()).args(arguments);
         let mut child = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
         let lines = BufReader::new(child.stdout.take().unwrap()).lines();
@@ -216,7 +216,7 @@ impl Drop for Watching {
     }
 }
 
-fn status_has_the_promised_shape(cluster: &Cluster) {
+fn status_has_the_promised_shape(cluster: &DevCluster) {
     let status = json(&cluster.ok(&["status", "-o", "json"]));
     for key in ["leader", "term", "applied"] {
         assert!(status[key].is_u64(), "{key}: {status}");
@@ -249,7 +249,7 @@ fn replicaset(name: &str, replicas: u32) -> Value {
 
 #[test]
 fn pods_and_workloads_in_kubectls_words() {
-    let cluster = Cluster::start();
+    let cluster = DevCluster::start();
     pods_are_applied_and_read(&cluster);
     bad_pods_are_refused_and_change_nothing(&cluster);
     pods_are_described_and_explained(&cluster);
@@ -258,7 +258,7 @@ fn pods_and_workloads_in_kubectls_words() {
     pods_are_deleted_with_grace_and_by_force(&cluster);
 }
 
-fn pods_are_applied_and_read(cluster: &Cluster) {
+fn pods_are_applied_and_read(cluster: &DevCluster) {
     let file = format!(
         "{}\n{}\n{}",
         object!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n1"}}),
@@ -296,7 +296,7 @@ fn pods_are_applied_and_read(cluster: &Cluster) {
     cluster.fails(2, &["get", "pod", "one", "-A"]);
 }
 
-fn bad_pods_are_refused_and_change_nothing(cluster: &Cluster) {
+fn bad_pods_are_refused_and_change_nothing(cluster: &DevCluster) {
     let before = json(&cluster.ok(&["status", "-o", "json"]))["revision"].clone();
     let with = |path: &str, value: Value| {
         let mut pod = pod_on("n1", "bad");
@@ -352,7 +352,7 @@ fn bad_pods_are_refused_and_change_nothing(cluster: &Cluster) {
     assert_eq!(before, after, "bad input changed something");
 }
 
-fn pods_are_described_and_explained(cluster: &Cluster) {
+fn pods_are_described_and_explained(cluster: &DevCluster) {
     let page = cluster.ok(&["describe", "pod", "one"]);
     for part in [
         "Name:               one\nNamespace:          default\n",
@@ -375,7 +375,7 @@ fn pods_are_described_and_explained(cluster: &Cluster) {
     cluster.fails(4, &["describe", "pod", "two"]);
 }
 
-fn workloads_have_pods(cluster: &Cluster) {
+fn workloads_have_pods(cluster: &DevCluster) {
     let sets = [
         replicaset("web", 2),
         object!({
@@ -405,7 +405,7 @@ fn workloads_have_pods(cluster: &Cluster) {
     eventually("its pods go with it", || cluster.ok(&["get", "pods", "-l", "app=web"]).is_empty().then_some(()));
 }
 
-fn pods_are_watched(cluster: &Cluster) {
+fn pods_are_watched(cluster: &DevCluster) {
     let words = ["get", "pods", "-A", "--watch", "--output-watch-events", "-o", "name"];
     let mut watch = Watching::start(cluster, &words);
     watch.wait_for("ADDED pod/two");
@@ -415,7 +415,7 @@ fn pods_are_watched(cluster: &Cluster) {
     watch.wait_for("DELETED pod/watched");
 }
 
-fn pods_are_deleted_with_grace_and_by_force(cluster: &Cluster) {
+fn pods_are_deleted_with_grace_and_by_force(cluster: &DevCluster) {
     assert_eq!(cluster.ok(&["delete", "pod", "one", "--grace-period", "20"]), "pod/one deleted\n");
     let shown = cluster.ok(&["get", "pod", "one"]);
     assert!(shown.contains("Terminating"), "{shown}");
@@ -424,7 +424,7 @@ fn pods_are_deleted_with_grace_and_by_force(cluster: &Cluster) {
     assert_eq!(grace(), 20);
     assert_eq!(cluster.ok(&["delete", "pod", "one"]), "pod/one already terminating\n", "a grace only gets shorter");
     assert_eq!(cluster.ok(&["delete", "pod", "one", "--grace-period", "0"]), "pod/one deleted\n");
-    assert_eq!(grace(), 1, "without --force somebody has to confirm");
+    assert_eq!(grace(), 1, "without --force the node has to confirm");
     let forced = cluster.muster(&["delete", "pod", "one", "--force"]);
     assert_eq!(text(&forced.stdout), "pod/one force deleted\n");
     assert!(text(&forced.stderr).contains("may still run"), "{}", text(&forced.stderr));
@@ -437,7 +437,7 @@ fn pods_are_deleted_with_grace_and_by_force(cluster: &Cluster) {
 
 #[test]
 fn without_a_quorum_writes_and_reads_are_refused_and_stale_reads_say_so() {
-    let cluster = Cluster::start();
+    let cluster = DevCluster::start();
     assert!(apply(&cluster, DOCS_EXAMPLE).status.success());
     cluster.settle();
     cluster.kill(2);
@@ -456,7 +456,7 @@ fn without_a_quorum_writes_and_reads_are_refused_and_stale_reads_say_so() {
 #[test]
 fn no_cluster_no_guessing() {
     let empty = tempfile::tempdir().unwrap();
-    let output = Command::new(MUSTER)
+    let output = Command::new(&*MUSTER)
         .args(["get", "nodes"])
         .current_dir(empty.path())
         .env("HOME", empty.path())
@@ -472,7 +472,7 @@ fn no_cluster_no_guessing() {
 #[test]
 fn completions_are_printed_for_shells() {
     for shell in ["bash", "zsh", "fish"] {
-        let output = Command::new(MUSTER).args(["completions", shell]).output().unwrap();
+        let output = Command::new(&*MUSTER).args(["completions", shell]).output().unwrap();
         assert!(output.status.success() && text(&output.stdout).contains("muster"), "{shell}");
     }
 }

@@ -1,8 +1,5 @@
-//! Three whole replicas in this process: real storage, real TLS sockets on loopback, but a network between them that can
-//! be cut, wall clocks that can be set, and a probe in every actor.
-//!
-//! Everything is waited for by condition; a condition that fails says what was seen instead.
-#![allow(dead_code, unreachable_pub, clippy::unwrap_used)]
+//! Three whole replicas in the test's own process: real storage, real TLS sockets on loopback, but a network between them
+//! that can be cut, wall clocks that can be set, and a probe in every actor.
 
 pub mod agents;
 pub mod clock;
@@ -10,56 +7,48 @@ pub mod links;
 pub mod view;
 
 use std::collections::BTreeMap;
-use std::net::Ipv4Addr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use muster_actors::surroundings::{Probe, Quiet};
-use muster_client::Client;
-use muster_client::connect;
+use muster_client::{Client, connect};
 use muster_controller::config::{Doors, Layer, ServerConfig};
 use muster_controller::connector::TlsConnector;
 use muster_controller::door::DoorKind;
 use muster_controller::listener::{Listener, Tcp};
 use muster_controller::server::{Environment, ServeError, serve_in};
 use muster_lifecycle::policy::{Period, Policy, Rate};
+use muster_pki::FleetFolder;
 use muster_pki::tls::{self, ReplicaTls};
-use muster_pki::{ClientConfig, FleetFolder, ReplicaPlan};
 use muster_proto::v1::member_request::Action;
 use muster_proto::v1::{ReplicaStatus, StatusResponse, write_request};
 use muster_raft::disk::real::RealDisk;
 use muster_raft::replica::Timing;
-use rustls::ClientConfig as TlsConfig;
-use tempfile::TempDir;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::task::JoinHandle;
-use tokio::time::{sleep, timeout};
+use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
 use self::agents::Agents;
 use self::clock::SkewedClock;
 use self::links::{Fault, Links};
 use self::view::{Seen, Verdict};
+use crate::members::{ANSWER_PATIENCE, Members};
+use crate::turn::Turn;
+use crate::waiting::{PATIENCE, soon};
 
-/// Far longer than anything here takes; only a failure waits for it.
-pub const PATIENCE: Duration = Duration::from_secs(45);
 pub const GRACE: Duration = Duration::from_secs(8);
 /// Twice the longest pause of agents between two attempts, which is their beat interval, a quarter of the grace.
 pub const REATTACH_WINDOW: Duration = Duration::from_secs(4);
 
 pub const REPLICAS: [u64; 3] = [1, 2, 3];
-/// Of the peers' door; the others follow. Below what the kernel gives away by itself.
-const PORT: u16 = 17_400;
-const LOOK_PAUSE: Duration = Duration::from_millis(100);
-/// For one question to one replica, which may be cut off and unable to answer.
-const ANSWER_PATIENCE: Duration = Duration::from_secs(5);
 
-pub struct Cluster {
-    _dir: TempDir,
-    pub fleet: FleetFolder,
+pub struct InprocessCluster {
+    pub members: Members,
     pub client: Client,
     links: Arc<Links>,
     running: BTreeMap<u64, Running>,
+    _turn: Turn,
 }
 
 struct Running {
@@ -80,20 +69,20 @@ pub fn short_policy() -> Policy {
     }
 }
 
-// === impl Cluster ===
+// === impl InprocessCluster ===
 
-impl Cluster {
+impl InprocessCluster {
     pub async fn start() -> Self {
         Self::start_with(short_policy(), Arc::new(Quiet)).await
     }
 
     pub async fn start_with(policy: Policy, probe: Arc<dyn Probe>) -> Self {
-        let dir = tempfile::tempdir().unwrap();
-        let fleet = FleetFolder::create(dir.path(), &REPLICAS.map(plan)).unwrap();
-        let client = Client::new(client_config(&fleet)).unwrap();
+        let turn = Turn::take();
+        let members = Members::on_loopback(&REPLICAS);
+        let client = members.client();
         let links = Arc::<Links>::default();
-        let running = REPLICAS.map(|id| (id, Running::start(&fleet, &links, id, &policy, &probe))).into();
-        let cluster = Self { _dir: dir, fleet, client, links, running };
+        let running = REPLICAS.map(|id| (id, Running::start(&members.fleet, &links, id, &policy, &probe))).into();
+        let cluster = Self { members, client, links, running, _turn: turn };
         cluster.settled().await;
         cluster
     }
@@ -107,21 +96,6 @@ impl Cluster {
         }
     }
 
-    pub fn agent_doors(&self) -> Vec<String> {
-        self.fleet.replicas().iter().map(|plan| plan.agent.to_string()).collect()
-    }
-
-    pub fn node_tls(&self, name: &str) -> Arc<TlsConfig> {
-        let issued = self.fleet.issue_node(name).unwrap();
-        tls::agent(self.fleet.client_authority().certificate_pem(), &issued.certificate, &issued.key).unwrap()
-    }
-
-    /// A client that asks this replica and no other.
-    pub fn client_of(&self, id: u64) -> Client {
-        let endpoints = vec![self.plan(id).client.clone()];
-        Client::new(ClientConfig { endpoints, ..client_config(&self.fleet) }).unwrap().with_timeout(ANSWER_PATIENCE)
-    }
-
     pub async fn write(&self, operation: write_request::Operation) {
         self.client.write(operation).await.unwrap_or_else(|error| panic!("{error}"));
     }
@@ -130,7 +104,7 @@ impl Cluster {
         &self.running[&id].clock
     }
 
-    /// Cuts a replica off from the other two, but from nobody else.
+    /// Cuts a replica off from the other two; agents and operators still reach it.
     pub fn isolate(&self, id: u64, fault: Fault) {
         self.links.cut(id, REPLICAS.into_iter().filter(|other| *other != id), fault);
     }
@@ -140,11 +114,11 @@ impl Cluster {
     }
 
     pub async fn leader(&self) -> u64 {
-        eventually("a leader", async || self.status().await?.leader.ok_or_else(|| "none".to_owned())).await
+        soon("a leader", async || self.status().await?.leader.ok_or_else(|| "none".to_owned())).await
     }
 
     pub async fn hand_over(&self, to: u64) {
-        eventually("the leader hands over", async || {
+        soon("the leader hands over", async || {
             let asked = self.client.member(Action::Transfer(to)).await.map_err(|error| error.to_string());
             let leader = self.status().await?.leader;
             if leader == Some(to) { Ok(()) } else { Err(format!("{leader:?} leads; the last answer was {asked:?}")) }
@@ -154,7 +128,7 @@ impl Cluster {
 
     /// Another than this one leads.
     pub async fn leader_other_than(&self, former: u64) -> u64 {
-        eventually("another leader", async || {
+        soon("another leader", async || {
             let leader = self.status().await?.leader;
             leader.filter(|leader| *leader != former).ok_or_else(|| format!("{leader:?} leads"))
         })
@@ -167,7 +141,7 @@ impl Cluster {
 
     /// All replicas are there, and are one and the same at the same index.
     pub async fn settled(&self) {
-        eventually("all replicas agree", async || {
+        soon("all replicas agree", async || {
             let status = self.status().await?;
             let first = status.replicas.first().map(|replica| (replica.applied, replica.digest.clone()));
             let agrees =
@@ -179,16 +153,16 @@ impl Cluster {
     }
 
     pub async fn nodes(&self) -> BTreeMap<String, Seen> {
-        eventually("the nodes can be read", async || view::nodes(&self.client).await).await
+        soon("the nodes can be read", async || view::nodes(&self.client).await).await
     }
 
     pub async fn verdicts(&self) -> Vec<Verdict> {
-        eventually("the events can be read", async || view::verdicts(&self.client).await).await
+        soon("the events can be read", async || view::verdicts(&self.client).await).await
     }
 
     /// All of these are ready and without a taint.
     pub async fn ready(&self, names: &[String]) {
-        eventually("the nodes are ready", async || {
+        soon("the nodes are ready", async || {
             let nodes = view::nodes(&self.client).await?;
             let ready = |name: &&String| nodes.get(*name).is_some_and(Seen::is_ready);
             let missing: Vec<_> = names.iter().filter(|name| !ready(name)).collect();
@@ -199,14 +173,14 @@ impl Cluster {
     }
 
     pub async fn seen_when(&self, what: &str, node: &str, is_so: impl Fn(&Seen) -> bool) -> Seen {
-        eventually(&format!("{node} is {what}"), async || {
+        soon(&format!("{node} is {what}"), async || {
             let seen = view::nodes(&self.client).await?.remove(node);
             seen.clone().filter(|seen| is_so(seen)).ok_or_else(|| format!("{seen:?}"))
         })
         .await
     }
 
-    /// I-05: whatever went wrong, nobody but these was ever marked, evicted or given up on.
+    /// I-05: whatever went wrong, no node but these was ever marked, evicted or quarantined.
     pub async fn assert_only_touched(&self, guilty: &[&str]) {
         let verdicts = self.verdicts().await;
         let innocent: Vec<_> = verdicts.iter().filter(|verdict| !guilty.contains(&verdict.node.as_str())).collect();
@@ -215,8 +189,8 @@ impl Cluster {
 
     /// What a replica counts of itself.
     pub async fn metrics(&self, id: u64) -> String {
-        let address = self.plan(id).http().unwrap().to_string().parse().unwrap();
-        let mut tls = tls::operator(&client_config(&self.fleet).tls).unwrap().as_ref().clone();
+        let address = self.members.plan(id).http().unwrap().to_string().parse().unwrap();
+        let mut tls = tls::operator(&self.members.client_config().tls).unwrap().as_ref().clone();
         tls.alpn_protocols = vec![b"http/1.1".to_vec()];
         let mut stream = connect(Arc::new(tls), &address).await.unwrap();
         stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: replica\r\nConnection: close\r\n\r\n").await.unwrap();
@@ -232,7 +206,7 @@ impl Cluster {
     pub async fn tables_exchanged(&self) {
         for id in REPLICAS {
             let before = merged_digests(&self.metrics(id).await);
-            eventually("the replicas tell each other what they heard", async || {
+            soon("the replicas tell each other what they heard", async || {
                 let now = merged_digests(&self.metrics(id).await);
                 // The first that comes may have been asked for before.
                 let is_told = |(from, count): (&String, &u64)| *count >= before.get(from).unwrap_or(&0) + 2;
@@ -241,10 +215,6 @@ impl Cluster {
             })
             .await;
         }
-    }
-
-    fn plan(&self, id: u64) -> &ReplicaPlan {
-        self.fleet.replicas().iter().find(|plan| plan.id == id).expect("it is planned")
     }
 }
 
@@ -279,27 +249,11 @@ impl Running {
 }
 
 /// Thirty nodes in the zones a, b and c, all of them ready, and known to be by every replica.
-pub async fn thirty_nodes(cluster: &Cluster) -> Agents {
+pub async fn thirty_nodes(cluster: &InprocessCluster) -> Agents {
     let agents = Agents::start(cluster, &["a", "b", "c"], 10);
     cluster.ready(&agents.names()).await;
     cluster.tables_exchanged().await;
     agents
-}
-
-/// Looks until there is something, and tells what was there instead if there never is.
-pub async fn eventually<T>(what: &str, mut look: impl AsyncFnMut() -> Result<T, String>) -> T {
-    let mut last = "nothing yet".to_owned();
-    let looking = async {
-        loop {
-            match look().await {
-                Ok(found) => return found,
-                Err(seen) => last = seen,
-            }
-            sleep(LOOK_PAUSE).await;
-        }
-    };
-    let found = timeout(PATIENCE, looking).await.ok();
-    found.unwrap_or_else(|| panic!("waited {PATIENCE:?} in vain: {what}; instead: {last}"))
 }
 
 /// How many digests of each other replica came in whole, by the label that names it.
@@ -310,16 +264,4 @@ fn merged_digests(metrics: &str) -> BTreeMap<String, u64> {
         .filter_map(|line| line.rsplit_once(' '))
         .map(|(labels, count)| (labels.into(), count.parse().unwrap()))
         .collect()
-}
-
-fn client_config(fleet: &FleetFolder) -> ClientConfig {
-    ClientConfig::load(&fleet.operator_dir().join("client.toml")).unwrap()
-}
-
-/// On a loopback address of its own, so that tests side by side do not take each other's ports.
-fn plan(id: u64) -> ReplicaPlan {
-    let [one, two]: [u8; 2] = rand::random();
-    let host = Ipv4Addr::new(127, one, two, u8::try_from(id).unwrap());
-    let door = |port: u16| format!("{host}:{port}").parse().unwrap();
-    ReplicaPlan { id, hosts: vec![], peer: door(PORT), agent: door(PORT + 1), client: door(PORT + 2) }
 }

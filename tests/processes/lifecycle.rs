@@ -1,21 +1,19 @@
 //! The node lifecycle on a real cluster: three processes, a hundred simulated agents over TLS, short timings, and
 //! the leader killed in the middle of everything.
-#![allow(clippy::unwrap_used)]
-
-mod fleet;
-mod support;
 
 use std::collections::BTreeSet;
 use std::thread::sleep;
 use std::time::Duration;
 
-use fleet::{GRACE, UNREACHABLE, nodes, zone_state};
-use support::{Cluster, eventually};
+use muster_testing::dev::DevCluster;
+use muster_testing::fleet::{self, GRACE, UNREACHABLE, nodes, zone_state};
+use muster_testing::operator::Operator;
+use muster_testing::waiting::{eventually, eventually_within};
 
 /// Long enough for several tokens, had there been any.
 const SEVERAL_TOKENS: Duration = Duration::from_secs(6);
 
-fn evicted(cluster: &Cluster) -> BTreeSet<String> {
+fn evicted(cluster: &DevCluster) -> BTreeSet<String> {
     nodes(cluster).into_iter().filter(|(_, seen)| seen.is_evicted()).map(|(name, _)| name).collect()
 }
 
@@ -89,9 +87,7 @@ fn i_04_a_dark_zone_is_evacuated_at_the_normal_rate_by_whoever_leads() {
     fleet::kill_the_leader(&cluster);
     eventually("the evacuation goes on", || (evicted(&cluster).len() >= 12).then_some(()));
     fleet::kill_the_leader(&cluster);
-    support::eventually_within(Duration::from_secs(120), "the zone is evacuated", || {
-        (evicted(&cluster) == dead).then_some(())
-    });
+    eventually_within(Duration::from_secs(120), "the zone is evacuated", || (evicted(&cluster) == dead).then_some(()));
     fleet::assert_only_touched(&cluster, &dead);
     fleet::assert_rate_held(&cluster, "c");
 
@@ -107,7 +103,7 @@ fn i_06_all_zones_dark_stops_everything_and_recovery_restores_it() {
     fleet::fleet(&cluster, &["silence", "--zone", "a"]);
     eventually("an evacuation is under way", || (evicted(&cluster).len() >= 3).then_some(()));
     fleet::fleet(&cluster, &["silence", "--all"]);
-    let is_dark = |cluster: &Cluster| {
+    let is_dark = |cluster: &DevCluster| {
         let config: serde_json::Value = serde_json::from_str(&cluster.ok(&["get", "config", "-o", "json"])).unwrap();
         config["allZonesDark"] == true
     };
@@ -124,7 +120,7 @@ fn i_06_all_zones_dark_stops_everything_and_recovery_restores_it() {
     fleet::fleet(&cluster, &["resume", "--all"]);
     fleet::kill_the_leader(&cluster);
     fleet::all_ready(&cluster);
-    assert_eq!(fleet::verdicts(&cluster).len(), before, "somebody was judged on coming back");
+    assert_eq!(fleet::verdicts(&cluster).len(), before, "a node was judged on coming back");
     eventually("all zones are normal", || {
         let normal = |zone: &&str| zone_state(&cluster, zone) == "Normal";
         (!is_dark(&cluster) && ["dev/a", "dev/b", "dev/c"].iter().all(normal)).then_some(())

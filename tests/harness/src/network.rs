@@ -1,13 +1,14 @@
-//! A network of the test's own: namespaces for hosts, each with one cable to a switch that has a namespace too.
+//! Machines as network namespaces, each with one cable to a switch that has a namespace too.
 //!
-//! The operator sits at the switch. A cable that is pulled takes every packet with it and tells nobody.
+//! The operator sits at the switch. A pulled cable drops every packet; no end is told.
 
+use std::path::Path;
 use std::process::Command;
 
-pub(crate) const SUBNET: &str = "10.90.0";
+pub const SUBNET: &str = "10.90.0";
 const OPERATOR: u8 = 254;
 
-pub(crate) struct Network {
+pub struct Network {
     prefix: String,
     hosts: Vec<&'static str>,
 }
@@ -16,7 +17,7 @@ pub(crate) struct Network {
 
 impl Network {
     /// Why there cannot be one here, if so.
-    pub(crate) fn impossible() -> Option<String> {
+    pub fn impossible() -> Option<String> {
         let probe = format!("muster-{}-probe", std::process::id());
         let made = Command::new("ip").args(["netns", "add", &probe]).output();
         match made {
@@ -32,7 +33,7 @@ impl Network {
     }
 
     /// Hosts by name, with the last number of their address.
-    pub(crate) fn lay(hosts: &[(&'static str, u8)]) -> Self {
+    pub fn lay(hosts: &[(&'static str, u8)]) -> Self {
         let network = Self {
             prefix: format!("muster-{}", std::process::id()),
             hosts: hosts.iter().map(|(name, _)| *name).collect(),
@@ -60,22 +61,22 @@ impl Network {
     }
 
     /// To be run at the host, by what it is given as arguments.
-    pub(crate) fn at(&self, host: &str, program: &str) -> Command {
+    pub fn at(&self, host: &str, program: &Path) -> Command {
         let mut command = Command::new("ip");
-        command.args(["netns", "exec", &self.namespace(host), program]);
+        command.args(["netns", "exec", &self.namespace(host)]).arg(program);
         command
     }
 
-    pub(crate) fn pull_cable(&self, host: &str) {
+    pub fn pull_cable(&self, host: &str) {
         ip(&["-n", &self.namespace("switch"), "link", "set", host, "nomaster"]);
     }
 
-    pub(crate) fn plug_cable(&self, host: &str) {
+    pub fn plug_cable(&self, host: &str) {
         ip(&["-n", &self.namespace("switch"), "link", "set", host, "master", "br0"]);
     }
 
     /// The processes at a host whose command line contains `words`.
-    pub(crate) fn processes(&self, host: &str, words: &str) -> Vec<u32> {
+    pub fn processes(&self, host: &str, words: &str) -> Vec<u32> {
         let output = Command::new("ip").args(["netns", "pids", &self.namespace(host)]).output().unwrap();
         let pids = String::from_utf8_lossy(&output.stdout).into_owned();
         let pids = pids.lines().filter_map(|line| line.trim().parse().ok());
@@ -92,7 +93,7 @@ impl Drop for Network {
     fn drop(&mut self) {
         for name in self.hosts.iter().chain(&["switch"]) {
             for pid in self.processes(name, "") {
-                super::support::signal("-KILL", pid);
+                crate::process::signal("-KILL", pid);
             }
             let _ = Command::new("ip").args(["netns", "del", &self.namespace(name)]).output();
         }

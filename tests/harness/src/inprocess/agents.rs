@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use muster_node_agent::session::SessionState;
 use muster_node_agent::simulated::{Behaviour, Fleet, Pace, SimulatedNode, Target};
 
-use super::Cluster;
+use super::InprocessCluster;
 
 pub const REGION: &str = "test";
 
@@ -15,13 +15,13 @@ pub struct Agents {
 
 impl Agents {
     /// So many nodes in each zone, called `node-ZONE-01` and so on.
-    pub fn start(cluster: &Cluster, zones: &[&str], per_zone: usize) -> Self {
+    pub fn start(cluster: &InprocessCluster, zones: &[&str], per_zone: usize) -> Self {
         let names = zones.iter().flat_map(|zone| (1..=per_zone).map(move |number| (zone, node_name(zone, number))));
         let nodes = names.map(|(zone, name)| {
-            let tls = cluster.node_tls(&name);
+            let tls = cluster.members.node_tls(&name);
             SimulatedNode { name, region: REGION.into(), zone: (*zone).into(), tls }
         });
-        let fleet = Fleet::start(nodes.collect(), &cluster.agent_doors(), Pace::default()).unwrap();
+        let fleet = Fleet::start(nodes.collect(), &cluster.members.agent_doors(), Pace::default()).unwrap();
         Self { fleet }
     }
 
@@ -29,7 +29,7 @@ impl Agents {
         self.fleet.apply(behaviour, &Target::Node(name.to_owned())).unwrap();
     }
 
-    /// Whom each node holds for its replica.
+    /// The replica that each node is attached to.
     pub fn attached(&self) -> BTreeMap<String, Option<u64>> {
         self.fleet.status().into_iter().map(|node| (node.name, node.attached_to)).collect()
     }

@@ -1,21 +1,20 @@
-//! What benchmarks stand on, against real replicas: a running cluster is taken as it is and left so, beats are counted by
+//! The benchmarks' foundation, against real replicas: a running cluster is taken as it is and left so, beats are counted by
 //! those who heard them, and what was measured is told.
-#![allow(clippy::unwrap_used)]
 
-mod support;
-
-use std::path::Path;
 use std::time::Instant;
 
 use muster_bench::{BenchCluster, SimulatedZone, simulated_zone};
-use support::{MUSTER, PATIENCE};
+use muster_testing::dev::DevCluster;
+use muster_testing::operator::Operator;
+use muster_testing::process::MUSTER;
+use muster_testing::waiting::PATIENCE;
 
 const NODES: usize = 5;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn beats_are_counted_by_those_who_heard_them() {
-    let running = support::Cluster::start();
-    let cluster = BenchCluster::attach(Path::new(MUSTER), running.dir.path()).unwrap();
+    let running = DevCluster::start();
+    let cluster = BenchCluster::attach(&MUSTER, running.dir.path()).unwrap();
     assert!(!cluster.is_own());
     let client = cluster.client().unwrap();
     let before = cluster.accepted().await.unwrap();
@@ -34,7 +33,7 @@ async fn beats_are_counted_by_those_who_heard_them() {
 
 #[test]
 fn a_scenario_tells_its_figures_in_every_way() {
-    let running = support::Cluster::start();
+    let running = DevCluster::start();
     let (lines, page) = (running.dir.path().join("lines.json"), running.dir.path().join("report"));
     let [lines_flag, page_flag] = [&lines, &page].map(|path| path.to_str().unwrap());
     let said = running.ok(&["bench", "writes", "--seconds", "1", "--json", lines_flag, "--report", page_flag]);

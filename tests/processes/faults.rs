@@ -1,24 +1,39 @@
 //! Our own faults, on real processes: a leader that freezes, a cluster that freezes, a cluster that is gone for
-//! minutes, a replica lost for good. Whoever lives is not touched (I-05), whoever died is caught (I-23).
+//! minutes, a replica lost for good. A node that lives is not touched (I-05), a node that died is caught (I-23).
 //!
-//! Each takes as long as the fault it is about; they run side by side.
-#![allow(clippy::unwrap_used)]
-
-mod fleet;
-mod support;
+//! Each takes as long as the fault it is about, with next to nothing to do meanwhile: they run side by side as one test.
 
 use std::collections::BTreeSet;
-use std::thread::sleep;
+use std::thread::{scope, sleep};
 use std::time::Duration;
 
-use fleet::{GRACE, nodes};
-use support::{Cluster, eventually_within, pid_of, signal};
+use muster_testing::dev::{DevCluster, pid_of};
+use muster_testing::fleet::{self, GRACE, nodes};
+use muster_testing::operator::Operator;
+use muster_testing::process::signal;
+use muster_testing::waiting::eventually_within;
 
 /// From when the fault is over: election, the reattach window, the grace and a sweep, on a busy machine.
 const CAUGHT_WITHIN: Duration = Duration::from_secs(45);
 
-/// The dead node is caught, and nobody else is touched: not then, and not in the two graces after.
-fn assert_only_is_caught(cluster: &Cluster, dead: &str) {
+#[test]
+fn our_own_faults_touch_no_living_node() {
+    scope(|scope| {
+        scope.spawn(f_03_a_leader_frozen_for_a_minute_touches_no_living_node);
+        scope.spawn(f_04_all_replicas_frozen_for_two_minutes_touch_no_living_node);
+        scope.spawn(f_02_all_replicas_killed_and_back_after_three_minutes_touch_no_living_node);
+        scope.spawn(f_02_a_replica_lost_for_good_makes_no_node_immortal_and_touches_no_living_node);
+    });
+}
+
+fn start() -> DevCluster {
+    let mut cluster = fleet::start(30);
+    cluster.give_up_turn();
+    cluster
+}
+
+/// The dead node is caught, and no other node is touched: not then, and not in the two graces after.
+fn assert_only_is_caught(cluster: &DevCluster, dead: &str) {
     eventually_within(CAUGHT_WITHIN, "the dead node is marked and tainted", || {
         let seen = nodes(cluster).remove(dead)?;
         (seen.ready == "Unknown" && seen.is_evicted()).then_some(())
@@ -31,7 +46,7 @@ fn assert_only_is_caught(cluster: &Cluster, dead: &str) {
 }
 
 /// Freezes replicas; in the middle of it a node dies.
-fn freeze(cluster: &Cluster, ids: &[u64], duration: Duration, dead: &str) {
+fn freeze(cluster: &DevCluster, ids: &[u64], duration: Duration, dead: &str) {
     let pids: Vec<u32> = ids.iter().map(|id| pid_of(&cluster.replica(*id))).collect();
     pids.iter().for_each(|pid| signal("-STOP", *pid));
     sleep(duration / 2);
@@ -40,9 +55,8 @@ fn freeze(cluster: &Cluster, ids: &[u64], duration: Duration, dead: &str) {
     pids.iter().for_each(|pid| signal("-CONT", *pid));
 }
 
-#[test]
-fn f_03_a_leader_frozen_for_a_minute_hurts_nobody() {
-    let cluster = fleet::start(30);
+fn f_03_a_leader_frozen_for_a_minute_touches_no_living_node() {
+    let cluster = start();
     let leader = cluster.leader();
     let dead = fleet::attached_to(&cluster, leader);
     freeze(&cluster, &[leader], Duration::from_secs(60), &dead);
@@ -50,18 +64,16 @@ fn f_03_a_leader_frozen_for_a_minute_hurts_nobody() {
     cluster.settle();
 }
 
-#[test]
-fn f_04_all_replicas_frozen_for_two_minutes_hurt_nobody() {
-    let cluster = fleet::start(30);
+fn f_04_all_replicas_frozen_for_two_minutes_touch_no_living_node() {
+    let cluster = start();
     let dead = fleet::attached_to(&cluster, 1);
     freeze(&cluster, &[1, 2, 3], Duration::from_secs(120), &dead);
     assert_only_is_caught(&cluster, &dead);
     cluster.settle();
 }
 
-#[test]
-fn f_02_all_replicas_killed_and_back_after_three_minutes_hurt_nobody() {
-    let cluster = fleet::start(30);
+fn f_02_all_replicas_killed_and_back_after_three_minutes_touch_no_living_node() {
+    let cluster = start();
     let dead = fleet::attached_to(&cluster, 2);
     [1, 2, 3].into_iter().for_each(|id| cluster.kill(id));
     sleep(Duration::from_secs(90));
@@ -74,9 +86,8 @@ fn f_02_all_replicas_killed_and_back_after_three_minutes_hurt_nobody() {
 }
 
 /// The node dies together with the replica that heard it, which must not make it immortal.
-#[test]
-fn f_02_a_replica_lost_for_good_makes_nobody_immortal_and_hurts_nobody() {
-    let cluster = fleet::start(30);
+fn f_02_a_replica_lost_for_good_makes_no_node_immortal_and_touches_no_living_node() {
+    let cluster = start();
     let leader = cluster.leader();
     let lost = (1..=3).find(|id| *id != leader).unwrap();
     let dead = fleet::attached_to(&cluster, lost);

@@ -23,7 +23,7 @@ pub enum Fault {
     Hung,
 }
 
-/// All links, by who opens connections to whom.
+/// All links, by the replica that opens the connection and the one that accepts it.
 #[derive(Default)]
 pub struct Links(Mutex<BTreeMap<(u64, u64), Arc<Link>>>);
 
@@ -42,7 +42,7 @@ struct Condition {
     fault: Option<Fault>,
     /// A connection outlives no break.
     breaks: u64,
-    /// Whoever used the link since its condition last changed.
+    /// Tasks that used the link since its condition last changed.
     users: Vec<Waker>,
     /// Connections given up while nothing passed: the other side must not hear of it.
     buried: Vec<Box<dyn Io>>,

@@ -1,19 +1,17 @@
-//! F-12: wall clocks that jump by an hour while nodes fall silent and wait to be evicted. Cluster time decides (I-02), so
-//! nothing comes sooner or later than it does without a jump, and nobody who lives is touched (I-05).
-#![allow(clippy::unwrap_used)]
-
-mod inprocess;
+//! F-12: wall clocks that jump by an hour while nodes fall silent and wait to be evicted. InprocessCluster time decides (I-02), so
+//! nothing comes sooner or later than it does without a jump, and no living node is touched (I-05).
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use inprocess::agents::{Agents, node_name};
-use inprocess::view::{self, NOT_READY, Seen, TAINTED, Verdict};
-use inprocess::{Cluster, GRACE, REPLICAS, short_policy, thirty_nodes};
 use jiff::Timestamp;
 use muster_actors::surroundings::Quiet;
 use muster_lifecycle::policy::{Policy, Rate};
 use muster_node_agent::simulated::Behaviour;
+use muster_testing::inprocess::agents::{Agents, node_name};
+use muster_testing::inprocess::view::{self, NOT_READY, Seen, TAINTED, Verdict};
+use muster_testing::inprocess::{GRACE, InprocessCluster, REPLICAS, short_policy, thirty_nodes};
+use muster_testing::waiting::soon;
 use tokio::time::{Instant, sleep};
 
 const HOUR: i64 = 3_600;
@@ -69,9 +67,9 @@ async fn f_12_a_new_leader_with_another_clock_changes_no_countdown() {
     finish(cluster, agents, &["a", "b"]).await;
 }
 
-async fn start() -> (Cluster, Agents) {
+async fn start() -> (InprocessCluster, Agents) {
     let policy = Policy { node_eviction_rate: Rate(1_000_000_000 / SPACING_MS), ..short_policy() };
-    let cluster = Cluster::start_with(policy, Arc::new(Quiet)).await;
+    let cluster = InprocessCluster::start_with(policy, Arc::new(Quiet)).await;
     let agents = thirty_nodes(&cluster).await;
     (cluster, agents)
 }
@@ -79,7 +77,7 @@ async fn start() -> (Cluster, Agents) {
 /// Two nodes of a zone fall silent; one thing happens before they are judged, another while the second of them waits for
 /// its turn to be evicted.
 async fn silence_two(
-    cluster: &Cluster,
+    cluster: &InprocessCluster,
     agents: &Agents,
     zone: &str,
     in_silence: impl AsyncFnOnce(),
@@ -90,7 +88,7 @@ async fn silence_two(
     sleep(GRACE / 2).await;
     in_silence().await;
     let mut first_seen = None;
-    inprocess::eventually("one is evicted and the other waits", async || {
+    soon("one is evicted and the other waits", async || {
         let seen = both(cluster, &names).await;
         let evicted = seen.iter().filter(|seen| seen.is_evicted()).count();
         if evicted > 0 {
@@ -106,8 +104,7 @@ async fn silence_two(
     let watched = first_seen.expect("seen").elapsed();
     let mut at = Vec::new();
     for name in &names {
-        let time =
-            inprocess::eventually("its eviction is explained", async || view::evicted_at(&cluster.client, name).await);
+        let time = soon("its eviction is explained", async || view::evicted_at(&cluster.client, name).await);
         at.push(time.await);
     }
     let of = |reason: &str, verdicts: &[Verdict]| -> Vec<Verdict> {
@@ -119,7 +116,7 @@ async fn silence_two(
     Course { marks, evictions, spacing_ms: at[0].abs_diff(at[1]), watched }
 }
 
-async fn both(cluster: &Cluster, names: &[String; 2]) -> [Seen; 2] {
+async fn both(cluster: &InprocessCluster, names: &[String; 2]) -> [Seen; 2] {
     let nodes = cluster.nodes().await;
     names.each_ref().map(|name| nodes[name].clone())
 }
@@ -150,7 +147,7 @@ fn assert_same_course(steady: &Course, jumpy: &Course) {
 }
 
 /// Set right again, all is well again.
-async fn finish(cluster: Cluster, agents: Agents, zones: &[&str]) {
+async fn finish(cluster: InprocessCluster, agents: Agents, zones: &[&str]) {
     let silent: Vec<String> = zones.iter().flat_map(|zone| silent_ones(zone)).collect();
     let guilty: Vec<&str> = silent.iter().map(String::as_str).collect();
     cluster.assert_only_touched(&guilty).await;

@@ -1,7 +1,4 @@
 //! Crashes under load: nothing acknowledged is lost, nothing rejected appears, watchers miss nothing.
-#![allow(clippy::unwrap_used)]
-
-mod support;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -12,8 +9,10 @@ use muster_client::{Client, Query};
 use muster_proto::v1;
 use muster_proto::v1::watch_event::Type;
 use muster_proto::v1::write_request::Operation;
+use muster_testing::dev::DevCluster;
+use muster_testing::operator::Operator;
+use muster_testing::waiting::eventually;
 use serde_json::{Value, json};
-use support::Cluster;
 use tonic::Code;
 
 const CLIENTS: usize = 8;
@@ -82,7 +81,7 @@ impl Worker {
                 self.promises.insert(name.to_owned(), after);
             }
             Err(error) => {
-                assert_eq!(error.code(), None, "{name}: refused although nobody else writes it: {error}");
+                assert_eq!(error.code(), None, "{name}: refused although nothing else writes it: {error}");
                 self.promises.insert(name.to_owned(), Promise::Either(Box::new(before), Box::new(after)));
             }
         }
@@ -157,7 +156,7 @@ async fn follow(
 
 #[tokio::test(flavor = "multi_thread")]
 async fn i_08_i_10_i_11_killing_the_leader_twenty_times_loses_nothing() {
-    let cluster = Arc::new(Cluster::start());
+    let cluster = Arc::new(DevCluster::start());
     let stop = Arc::new(AtomicBool::new(false));
     let end_of_watch = Arc::new(AtomicU64::new(0));
     let acknowledged = Arc::new(AtomicU64::new(0));
@@ -197,7 +196,7 @@ async fn i_08_i_10_i_11_killing_the_leader_twenty_times_loses_nothing() {
         assert!(promise.allows(nodes.get(name)), "{name}: promised {promise:?}, found {:?}", nodes.get(name));
     }
     for name in nodes.keys() {
-        assert!(promises.contains_key(name), "{name} exists but nobody created it");
+        assert!(promises.contains_key(name), "{name} exists but was never created");
     }
 
     // A last change, so that every watcher has something to wait for.
@@ -215,17 +214,17 @@ async fn i_08_i_10_i_11_killing_the_leader_twenty_times_loses_nothing() {
 }
 
 /// Kills the leader once writes are flowing, waits until they flow again, and brings the replica back.
-fn kill_the_leader_under_load(cluster: &Cluster, acknowledged: &AtomicU64, kill: usize) {
+fn kill_the_leader_under_load(cluster: &DevCluster, acknowledged: &AtomicU64, kill: usize) {
     let flowing = |what: &str| {
         let before = acknowledged.load(Ordering::Relaxed);
-        support::eventually(what, || (acknowledged.load(Ordering::Relaxed) > before + 20).then_some(()));
+        eventually(what, || (acknowledged.load(Ordering::Relaxed) > before + 20).then_some(()));
     };
     flowing(&format!("writes flow before kill {kill}"));
     let leader = cluster.leader();
     cluster.kill(leader);
     flowing(&format!("writes flow after kill {kill}"));
     cluster.restart(leader);
-    support::eventually("the killed replica is back", || {
+    eventually("the killed replica is back", || {
         let status = cluster.status()?;
         status["replicas"].as_array()?.iter().all(|replica| replica["reachable"] == true).then_some(())
     });
@@ -233,7 +232,7 @@ fn kill_the_leader_under_load(cluster: &Cluster, acknowledged: &AtomicU64, kill:
 
 #[test]
 fn i_08_killing_all_three_at_once_and_starting_again_loses_nothing() {
-    let mut cluster = Cluster::start();
+    let mut cluster = DevCluster::start();
     for number in 0..50 {
         let manifest = json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": format!("node-{number}")}});
         let file = cluster.dir.path().join("node.json");

@@ -1,15 +1,9 @@
-//! Who speaks for a node, on a whole cluster with real agents: one session per node wherever it is held (I-14), sessions
+//! Sessions of nodes, on a whole cluster with real agents: one session per node wherever it is held (I-14), sessions
 //! that move without a write, nodes that are deleted under their agents, and aggregators that carry many.
-#![allow(clippy::unwrap_used)]
-
-mod inprocess;
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use inprocess::agents::{Agents, REGION};
-use inprocess::view::{self, Seen, TAINTED};
-use inprocess::{Cluster, REPLICAS, eventually, short_policy};
 use muster_actors::surroundings::Quiet;
 use muster_lifecycle::policy::Policy;
 use muster_node_agent::Failure;
@@ -19,6 +13,10 @@ use muster_node_agent::simulated::SimulatedMachine;
 use muster_pki::tls;
 use muster_proto::v1::write_request::Operation;
 use muster_proto::v1::{AggregatorScope, Delete};
+use muster_testing::inprocess::agents::{Agents, REGION};
+use muster_testing::inprocess::view::{self, Seen, TAINTED};
+use muster_testing::inprocess::{InprocessCluster, REPLICAS, short_policy};
+use muster_testing::waiting::{PATIENCE, soon};
 use rustls::ClientConfig;
 use tokio::time::{sleep, timeout};
 use tonic::Code;
@@ -43,7 +41,7 @@ const SEVERAL_TOKENS: Duration = Duration::from_secs(4);
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn i_14_a_second_instance_is_refused_at_any_replica_and_told_by_whom() {
-    let cluster = Cluster::start().await;
+    let cluster = InprocessCluster::start().await;
     let machine = Machine::new(&cluster);
     let first = machine.agent(&cluster, HERE, FIRST);
     attached(&first, HERE).await;
@@ -56,7 +54,7 @@ async fn i_14_a_second_instance_is_refused_at_any_replica_and_told_by_whom() {
         let named = format!("another instance (ab12…) at replica {HERE} from 127.");
         assert!(message.contains(&named), "{message}");
     }
-    first.acknowledged(inprocess::PATIENCE).await.expect("the first goes on");
+    first.acknowledged(PATIENCE).await.expect("the first goes on");
     // The end of the first lets the second in.
     first.stop().await;
     let second = machine.agent(&cluster, THERE, SECOND);
@@ -67,7 +65,7 @@ async fn i_14_a_second_instance_is_refused_at_any_replica_and_told_by_whom() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn a_session_moves_between_replicas_without_a_write() {
-    let cluster = Cluster::start().await;
+    let cluster = InprocessCluster::start().await;
     let machine = Machine::new(&cluster);
     let first = machine.agent(&cluster, HERE, FIRST);
     let welcome = attached(&first, HERE).await;
@@ -81,12 +79,12 @@ async fn a_session_moves_between_replicas_without_a_write() {
     assert_eq!(again.incarnation, welcome.incarnation);
     // Both are one agent, so each may take the session from the other, until one of them is gone.
     drop(first);
-    moved.acknowledged(inprocess::PATIENCE).await.unwrap();
+    moved.acknowledged(PATIENCE).await.unwrap();
     // One that vanished comes back to where it was, knowing nothing.
     drop(moved);
     let back = machine.agent(&cluster, HERE, FIRST);
     assert_eq!(attached(&back, HERE).await.incarnation, welcome.incarnation);
-    back.acknowledged(inprocess::PATIENCE).await.unwrap();
+    back.acknowledged(PATIENCE).await.unwrap();
     assert_eq!(revision(&cluster).await.unwrap(), before, "resuming a session wrote something");
     cluster.assert_only_touched(&[]).await;
     cluster.stop().await;
@@ -94,7 +92,7 @@ async fn a_session_moves_between_replicas_without_a_write() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn a_node_deleted_while_its_agent_runs_registers_as_a_new_incarnation() {
-    let cluster = Cluster::start().await;
+    let cluster = InprocessCluster::start().await;
     let machine = Machine::new(&cluster);
     let agent = machine.agent(&cluster, THERE, FIRST);
     let former = attached(&agent, THERE).await;
@@ -118,16 +116,16 @@ struct Machine {
 }
 
 impl Machine {
-    fn new(cluster: &Cluster) -> Self {
-        Self { tls: cluster.node_tls(NODE), simulated: Arc::new(SimulatedMachine::new(NODE, REGION, "x", 0)) }
+    fn new(cluster: &InprocessCluster) -> Self {
+        Self { tls: cluster.members.node_tls(NODE), simulated: Arc::new(SimulatedMachine::new(NODE, REGION, "x", 0)) }
     }
 
     /// An agent that knows this replica only.
-    fn agent(&self, cluster: &Cluster, replica: u64, instance: u64) -> SessionHandle {
+    fn agent(&self, cluster: &InprocessCluster, replica: u64, instance: u64) -> SessionHandle {
         let index = REPLICAS.iter().position(|id| *id == replica).unwrap();
         let config = SessionConfig {
             node: NODE.into(),
-            endpoints: vec![cluster.agent_doors().swap_remove(index)],
+            endpoints: vec![cluster.members.agent_doors().swap_remove(index)],
             tls: Arc::clone(&self.tls),
             instance,
             version: "test".into(),
@@ -142,8 +140,7 @@ async fn attached(agent: &SessionHandle, replica: u64) -> SessionState {
 
 async fn state_when(agent: &SessionHandle, what: &str, is_so: impl Fn(&SessionState) -> bool) -> SessionState {
     let mut states = agent.events();
-    let found =
-        timeout(inprocess::PATIENCE, states.wait_for(|state| is_so(state))).await.map(|state| state.unwrap().clone());
+    let found = timeout(PATIENCE, states.wait_for(|state| is_so(state))).await.map(|state| state.unwrap().clone());
     found.unwrap_or_else(|_| panic!("waited in vain for an agent that is {what}: {:?}", agent.state()))
 }
 
@@ -156,14 +153,14 @@ fn is_lost(state: &SessionState, why: &str) -> bool {
     matches!(&state.last_error, Some(Failure::Lost { reason, .. }) if reason.contains(why))
 }
 
-async fn revision(cluster: &Cluster) -> Result<u64, String> {
+async fn revision(cluster: &InprocessCluster) -> Result<u64, String> {
     Ok(cluster.status().await?.revision)
 }
 
 /// Nothing is written any more: the node is ready and its zone was assessed.
-async fn revision_at_rest(cluster: &Cluster) -> u64 {
+async fn revision_at_rest(cluster: &InprocessCluster) -> u64 {
     cluster.ready(&[NODE.to_owned()]).await;
-    eventually("nothing is written", async || {
+    soon("nothing is written", async || {
         let zone = view::zone_status(&cluster.client, &format!("{REGION}/x")).await?;
         let before = revision(cluster).await?;
         sleep(AT_REST).await;
@@ -177,9 +174,9 @@ async fn revision_at_rest(cluster: &Cluster) -> u64 {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn a_carrier_of_fifty_nodes_that_dies_leaves_its_zone_to_the_brake() {
-    // So that a disrupted zone of this size evicts nobody at all.
+    // So that a disrupted zone of this size evicts no node at all.
     let policy = Policy { large_cluster_size_threshold: 100, ..short_policy() };
-    let cluster = Cluster::start_with(policy, Arc::new(Quiet)).await;
+    let cluster = InprocessCluster::start_with(policy, Arc::new(Quiet)).await;
     let own = Agents::start(&cluster, &[RACK], 10);
     let (fine, tls) = (own.names(), aggregator_tls(&cluster));
     let scope = AggregatorScope { name: RACK.into(), nodes: vec!["rack-*".into()] };
@@ -191,7 +188,7 @@ async fn a_carrier_of_fifty_nodes_that_dies_leaves_its_zone_to_the_brake() {
 
     drop(carrier);
     let names: Vec<&str> = carried.iter().map(String::as_str).collect();
-    eventually("all that it carried are unknown", async || {
+    soon("all that it carried are unknown", async || {
         let nodes = view::nodes(&cluster.client).await?;
         let left: Vec<_> = names.iter().filter(|name| !nodes[**name].is_unknown()).collect();
         if left.is_empty() { Ok(()) } else { Err(format!("{left:?}")) }
@@ -206,21 +203,21 @@ async fn a_carrier_of_fifty_nodes_that_dies_leaves_its_zone_to_the_brake() {
     cluster.stop().await;
 }
 
-fn aggregator_tls(cluster: &Cluster) -> Arc<ClientConfig> {
-    let issued = cluster.fleet.issue_aggregator(RACK).unwrap();
-    let authority = cluster.fleet.client_authority().certificate_pem();
+fn aggregator_tls(cluster: &InprocessCluster) -> Arc<ClientConfig> {
+    let issued = cluster.members.fleet.issue_aggregator(RACK).unwrap();
+    let authority = cluster.members.fleet.client_authority().certificate_pem();
     tls::agent(authority, &issued.certificate, &issued.key).unwrap()
 }
 
 /// Carries fifty nodes of its scope, and tries one that is not.
-fn carry(cluster: &Cluster, tls: &Arc<ClientConfig>) -> CarrierHandle {
+fn carry(cluster: &InprocessCluster, tls: &Arc<ClientConfig>) -> CarrierHandle {
     let names = (1..=CARRIED).map(|number| format!("rack-{number:02}")).chain([STRANGER.to_owned()]);
     let node = |(number, name): (u32, String)| {
         let machine = Arc::new(SimulatedMachine::new(&name, REGION, RACK, number));
         CarriedNode { name, machine }
     };
     let config = CarrierConfig {
-        endpoints: cluster.agent_doors(),
+        endpoints: cluster.members.agent_doors(),
         tls: Arc::clone(tls),
         instance: rand::random(),
         version: "test".into(),
@@ -228,7 +225,7 @@ fn carry(cluster: &Cluster, tls: &Arc<ClientConfig>) -> CarrierHandle {
     Carrier::start(config, (100..).zip(names).map(node).collect()).unwrap()
 }
 
-async fn expect_one_out_of_scope(cluster: &Cluster, carrier: &CarrierHandle) {
+async fn expect_one_out_of_scope(cluster: &InprocessCluster, carrier: &CarrierHandle) {
     let state = carrier.state();
     assert_eq!((state.bound, state.registering, state.refused), (CARRIED, 0, 1), "{state:?}");
     let error = state.last_error.as_ref().map(ToString::to_string).unwrap_or_default();
@@ -236,9 +233,9 @@ async fn expect_one_out_of_scope(cluster: &Cluster, carrier: &CarrierHandle) {
     assert!(!cluster.nodes().await.contains_key(STRANGER));
 }
 
-/// Some may have been evicted before the zone was found disrupted; from then on nobody is.
-async fn expect_the_brake_holds(cluster: &Cluster) {
-    let zone = eventually("the zone is disrupted", async || {
+/// Some may have been evicted before the zone was found disrupted; from then on none is.
+async fn expect_the_brake_holds(cluster: &InprocessCluster) {
+    let zone = soon("the zone is disrupted", async || {
         let zone = view::zone_status(&cluster.client, &format!("{REGION}/{RACK}")).await?;
         if zone["state"] == "PartialDisruption" { Ok(zone) } else { Err(zone.to_string()) }
     })
@@ -250,6 +247,6 @@ async fn expect_the_brake_holds(cluster: &Cluster) {
     assert_eq!(evictions(cluster).await, before, "a node was evicted although its zone is disrupted");
 }
 
-async fn evictions(cluster: &Cluster) -> usize {
+async fn evictions(cluster: &InprocessCluster) -> usize {
     cluster.verdicts().await.iter().filter(|verdict| verdict.reason == TAINTED).count()
 }

@@ -1,15 +1,15 @@
 //! `muster dev` itself: it starts, reports, restarts, resumes, and leaves nothing behind.
-#![allow(clippy::unwrap_used)]
-
-mod support;
 
 use std::process::Command;
 
-use support::{Cluster, MUSTER, eventually, is_running, pid_of, signal, text, wait_gone};
+use muster_testing::dev::{DevCluster, pid_of};
+use muster_testing::operator::Operator;
+use muster_testing::process::{MUSTER, free_ports, is_running, signal, text, wait_gone};
+use muster_testing::waiting::eventually;
 
 #[test]
 fn dev_resumes_the_same_cluster_and_stops_everything() {
-    let mut cluster = Cluster::start();
+    let mut cluster = DevCluster::start();
     cluster.ok(&["status"]);
     let fleet = cluster.status().unwrap()["fleet"].clone();
     let first_pids = cluster.pids();
@@ -22,7 +22,7 @@ fn dev_resumes_the_same_cluster_and_stops_everything() {
 
 #[test]
 fn a_killed_dev_leaves_no_process_behind() {
-    let cluster = Cluster::start();
+    let cluster = DevCluster::start();
     let pids = cluster.pids();
     signal("-KILL", cluster.dev_pid());
     for pid in pids {
@@ -32,8 +32,8 @@ fn a_killed_dev_leaves_no_process_behind() {
 
 #[test]
 fn a_second_dev_on_the_same_directory_is_refused() {
-    let cluster = Cluster::start();
-    let second = Command::new(MUSTER).args(["dev", "--dir"]).arg(cluster.dir.path()).output().unwrap();
+    let cluster = DevCluster::start();
+    let second = Command::new(&*MUSTER).args(["dev", "--dir"]).arg(cluster.dir.path()).output().unwrap();
     let stderr = text(&second.stderr);
     assert!(!second.status.success());
     assert!(stderr.contains(&cluster.dev_pid().to_string()), "{stderr}");
@@ -42,10 +42,13 @@ fn a_second_dev_on_the_same_directory_is_refused() {
 #[test]
 fn a_port_in_use_is_said_with_the_flag_that_changes_it() {
     let dir = tempfile::tempdir().unwrap();
-    let base = support::free_ports();
+    let base = free_ports();
     let _taken = std::net::TcpListener::bind(("127.0.0.1", base)).unwrap();
-    let output =
-        Command::new(MUSTER).args(["dev", "--port-base", &base.to_string(), "--dir"]).arg(dir.path()).output().unwrap();
+    let output = Command::new(&*MUSTER)
+        .args(["dev", "--port-base", &base.to_string(), "--dir"])
+        .arg(dir.path())
+        .output()
+        .unwrap();
     let stderr = text(&output.stderr);
     assert!(!output.status.success());
     assert!(stderr.contains("--port-base") && stderr.contains(&base.to_string()), "{stderr}");
@@ -53,7 +56,7 @@ fn a_port_in_use_is_said_with_the_flag_that_changes_it() {
 
 #[test]
 fn with_restart_a_dead_replica_comes_back() {
-    let cluster = Cluster::start_with(&["--restart"]);
+    let cluster = DevCluster::start_with(&["--restart"]);
     let before = pid_of(&cluster.replica(2));
     signal("-KILL", before);
     eventually("replica 2 runs again", || (pid_of(&cluster.replica(2)) != before).then_some(()));
@@ -62,7 +65,7 @@ fn with_restart_a_dead_replica_comes_back() {
 
 #[test]
 fn a_damaged_checkpoint_is_rebuilt_and_a_damaged_log_refuses_to_start() {
-    let mut cluster = Cluster::start();
+    let mut cluster = DevCluster::start();
     let manifest = cluster.dir.path().join("node.json");
     std::fs::write(&manifest, r#"{"apiVersion":"v1","kind":"Node","metadata":{"name":"kept"}}"#).unwrap();
     cluster.ok(&["apply", "-f", manifest.to_str().unwrap()]);
@@ -95,7 +98,7 @@ fn damage(path: &std::path::Path) {
 
 #[test]
 fn simulated_nodes_play_what_they_are_told() {
-    let cluster = Cluster::start_exactly(&["--nodes", "6", "--zones", "2"]);
+    let cluster = DevCluster::start_exactly(&["--nodes", "6", "--zones", "2"]);
     let ready = |count: usize| {
         eventually("simulated nodes are ready", || {
             let shown = cluster.ok(&["get", "nodes"]);

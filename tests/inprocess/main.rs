@@ -1,0 +1,8 @@
+//! Tests with whole replicas in the test's own process, in one binary.
+#![allow(clippy::unwrap_used)]
+
+mod agent;
+mod clocks;
+mod partition;
+mod sessions;
+mod supervision;
