@@ -9,7 +9,7 @@ use tonic::Code;
 
 use crate::discover;
 use crate::resource::Resource;
-use muster_node_agent::agent::Failed;
+use muster_node_agent::agent::AgentError;
 
 pub use muster_node_agent::agent::Exit;
 
@@ -35,7 +35,7 @@ pub enum Failure {
     #[error(transparent)]
     Discovery(#[from] discover::Error),
     #[error(transparent)]
-    Agent(#[from] Failed),
+    Agent(#[from] AgentError),
     #[error(transparent)]
     Call(#[from] client::Error),
     #[error(transparent)]
@@ -83,7 +83,7 @@ impl Failure {
             Self::NoLeader(_) => {
                 Some("a majority of replicas must run; `muster get nodes --stale` reads without one meanwhile")
             }
-            Self::Usage(_) | Self::Agent(Failed { exit: Exit::Usage, .. }) => {
+            Self::Usage(_) | Self::Agent(AgentError { exit: Exit::Usage, .. }) => {
                 Some("`muster help` lists the commands, `muster COMMAND --help` explains one")
             }
             Self::Conflict(_)

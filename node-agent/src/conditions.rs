@@ -1,33 +1,33 @@
-//! How the machine is doing: pressures, readiness, the network, and what the operator's own checks find.
+//! Conditions of the machine: pressures, readiness, the network, and the operator's own checks.
 //!
 //! ```text
-//!   /proc, statvfs --> Probe --> Sample --> Pressures (thresholds, minimum reclaim, anti-flap) --+
+//!   /proc, statvfs --> Probe --> MachineSample --> Pressures (thresholds, minimum reclaim, anti-flap) --+
 //!   a command or an address --> NetworkCheck --+                                                 v
-//!   executables of a directory --> CustomChecks +--> Board --------------> Monitor --> Conditions, newest wins
-//!   what runs the pods --> Readiness ----------------------------------------^
+//!   executables of a directory --> CustomChecks +--> CheckBoard --------------> Monitor --> MachineConditions, newest wins
+//!   pod runtime --> Readiness ----------------------------------------^
 //! ```
 //!
-//! When a shortage is a pressure is decided by a plain value that is handed sample and time ([`Pressures`]); the rest
-//! is looking. Nothing that hangs, floods or lies in wait below the machine holds up a report.
+//! A plain value decides when a shortage is a pressure; sample and time are arguments ([`Pressures`]). Everything else
+//! reads. Nothing that hangs, floods or fails on the machine delays a report.
 
-mod board;
+mod check_board;
 mod condition;
 mod custom;
 mod execution;
 mod monitor;
 mod network;
-mod pace;
 mod pressure;
 mod probe;
+mod rounds;
 mod sample;
 mod signal;
 mod threshold;
 
-pub use condition::{Condition, Conditions, Finding};
-pub use custom::{CHECK_INTERVAL, CHECK_TIMEOUT, CHECKS_MAX, Check, CustomChecks, Refused, Scan};
+pub use condition::{CheckResult, MachineCondition, MachineConditions};
+pub use custom::{CHECK_INTERVAL, CHECK_TIMEOUT, CHECKS_MAX, CheckScan, CustomCheck, CustomChecks, RefusedCheck};
 pub use monitor::{Monitor, MonitorConfig, Readiness, SAMPLE_INTERVAL};
 pub use network::{NETWORK_INTERVAL, NETWORK_TIMEOUT, NETWORK_UNAVAILABLE, NetworkCheck, NetworkProbe};
-pub use pressure::{Pressures, Shortage, TRANSITION_PERIOD, Verdict};
-pub use sample::{Level, Reading, Sample};
+pub use pressure::{MetThreshold, PressureState, Pressures, TRANSITION_PERIOD};
+pub use sample::{MachineSample, Reading, ResourceLevel};
 pub use signal::{PressureKind, Signal};
 pub use threshold::{Amount, HARD_DEFAULT, Threshold, ThresholdError, Thresholds, duration};

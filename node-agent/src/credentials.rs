@@ -1,12 +1,12 @@
-//! What proves to the fleet that this machine is its node: a key, a certificate, and the CA that signs both sides'.
+//! Credentials of a node: a key, a certificate, and the CA that signs both sides' certificates.
 //!
 //! ```text
 //!   STATE-DIR/node.pem       key and certificate, 0600, replaced in one step, so that they always belong together
 //!   STATE-DIR/ca.crt         the CA of the replicas
 //!   STATE-DIR/joining.key    the key of a join that has not been answered, 0600
 //! ```
-//! The key is made here and never leaves. Connections take the newest certificate when they are opened; those that are
-//! open stay as they are, and whoever holds one hears of each renewal.
+//! The key is made here and never leaves the machine. Connections take the newest certificate when they open. Open
+//! connections keep theirs, and their owners are told of each renewal.
 
 mod store;
 
@@ -27,49 +27,49 @@ use x509_parser::certificate::X509Certificate;
 use x509_parser::prelude::FromDer;
 
 pub(crate) use self::store::new_key;
-pub use self::store::{Store, StoreError};
+pub use self::store::{CredentialStore, CredentialStoreError};
 
 const NODE_PREFIX: &str = "system:node:";
-/// RFC 5280 gives a common name 64 characters, and the prefix takes some of them.
+/// RFC 5280 allows 64 characters for a common name, and the prefix takes some of them.
 pub const NODE_NAME_MAX: usize = 64 - NODE_PREFIX.len();
 const ALPN: &[u8] = b"h2";
 /// Our chains are short; a longer file is a mistake.
 const CHAIN_MAX: usize = 8;
 
-/// From when to when a certificate is good.
+/// From when until when a certificate is valid.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Validity {
+pub struct CertificateValidity {
     pub from: SystemTime,
     pub until: SystemTime,
 }
 
-/// Clones share what they hold: when one is renewed, all are.
+/// Credentials of one node. Clones share them: a renewal renews all.
 #[derive(Clone)]
-pub struct Credentials(Arc<Shared>);
+pub struct NodeCredentials(Arc<Inner>);
 
-struct Shared {
+struct Inner {
     node: String,
     ca: String,
-    store: Option<Store>,
+    store: Option<CredentialStore>,
     tls: Arc<ClientConfig>,
-    shown: Arc<Shown>,
+    shown: Arc<ShownCertificate>,
     renewals: watch::Sender<u64>,
     doubted: Notify,
 }
 
-/// What is shown to replicas.
+/// The certificate that is shown to replicas.
 #[derive(Debug)]
-struct Shown(RwLock<Held>);
+struct ShownCertificate(RwLock<HeldCertificate>);
 
 #[derive(Debug, Clone)]
-struct Held {
+struct HeldCertificate {
     key: Arc<CertifiedKey>,
-    validity: Validity,
+    validity: CertificateValidity,
 }
 
 /// Three PEM texts as they are stored.
 #[derive(Clone)]
-pub struct Texts {
+pub struct PemTexts {
     pub ca: String,
     pub certificate: String,
     pub key: String,
@@ -78,7 +78,7 @@ pub struct Texts {
 #[derive(Debug, Error)]
 pub enum CredentialsError {
     #[error(transparent)]
-    Store(#[from] StoreError),
+    Store(#[from] CredentialStoreError),
     #[error(
         "{0} does not hold PEM certificates: restore it, or remove node.pem from the state directory and join again"
     )]
@@ -87,10 +87,10 @@ pub enum CredentialsError {
         "the key does not belong to the certificate: remove node.pem from the state directory and join again with a new token"
     )]
     OtherKey,
-    #[error("the certificate is not that of a node, but of {0:?}: was it put here by mistake?")]
+    #[error("the certificate belongs to {0:?} and not to a node: check the file")]
     NotANode(String),
     #[error(
-        "the certificate is that of node {theirs:?}, but this machine shall be node {ours:?}: correct the name, or remove \
+        "the certificate belongs to node {theirs:?}, but this machine is to be node {ours:?}: correct the name, or remove \
          node.pem from the state directory and join again with a new token"
     )]
     OtherNode { ours: String, theirs: String },
@@ -98,28 +98,29 @@ pub enum CredentialsError {
     Tls(#[from] rustls::Error),
 }
 
-// === impl Credentials ===
+// === impl NodeCredentials ===
 
-impl Credentials {
-    /// Those of a state directory that has joined before.
-    pub fn load(store: &Store) -> Result<Self, CredentialsError> {
+impl NodeCredentials {
+    /// The credentials of a state directory that has joined before.
+    pub fn load(store: &CredentialStore) -> Result<Self, CredentialsError> {
         Self::new(&store.load()?, Some(store.clone()))
     }
 
-    /// Those of files that somebody else looks after, as `muster init issue-agent` writes them. They are not renewed.
+    /// Credentials from files that are managed elsewhere, as `muster init issue-agent` writes them. They are not
+    /// renewed.
     pub fn read(ca: &Path, certificate: &Path, key: &Path) -> Result<Self, CredentialsError> {
         let texts =
-            Texts { ca: store::read(ca)?, certificate: store::read(certificate)?, key: store::read_private(key)? };
+            PemTexts { ca: store::read(ca)?, certificate: store::read(certificate)?, key: store::read_private(key)? };
         Self::new(&texts, None)
     }
 
-    pub(crate) fn new(texts: &Texts, store: Option<Store>) -> Result<Self, CredentialsError> {
+    pub(crate) fn new(texts: &PemTexts, store: Option<CredentialStore>) -> Result<Self, CredentialsError> {
         let (node, held) = hold(texts)?;
         let mut roots = RootCertStore::empty();
         for root in certificates(&texts.ca).ok_or(CredentialsError::Certificates("the CA file"))? {
             roots.add(root)?;
         }
-        let shown = Arc::new(Shown(RwLock::new(held)));
+        let shown = Arc::new(ShownCertificate(RwLock::new(held)));
         let mut tls = ClientConfig::builder_with_provider(provider())
             .with_protocol_versions(&[&rustls::version::TLS13])?
             .with_root_certificates(roots)
@@ -129,10 +130,10 @@ impl Credentials {
         tls.resumption = Resumption::disabled();
         let (ca, tls) = (texts.ca.clone(), Arc::new(tls));
         let (renewals, doubted) = (watch::Sender::default(), Notify::new());
-        Ok(Self(Arc::new(Shared { node, ca, store, tls, shown, renewals, doubted })))
+        Ok(Self(Arc::new(Inner { node, ca, store, tls, shown, renewals, doubted })))
     }
 
-    /// The same configuration always: each handshake takes the certificate of that moment.
+    /// Always the same configuration: each handshake takes the certificate of that moment.
     pub fn tls(&self) -> Arc<ClientConfig> {
         Arc::clone(&self.0.tls)
     }
@@ -148,7 +149,7 @@ impl Credentials {
         }
     }
 
-    pub fn validity(&self) -> Validity {
+    pub fn validity(&self) -> CertificateValidity {
         self.0.shown.held().validity
     }
 
@@ -160,14 +161,14 @@ impl Credentials {
         self.expires() <= now
     }
 
-    /// Whether these are renewed from here.
+    /// Whether the agent renews these.
     pub fn is_renewable(&self) -> bool {
         self.0.store.is_some()
     }
 
-    /// Takes a new certificate into use, once it is safely on disk. The CA stays the one that this machine believes.
+    /// Takes a new certificate into use once it is on disk. The CA stays the one that this machine trusts.
     pub(crate) fn renew(&self, certificate: String, key: String) -> Result<(), CredentialsError> {
-        let texts = Texts { ca: self.0.ca.clone(), certificate, key };
+        let texts = PemTexts { ca: self.0.ca.clone(), certificate, key };
         let (node, held) = hold(&texts)?;
         if node != self.0.node {
             return Err(CredentialsError::OtherNode { ours: self.0.node.clone(), theirs: node });
@@ -180,12 +181,12 @@ impl Credentials {
         Ok(())
     }
 
-    /// How often they were renewed.
+    /// The number of renewals.
     pub fn renewals(&self) -> watch::Receiver<u64> {
         self.0.renewals.subscribe()
     }
 
-    /// A replica says that the certificate has expired, whatever the clock of this machine says.
+    /// A replica says that the certificate has expired, whatever this machine's clock says.
     pub fn doubt(&self) {
         self.0.doubted.notify_one();
     }
@@ -196,28 +197,28 @@ impl Credentials {
     }
 }
 
-impl fmt::Debug for Credentials {
+impl fmt::Debug for NodeCredentials {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Credentials").field("node", &self.0.node).field("validity", &self.validity()).finish()
+        f.debug_struct("NodeCredentials").field("node", &self.0.node).field("validity", &self.validity()).finish()
     }
 }
 
-impl fmt::Debug for Texts {
-    /// A key must not reach a log by way of a derived `Debug`.
+impl fmt::Debug for PemTexts {
+    /// Leaves the key out: it must not reach a log through a derived `Debug`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Texts").field("certificate", &self.certificate).finish_non_exhaustive()
+        f.debug_struct("PemTexts").field("certificate", &self.certificate).finish_non_exhaustive()
     }
 }
 
-// === impl Shown ===
+// === impl ShownCertificate ===
 
-impl Shown {
-    fn held(&self) -> Held {
+impl ShownCertificate {
+    fn held(&self) -> HeldCertificate {
         self.0.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 }
 
-impl ResolvesClientCert for Shown {
+impl ResolvesClientCert for ShownCertificate {
     fn resolve(&self, _: &[&[u8]], schemes: &[SignatureScheme]) -> Option<Arc<CertifiedKey>> {
         let key = self.held().key;
         key.key.choose_scheme(schemes).is_some().then_some(key)
@@ -228,8 +229,8 @@ impl ResolvesClientCert for Shown {
     }
 }
 
-/// Whose certificate it is, and what to show of it, if all of it belongs together.
-fn hold(texts: &Texts) -> Result<(String, Held), CredentialsError> {
+/// The node of the certificate and what to show, if key and certificate belong together.
+fn hold(texts: &PemTexts) -> Result<(String, HeldCertificate), CredentialsError> {
     const WHAT: &str = "the certificate file";
     let chain = certificates(&texts.certificate).ok_or(CredentialsError::Certificates(WHAT))?;
     let leaf = chain.first().ok_or(CredentialsError::Certificates(WHAT))?;
@@ -239,7 +240,7 @@ fn hold(texts: &Texts) -> Result<(String, Held), CredentialsError> {
     };
     let key = PrivateKeyDer::from_pem_slice(texts.key.as_bytes()).map_err(|_| CredentialsError::OtherKey)?;
     let key = CertifiedKey::from_der(chain, key, &provider()).map_err(|_| CredentialsError::OtherKey)?;
-    Ok((node, Held { key: Arc::new(key), validity }))
+    Ok((node, HeldCertificate { key: Arc::new(key), validity }))
 }
 
 fn certificates(pem: &str) -> Option<Vec<CertificateDer<'static>>> {
@@ -247,14 +248,17 @@ fn certificates(pem: &str) -> Option<Vec<CertificateDer<'static>>> {
     chain.ok().filter(|chain| !chain.is_empty())
 }
 
-fn read_certificate(der: &CertificateDer<'_>) -> Option<(String, Validity)> {
+fn read_certificate(der: &CertificateDer<'_>) -> Option<(String, CertificateValidity)> {
     let (_, certificate) = X509Certificate::from_der(der).ok()?;
     let user = certificate.subject().iter_common_name().next()?.as_str().ok()?.to_owned();
     let moment = |seconds: i64| UNIX_EPOCH + Duration::from_secs(u64::try_from(seconds).unwrap_or_default());
     let validity = certificate.validity();
     Some((
         user,
-        Validity { from: moment(validity.not_before.timestamp()), until: moment(validity.not_after.timestamp()) },
+        CertificateValidity {
+            from: moment(validity.not_before.timestamp()),
+            until: moment(validity.not_after.timestamp()),
+        },
     ))
 }
 
@@ -262,7 +266,7 @@ pub(crate) fn provider() -> Arc<CryptoProvider> {
     Arc::new(rustls::crypto::ring::default_provider())
 }
 
-/// Where the files of a machine that has joined are.
+/// The files of a machine that has joined.
 pub fn files(dir: &Path) -> [PathBuf; 2] {
     [dir.join(store::NODE), dir.join(store::CA)]
 }

@@ -1,13 +1,13 @@
-//! How a machine becomes a node of the fleet, and stays one: join once with a token, then renew in time.
+//! Enrolment: a machine joins the fleet once with a token, then renews its certificate in time.
 //!
 //! ```text
 //!   --join TOKEN --> is that the CA the token pins? --> Join --> state directory --> sessions
 //!                                                                   ^      |
 //!                                                                   +-- Renew at 70 to 90 % of the certificate's life
 //! ```
-//! A renewal has a key of its own and touches no open connection; the session then goes on with it, which ends the old
-//! key. One that fails is tried again, with longer and longer pauses, also after the certificate has expired: replicas
-//! take that for a while.
+//! A renewal uses a new key and touches no open connection. The session then moves to the new certificate, which ends
+//! the old key. A failed renewal is tried again with growing pauses, also after the certificate has expired: replicas
+//! accept that for a while.
 
 mod pinned;
 mod schedule;
@@ -23,53 +23,50 @@ use tokio::time::{Instant, sleep, timeout};
 use tokio_rustls::TlsConnector;
 use tonic::Code;
 
-use crate::backoff::Backoff;
-use crate::credentials::{Credentials, CredentialsError, Store, StoreError, Texts};
-use crate::dial;
-use crate::door::{Door, SetupError};
-use crate::failure::{Failure, quoted};
+use crate::connection::{Backoff, Endpoint, SessionFailure, SessionSetupError, dial, quoted};
+use crate::credentials::{CredentialStore, CredentialStoreError, CredentialsError, NodeCredentials, PemTexts};
 
 pub use self::schedule::renewal_due;
-use self::schedule::{Failed, Schedule};
+use self::schedule::{AttemptFailure, Schedule};
 
 /// For each step of a connection.
-const STEP_PATIENCE: Duration = Duration::from_secs(5);
-/// For the answer: it has to be written by the cluster.
-const ANSWER_PATIENCE: Duration = Duration::from_secs(20);
-/// How long a machine tries to join before it says that it could not.
-const JOIN_PATIENCE: Duration = Duration::from_secs(120);
+const STEP_TIMEOUT: Duration = Duration::from_secs(5);
+/// For the answer, which the cluster has to write.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(20);
+/// How long a machine tries to join before it gives up.
+const JOIN_TIMEOUT: Duration = Duration::from_secs(120);
 /// The longest pause between two attempts.
 const JOIN_PAUSE_MAX: Duration = Duration::from_secs(5);
-/// Between two looks at the wall clock, which may be set at any time.
+/// Between two reads of the wall clock, which may be set at any time.
 const LOOK_PERIOD: Duration = Duration::from_secs(600);
 
 #[derive(Debug, Error)]
 pub enum EnrolmentError {
     #[error(transparent)]
-    Setup(#[from] SetupError),
+    Setup(#[from] SessionSetupError),
     #[error(transparent)]
     Credentials(#[from] CredentialsError),
     #[error(transparent)]
-    Store(#[from] StoreError),
+    Store(#[from] CredentialStoreError),
     #[error("cannot write a certificate request: {0}")]
     Request(rcgen::Error),
-    #[error("{door} is not of the cluster that the token is for: {reason}; check --server, or make a token there")]
-    OtherCluster { door: String, reason: String },
-    #[error("{door} refused: {message}")]
-    Refused { door: String, message: String },
+    #[error("{endpoint} belongs to another cluster than the token: {reason}; check --server, or create a token there")]
+    OtherCluster { endpoint: String, reason: String },
+    #[error("{endpoint} refused: {message}")]
+    Refused { endpoint: String, message: String },
     #[error("no replica could be asked: {0}")]
-    Unanswered(Failure),
+    Unanswered(SessionFailure),
     #[error("this machine has not joined: give a token of `muster token create` with --join, and --server")]
     NotJoined,
 }
 
-// === impl Credentials ===
+// === impl NodeCredentials ===
 
-impl Credentials {
-    /// Those of the state directory; if it has none, or none that the fleet takes any more, this machine joins as `node`
-    /// with `token`. Expired ones are renewed before anything else is tried with them.
+impl NodeCredentials {
+    /// Opens the credentials of the state directory. If there are none, or the fleet no longer accepts them, this
+    /// machine joins as `node` with `token`. Expired credentials are renewed first.
     pub async fn open_or_join(
-        store: &Store,
+        store: &CredentialStore,
         token: Option<&Token>,
         servers: &[String],
         node: &str,
@@ -87,26 +84,31 @@ impl Credentials {
         }
         match (renew(&credentials, servers).await, token) {
             (Ok(()), None) => {}
-            (Ok(()), Some(_)) => tracing::info!("this machine has joined before: the token was not used"),
+            (Ok(()), Some(_)) => tracing::info!("this machine has joined before: the token is not used"),
             (Err(error), Some(token)) if is_expired || matches!(error, EnrolmentError::Refused { .. }) => {
-                tracing::warn!(%error, "the certificate is not good any more: joining anew");
+                tracing::warn!(%error, "the certificate is no longer accepted: joining again");
                 return join(token, servers, node, store).await;
             }
-            (Err(error), _) => tracing::warn!(%error, is_expired, "the certificate was not renewed; it is tried again"),
+            (Err(error), _) => tracing::warn!(%error, is_expired, "the certificate was not renewed; trying again"),
         }
         Ok(credentials)
     }
 }
 
-/// Asks one replica after the other, again and again for a while, unless one of them says no.
-pub async fn join(token: &Token, servers: &[String], node: &str, store: &Store) -> Result<Credentials, EnrolmentError> {
-    let doors = Door::list(servers)?;
+/// Asks the replicas in turn, repeatedly for a while, until one accepts or refuses.
+pub async fn join(
+    token: &Token,
+    servers: &[String],
+    node: &str,
+    store: &CredentialStore,
+) -> Result<NodeCredentials, EnrolmentError> {
+    let endpoints = Endpoint::list(servers)?;
     let key = store.joining_key()?;
     let tls = TlsConnector::from(pinned::tls(token.pin).map_err(CredentialsError::from)?);
     let request = join_request(token, node, &key)?;
-    let (deadline, mut backoff) = (Instant::now() + JOIN_PATIENCE, Backoff::default());
+    let (deadline, mut backoff) = (Instant::now() + JOIN_TIMEOUT, Backoff::default());
     loop {
-        let failure = match ask_all(&doors, &tls, &Question::Join(request.clone())).await {
+        let failure = match ask_all(&endpoints, &tls, &Question::Join(request.clone())).await {
             Ok(certified) => return accept(certified, token, node, &key, store),
             Err(EnrolmentError::Unanswered(failure)) => failure,
             Err(verdict) => return Err(verdict),
@@ -129,21 +131,21 @@ fn csr(key: &KeyPair) -> Result<bytes::Bytes, EnrolmentError> {
     Ok(bytes::Bytes::copy_from_slice(request.der()))
 }
 
-/// What came back must be what was asked for: our name, our key, and the CA that the token pins.
+/// Checks the answer: our name, our key, and the CA that the token pins.
 fn accept(
     certified: v1::Certified,
     token: &Token,
     node: &str,
     key: &KeyPair,
-    store: &Store,
-) -> Result<Credentials, EnrolmentError> {
+    store: &CredentialStore,
+) -> Result<NodeCredentials, EnrolmentError> {
     let v1::Certified { certificate, ca, .. } = certified;
     if !pinned::has_pinned_key(&ca, token.pin) {
         let reason = "it answered with another CA".to_owned();
-        return Err(EnrolmentError::OtherCluster { door: "the replica".to_owned(), reason });
+        return Err(EnrolmentError::OtherCluster { endpoint: "the replica".to_owned(), reason });
     }
-    let texts = Texts { ca, certificate, key: key.serialize_pem() };
-    let credentials = Credentials::new(&texts, Some(store.clone()))?;
+    let texts = PemTexts { ca, certificate, key: key.serialize_pem() };
+    let credentials = NodeCredentials::new(&texts, Some(store.clone()))?;
     credentials.require_node(node)?;
     store.save(&texts)?;
     store.joined()?;
@@ -151,8 +153,8 @@ fn accept(
     Ok(credentials)
 }
 
-/// Renews in time, for ever. To be run beside the session. What somebody else looks after is left to them.
-pub async fn keep_renewed(credentials: Credentials, servers: Vec<String>) {
+/// Renews in time, for ever, beside the session. Credentials managed elsewhere are left alone.
+pub async fn keep_renewed(credentials: NodeCredentials, servers: Vec<String>) {
     if !credentials.is_renewable() {
         return;
     }
@@ -165,19 +167,19 @@ pub async fn keep_renewed(credentials: Credentials, servers: Vec<String>) {
         let pause = match renew(&credentials, &servers).await {
             Ok(()) => schedule.renewed(credentials.validity(), rand::random()),
             Err(error) => {
-                tell_failure(&error, credentials.is_expired(SystemTime::now()));
-                schedule.failed(how(&error), rand::random())
+                log_failure(&error, credentials.is_expired(SystemTime::now()));
+                schedule.failed(kind_of(&error), rand::random())
             }
         };
         sleep(pause).await;
     }
 }
 
-fn how(error: &EnrolmentError) -> Failed {
-    if matches!(error, EnrolmentError::Unanswered(_)) { Failed::Unanswered } else { Failed::Refused }
+fn kind_of(error: &EnrolmentError) -> AttemptFailure {
+    if matches!(error, EnrolmentError::Unanswered(_)) { AttemptFailure::Unanswered } else { AttemptFailure::Refused }
 }
 
-fn tell_failure(error: &EnrolmentError, expired: bool) {
+fn log_failure(error: &EnrolmentError, expired: bool) {
     if expired {
         tracing::warn!(%error, "the certificate has expired and was not renewed; trying again, and if that lasts, join \
             this machine anew with a token of `muster token create --node`");
@@ -196,11 +198,11 @@ async fn wait_until(due: SystemTime) {
 }
 
 /// Asks the replicas for a new certificate, once each.
-pub async fn renew(credentials: &Credentials, servers: &[String]) -> Result<(), EnrolmentError> {
-    let doors = Door::list(servers)?;
+pub async fn renew(credentials: &NodeCredentials, servers: &[String]) -> Result<(), EnrolmentError> {
+    let endpoints = Endpoint::list(servers)?;
     let key = crate::credentials::new_key()?;
     let tls = TlsConnector::from(credentials.tls());
-    let certified = ask_all(&doors, &tls, &Question::Renew(v1::RenewRequest { csr: csr(&key)? })).await?;
+    let certified = ask_all(&endpoints, &tls, &Question::Renew(v1::RenewRequest { csr: csr(&key)? })).await?;
     credentials.renew(certified.certificate, key.serialize_pem())?;
     tracing::info!(node = credentials.node(), "certificate renewed");
     Ok(())
@@ -212,26 +214,30 @@ enum Question {
     Renew(v1::RenewRequest),
 }
 
-/// The first answer counts; a refusal is one. That a door is another cluster's says nothing of the next: it is the answer
-/// only if it is true of all.
-async fn ask_all(doors: &[Door], tls: &TlsConnector, question: &Question) -> Result<v1::Certified, EnrolmentError> {
+/// The first answer counts, also a refusal. A replica of another cluster says nothing about the next endpoint: that
+/// error is returned only if it holds for all.
+async fn ask_all(
+    endpoints: &[Endpoint],
+    tls: &TlsConnector,
+    question: &Question,
+) -> Result<v1::Certified, EnrolmentError> {
     let (mut unanswered, mut foreign) = (None, None);
-    for door in doors {
-        match ask(door, tls, question).await {
+    for endpoint in endpoints {
+        match ask(endpoint, tls, question).await {
             Err(error @ EnrolmentError::Unanswered(_)) => unanswered = Some(error),
             Err(error @ EnrolmentError::OtherCluster { .. }) => {
-                tracing::warn!(%error, "asking the next one");
+                tracing::warn!(%error, "asking the next endpoint");
                 foreign = Some(error);
             }
             answer @ (Ok(_) | Err(_)) => return answer,
         }
     }
-    Err(unanswered.or(foreign).unwrap_or(EnrolmentError::Setup(SetupError::NoEndpoints)))
+    Err(unanswered.or(foreign).unwrap_or(EnrolmentError::Setup(SessionSetupError::NoEndpoints)))
 }
 
-async fn ask(door: &Door, tls: &TlsConnector, question: &Question) -> Result<v1::Certified, EnrolmentError> {
-    let connected = dial::channel(door, tls, STEP_PATIENCE).await;
-    let (channel, _connection) = connected.map_err(|failure| unreached(door, failure))?;
+async fn ask(endpoint: &Endpoint, tls: &TlsConnector, question: &Question) -> Result<v1::Certified, EnrolmentError> {
+    let connected = dial::channel(endpoint, tls, STEP_TIMEOUT).await;
+    let (channel, _connection) = connected.map_err(|failure| unreached(endpoint, failure))?;
     let mut client = EnrolmentClient::new(channel).max_decoding_message_size(dial::MESSAGE_MAX);
     let answer = async {
         match question.clone() {
@@ -239,24 +245,25 @@ async fn ask(door: &Door, tls: &TlsConnector, question: &Question) -> Result<v1:
             Question::Renew(request) => client.renew(request).await,
         }
     };
-    let late = |_| Failure::Late { door: door.to_string(), what: "answer", patience: ANSWER_PATIENCE };
-    let answered = timeout(ANSWER_PATIENCE, answer).await.map_err(|error| EnrolmentError::Unanswered(late(error)))?;
+    let late = |_| SessionFailure::Late { endpoint: endpoint.to_string(), what: "answer", limit: ANSWER_TIMEOUT };
+    let answered = timeout(ANSWER_TIMEOUT, answer).await.map_err(|error| EnrolmentError::Unanswered(late(error)))?;
     answered.map(tonic::Response::into_inner).map_err(|status| {
         let is_verdict =
             [Code::PermissionDenied, Code::Unauthenticated, Code::InvalidArgument].contains(&status.code());
-        let door = door.to_string();
+        let endpoint = endpoint.to_string();
         match is_verdict {
-            true => EnrolmentError::Refused { door, message: quoted(status.message()) },
-            false => EnrolmentError::Unanswered(Failure::from_status(&door, &status)),
+            true => EnrolmentError::Refused { endpoint, message: quoted(status.message()) },
+            false => EnrolmentError::Unanswered(SessionFailure::from_status(&endpoint, &status)),
         }
     })
 }
 
-/// That a replica is not the one we look for is a verdict; that it cannot be reached is not.
-fn unreached(door: &Door, failure: Failure) -> EnrolmentError {
-    let is_another = matches!(&failure, Failure::Unreachable { reason, .. } if reason.contains(pinned::MISMATCH));
+/// A replica of another cluster is a refusal; an unreachable one is not.
+fn unreached(endpoint: &Endpoint, failure: SessionFailure) -> EnrolmentError {
+    let is_another =
+        matches!(&failure, SessionFailure::Unreachable { reason, .. } if reason.contains(pinned::MISMATCH));
     if is_another {
-        return EnrolmentError::OtherCluster { door: door.to_string(), reason: pinned::MISMATCH.to_owned() };
+        return EnrolmentError::OtherCluster { endpoint: endpoint.to_string(), reason: pinned::MISMATCH.to_owned() };
     }
     EnrolmentError::Unanswered(failure)
 }
@@ -266,9 +273,10 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn a_machine_without_credentials_and_without_a_token_is_told_what_to_do() {
+    async fn without_credentials_and_token_the_error_names_the_next_step() {
         let dir = tempfile::tempdir().unwrap();
-        let refused = Credentials::open_or_join(&Store::new(dir.path()), None, &["a:1".to_owned()], "n").await;
+        let refused =
+            NodeCredentials::open_or_join(&CredentialStore::new(dir.path()), None, &["a:1".to_owned()], "n").await;
         assert!(refused.unwrap_err().to_string().contains("muster token create"));
     }
 }

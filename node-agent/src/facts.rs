@@ -1,12 +1,12 @@
-//! What the machine is: names, addresses, resources and versions, as far as it can be read.
+//! Facts about the machine: names, addresses, resources and versions, as far as they can be read.
 //!
 //! ```text
 //!   /proc /sys /etc, interfaces, statvfs --> FactsReader::read --> Facts --> node_parts --> parts of a Kubernetes Node
-//!                                               | Missing: said once in the log
+//!                                               | MissingFact: logged once
 //! ```
 //!
-//! A machine that hides something is reported without it. Only processors and memory are needed: a node without them
-//! would be given nothing, and nobody would know why.
+//! A fact that cannot be read is left out. Only processors and memory are required: no pod would be placed on a node
+//! without them, and the reason would be hard to find.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -16,18 +16,19 @@ use std::time::Duration;
 use thiserror::Error;
 
 pub use addresses::{Interface, NodeIpError, NodeIps, interfaces};
-pub use capacity::{CPU, Capacity, EPHEMERAL_STORAGE, MEMORY, PODS, Reservations, Resources};
-pub use file::Missing;
+pub use capacity::{CPU, EPHEMERAL_STORAGE, MEMORY, MachineCapacity, PODS, Reservations, ResourceAmounts};
+pub use file::MissingFact;
 pub use filesystem::Filesystem;
-pub use identity::Identity;
+pub use identity::MachineIdentity;
 pub use node_parts::NodeParts;
 pub use reserved::{Reserved, ReservedError};
 
+use bounded_call::BoundedCall;
 use file::Root;
 use memory::{MEMINFO, Memory};
-use patience::Question;
 
 mod addresses;
+mod bounded_call;
 mod capacity;
 pub(crate) mod file;
 mod filesystem;
@@ -35,23 +36,22 @@ mod huge_pages;
 mod identity;
 pub(crate) mod memory;
 mod node_parts;
-mod patience;
 mod processors;
 mod reserved;
 
-/// What `kubelet --max-pods` defaults to.
+/// The default of `kubelet --max-pods`.
 pub const MAX_PODS: u32 = 110;
-/// The agent's version, written so that clients which compare versions of kubelets can.
+/// The agent's version, in a form that clients which compare kubelet versions can parse.
 pub const AGENT_VERSION: &str = concat!("v1.36.0-muster-", env!("CARGO_PKG_VERSION"));
-/// For a filesystem to say how large it is.
-const PATIENCE: Duration = Duration::from_secs(5);
+/// How long a filesystem may take to report its size.
+const TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Where facts come from, and those that only an operator knows.
+/// Where facts come from, and the facts that only an operator knows.
 #[derive(Debug, Clone)]
-pub struct Sources {
-    /// `/proc`, `/sys` and `/etc` are looked for below it.
+pub struct FactSources {
+    /// The directory that contains `/proc`, `/sys` and `/etc`.
     pub root: PathBuf,
-    /// Absent: those of this machine.
+    /// Absent: the interfaces of this machine.
     pub interfaces: Option<Vec<Interface>>,
     /// A directory on the filesystem that pods write to.
     pub nodefs: PathBuf,
@@ -69,37 +69,37 @@ pub struct Facts {
     pub hostname: Option<String>,
     pub internal_ips: Vec<IpAddr>,
     pub external_ips: Vec<IpAddr>,
-    pub capacity: Capacity,
-    pub identity: Identity,
+    pub capacity: MachineCapacity,
+    pub identity: MachineIdentity,
     /// In bytes.
     pub swap: u64,
     pub runtime_version: String,
     pub agent_version: String,
-    /// What is left out, and why.
-    pub missing: Vec<Missing>,
+    /// Facts that are left out, with the reason.
+    pub missing: Vec<MissingFact>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum FactsError {
     #[error("cannot tell how much {} this machine has: {}: {}. The agent needs to read this file",
         .0.what, .0.path.display(), .0.reason)]
-    Unreadable(Missing),
+    Unreadable(MissingFact),
 }
 
-/// Reads facts again and again, and says of each thing that is missing once that it is.
+/// Reads facts repeatedly, and logs each missing fact once.
 #[derive(Debug)]
 pub struct FactsReader {
-    sources: Sources,
+    sources: FactSources,
     root: Root,
-    storage: Question<std::io::Result<Filesystem>>,
-    said: BTreeSet<Missing>,
-    said_unheard_of: BTreeSet<IpAddr>,
+    storage: BoundedCall<std::io::Result<Filesystem>>,
+    logged: BTreeSet<MissingFact>,
+    logged_unknown: BTreeSet<IpAddr>,
 }
 
-// === impl Sources ===
+// === impl FactSources ===
 
-impl Sources {
-    /// The machine this runs on, whose pods write below `nodefs`.
+impl FactSources {
+    /// This machine, whose pods write below `nodefs`.
     pub fn this_machine(nodefs: impl Into<PathBuf>, runtime_version: impl Into<String>) -> Self {
         Self {
             root: PathBuf::from("/"),
@@ -118,9 +118,9 @@ impl Sources {
 // === impl Facts ===
 
 impl Facts {
-    /// Reads once. What is missing is in the result, and not yet said to anybody. Whoever reads again and again uses a
-    /// [`FactsReader`], which does not ask a filesystem that owes it an answer.
-    pub fn read(sources: &Sources) -> Result<Self, FactsError> {
+    /// Reads once. Missing facts are in the result and not logged. Repeated reads use a [`FactsReader`], which does
+    /// not ask a filesystem again that has not answered yet.
+    pub fn read(sources: &FactSources) -> Result<Self, FactsError> {
         FactsReader::new(sources.clone()).gather()
     }
 }
@@ -128,18 +128,18 @@ impl Facts {
 // === impl FactsReader ===
 
 impl FactsReader {
-    pub fn new(sources: Sources) -> Self {
+    pub fn new(sources: FactSources) -> Self {
         let root = Root::new(&sources.root);
-        Self { sources, root, storage: Question::new(), said: BTreeSet::new(), said_unheard_of: BTreeSet::new() }
+        Self { sources, root, storage: BoundedCall::new(), logged: BTreeSet::new(), logged_unknown: BTreeSet::new() }
     }
 
-    /// Takes milliseconds, or seconds if the filesystem of the pods does not answer.
+    /// Takes milliseconds, or seconds if the pods' filesystem does not answer.
     pub fn read(&mut self) -> Result<Facts, FactsError> {
         let facts = self.gather()?;
         for missing in &facts.missing {
-            if self.said.insert(missing.clone()) {
-                let Missing { what, path, reason } = missing;
-                tracing::warn!(fact = what, path = %path.display(), %reason, "left out of what is said of this machine");
+            if self.logged.insert(missing.clone()) {
+                let MissingFact { what, path, reason } = missing;
+                tracing::warn!(fact = what, path = %path.display(), %reason, "fact left out of the report on this machine");
             }
         }
         Ok(facts)
@@ -150,9 +150,9 @@ impl FactsReader {
         let cpus = processors::count(&self.root).map_err(FactsError::Unreadable)?;
         let memory = Memory::read(&self.root).map_err(|error| {
             let (path, reason) = (self.root.path(MEMINFO), error.to_string());
-            FactsError::Unreadable(Missing { what: MEMORY, path, reason })
+            FactsError::Unreadable(MissingFact { what: MEMORY, path, reason })
         })?;
-        let capacity = Capacity {
+        let capacity = MachineCapacity {
             cpus,
             memory: memory.total,
             ephemeral_storage: self.ephemeral_storage(&mut missing),
@@ -164,7 +164,7 @@ impl FactsReader {
             internal_ips: self.internal_ips(&mut missing),
             external_ips: self.sources.external_ips.clone(),
             capacity,
-            identity: Identity::read(&self.root, &mut missing),
+            identity: MachineIdentity::read(&self.root, &mut missing),
             swap: memory.swap,
             runtime_version: self.sources.runtime_version.clone(),
             agent_version: self.sources.agent_version.clone(),
@@ -172,27 +172,28 @@ impl FactsReader {
         })
     }
 
-    fn ephemeral_storage(&mut self, missing: &mut Vec<Missing>) -> Option<u64> {
+    fn ephemeral_storage(&mut self, missing: &mut Vec<MissingFact>) -> Option<u64> {
         let nodefs = self.sources.nodefs.clone();
-        let reason = match self.storage.ask(move || Filesystem::of(&nodefs), PATIENCE) {
+        let reason = match self.storage.run(move || Filesystem::of(&nodefs), TIMEOUT) {
             Some(Ok(filesystem)) => return Some(filesystem.capacity),
             Some(Err(error)) => error.to_string(),
-            None => format!("its filesystem did not answer within {} s", PATIENCE.as_secs()),
+            None => format!("its filesystem did not answer within {} s", TIMEOUT.as_secs()),
         };
-        missing.push(Missing { what: EPHEMERAL_STORAGE, path: self.sources.nodefs.clone(), reason });
+        missing.push(MissingFact { what: EPHEMERAL_STORAGE, path: self.sources.nodefs.clone(), reason });
         None
     }
 
-    fn hostname(&self, missing: &mut Vec<Missing>) -> Option<String> {
+    fn hostname(&self, missing: &mut Vec<MissingFact>) -> Option<String> {
         if let Some(given) = &self.sources.hostname_override {
             return Some(identity::normal_hostname(given));
         }
         identity::hostname(&self.root).map_err(|reason| missing.push(reason)).ok()
     }
 
-    fn internal_ips(&mut self, missing: &mut Vec<Missing>) -> Vec<IpAddr> {
+    fn internal_ips(&mut self, missing: &mut Vec<MissingFact>) -> Vec<IpAddr> {
         let path = PathBuf::from("--node-ip");
-        let mut leave_out = |reason: String| missing.push(Missing { what: "InternalIP", path: path.clone(), reason });
+        let mut leave_out =
+            |reason: String| missing.push(MissingFact { what: "InternalIP", path: path.clone(), reason });
         let interfaces = match self.sources.interfaces.clone().map_or_else(interfaces, Ok) {
             Ok(interfaces) => interfaces,
             Err(error) => {
@@ -200,9 +201,9 @@ impl FactsReader {
                 Vec::new()
             }
         };
-        for address in self.sources.node_ips.unheard_of(&interfaces) {
-            if self.said_unheard_of.insert(address) {
-                tracing::warn!(%address, "no interface has the address given with --node-ip; it is reported all the same");
+        for address in self.sources.node_ips.unknown(&interfaces) {
+            if self.logged_unknown.insert(address) {
+                tracing::warn!(%address, "no interface has the address given with --node-ip; it is reported nevertheless");
             }
         }
         let chosen = self.sources.node_ips.choose(&self.root, &interfaces);

@@ -1,42 +1,30 @@
-//! The agent's side of the fleet: a node says who it is, registers when asked, and beats until it is told otherwise.
+//! Node agent: registers a node, beats, reports its status and runs its pods.
 //!
 //! ```text
 //!   muster-agent: agent (flags, state) --+--> facts, conditions: the machine; process: its pods
 //!                                        v
 //!   owner --report, acknowledged, stop--> Session (one node) ----+
-//!   owner --report, stop----------------> Carrier (many nodes) --+--> door of some replica, over TLS
+//!   owner --report, stop----------------> AggregatorSession (many nodes) --+--> door of some replica, over TLS
 //!   operator --silence, kill, flap------> simulated::Fleet ------+        | Move, silence: next door first
 //!     ^                                     (many Sessions)                |
 //!     +--------------- SessionState, newest wins <------------------------+
 //! ```
 //!
-//! What to say and when is decided by plain values that are handed the time ([`terms`], the conversation of a session,
-//! the roster of a carrier, the workload of a node: [`pods`]); one task per connection does the waiting. Nothing queues up behind a slow connection: what
-//! is owed is worked out anew each time there is room to say something.
+//! Plain values decide what to send and when; the time is an argument ([`SessionTerms`], the conversation of a session
+//! or an aggregator, the pods of a node: [`pods`]). One task per connection does the waiting. Nothing queues up behind
+//! a slow connection: what is due is worked out anew whenever there is room to send.
 
 pub mod agent;
-mod attachment;
-mod backoff;
-pub mod carrier;
+pub mod aggregator;
 pub mod conditions;
+mod connection;
 pub mod credentials;
-mod dial;
-mod door;
 pub mod enrolment;
 pub mod facts;
-mod failure;
-mod introduction;
-mod link;
 pub mod machine;
 pub mod pods;
 pub mod process;
-mod pursuit;
 pub mod session;
 pub mod simulated;
-mod status;
-pub mod terms;
-mod tether;
-mod vigil;
 
-pub use door::SetupError;
-pub use failure::Failure;
+pub use connection::{SessionFailure, SessionSetupError, SessionTerms};

@@ -1,4 +1,4 @@
-//! What an agent says of the machine under it, and when two such statements say the same.
+//! The machine that an agent reports: the trait a real or simulated machine implements, and what was reported of it.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,11 +9,17 @@ use xxhash_rust::xxh3::xxh3_64;
 
 use crate::pods::Runtime;
 
+pub(crate) use report::MachineReport;
+pub(crate) use status::StatusPosting;
+
+mod report;
+mod status;
+
 pub const REPORT_EVERY: Duration = Duration::from_secs(300);
 
-/// The machine a session speaks for. The methods are called on the session's own task and must not block.
-pub trait Machine: Send + Sync + 'static {
-    /// The Node as Kubernetes JSON, with its status: what to register.
+/// The machine that a session reports. The session's task calls these methods, so they must not block.
+pub trait AgentMachine: Send + Sync + 'static {
+    /// The Node as Kubernetes JSON, with its status: the body of a registration.
     fn node_json(&self) -> Bytes;
     /// The NodeStatus as Kubernetes JSON.
     fn status_json(&self) -> Bytes;
@@ -21,11 +27,11 @@ pub trait Machine: Send + Sync + 'static {
     fn report_every(&self) -> Duration {
         REPORT_EVERY
     }
-    /// Whether its Node may be created by registering. Otherwise an operator creates it, and this node waits.
+    /// Whether registering may create its Node. Otherwise an operator creates it, and this node waits.
     fn registers(&self) -> bool {
         true
     }
-    /// What runs its pods; asked for once, when the session begins. Pods on a machine without stay pending.
+    /// What runs its pods; asked for once, when the session begins. Without a runtime pods stay pending.
     fn runtime(&self) -> Option<Arc<dyn Runtime>> {
         None
     }
@@ -39,7 +45,7 @@ impl Fingerprint {
     pub(crate) fn of(status: &[u8]) -> Self {
         match serde_json::from_slice(status) {
             Ok(value) => Self(xxh3_64(without_heartbeats(value).to_string().as_bytes())),
-            // The server will say what is wrong with it; saying it twice would not help.
+            // The replica answers what is wrong with it; posting it twice would not help.
             Err(_) => Self(xxh3_64(status)),
         }
     }

@@ -1,27 +1,27 @@
-//! The pods of a node, on the node's side: what the fleet ordered, what runs, and what the fleet has yet to hear of it.
+//! Pods of a node, on the node's side: what the fleet ordered, what runs, and what must still be reported.
 //!
 //! ```text
-//!   PodOrders ---> Workload --start, stop, kill--> Runtime (processes, a simulation)
+//!   PodOrders ---> NodePods --start, stop, kill--> Runtime (processes, a simulation)
 //!   PodsReport <---  |  ^                             |
-//!   PodsTaken ------>+  +---- Inbox <---- News -------+   newest per pod wins
+//!   PodsTaken ------>+  +---- PodInbox <---- PodUpdateSender -------+   newest per pod wins
 //! ```
 //!
-//! The workload is a plain value that is handed the time. Its runtime may be slow: nothing waits for it, and what it has
-//! to say gathers in the inbox until the session's task looks.
+//! [`NodePods`] is a plain value; the time is an argument. Its runtime may be slow: nothing waits for it, and its
+//! updates gather in the inbox until the session's task reads them.
 
-pub(crate) use ended::REMEMBERED;
-pub(crate) use news::Listener;
-pub use news::{Gathered, Inbox, News, PodNews};
-pub use runtime::{Note, PodName, PodSpec, Recollection, Runtime};
-pub use status::{Phase, PodStatus};
+pub(crate) use ended::ENDED_PODS_MAX;
+pub use node_pods::PodSnapshot;
+pub(crate) use node_pods::{NodePods, PodsFate, StaleOrders};
+pub use runtime::{DurableNote, PodName, PodToStart, RecalledNotes, Runtime};
+pub use status::{LocalPodStatus, PodPhase};
 pub use uid::PodUid;
-pub use workload::PodInsight;
-pub(crate) use workload::{Fate, StaleOrders, Workload};
+pub(crate) use updates::PodListener;
+pub use updates::{PodInbox, PodUpdate, PodUpdateSender, PodUpdates};
 
 mod ended;
-mod news;
-mod reporting;
+mod node_pods;
+mod reports;
 mod runtime;
 mod status;
 mod uid;
-mod workload;
+mod updates;

@@ -1,11 +1,11 @@
-//! Agents without a machine: they register, beat, post and run pods like real ones, and fall silent, die, flap or get
-//! stuck on command.
+//! Simulated agents: they register, beat, post and run pods like real ones, and fall silent, die, flap or get stuck on
+//! command.
 
 pub use behaviour::{Behaviour, UnknownBehaviour};
-pub use fleet::{Fleet, FleetError, NodeBehaviour, Pace, SimulatedNode};
+pub use fleet::{ConnectPace, NodeBehaviour, SimulatedFleet, SimulatedFleetError, SimulatedNode};
 pub use machine::SimulatedMachine;
 pub use runtime::RunningPod;
-pub use target::Target;
+pub use target::NodeTarget;
 
 mod behaviour;
 mod fleet;

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use muster_actors::surroundings::Quiet;
 use muster_lifecycle::policy::Policy;
-use muster_node_agent::Failure;
-use muster_node_agent::carrier::{CarriedNode, Carrier, CarrierConfig, CarrierHandle};
+use muster_node_agent::SessionFailure;
+use muster_node_agent::aggregator::{AggregatedNode, AggregatorConfig, AggregatorHandle, AggregatorSession};
 use muster_node_agent::session::{Session, SessionConfig, SessionHandle, SessionState};
 use muster_node_agent::simulated::SimulatedMachine;
 use muster_pki::tls;
@@ -145,12 +145,12 @@ async fn state_when(agent: &SessionHandle, what: &str, is_so: impl Fn(&SessionSt
 }
 
 fn refusal(state: &SessionState) -> Option<(Code, &str)> {
-    let Failure::Refused { code, message, .. } = state.last_error.as_ref()? else { return None };
+    let SessionFailure::Refused { code, message, .. } = state.last_error.as_ref()? else { return None };
     Some((*code, message))
 }
 
 fn is_lost(state: &SessionState, why: &str) -> bool {
-    matches!(&state.last_error, Some(Failure::Lost { reason, .. }) if reason.contains(why))
+    matches!(&state.last_error, Some(SessionFailure::Lost { reason, .. }) if reason.contains(why))
 }
 
 async fn revision(cluster: &InprocessCluster) -> Result<u64, String> {
@@ -210,22 +210,22 @@ fn aggregator_tls(cluster: &InprocessCluster) -> Arc<ClientConfig> {
 }
 
 /// Carries fifty nodes of its scope, and tries one that is not.
-fn carry(cluster: &InprocessCluster, tls: &Arc<ClientConfig>) -> CarrierHandle {
+fn carry(cluster: &InprocessCluster, tls: &Arc<ClientConfig>) -> AggregatorHandle {
     let names = (1..=CARRIED).map(|number| format!("rack-{number:02}")).chain([STRANGER.to_owned()]);
     let node = |(number, name): (u32, String)| {
         let machine = Arc::new(SimulatedMachine::new(&name, REGION, RACK, number));
-        CarriedNode { name, machine }
+        AggregatedNode { name, machine }
     };
-    let config = CarrierConfig {
+    let config = AggregatorConfig {
         endpoints: cluster.members.agent_doors(),
         tls: Arc::clone(tls),
         instance: rand::random(),
         version: "test".into(),
     };
-    Carrier::start(config, (100..).zip(names).map(node).collect()).unwrap()
+    AggregatorSession::start(config, (100..).zip(names).map(node).collect()).unwrap()
 }
 
-async fn expect_one_out_of_scope(cluster: &InprocessCluster, carrier: &CarrierHandle) {
+async fn expect_one_out_of_scope(cluster: &InprocessCluster, carrier: &AggregatorHandle) {
     let state = carrier.state();
     assert_eq!((state.bound, state.registering, state.refused), (CARRIED, 0, 1), "{state:?}");
     let error = state.last_error.as_ref().map(ToString::to_string).unwrap_or_default();

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail};
 use muster_client::Client;
-use muster_node_agent::carrier::{CarriedNode, Carrier, CarrierConfig, CarrierHandle};
+use muster_node_agent::aggregator::{AggregatedNode, AggregatorConfig, AggregatorHandle, AggregatorSession};
 use muster_node_agent::simulated::SimulatedMachine;
 use muster_pki::tls;
 use muster_proto::v1;
@@ -21,7 +21,7 @@ const NUMBERS_PER_ZONE: usize = 1 << 20;
 
 /// A zone whose nodes beat. Dropping it cuts the connection without a word.
 #[derive(Debug)]
-pub struct SimulatedZone(#[expect(dead_code, reason = "held so that the nodes go on beating")] CarrierHandle);
+pub struct SimulatedZone(#[expect(dead_code, reason = "held so that the nodes go on beating")] AggregatorHandle);
 
 // === impl SimulatedZone ===
 
@@ -32,14 +32,14 @@ impl SimulatedZone {
         client.write(Operation::Aggregator(scope)).await?;
         let fleet = cluster.fleet()?;
         let issued = fleet.issue_aggregator(&aggregator)?;
-        let config = CarrierConfig {
+        let config = AggregatorConfig {
             endpoints: fleet.replicas().iter().map(|plan| plan.agent.to_string()).collect(),
             tls: tls::agent(fleet.client_authority().certificate_pem(), &issued.certificate, &issued.key)?,
             instance: rand::random(),
             version: "bench".to_owned(),
         };
         let nodes = (0..nodes).map(|number| carried(zone, number)).collect();
-        Ok(Self(Carrier::start(config, nodes)?))
+        Ok(Self(AggregatorSession::start(config, nodes)?))
     }
 }
 
@@ -53,11 +53,11 @@ pub(crate) fn prefix(zone: usize) -> String {
     format!("node-{}-", name(zone))
 }
 
-fn carried(zone: usize, number: usize) -> CarriedNode {
+fn carried(zone: usize, number: usize) -> AggregatedNode {
     let node = format!("{}{number:05}", prefix(zone));
     let address = u32::try_from(zone * NUMBERS_PER_ZONE + number).unwrap_or(u32::MAX);
     let machine = SimulatedMachine::new(&node, REGION, &name(zone), address);
-    CarriedNode { name: node, machine: Arc::new(machine) }
+    AggregatedNode { name: node, machine: Arc::new(machine) }
 }
 
 pub async fn wait_ready(client: &Client, nodes: usize) -> Result<()> {

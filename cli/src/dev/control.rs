@@ -22,7 +22,7 @@ use tokio::time::Instant;
 use super::lock;
 use crate::exit::Failure;
 use crate::output::say;
-use muster_node_agent::simulated::{Behaviour, Target};
+use muster_node_agent::simulated::{Behaviour, NodeTarget};
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Request {
@@ -35,7 +35,7 @@ pub(crate) enum Request {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum FleetRequest {
     Status,
-    Apply { behaviour: Behaviour, target: Target },
+    Apply { behaviour: Behaviour, target: NodeTarget },
 }
 
 /// A request with the way to answer it.
@@ -140,13 +140,13 @@ impl FromStr for FleetRequest {
         let percent = |word: &str| word.parse().map(Some).map_err(|_| wrong());
         let (behaviour, target) = match words.as_slice() {
             ["status"] => return Ok(Self::Status),
-            [behaviour, "node", name] => (behaviour, Target::Node((*name).to_owned())),
-            [behaviour, "zone", zone] => (behaviour, Target::Zone { zone: (*zone).to_owned(), percent: None }),
+            [behaviour, "node", name] => (behaviour, NodeTarget::Node((*name).to_owned())),
+            [behaviour, "zone", zone] => (behaviour, NodeTarget::Zone { zone: (*zone).to_owned(), percent: None }),
             [behaviour, "zone", zone, share] => {
-                (behaviour, Target::Zone { zone: (*zone).to_owned(), percent: percent(share)? })
+                (behaviour, NodeTarget::Zone { zone: (*zone).to_owned(), percent: percent(share)? })
             }
-            [behaviour, "all"] => (behaviour, Target::All { percent: None }),
-            [behaviour, "all", share] => (behaviour, Target::All { percent: percent(share)? }),
+            [behaviour, "all"] => (behaviour, NodeTarget::All { percent: None }),
+            [behaviour, "all", share] => (behaviour, NodeTarget::All { percent: percent(share)? }),
             _ => return Err(wrong()),
         };
         let behaviour = behaviour.parse::<Behaviour>().map_err(|error| error.to_string())?;
@@ -158,12 +158,12 @@ impl std::fmt::Display for FleetRequest {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let Self::Apply { behaviour, target } = self else { return f.write_str("status") };
         let percent = match target {
-            Target::Node(name) => return write!(f, "{behaviour} node {name}"),
-            Target::Zone { zone, percent } => {
+            NodeTarget::Node(name) => return write!(f, "{behaviour} node {name}"),
+            NodeTarget::Zone { zone, percent } => {
                 write!(f, "{behaviour} zone {zone}")?;
                 percent
             }
-            Target::All { percent } => {
+            NodeTarget::All { percent } => {
                 write!(f, "{behaviour} all")?;
                 percent
             }
@@ -303,13 +303,13 @@ mod tests {
             Request::Restart(2),
             Request::Stop,
             Request::Fleet(FleetRequest::Status),
-            fleet(Behaviour::Kill, Target::Node("a".into())),
-            fleet(Behaviour::Silence, Target::Zone { zone: "dev/b".into(), percent: Some(60) }),
-            fleet(Behaviour::Flap, Target::Zone { zone: "b".into(), percent: None }),
-            fleet(Behaviour::Resume, Target::All { percent: None }),
-            fleet(Behaviour::Pressure, Target::All { percent: Some(5) }),
-            fleet(Behaviour::Slow, Target::Node("a".into())),
-            fleet(Behaviour::Stuck, Target::All { percent: None }),
+            fleet(Behaviour::Kill, NodeTarget::Node("a".into())),
+            fleet(Behaviour::Silence, NodeTarget::Zone { zone: "dev/b".into(), percent: Some(60) }),
+            fleet(Behaviour::Flap, NodeTarget::Zone { zone: "b".into(), percent: None }),
+            fleet(Behaviour::Resume, NodeTarget::All { percent: None }),
+            fleet(Behaviour::Pressure, NodeTarget::All { percent: Some(5) }),
+            fleet(Behaviour::Slow, NodeTarget::Node("a".into())),
+            fleet(Behaviour::Stuck, NodeTarget::All { percent: None }),
         ];
         for request in requests {
             assert_eq!(request.to_string().parse(), Ok(request));

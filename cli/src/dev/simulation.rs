@@ -4,7 +4,7 @@
 //! They run in this process, so that they outlive any replica, as machines do.
 
 use anyhow::Context as _;
-use muster_node_agent::simulated::{self, Behaviour, NodeBehaviour, Pace, RunningPod, SimulatedNode};
+use muster_node_agent::simulated::{self, Behaviour, ConnectPace, NodeBehaviour, RunningPod, SimulatedNode};
 use muster_pki::{FleetFolder, tls};
 use serde_json::{Value, json};
 
@@ -37,7 +37,7 @@ impl Size {
 }
 
 pub(super) struct Simulation {
-    fleet: simulated::Fleet,
+    fleet: simulated::SimulatedFleet,
 }
 
 // === impl Simulation ===
@@ -46,8 +46,9 @@ impl Simulation {
     pub(super) fn start(fleet: &FleetFolder, size: Size) -> anyhow::Result<Self> {
         let nodes = places(size).map(|place| place.node(fleet)).collect::<anyhow::Result<Vec<_>>>()?;
         let endpoints: Vec<String> = fleet.replicas().iter().map(|plan| plan.agent.to_string()).collect();
-        let pace = Pace { connecting_at_once: CONNECTING_AT_ONCE };
-        let fleet = simulated::Fleet::start(nodes, &endpoints, pace).context("cannot start the simulated nodes")?;
+        let pace = ConnectPace { connecting_at_once: CONNECTING_AT_ONCE };
+        let fleet =
+            simulated::SimulatedFleet::start(nodes, &endpoints, pace).context("cannot start the simulated nodes")?;
         Ok(Self { fleet })
     }
 

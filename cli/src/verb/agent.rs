@@ -10,7 +10,7 @@ pub async fn run(args: AgentArgs) -> Result<(), Failure> {
 
 #[cfg(test)]
 mod tests {
-    use muster_node_agent::agent::Failed;
+    use muster_node_agent::agent::AgentError;
 
     use super::*;
     use crate::exit::Exit;
@@ -18,7 +18,7 @@ mod tests {
     #[test]
     fn its_exit_codes_are_those_of_the_agents_own_binary() {
         for exit in [Exit::Error, Exit::Usage, Exit::Unreachable, Exit::Denied] {
-            let failure = Failure::from(Failed { exit, message: "why".into() });
+            let failure = Failure::from(AgentError { exit, message: "why".into() });
             assert_eq!((failure.exit() as u8, failure.to_string().as_str()), (exit as u8, "why"));
         }
     }

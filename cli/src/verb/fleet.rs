@@ -1,7 +1,7 @@
 //! `muster fleet`: makes the simulated nodes of a running `muster dev` misbehave.
 
 use clap::Subcommand;
-use muster_node_agent::simulated::{Behaviour, Target};
+use muster_node_agent::simulated::{Behaviour, NodeTarget};
 use serde_json::Value;
 
 use super::Context;
@@ -115,9 +115,9 @@ impl TargetArgs {
     fn request(&self, behaviour: Behaviour) -> FleetRequest {
         let percent = self.percent;
         let target = match (&self.choice.node, &self.choice.zone) {
-            (Some(node), _) => Target::Node(node.clone()),
-            (None, Some(zone)) => Target::Zone { zone: zone.clone(), percent },
-            (None, None) => Target::All { percent },
+            (Some(node), _) => NodeTarget::Node(node.clone()),
+            (None, Some(zone)) => NodeTarget::Zone { zone: zone.clone(), percent },
+            (None, None) => NodeTarget::All { percent },
         };
         FleetRequest::Apply { behaviour, target }
     }

@@ -7,7 +7,7 @@ use muster_controller::door::DoorKind;
 use muster_controller::listener::Door;
 use muster_lifecycle::command::Operation;
 use muster_lifecycle::fingerprint::Fingerprint;
-use muster_node_agent::credentials::{Credentials, Store};
+use muster_node_agent::credentials::{CredentialStore, NodeCredentials};
 use muster_node_agent::enrolment::{self, EnrolmentError};
 use muster_pki::{Authority, Issued, Subject, Usage, Validity, identity};
 use muster_proto::token::Token;
@@ -42,17 +42,17 @@ const JOIN_PATIENCE: Duration = Duration::from_secs(20);
 /// A machine with a state directory of its own.
 struct Machine {
     _dir: TempDir,
-    store: Store,
+    store: CredentialStore,
 }
 
 impl Machine {
     fn new() -> Self {
         let dir = tempfile::tempdir().unwrap();
-        let store = Store::new(dir.path().join("state"));
+        let store = CredentialStore::new(dir.path().join("state"));
         Self { _dir: dir, store }
     }
 
-    async fn join(&self, cluster: &Cluster, node: &str, token: &Token) -> Result<Credentials, EnrolmentError> {
+    async fn join(&self, cluster: &Cluster, node: &str, token: &Token) -> Result<NodeCredentials, EnrolmentError> {
         enrolment::join(token, &doors(cluster), node, &self.store).await
     }
 }
@@ -69,7 +69,7 @@ async fn token(cluster: &Cluster, node: Option<&str>) -> Token {
     token
 }
 
-async fn joined(cluster: &Cluster, node: &str) -> (Machine, Credentials) {
+async fn joined(cluster: &Cluster, node: &str) -> (Machine, NodeCredentials) {
     let (machine, token) = (Machine::new(), token(cluster, Some(node)).await);
     let credentials = machine.join(cluster, node, &token).await.unwrap();
     (machine, credentials)
@@ -143,13 +143,13 @@ async fn a_machine_joins_once_and_is_its_node_from_then_on() {
     let lasts = credentials.expires().duration_since(SystemTime::now()).unwrap();
     assert!(lasts > LIFETIME - HOUR && lasts <= LIFETIME, "{lasts:?}");
     // At whichever replica, and after a restart without the token.
-    let restarted = Credentials::open_or_join(&machine.store, None, &doors(&cluster), "a").await.unwrap();
+    let restarted = NodeCredentials::open_or_join(&machine.store, None, &doors(&cluster), "a").await.unwrap();
     for (id, credentials) in [(1, &credentials), (3, &restarted)] {
         greeted(&cluster, id, credentials.tls(), "a").await.unwrap();
     }
     let record = Arc::clone(cluster.replica(1).current().state.join_tokens().get(token.id.as_str()).unwrap());
     assert_eq!(record.used.as_ref().map(|used| &*used.node), Some("a"));
-    let wrong = Credentials::open_or_join(&machine.store, None, &doors(&cluster), "b").await.unwrap_err();
+    let wrong = NodeCredentials::open_or_join(&machine.store, None, &doors(&cluster), "b").await.unwrap_err();
     assert!(wrong.to_string().contains("is that of node \"a\""), "{wrong}");
 }
 
@@ -473,7 +473,7 @@ async fn an_open_stream_ends_with_its_certificate() {
 async fn a_renewal_leaves_the_session_alone_and_ends_the_old_key_once_it_was_used() {
     let cluster = Cluster::start(&[1, 2, 3]).await;
     let (machine, credentials) = joined(&cluster, "a").await;
-    let old = Credentials::load(&machine.store).unwrap();
+    let old = NodeCredentials::load(&machine.store).unwrap();
     let mut session = greeted(&cluster, 1, credentials.tls(), "a").await.unwrap();
     enrolment::renew(&credentials, &doors(&cluster)).await.unwrap();
     session.report(1, &crate::agent::status_json(1));
@@ -488,7 +488,7 @@ async fn a_renewal_leaves_the_session_alone_and_ends_the_old_key_once_it_was_use
     eventually("the new key was used", confirmed).await;
     let refused = greeted(&cluster, 2, old.tls(), "a").await.err().unwrap();
     assert!(refused.message().contains("was replaced by another"), "{refused}");
-    let renewed = Credentials::load(&machine.store).unwrap();
+    let renewed = NodeCredentials::load(&machine.store).unwrap();
     greeted(&cluster, 1, renewed.tls(), "a").await.unwrap();
 }
 
@@ -505,7 +505,7 @@ async fn an_expired_certificate_renews_itself_and_that_is_told() {
     };
     file("ca.crt", cluster.fleet.client_authority().certificate_pem());
     file("node.pem", &format!("{}{}", expired.key, expired.certificate));
-    let credentials = Credentials::open_or_join(&machine.store, None, &doors(&cluster), "a").await.unwrap();
+    let credentials = NodeCredentials::open_or_join(&machine.store, None, &doors(&cluster), "a").await.unwrap();
     assert!(!credentials.is_expired(SystemTime::now()), "it was renewed first");
     greeted(&cluster, 1, credentials.tls(), "a").await.unwrap();
     let current = cluster.replica(1).current();

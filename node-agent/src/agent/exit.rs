@@ -1,4 +1,4 @@
-//! Exit codes of `muster` and `muster-agent`, and the words an agent ends with, which say what to do next.
+//! Exit codes of `muster` and `muster-agent`, and the error an agent ends with, whose message says what to do next.
 
 use std::fmt;
 use std::process::ExitCode;
@@ -21,19 +21,19 @@ pub enum Exit {
     Interrupted = 130,
 }
 
-/// Why the program ends, if not because it was asked to.
+/// Why the program ends, unless it was told to stop.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Failed {
+pub struct AgentError {
     pub exit: Exit,
     pub message: String,
 }
 
-impl Failed {
+impl AgentError {
     pub fn usage(message: impl fmt::Display) -> Self {
         Self { exit: Exit::Usage, message: message.to_string() }
     }
 
-    pub fn error(message: impl fmt::Display) -> Self {
+    pub fn other(message: impl fmt::Display) -> Self {
         Self { exit: Exit::Error, message: message.to_string() }
     }
 
@@ -42,7 +42,7 @@ impl Failed {
     }
 }
 
-impl From<BadFlag> for Failed {
+impl From<BadFlag> for AgentError {
     fn from(bad: BadFlag) -> Self {
         Self::usage(bad)
     }
@@ -54,10 +54,10 @@ impl From<Exit> for ExitCode {
     }
 }
 
-impl fmt::Display for Failed {
+impl fmt::Display for AgentError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.message)
     }
 }
 
-impl std::error::Error for Failed {}
+impl std::error::Error for AgentError {}

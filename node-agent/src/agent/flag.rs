@@ -1,5 +1,4 @@
-//! Values of flags, as people write them: each is checked before anything is contacted, and what is wrong with it is said
-//! with the flag and the value.
+//! Values of flags: each is checked before anything is contacted, and an error names the flag and the value.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -17,16 +16,16 @@ use crate::credentials::NODE_NAME_MAX;
 
 const UPDATE_MIN: Duration = Duration::from_secs(1);
 const UPDATE_MAX: Duration = Duration::from_secs(3600);
-/// NV-1: an id is an address of a machine, not a document.
+/// NV-1: the id addresses a machine and is short.
 const PROVIDER_ID_MAX: usize = 1024;
 
-/// A value that a flag, or a key of the configuration file, cannot have.
+/// A value that a flag or a key of the configuration file must not have.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub struct BadFlag {
     pub flag: &'static str,
     pub value: String,
     pub rule: String,
-    /// The configuration file that says so; none if the command line does.
+    /// The configuration file with this value; none if the command line gave it.
     pub file: Option<PathBuf>,
 }
 
@@ -46,7 +45,7 @@ impl fmt::Display for BadFlag {
     }
 }
 
-/// What is wrong with one item of a value, and what that item is.
+/// The error holds the wrong item and the rule it breaks.
 pub(super) type Checked<T> = Result<T, (String, String)>;
 
 fn wrong<T>(item: &str, rule: impl Into<String>) -> Checked<T> {
@@ -83,7 +82,7 @@ fn taint(item: &str) -> Result<Taint, String> {
     Ok(Taint { key: key.into(), value: value.into(), effect, added: None })
 }
 
-/// `key=value`, separated by commas; those that the fleet would refuse (NR-4) are refused here.
+/// `key=value`, separated by commas. Labels that the fleet would refuse (NR-4) are refused here.
 pub(super) fn labels(text: &str) -> Checked<BTreeMap<String, String>> {
     let mut labels = BTreeMap::new();
     for item in items(text) {
@@ -105,7 +104,7 @@ fn label(item: &str) -> Result<(&str, &str), String> {
     }
 }
 
-/// As upstream has it, names are lower case however they are written.
+/// Names are converted to lower case, as upstream does.
 pub(super) fn node_name(text: &str) -> Checked<String> {
     let lower = text.trim().to_lowercase();
     name::dns_subdomain(&lower).map_err(|rule| (text.to_owned(), rule.to_string()))?;
@@ -119,11 +118,11 @@ pub(super) fn update_frequency(text: &str) -> Checked<Duration> {
     match duration(text) {
         Ok(duration) if (UPDATE_MIN..=UPDATE_MAX).contains(&duration) => Ok(duration),
         Ok(_) => wrong(text, "must be from 1s to 1h"),
-        Err(_) => wrong(text, "write a time such as 10s or 1m30s"),
+        Err(_) => wrong(text, "write a duration such as 10s or 1m30s"),
     }
 }
 
-pub(super) fn truth(text: &str) -> Checked<bool> {
+pub(super) fn boolean(text: &str) -> Checked<bool> {
     match text {
         "true" => Ok(true),
         "false" => Ok(false),

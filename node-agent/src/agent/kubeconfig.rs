@@ -1,7 +1,7 @@
-//! Credentials that somebody else made: the part of a kubeconfig that says where to go, whom to trust and who one is.
+//! Kubeconfig with credentials issued elsewhere: server, CA, certificate and key of its current context.
 //!
-//! Certificates and keys are embedded (`...-data`, base64) or named as files, relative to the kubeconfig. A key that others
-//! on this machine can read is no secret, and is refused.
+//! Certificates and keys are embedded (`...-data`, base64) or files relative to the kubeconfig. A key that other users
+//! of this machine can read is refused.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -12,16 +12,16 @@ use base64::engine::general_purpose::STANDARD;
 use serde::Deserialize;
 
 use super::settings::read_bounded;
-use crate::credentials::{Credentials, CredentialsError, Texts};
-use crate::door::Door;
+use crate::connection::Endpoint;
+use crate::credentials::{CredentialsError, NodeCredentials, PemTexts};
 
 const OTHERS: u32 = 0o077;
 
 #[derive(Debug)]
 pub struct Kubeconfig {
-    /// The replica's agents' address, as HOST:PORT.
+    /// Endpoint of the replica's agents' door, as HOST:PORT.
     pub server: Option<String>,
-    pub credentials: Credentials,
+    pub credentials: NodeCredentials,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -84,7 +84,7 @@ impl Kubeconfig {
         let certificate = pem(near, "client-certificate", &user.client_certificate, &user.client_certificate_data)?;
         let key = pem(near, "client-key", &user.client_key, &user.client_key_data)?;
         let server = cluster.server.as_deref().map(endpoint).transpose()?;
-        let credentials = Credentials::new(&Texts { ca, certificate, key }, None).map_err(unusable)?;
+        let credentials = NodeCredentials::new(&PemTexts { ca, certificate, key }, None).map_err(unusable)?;
         Ok(Self { server, credentials })
     }
 }
@@ -104,11 +104,11 @@ fn named<'a, T>(list: &'a [Named<T>], name: &str, what: &str) -> Result<&'a T, S
     found.map(|element| &element.value).ok_or_else(|| format!("has no {what} {name:?}, which it refers to"))
 }
 
-/// `https://HOST:PORT`, as kubeconfigs have it.
+/// `https://HOST:PORT`, as in kubeconfigs.
 fn endpoint(server: &str) -> Result<String, String> {
     let wrong = || format!("has the server {server:?}: write https://HOST:PORT");
     let endpoint = server.strip_prefix("https://").ok_or_else(wrong)?.trim_end_matches('/').to_owned();
-    Door::list(std::slice::from_ref(&endpoint)).map_err(|_| wrong())?;
+    Endpoint::list(std::slice::from_ref(&endpoint)).map_err(|_| wrong())?;
     Ok(endpoint)
 }
 
@@ -128,7 +128,7 @@ fn pem(near: &Path, what: &str, file: &Option<PathBuf>, data: &Option<String>) -
     }
 }
 
-/// Said of a kubeconfig, for which the advice on state directories does not hold.
+/// The error in terms of a kubeconfig: advice about state directories does not apply.
 fn unusable(error: CredentialsError) -> String {
     match &error {
         CredentialsError::Certificates(what) => format!("has no certificates in {what}"),

@@ -1,7 +1,7 @@
-//! Logs: to stderr, as `RUST_LOG` filters them.
+//! Logs to stderr, filtered by `RUST_LOG`.
 //!
-//! The filter knows levels and modules, which is what people write; the larger one of the replicas would cost half a
-//! megabyte for fields and spans that an agent does not have.
+//! The filter supports levels and modules. The larger filter of the replicas would add half a megabyte for fields and
+//! spans that an agent does not have.
 
 use std::io::IsTerminal;
 
@@ -10,33 +10,33 @@ use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 use tracing_subscriber::{Layer, Registry, fmt};
 
-use super::exit::Failed;
+use super::exit::AgentError;
 
 const FILTER: &str = "RUST_LOG";
 const DEFAULT_FILTER: &str = "info";
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub enum Format {
+pub enum AgentLogFormat {
     #[default]
     Text,
     Json,
 }
 
-/// To be called once per process.
-pub(super) fn init(format: Format) -> Result<(), Failed> {
+/// Must be called once per process.
+pub(super) fn init(format: AgentLogFormat) -> Result<(), AgentError> {
     let given = std::env::var(FILTER).ok().filter(|filter| !filter.is_empty());
     let filter = filter(given.as_deref().unwrap_or(DEFAULT_FILTER))?;
     let lines = fmt::layer().with_writer(std::io::stderr);
     let lines: Box<dyn Layer<Registry> + Send + Sync> = match format {
-        Format::Text => lines.with_ansi(std::io::stderr().is_terminal()).boxed(),
-        Format::Json => lines.json().flatten_event(true).boxed(),
+        AgentLogFormat::Text => lines.with_ansi(std::io::stderr().is_terminal()).boxed(),
+        AgentLogFormat::Json => lines.json().flatten_event(true).boxed(),
     };
-    tracing_subscriber::registry().with(lines.with_filter(filter)).try_init().map_err(Failed::error)
+    tracing_subscriber::registry().with(lines.with_filter(filter)).try_init().map_err(AgentError::other)
 }
 
-fn filter(text: &str) -> Result<Targets, Failed> {
+fn filter(text: &str) -> Result<Targets, AgentError> {
     let wrong =
-        |error| Failed::usage(format!("{FILTER} {text:?}: {error}; write it like info,muster_node_agent=debug"));
+        |error| AgentError::usage(format!("{FILTER} {text:?}: {error}; write it like info,muster_node_agent=debug"));
     text.parse().map_err(wrong)
 }
 

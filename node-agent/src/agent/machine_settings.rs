@@ -1,4 +1,4 @@
-//! What an operator says of the machine itself: addresses, what is kept from pods, when it is under pressure.
+//! Settings of the machine: addresses, reserved resources, and thresholds of pressure.
 
 use std::net::IpAddr;
 use std::path::PathBuf;
@@ -9,7 +9,7 @@ use super::settings::{Layers, Pick};
 use crate::conditions::{NetworkCheck, NetworkProbe, TRANSITION_PERIOD, Thresholds, duration};
 use crate::facts::{MAX_PODS, NodeIps, Reservations, Reserved};
 
-/// Nobody has machines for more, and the fleet would not give them.
+/// More than the fleet places on one node.
 const PODS_MAX: u32 = 1024;
 const TCP: &str = "tcp://";
 
@@ -29,7 +29,7 @@ pub struct MachineSettings {
 
 impl Layers {
     pub(super) fn machine(&self) -> Result<MachineSettings, BadFlag> {
-        let period: Pick = |layer| &layer.eviction_pressure_transition_period;
+        let transition: Pick = |layer| &layer.eviction_pressure_transition_period;
         Ok(MachineSettings {
             hostname: self
                 .value("hostname-override", |layer| &layer.hostname_override)
@@ -45,7 +45,7 @@ impl Layers {
             },
             thresholds: self.thresholds()?,
             transition_period: self
-                .parsed("eviction-pressure-transition-period", period, time)?
+                .parsed("eviction-pressure-transition-period", transition, period)?
                 .unwrap_or(TRANSITION_PERIOD),
             condition_dir: self.condition_dir()?,
             network: self.parsed("network-check", |layer| &layer.network_check, network_check)?,
@@ -84,7 +84,7 @@ fn node_ips(text: &str) -> Checked<NodeIps> {
     text.parse::<NodeIps>().map_err(|error| (error.value, error.rule))
 }
 
-/// Which address a machine has to the outside it cannot find out, so that none stands for any.
+/// A machine cannot find out its external address, so an unspecified one is refused.
 fn external_ips(text: &str) -> Checked<Vec<IpAddr>> {
     let addresses = node_ips(text)?.addresses().to_vec();
     match addresses.iter().find(|address| address.is_unspecified()) {
@@ -97,8 +97,8 @@ fn reserved(text: &str) -> Checked<Reserved> {
     text.parse::<Reserved>().map_err(|error| (error.item, error.rule))
 }
 
-fn time(text: &str) -> Checked<Duration> {
-    duration(text).map_err(|_| (text.to_owned(), "write a time such as 10s or 1m30s".to_owned()))
+fn period(text: &str) -> Checked<Duration> {
+    duration(text).map_err(|_| (text.to_owned(), "write a duration such as 10s or 1m30s".to_owned()))
 }
 
 fn max_pods(text: &str) -> Checked<u32> {
@@ -106,7 +106,7 @@ fn max_pods(text: &str) -> Checked<u32> {
     text.parse().ok().filter(|count| *count <= PODS_MAX).ok_or_else(rule)
 }
 
-/// The words of a program are separated by blanks; whoever needs more writes a script.
+/// The arguments of a program are separated by blanks; a script serves for anything more.
 fn network_check(text: &str) -> Checked<NetworkCheck> {
     let wrong = || (text.to_owned(), "write tcp://HOST:PORT, or a program with its arguments".to_owned());
     if let Some(address) = text.strip_prefix(TCP) {

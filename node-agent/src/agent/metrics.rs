@@ -1,4 +1,4 @@
-//! Metrics in Prometheus' text format, and the small HTTP server that hands them out.
+//! Metrics of the agent in Prometheus' text format, and the HTTP server that serves them.
 
 use std::convert::Infallible;
 use std::fmt::Write;
@@ -25,36 +25,37 @@ use tokio::sync::Semaphore;
 use tokio::time::{sleep, timeout};
 use tokio_rustls::TlsAcceptor;
 
-use super::exit::Failed;
+use super::exit::AgentError;
 use super::flag::BadFlag;
 use super::kubeconfig::require_secret;
-use super::settings::{MetricsDoor, read_bounded};
-use super::view::{Desk, PHASES, Standing, View, phase_name};
+use super::settings::{MetricsEndpoint, read_bounded};
+use super::view::{AgentView, AttachmentState, StatusSource};
+use crate::pods::PodPhase;
 
 /// Scrapers are few.
 const CONNECTIONS_MAX: usize = 8;
 /// For one connection, the handshake included.
-const PATIENCE: Duration = Duration::from_secs(30);
-const HEADER_PATIENCE: Duration = Duration::from_secs(5);
+const TIMEOUT: Duration = Duration::from_secs(30);
+const HEADER_TIMEOUT: Duration = Duration::from_secs(5);
 const HEADER_BYTES_MAX: usize = 16 << 10;
 const ACCEPT_PAUSE: Duration = Duration::from_millis(200);
 const TEXT_FORMAT: &str = "text/plain; version=0.0.4; charset=utf-8";
 
-/// A door that is open and not yet served.
-pub struct Metrics {
+/// An open listener for metrics that is not served yet.
+pub struct AgentMetrics {
     listener: TcpListener,
     tls: Option<TlsAcceptor>,
 }
 
-// === impl Metrics ===
+// === impl AgentMetrics ===
 
-impl Metrics {
-    /// An address that cannot be had is no mistake of the flag: whoever has it may let go of it.
-    pub async fn open(door: &MetricsDoor) -> Result<Self, Failed> {
+impl AgentMetrics {
+    /// Opens the listener. An address in use is not a usage error: its owner may release it.
+    pub async fn open(door: &MetricsEndpoint) -> Result<Self, AgentError> {
         let tls = door.tls.as_ref().map(|(certificate, key)| acceptor(certificate, key)).transpose()?;
         let listener = TcpListener::bind(door.address).await.map_err(|error| {
-            let rule = format!("cannot be listened at: {error}; give another address, or none");
-            Failed::error(BadFlag::new("metrics-address", door.address.to_string(), rule))
+            let rule = format!("cannot listen there: {error}; give another address, or none");
+            AgentError::other(BadFlag::new("metrics-address", door.address.to_string(), rule))
         })?;
         Ok(Self { listener, tls })
     }
@@ -63,20 +64,20 @@ impl Metrics {
         self.listener.local_addr()
     }
 
-    pub(super) async fn serve(self, desk: Desk) {
+    pub(super) async fn serve(self, source: StatusSource) {
         let places = Arc::new(Semaphore::new(CONNECTIONS_MAX));
         loop {
             let Ok(place) = Arc::clone(&places).acquire_owned().await else { return };
             match self.listener.accept().await {
                 Ok((tcp, _)) => {
-                    let (tls, desk) = (self.tls.clone(), desk.clone());
+                    let (tls, source) = (self.tls.clone(), source.clone());
                     tokio::spawn(async move {
-                        let _ = timeout(PATIENCE, attend(tcp, tls, desk)).await;
+                        let _ = timeout(TIMEOUT, serve_connection(tcp, tls, source)).await;
                         drop(place);
                     });
                 }
                 Err(error) => {
-                    tracing::debug!(%error, "no connection for metrics");
+                    tracing::debug!(%error, "cannot accept a connection for metrics");
                     sleep(ACCEPT_PAUSE).await;
                 }
             }
@@ -84,33 +85,33 @@ impl Metrics {
     }
 }
 
-async fn attend(tcp: TcpStream, tls: Option<TlsAcceptor>, desk: Desk) {
+async fn serve_connection(tcp: TcpStream, tls: Option<TlsAcceptor>, source: StatusSource) {
     match tls {
-        None => answer(tcp, desk).await,
+        None => answer(tcp, source).await,
         Some(tls) => match tls.accept(tcp).await {
-            Ok(stream) => answer(stream, desk).await,
-            Err(error) => tracing::debug!(%error, "no TLS with whoever wants metrics"),
+            Ok(stream) => answer(stream, source).await,
+            Err(error) => tracing::debug!(%error, "TLS handshake of a metrics client failed"),
         },
     }
 }
 
-async fn answer(stream: impl AsyncRead + AsyncWrite + Unpin, desk: Desk) {
+async fn answer(stream: impl AsyncRead + AsyncWrite + Unpin, source: StatusSource) {
     let service = service_fn(|request| {
-        let desk = desk.clone();
-        async move { Ok::<_, Infallible>(respond(&request, &desk).await) }
+        let source = source.clone();
+        async move { Ok::<_, Infallible>(respond(&request, &source).await) }
     });
     let mut server = hyper::server::conn::http1::Builder::new();
-    server.timer(TokioTimer::new()).header_read_timeout(HEADER_PATIENCE).max_buf_size(HEADER_BYTES_MAX);
+    server.timer(TokioTimer::new()).header_read_timeout(HEADER_TIMEOUT).max_buf_size(HEADER_BYTES_MAX);
     if let Err(error) = server.serve_connection(TokioIo::new(stream), service).await {
-        tracing::debug!(%error, "a connection for metrics broke");
+        tracing::debug!(%error, "connection of a metrics client failed");
     }
 }
 
-async fn respond(request: &Request<Incoming>, desk: &Desk) -> Response<Full<Bytes>> {
+async fn respond(request: &Request<Incoming>, source: &StatusSource) -> Response<Full<Bytes>> {
     let (status, text) = match (request.method(), request.uri().path()) {
-        (&Method::GET, "/metrics") => (StatusCode::OK, exposition(&desk.view().await, resident_bytes())),
-        (_, "/metrics") => (StatusCode::METHOD_NOT_ALLOWED, "metrics are read with GET\n".to_owned()),
-        _ => (StatusCode::NOT_FOUND, "there is nothing but /metrics here\n".to_owned()),
+        (&Method::GET, "/metrics") => (StatusCode::OK, exposition(&source.view().await, resident_bytes())),
+        (_, "/metrics") => (StatusCode::METHOD_NOT_ALLOWED, "use GET to read metrics\n".to_owned()),
+        _ => (StatusCode::NOT_FOUND, "not found: use /metrics\n".to_owned()),
     };
     let mut response = Response::new(Full::new(text.into()));
     *response.status_mut() = status;
@@ -139,13 +140,13 @@ fn acceptor(certificate: &Path, key: &Path) -> Result<TlsAcceptor, BadFlag> {
     Ok(TlsAcceptor::from(Arc::new(config)))
 }
 
-/// What this process has in memory.
+/// The resident memory of this process.
 fn resident_bytes() -> Option<u64> {
     let pages: u64 = std::fs::read_to_string("/proc/self/statm").ok()?.split_whitespace().nth(1)?.parse().ok()?;
     Some(pages * rustix::param::page_size() as u64)
 }
 
-fn exposition(view: &View, resident_bytes: Option<u64>) -> String {
+fn exposition(view: &AgentView, resident_bytes: Option<u64>) -> String {
     let mut page = Page::default();
     let session = &view.session;
     page.metric("build_info", "gauge", "The agent's version.", &format!("{{version=\"{}\"}}", view.version), 1.0);
@@ -153,32 +154,32 @@ fn exposition(view: &View, resident_bytes: Option<u64>) -> String {
         "attached",
         "gauge",
         "Whether a replica holds this node's session.",
-        truth(session.state == Standing::Attached),
+        truth(session.state == AttachmentState::Attached),
     );
     page.value(
         "session_answers",
         "gauge",
         "Whether the session's task answers.",
-        truth(session.state != Standing::Hung),
+        truth(session.state != AttachmentState::Hung),
     );
     page.maybe("replica", "gauge", "The replica that holds it.", session.replica.map(|replica| replica as f64));
-    page.value("incarnation", "gauge", "Which life of the Node this is; 0 if none.", session.incarnation as f64);
+    page.value("incarnation", "gauge", "The incarnation of the Node; 0 if none.", session.incarnation as f64);
     page.value("beats_total", "counter", "Beats sent.", session.beats as f64);
     page.value("statuses_total", "counter", "Statuses sent.", session.statuses as f64);
-    page.value("failures_total", "counter", "Attempts to attach in vain, and sessions lost.", session.failures as f64);
+    page.value("failures_total", "counter", "Failed attempts to attach, and lost sessions.", session.failures as f64);
     page.value("removals_total", "counter", "How often the Node was found removed.", session.removals as f64);
     let ages = [
         ("last_beat_age_seconds", "Since the last beat was sent.", session.last_beat_sent_age),
-        ("last_heard_age_seconds", "Since a replica last said anything.", session.last_heard_age),
+        ("last_heard_age_seconds", "Since the last message of a replica.", session.last_heard_age),
         ("last_acknowledged_age_seconds", "Since a beat was last acknowledged.", session.last_acknowledged_age),
     ];
     ages.into_iter().for_each(|(name, help, age)| page.maybe(name, "gauge", help, age));
     let expires = view.certificate_expires.as_deref().and_then(|at| at.parse::<Timestamp>().ok());
-    let help = "When the node's certificate ends.";
+    let help = "When the node's certificate expires.";
     page.maybe("certificate_expiry_timestamp_seconds", "gauge", help, expires.map(|at| at.as_second() as f64));
-    page.maybe("resident_bytes", "gauge", "What this process has in memory.", resident_bytes.map(|bytes| bytes as f64));
-    page.head("pods", "gauge", "Pods that this node knows of.");
-    for phase in PHASES.map(phase_name) {
+    page.maybe("resident_bytes", "gauge", "Resident memory of this process.", resident_bytes.map(|bytes| bytes as f64));
+    page.head("pods", "gauge", "Pods known to this node.");
+    for phase in PodPhase::ALL.map(PodPhase::as_str) {
         let count = view.pods.iter().filter(|pod| pod.phase == phase).count();
         page.sample("pods", &format!("{{phase=\"{phase}\"}}"), count as f64);
     }
@@ -189,11 +190,11 @@ fn truth(truth: bool) -> f64 {
     if truth { 1.0 } else { 0.0 }
 }
 
-/// A page in the making; every name gets the same prefix.
+/// Builder of a metrics page; every name gets the same prefix.
 #[derive(Default)]
 struct Page(String);
 
-// Writing to a text cannot fail.
+// Writing to a string cannot fail.
 impl Page {
     fn head(&mut self, name: &str, kind: &str, help: &str) {
         let _ = writeln!(self.0, "# HELP muster_agent_{name} {help}\n# TYPE muster_agent_{name} {kind}");

@@ -1,4 +1,4 @@
-//! The Node as this agent brings it (RG-2): what is observed of the machine, and what its operator wants of it.
+//! Node that this agent registers (RG-2): the observed machine, and what its operator adds.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -9,16 +9,16 @@ use muster_lifecycle::taint::Taint;
 use serde_json::{Map, Value, json};
 use tokio::sync::watch;
 
-use super::settings::Settings;
-use crate::machine::Machine;
+use super::settings::AgentSettings;
+use crate::machine::AgentMachine;
 use crate::pods::Runtime;
 
 const ATTACH_DETACH: &str = "volumes.kubernetes.io/controller-managed-attach-detach";
 
-/// The machine as it was last seen.
+/// The machine as last observed.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Observation {
-    /// Those that every node has; `--node-labels` go before them.
+    /// The labels that every node has; `--node-labels` win over them.
     pub labels: BTreeMap<String, String>,
     /// A NodeStatus, as Kubernetes JSON.
     pub status: Value,
@@ -39,7 +39,11 @@ pub struct NodeMachine {
 // === impl NodeMachine ===
 
 impl NodeMachine {
-    pub fn new(settings: &Settings, observed: watch::Receiver<Observation>, runtime: Option<Arc<dyn Runtime>>) -> Self {
+    pub fn new(
+        settings: &AgentSettings,
+        observed: watch::Receiver<Observation>,
+        runtime: Option<Arc<dyn Runtime>>,
+    ) -> Self {
         Self {
             name: settings.node.clone(),
             labels: settings.labels.clone(),
@@ -76,7 +80,7 @@ impl NodeMachine {
     }
 }
 
-impl Machine for NodeMachine {
+impl AgentMachine for NodeMachine {
     fn node_json(&self) -> Bytes {
         self.node().to_string().into()
     }

@@ -1,5 +1,4 @@
-//! What systemd is told (sd_notify): that pods are looked after, what the agent waits for, that it stops, and that it
-//! still lives.
+//! Notifications to systemd (sd_notify): ready, status, stopping, and the watchdog.
 
 use std::ffi::OsStr;
 use std::io;
@@ -12,22 +11,22 @@ const SOCKET: &str = "NOTIFY_SOCKET";
 const WATCHDOG_INTERVAL: &str = "WATCHDOG_USEC";
 const WATCHDOG_PID: &str = "WATCHDOG_PID";
 
-/// Says nothing where nobody asked for it.
+/// Does nothing if systemd did not ask for notifications.
 #[derive(Debug, Default)]
-pub struct Notify {
+pub struct SystemdNotify {
     socket: Option<(UnixDatagram, SocketAddr)>,
     watchdog: Option<Duration>,
 }
 
-// === impl Notify ===
+// === impl SystemdNotify ===
 
-impl Notify {
-    /// As the environment asks for it.
+impl SystemdNotify {
+    /// Configured by the environment of the service.
     pub fn from_environment() -> Self {
         let socket = std::env::var_os(SOCKET).and_then(|name| match open(&name) {
             Ok(socket) => Some(socket),
             Err(error) => {
-                tracing::warn!(socket = ?name, %error, "systemd cannot be told anything");
+                tracing::warn!(socket = ?name, %error, "cannot notify systemd");
                 None
             }
         });
@@ -40,41 +39,41 @@ impl Notify {
         Ok(Self { socket: Some(open(name)?), watchdog })
     }
 
-    /// How often the watchdog has to hear of this process: twice as often as it demands.
+    /// How often to notify the watchdog: twice as often as it demands.
     pub fn watchdog(&self) -> Option<Duration> {
         self.watchdog
     }
 
     pub fn ready(&self, status: &str) {
-        self.say(&format!("READY=1\nSTATUS={}", Self::in_one_line(status)));
+        self.send(&format!("READY=1\nSTATUS={}", Self::in_one_line(status)));
     }
 
     pub fn status(&self, status: &str) {
-        self.say(&format!("STATUS={}", Self::in_one_line(status)));
+        self.send(&format!("STATUS={}", Self::in_one_line(status)));
     }
 
     pub fn stopping(&self) {
-        self.say("STOPPING=1\nSTATUS=saying goodbye");
+        self.send("STOPPING=1\nSTATUS=stopping");
     }
 
     pub fn alive(&self) {
-        self.say("WATCHDOG=1");
+        self.send("WATCHDOG=1");
     }
 
-    /// What others said may stand in it, and must not become a message of its own.
+    /// Removes line breaks: a status can quote other parties, and must not become a message of its own.
     fn in_one_line(status: &str) -> String {
         status.replace(char::is_control, " ")
     }
 
-    fn say(&self, words: &str) {
+    fn send(&self, words: &str) {
         let Some((socket, address)) = &self.socket else { return };
         if let Err(error) = socket.send_to_addr(words.as_bytes(), address) {
-            tracing::debug!(%error, "systemd does not listen");
+            tracing::debug!(%error, "notification to systemd failed");
         }
     }
 }
 
-/// A name that begins with `@` is not in the file system.
+/// A name that begins with `@` is an abstract address, not a path.
 fn open(name: &OsStr) -> io::Result<(UnixDatagram, SocketAddr)> {
     let address = match name.as_bytes().strip_prefix(b"@") {
         Some(name) => SocketAddr::from_abstract_name(name)?,
@@ -85,7 +84,7 @@ fn open(name: &OsStr) -> io::Result<(UnixDatagram, SocketAddr)> {
     Ok((socket, address))
 }
 
-/// Half of what is demanded, if it is demanded of this process.
+/// Half the interval, if it is meant for this process.
 fn watchdog(interval: Option<&str>, pid: Option<&str>, own: u32) -> Option<Duration> {
     let is_meant = pid.is_none_or(|pid| pid.parse() == Ok(own));
     let interval: u64 = interval?.parse().ok()?;
@@ -97,7 +96,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_watchdog_is_fed_twice_as_often_as_it_demands() {
+    fn the_watchdog_is_notified_twice_as_often_as_it_demands() {
         let table = [
             (Some("30000000"), None, Some(Duration::from_secs(15))),
             (Some("30000000"), Some("7"), Some(Duration::from_secs(15))),
@@ -112,11 +111,11 @@ mod tests {
     }
 
     #[test]
-    fn words_reach_whoever_listens() {
+    fn notifications_reach_the_socket() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("notify");
         let listener = UnixDatagram::bind(&path).unwrap();
-        let notify = Notify::to(path.as_os_str(), None).unwrap();
+        let notify = SystemdNotify::to(path.as_os_str(), None).unwrap();
         notify.ready("attached");
         notify.alive();
         let mut heard = [0; 64];
@@ -126,6 +125,6 @@ mod tests {
         assert_eq!(&heard[..length], b"WATCHDOG=1");
         drop(listener);
         notify.stopping();
-        Notify::default().alive();
+        SystemdNotify::default().alive();
     }
 }

@@ -1,4 +1,4 @@
-//! The program around a session: it starts everything, says what changes, keeps systemd informed, and stops when asked.
+//! Program around a session: starts everything, logs changes, notifies systemd, and stops when told to.
 
 use std::future::{Future, pending};
 use std::sync::Arc;
@@ -11,59 +11,59 @@ use tokio::time::{Interval, MissedTickBehavior, interval};
 use tokio_util::task::AbortOnDropHandle;
 use tonic::Code;
 
-use super::exit::Failed;
-use super::metrics::Metrics;
+use super::exit::AgentError;
+use super::metrics::AgentMetrics;
 use super::node::{NodeMachine, Observation};
-use super::notify::Notify;
-use super::settings::Settings;
+use super::notify::SystemdNotify;
+use super::settings::AgentSettings;
 use super::socket::Socket;
 use super::state_dir::StateDir;
-use super::view::{Desk, Expiry};
-use crate::credentials::Credentials;
-use crate::failure::Failure;
+use super::view::{Expiry, StatusSource};
+use crate::connection::SessionFailure;
+use crate::credentials::NodeCredentials;
 use crate::pods::Runtime;
 use crate::session::{Session, SessionConfig, SessionHandle, SessionState};
 
-/// What systemd shows while there is nothing better to say.
-const UNATTACHED: &str = "pods are looked after; looking for a replica";
+/// The status in systemd while no replica is attached.
+const UNATTACHED: &str = "pods are managed; searching for a replica";
 
-/// What the parts beside the program bring to it.
-pub struct Wiring {
-    /// The machine, as it was last seen: to be filled before the program starts, and kept up to date.
+/// The parts that the program needs.
+pub struct ProgramParts {
+    /// The machine as last observed: filled before the program starts, and kept up to date.
     pub observed: watch::Receiver<Observation>,
-    /// What runs pods; none keeps records only.
+    /// The pod runtime; none keeps pods pending.
     pub runtime: Option<Arc<dyn Runtime>>,
-    /// The node's certificate and whom it trusts. Renewals happen behind it.
+    /// The node's certificate and trusted CA. Renewals happen behind it.
     pub tls: Arc<ClientConfig>,
     pub expiry: Expiry,
-    /// Where metrics are served, if anywhere.
-    pub metrics: Option<Metrics>,
-    /// What `tls` shows, if it is renewed from here.
-    pub renewed: Option<Credentials>,
+    /// The metrics listener, if any.
+    pub metrics: Option<AgentMetrics>,
+    /// The credentials behind `tls`, if the agent renews them.
+    pub renewed: Option<NodeCredentials>,
 }
 
-/// An agent at work.
+/// A running agent.
 struct Program {
     node: String,
     session: Arc<SessionHandle>,
     events: watch::Receiver<SessionState>,
     observed: watch::Receiver<Observation>,
-    credentials: Option<Credentials>,
+    credentials: Option<NodeCredentials>,
     renewals: Option<watch::Receiver<u64>>,
-    notify: Notify,
-    told: SessionState,
-    _doors: Vec<AbortOnDropHandle<()>>,
+    notify: SystemdNotify,
+    logged: SessionState,
+    _listeners: Vec<AbortOnDropHandle<()>>,
 }
 
-/// Serves until `stop`, then says goodbye. Pods go on running.
+/// Runs until `stop`, then closes the session. Pods go on running.
 pub async fn serve(
-    settings: &Settings,
+    settings: &AgentSettings,
     state_dir: &StateDir,
-    wiring: Wiring,
-    notify: Notify,
+    parts: ProgramParts,
+    notify: SystemdNotify,
     stop: impl Future<Output = ()>,
-) -> Result<(), Failed> {
-    let mut program = Program::start(settings, state_dir, wiring, notify)?;
+) -> Result<(), AgentError> {
+    let mut program = Program::start(settings, state_dir, parts, notify)?;
     tokio::pin!(stop);
     let outcome = tokio::select! {
         () = &mut stop => Ok(()),
@@ -75,9 +75,10 @@ pub async fn serve(
     outcome
 }
 
-/// Completes at SIGTERM or SIGINT. SIGHUP means nothing: there is nothing to read anew, and an agent must not die with a terminal.
-pub fn asked_to_stop() -> Result<impl Future<Output = ()>, Failed> {
-    let listen = |kind| signal(kind).map_err(Failed::error);
+/// Completes at SIGTERM or SIGINT. SIGHUP is ignored: there is nothing to reload, and an agent must not end with its
+/// terminal.
+pub fn asked_to_stop() -> Result<impl Future<Output = ()>, AgentError> {
+    let listen = |kind| signal(kind).map_err(AgentError::other);
     let (mut terminate, mut interrupt) = (listen(SignalKind::terminate())?, listen(SignalKind::interrupt())?);
     let mut hangup = listen(SignalKind::hangup())?;
     Ok(async move {
@@ -85,7 +86,7 @@ pub fn asked_to_stop() -> Result<impl Future<Output = ()>, Failed> {
             tokio::select! {
                 _ = terminate.recv() => return,
                 _ = interrupt.recv() => return,
-                _ = hangup.recv() => tracing::info!("SIGHUP: nothing is read anew; a restart changes settings"),
+                _ = hangup.recv() => tracing::info!("SIGHUP ignored: restart the agent to change settings"),
             }
         }
     })
@@ -94,10 +95,15 @@ pub fn asked_to_stop() -> Result<impl Future<Output = ()>, Failed> {
 // === impl Program ===
 
 impl Program {
-    fn start(settings: &Settings, state_dir: &StateDir, wiring: Wiring, notify: Notify) -> Result<Self, Failed> {
-        let Wiring { observed, runtime, tls, expiry, metrics, renewed: credentials } = wiring;
-        // From before the first connection, so that none is opened with a certificate whose renewal goes unnoticed.
-        let renewals = credentials.as_ref().map(Credentials::renewals);
+    fn start(
+        settings: &AgentSettings,
+        state_dir: &StateDir,
+        parts: ProgramParts,
+        notify: SystemdNotify,
+    ) -> Result<Self, AgentError> {
+        let ProgramParts { observed, runtime, tls, expiry, metrics, renewed: credentials } = parts;
+        // Subscribed before the first connection, so that no renewal is missed.
+        let renewals = credentials.as_ref().map(NodeCredentials::renewals);
         let socket = Socket::open(state_dir.path())?;
         let config = SessionConfig {
             node: settings.node.clone(),
@@ -107,60 +113,61 @@ impl Program {
             version: env!("CARGO_PKG_VERSION").to_owned(),
         };
         let machine = Arc::new(NodeMachine::new(settings, observed.clone(), runtime));
-        let session = Arc::new(Session::start(config, machine).map_err(Failed::usage)?);
-        let desk = Desk { node: settings.node.clone(), session: Arc::clone(&session), expiry };
-        let mut doors = vec![AbortOnDropHandle::new(tokio::spawn(socket.serve(desk.clone())))];
+        let session = Arc::new(Session::start(config, machine).map_err(AgentError::usage)?);
+        let source = StatusSource { node: settings.node.clone(), session: Arc::clone(&session), expiry };
+        let mut listeners = vec![AbortOnDropHandle::new(tokio::spawn(socket.serve(source.clone())))];
         if let Some(metrics) = metrics {
-            let address = metrics.address().map_err(Failed::error)?;
+            let address = metrics.address().map_err(AgentError::other)?;
             tracing::info!(%address, "metrics are served");
-            doors.push(AbortOnDropHandle::new(tokio::spawn(metrics.serve(desk))));
+            listeners.push(AbortOnDropHandle::new(tokio::spawn(metrics.serve(source))));
         }
         let (node, events) = (settings.node.clone(), session.events());
         tracing::info!(node, server = settings.server.join(","), "starting");
-        // Not when it is attached: a machine must be able to boot while the control plane is away.
+        // Ready before it is attached: a machine must be able to boot while the control plane is away.
         notify.ready(UNATTACHED);
-        let told = SessionState::default();
-        Ok(Self { node, session, events, observed, credentials, renewals, notify, told, _doors: doors })
+        let logged = SessionState::default();
+        Ok(Self { node, session, events, observed, credentials, renewals, notify, logged, _listeners: listeners })
     }
 
     /// Returns only if something is wrong.
-    async fn work(&mut self) -> Failed {
+    async fn work(&mut self) -> AgentError {
         let watchdog = self.notify.watchdog();
-        let mut feedings = watchdog.map(every);
+        let mut ticks = watchdog.map(every);
         loop {
             tokio::select! {
                 changed = self.events.changed() => match changed {
-                    Ok(()) => self.tell(),
-                    Err(_) => return Failed::error("the session has ended by itself, which is a defect of the agent"),
+                    Ok(()) => self.log_changes(),
+                    Err(_) => return AgentError::other("the session ended by itself: this is a bug of the agent"),
                 },
                 changed = self.observed.changed() => match changed {
                     Ok(()) => self.session.report(),
-                    Err(_) => return Failed::error("nobody looks at the machine any more, which is a defect of the agent"),
+                    Err(_) => return AgentError::other("the observation of the machine ended by itself: this is a bug of the agent"),
                 },
                 () = renewed(&mut self.renewals) => self.session.reattach(),
-                () = next(&mut feedings) => self.feed(watchdog.unwrap_or_default()).await,
+                () = next(&mut ticks) => self.notify_watchdog(watchdog.unwrap_or_default()).await,
             }
         }
     }
 
-    /// The watchdog is to bite if the session hangs, however alive the rest is.
-    async fn feed(&self, patience: Duration) {
-        match self.session.inspect(patience / 2).await {
+    /// Notifies the watchdog only if the session's task answers, so that systemd restarts an agent whose session
+    /// hangs.
+    async fn notify_watchdog(&self, limit: Duration) {
+        match self.session.inspect(limit / 2).await {
             Some(_) => self.notify.alive(),
-            None => tracing::error!("the session does not answer: the watchdog is not fed"),
+            None => tracing::error!("the session does not answer: the watchdog is not notified"),
         }
     }
 
-    /// Says what has changed since the last time.
-    fn tell(&mut self) {
+    /// Logs what has changed since the last time.
+    fn log_changes(&mut self) {
         let state = self.events.borrow_and_update().clone();
-        let before = std::mem::replace(&mut self.told, state.clone());
+        let before = std::mem::replace(&mut self.logged, state.clone());
         let (node, incarnation) = (self.node.as_str(), state.incarnation);
         if state.removals > before.removals {
-            tracing::warn!(node, "the Node was removed: its pods are stopped before anything else");
+            tracing::warn!(node, "the Node was removed: stopping its pods before it registers again");
         }
         if has_expired(&state) && !has_expired(&before) {
-            self.credentials.iter().for_each(Credentials::doubt);
+            self.credentials.iter().for_each(NodeCredentials::doubt);
         }
         match (before.attached_to, state.attached_to) {
             (former, Some(replica)) if former != Some(replica) || before.incarnation != incarnation => {
@@ -169,16 +176,16 @@ impl Program {
             }
             (Some(replica), None) => {
                 let why = state.last_error.as_ref().map(ToString::to_string).unwrap_or_default();
-                tracing::warn!(node, replica, why, "not attached any more");
+                tracing::warn!(node, replica, why, "no longer attached");
                 self.notify.status(UNATTACHED);
             }
             (Some(_) | None, Some(_)) => {}
-            (None, None) => self.tell_trouble(&before, &state),
+            (None, None) => self.log_failure(&before, &state),
         }
     }
 
-    /// What keeps a node away for long is shown where people look first.
-    fn tell_trouble(&self, before: &SessionState, state: &SessionState) {
+    /// Shows a lasting failure in the log and in systemd's status.
+    fn log_failure(&self, before: &SessionState, state: &SessionState) {
         if let Some(trouble) = state.last_error.as_ref().filter(|trouble| before.last_error.as_ref() != Some(*trouble))
         {
             tracing::warn!(node = self.node, why = %trouble, "not attached");
@@ -187,9 +194,9 @@ impl Program {
     }
 }
 
-/// A replica says so; the clock of this machine may say otherwise.
+/// According to a replica, whatever this machine's clock says.
 fn has_expired(state: &SessionState) -> bool {
-    matches!(&state.last_error, Some(Failure::Refused { code: Code::Unauthenticated, .. }))
+    matches!(&state.last_error, Some(SessionFailure::Refused { code: Code::Unauthenticated, .. }))
 }
 
 fn every(period: Duration) -> Interval {
@@ -221,10 +228,10 @@ mod tests {
     use rustls::RootCertStore;
 
     use super::*;
-    use crate::agent::Cli;
-    use crate::session::Presence;
+    use crate::agent::AgentCli;
+    use crate::session::AgentMode;
 
-    /// A certificate store that trusts nobody: there is nobody to be reached either.
+    /// A certificate store without a CA: the test connects to nothing.
     fn tls() -> Arc<ClientConfig> {
         let provider = Arc::new(rustls::crypto::ring::default_provider());
         let builder = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions().unwrap();
@@ -232,29 +239,35 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_watchdog_is_fed_only_while_the_session_answers() {
+    async fn the_watchdog_is_notified_only_while_the_session_answers() {
         let dir = tempfile::tempdir().unwrap();
         let state = dir.path().join("state");
         let line = ["muster-agent", "--server=127.0.0.1:1", "--metrics-address=none", "--state-dir"];
-        let args = Cli::try_parse_from(line.into_iter().chain([state.to_str().unwrap()])).unwrap().agent;
-        let settings = Settings::new(args, "rack-1").unwrap();
+        let args = AgentCli::try_parse_from(line.into_iter().chain([state.to_str().unwrap()])).unwrap().agent;
+        let settings = AgentSettings::new(args, "rack-1").unwrap();
         let socket = dir.path().join("notify");
         let systemd = UnixDatagram::bind(&socket).unwrap();
         systemd.set_nonblocking(true).unwrap();
-        let notify = Notify::to(socket.as_os_str(), None).unwrap();
+        let notify = SystemdNotify::to(socket.as_os_str(), None).unwrap();
         let (_observation, observed) = watch::channel(Observation::default());
-        let wiring =
-            Wiring { observed, runtime: None, tls: tls(), expiry: Arc::new(|| None), metrics: None, renewed: None };
+        let parts = ProgramParts {
+            observed,
+            runtime: None,
+            tls: tls(),
+            expiry: Arc::new(|| None),
+            metrics: None,
+            renewed: None,
+        };
         let state_dir = StateDir::open(&settings.state_dir).unwrap();
-        let program = Program::start(&settings, &state_dir, wiring, notify).unwrap();
+        let program = Program::start(&settings, &state_dir, parts, notify).unwrap();
         let fed = || std::iter::from_fn(|| systemd.recv(&mut [0; 64]).ok()).any(|length| length == "WATCHDOG=1".len());
 
-        program.feed(Duration::from_secs(20)).await;
+        program.notify_watchdog(Duration::from_secs(20)).await;
         assert!(fed());
-        program.session.pretend(Presence::Silent);
-        // It may still be on its way to notice.
+        program.session.simulate(AgentMode::Silent);
+        // The session may need a moment to stop answering.
         while program.session.inspect(Duration::from_millis(10)).await.is_some() {}
-        program.feed(Duration::from_millis(20)).await;
-        assert!(!fed(), "a session that hangs must not look alive");
+        program.notify_watchdog(Duration::from_millis(20)).await;
+        assert!(!fed(), "a hanging session must not look alive");
     }
 }

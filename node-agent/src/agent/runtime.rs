@@ -1,11 +1,11 @@
-//! What runs the pods of this machine, as `--runtime` chooses it.
+//! Pod runtime of this machine, as `--runtime` selects it.
 
 use std::path::Path;
 use std::sync::Arc;
 
-use super::checkup::Checkup;
-use super::exit::Failed;
+use super::exit::AgentError;
 use super::flag::BadFlag;
+use super::runtime_health::RuntimeHealth;
 use super::settings::RuntimeKind;
 use super::state_dir::StateDir;
 use crate::conditions::Readiness;
@@ -16,7 +16,7 @@ use crate::process::{ProcessConfig, ProcessRuntime, RecordRuntime, running_in};
 const DIRECTORY: &str = "runtime";
 const VERSION: &str = env!("CARGO_PKG_VERSION");
 
-/// A runtime, and whether it can do its work.
+/// A runtime and its readiness.
 pub(super) struct Chosen {
     pub(super) runtime: Arc<dyn Runtime>,
     pub(super) readiness: Arc<dyn Readiness>,
@@ -24,34 +24,35 @@ pub(super) struct Chosen {
     pub(super) version: String,
 }
 
-pub(super) fn choose(kind: RuntimeKind, state_dir: &StateDir) -> Result<Chosen, Failed> {
+pub(super) fn choose(kind: RuntimeKind, state_dir: &StateDir) -> Result<Chosen, AgentError> {
     let dir = state_dir.path().join(DIRECTORY);
     match kind {
         RuntimeKind::Process => {
-            let config = ProcessConfig::of_this_machine()
-                .map_err(|error| Failed::error(format!("cannot tell which program this is, or since when: {error}")))?;
-            let runtime = ProcessRuntime::open(&dir, config).map_err(Failed::error)?;
+            let config = ProcessConfig::of_this_machine().map_err(|error| {
+                AgentError::other(format!("cannot read this program's path or the machine's boot id: {error}"))
+            })?;
+            let runtime = ProcessRuntime::open(&dir, config).map_err(AgentError::other)?;
             let own = Arc::clone(&runtime);
-            let readiness = Checkup::begin(move || own.health().map_err(|error| error.to_string()));
-            let readiness = readiness.map_err(Failed::error)?;
+            let readiness = RuntimeHealth::begin(move || own.health().map_err(|error| error.to_string()));
+            let readiness = readiness.map_err(AgentError::other)?;
             Ok(Chosen { runtime, readiness, version: format!("process://{VERSION}") })
         }
         RuntimeKind::None => {
-            refuse_to_leave(&dir)?;
-            let runtime = RecordRuntime::open(&dir).map_err(Failed::error)?;
+            require_no_running_pods(&dir)?;
+            let runtime = RecordRuntime::open(&dir).map_err(AgentError::other)?;
             Ok(Chosen { runtime, readiness: Arc::new(|| Ok(())), version: format!("none://{VERSION}") })
         }
     }
 }
 
-/// Pods that run as processes would go on unseen, and their names be given to others.
-fn refuse_to_leave(dir: &Path) -> Result<(), BadFlag> {
+/// Refuses to abandon running processes: they would go on unseen, and other pods would get their names.
+fn require_no_running_pods(dir: &Path) -> Result<(), BadFlag> {
     match running_in(dir) {
         0 => Ok(()),
         count => {
             let rule = format!(
                 "{count} of the pods that --runtime process started in {} still run: start with --runtime process, \
-                 delete the node's pods, and change it then",
+                 delete the node's pods, then change the runtime",
                 dir.display()
             );
             Err(BadFlag::new("runtime", "none", rule))
@@ -69,7 +70,7 @@ mod tests {
     use crate::pods::PodUid;
 
     #[test]
-    fn pods_that_run_are_not_left_to_nobody() {
+    fn running_pods_are_not_abandoned() {
         let dir = tempfile::tempdir().unwrap();
         let state_dir = StateDir::open(dir.path()).unwrap();
         assert!(choose(RuntimeKind::None, &state_dir).is_ok());

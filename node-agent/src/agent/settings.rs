@@ -1,4 +1,4 @@
-//! What an operator wants of an agent: flags and a file, merged and checked before anything is contacted.
+//! Settings of an agent: flags and a file, merged and checked before anything is contacted.
 
 use std::collections::BTreeMap;
 use std::io::Read;
@@ -9,23 +9,23 @@ use std::time::Duration;
 use muster_lifecycle::taint::Taint;
 use muster_proto::token::{Token, TokenError};
 
-use super::args::{AgentArgs, JoinWord, Layer, STATE_DIR, Word};
-use super::exit::Failed;
+use super::args::{AgentArgs, JoinArgument, RawValue, STATE_DIR, SettingsLayer};
+use super::exit::AgentError;
 use super::flag::{self, BadFlag, Checked};
 use super::kubeconfig::{Kubeconfig, require_secret};
-use super::log::Format;
+use super::log::AgentLogFormat;
 use super::machine_settings::MachineSettings;
-use crate::door::{Door, SetupError};
+use crate::connection::{Endpoint, SessionSetupError};
 use crate::machine::REPORT_EVERY;
 
-/// S-1: how often the machine is looked at.
+/// S-1: how often the machine is observed.
 const UPDATE_EVERY: Duration = Duration::from_secs(10);
 const METRICS_ADDRESS: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 7490);
-/// A file that is longer is not a configuration.
+/// A longer file is not a configuration.
 const FILE_BYTES_MAX: u64 = 1 << 20;
 
 #[derive(Debug)]
-pub struct Settings {
+pub struct AgentSettings {
     /// The node's name.
     pub node: String,
     pub join: Option<Token>,
@@ -36,14 +36,14 @@ pub struct Settings {
     pub taints: Vec<Taint>,
     pub labels: BTreeMap<String, String>,
     pub provider_id: Option<String>,
-    /// How often the machine is looked at.
+    /// How often the machine is observed.
     pub update_every: Duration,
-    /// How often a status is posted that has not changed.
+    /// How often an unchanged status is posted.
     pub report_every: Duration,
     pub machine: MachineSettings,
     pub runtime: RuntimeKind,
-    pub metrics: Option<MetricsDoor>,
-    pub log_format: Format,
+    pub metrics: Option<MetricsEndpoint>,
+    pub log_format: AgentLogFormat,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -53,17 +53,17 @@ pub enum RuntimeKind {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct MetricsDoor {
+pub struct MetricsEndpoint {
     pub address: SocketAddr,
     /// Certificate and key.
     pub tls: Option<(PathBuf, PathBuf)>,
 }
 
-// === impl Settings ===
+// === impl AgentSettings ===
 
-impl Settings {
-    /// `hostname` is what this machine calls itself.
-    pub fn new(args: AgentArgs, hostname: &str) -> Result<Self, Failed> {
+impl AgentSettings {
+    /// `hostname` is this machine's own name.
+    pub fn new(args: AgentArgs, hostname: &str) -> Result<Self, AgentError> {
         let file = args.config.as_deref().map(read_file).transpose()?.unwrap_or_default();
         let layers = Layers { flags: *args.layer, file, path: args.config };
         layers.refuse("cloud-provider", |layer| &layer.cloud_provider, "comes with cloud sync: leave the flag out")?;
@@ -80,7 +80,7 @@ impl Settings {
                 .path("state-dir", |layer| &layer.state_dir)?
                 .map_or_else(|| STATE_DIR.into(), |(path, _)| path),
             kubeconfig,
-            register_node: layers.parsed("register-node", |layer| &layer.register_node, flag::truth)?.unwrap_or(true),
+            register_node: layers.parsed("register-node", |layer| &layer.register_node, flag::boolean)?.unwrap_or(true),
             taints: layers
                 .parsed("register-with-taints", |layer| &layer.register_with_taints, flag::taints)?
                 .unwrap_or_default(),
@@ -96,8 +96,8 @@ impl Settings {
     }
 }
 
-/// A token is a secret: it is not repeated. Of what `muster token create` prints, it is the last line.
-fn token(JoinWord(word): &JoinWord) -> Result<Token, BadFlag> {
+/// Parses the token, which errors must not repeat. In the output of `muster token create` it is the last line.
+fn token(JoinArgument(word): &JoinArgument) -> Result<Token, BadFlag> {
     let (shown, text) = match word.strip_prefix('@') {
         None => ("…", word.clone()),
         Some(source) => (word.as_str(), read_secret(source).map_err(|rule| BadFlag::new("join", word, rule))?),
@@ -117,12 +117,12 @@ fn runtime(text: &str) -> Checked<RuntimeKind> {
     flag::one_of(text, &[("process", RuntimeKind::Process), ("none", RuntimeKind::None)])
 }
 
-fn log_format(text: &str) -> Checked<Format> {
-    flag::one_of(text, &[("text", Format::Text), ("json", Format::Json)])
+fn log_format(text: &str) -> Checked<AgentLogFormat> {
+    flag::one_of(text, &[("text", AgentLogFormat::Text), ("json", AgentLogFormat::Json)])
 }
 
-fn read_file(path: &Path) -> Result<Layer, Failed> {
-    let wrong = |rule: String| Failed::usage(BadFlag::new("config", path.display().to_string(), rule));
+fn read_file(path: &Path) -> Result<SettingsLayer, AgentError> {
+    let wrong = |rule: String| AgentError::usage(BadFlag::new("config", path.display().to_string(), rule));
     let text = read_bounded(path).map_err(wrong)?;
     toml::from_str(&text).map_err(|error| {
         let line =
@@ -139,26 +139,26 @@ fn read_all(source: impl Read) -> Result<String, String> {
     let mut text = String::new();
     source.take(FILE_BYTES_MAX + 1).read_to_string(&mut text).map_err(|error| error.to_string())?;
     match text.len() as u64 > FILE_BYTES_MAX {
-        true => Err(format!("has more than the {FILE_BYTES_MAX} bytes that are read")),
+        true => Err(format!("is larger than {FILE_BYTES_MAX} bytes")),
         false => Ok(text),
     }
 }
 
-/// Flags before file.
+/// Flags win over the file.
 pub(super) struct Layers {
-    flags: Layer,
-    file: Layer,
+    flags: SettingsLayer,
+    file: SettingsLayer,
     path: Option<PathBuf>,
 }
 
-/// A value, and who gave it under which name.
+/// A value with its flag and its source.
 pub(super) struct Given<'a> {
     flag: &'static str,
     pub(super) word: &'a str,
     file: Option<&'a Path>,
 }
 
-pub(super) type Pick = fn(&Layer) -> &Option<Word>;
+pub(super) type Pick = fn(&SettingsLayer) -> &Option<RawValue>;
 
 // === impl Given ===
 
@@ -180,11 +180,11 @@ impl Given<'_> {
 
 impl Layers {
     pub(super) fn value(&self, flag: &'static str, pick: Pick) -> Option<Given<'_>> {
-        if let Some(Word(word)) = pick(&self.flags) {
+        if let Some(RawValue(word)) = pick(&self.flags) {
             return Some(Given { flag, word, file: None });
         }
         let file = self.path.as_deref();
-        pick(&self.file).as_ref().map(|Word(word)| Given { flag, word, file })
+        pick(&self.file).as_ref().map(|RawValue(word)| Given { flag, word, file })
     }
 
     pub(super) fn parsed<T>(
@@ -208,31 +208,31 @@ impl Layers {
         self.value(flag, pick).map_or(Ok(()), |given| Err(given.wrong(rule)))
     }
 
-    fn node(&self, hostname: &str) -> Result<String, Failed> {
+    fn node(&self, hostname: &str) -> Result<String, AgentError> {
         if let Some(node) = self.parsed("hostname-override", |layer| &layer.hostname_override, flag::node_name)? {
             return Ok(node);
         }
         flag::node_name(hostname).map_err(|(own, rule)| {
-            Failed::usage(format!(
+            AgentError::usage(format!(
                 "this machine's host name {own:?} {rule}; give the node a name with --hostname-override"
             ))
         })
     }
 
-    fn server(&self, kubeconfig: Option<&Kubeconfig>) -> Result<Vec<String>, Failed> {
+    fn server(&self, kubeconfig: Option<&Kubeconfig>) -> Result<Vec<String>, AgentError> {
         let Some(given) = self.value("server", |layer| &layer.server) else {
             let known = kubeconfig.and_then(|kubeconfig| kubeconfig.server.clone());
             return known.map(|server| vec![server]).ok_or_else(no_server);
         };
         let server = flag::list(given.word);
-        match Door::list(&server) {
+        match Endpoint::list(&server) {
             Ok(_) => Ok(server),
-            Err(SetupError::Endpoint(item)) => Err(given.wrong_item(&item, ENDPOINT_RULE).into()),
+            Err(SessionSetupError::Endpoint(item)) => Err(given.wrong_item(&item, ENDPOINT_RULE).into()),
             Err(error) => Err(given.wrong(error.to_string()).into()),
         }
     }
 
-    fn metrics(&self) -> Result<Option<MetricsDoor>, BadFlag> {
+    fn metrics(&self) -> Result<Option<MetricsEndpoint>, BadFlag> {
         let given = self.value("metrics-address", |layer| &layer.metrics_address);
         let address = given.as_ref().map(|given| given.parse(flag::metrics_address)).transpose()?;
         let certificate = self.path("metrics-tls-cert", |layer| &layer.metrics_tls_cert)?;
@@ -248,13 +248,13 @@ impl Layers {
             Some(given) if !address.ip().is_loopback() && tls.is_none() => {
                 Err(given.wrong("is not a loopback address and needs --metrics-tls-cert and --metrics-tls-key"))
             }
-            Some(_) | None => Ok(Some(MetricsDoor { address, tls })),
+            Some(_) | None => Ok(Some(MetricsEndpoint { address, tls })),
         }
     }
 }
 
 const ENDPOINT_RULE: &str = "write HOST:PORT, or [HOST]:PORT for IPv6";
 
-fn no_server() -> Failed {
-    Failed::usage("--server is needed: give the agents' addresses of the replicas, as HOST:PORT,HOST:PORT,...")
+fn no_server() -> AgentError {
+    AgentError::usage("--server is needed: give the agents' addresses of the replicas, as HOST:PORT,HOST:PORT,...")
 }

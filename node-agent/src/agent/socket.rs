@@ -1,4 +1,4 @@
-//! The socket in the state directory at which an agent says what it is doing: whoever connects is told, and that is all.
+//! Status socket in the state directory: every client that connects receives the agent's status.
 
 use std::fs::{self, File, Permissions};
 use std::io;
@@ -10,16 +10,16 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{UnixListener, UnixStream};
 use tokio::time::{sleep, timeout};
 
-use super::exit::Failed;
+use super::exit::AgentError;
 use super::state_dir::{socket_in, socket_of};
-use super::view::{Desk, View};
+use super::view::{AgentView, StatusSource};
 
-/// One asker at a time, and none for long.
-const PATIENCE: Duration = Duration::from_secs(5);
+/// One client at a time, and none for long.
+const TIMEOUT: Duration = Duration::from_secs(5);
 const ACCEPT_PAUSE: Duration = Duration::from_millis(200);
 const ANSWER_BYTES_MAX: u64 = 16 << 20;
 
-/// Gone when it is dropped.
+/// Removed when it is dropped.
 #[derive(Debug)]
 pub(super) struct Socket {
     listener: UnixListener,
@@ -29,10 +29,11 @@ pub(super) struct Socket {
 // === impl Socket ===
 
 impl Socket {
-    /// The caller holds the state directory, so whatever is there is a former process's.
-    pub(super) fn open(state_dir: &Path) -> Result<Self, Failed> {
+    /// The caller holds the state directory, so an existing socket belongs to a former process.
+    pub(super) fn open(state_dir: &Path) -> Result<Self, AgentError> {
         let path = socket_of(state_dir);
-        let failed = |error: io::Error| Failed::error(format!("cannot open the socket {}: {error}", path.display()));
+        let failed =
+            |error: io::Error| AgentError::other(format!("cannot open the socket {}: {error}", path.display()));
         match fs::remove_file(&path) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(failed(error)),
             Ok(()) | Err(_) => {}
@@ -43,12 +44,12 @@ impl Socket {
         Ok(Self { listener, path })
     }
 
-    pub(super) async fn serve(self, desk: Desk) {
+    pub(super) async fn serve(self, source: StatusSource) {
         loop {
             match self.listener.accept().await {
-                Ok((asker, _)) => drop(timeout(PATIENCE, tell(asker, &desk)).await),
+                Ok((client, _)) => drop(timeout(TIMEOUT, answer(client, &source)).await),
                 Err(error) => {
-                    tracing::warn!(%error, "nobody can be told what this agent is doing; trying again");
+                    tracing::warn!(%error, "cannot accept on the status socket; trying again");
                     sleep(ACCEPT_PAUSE).await;
                 }
             }
@@ -58,22 +59,22 @@ impl Socket {
 
 impl Drop for Socket {
     fn drop(&mut self) {
-        // Nobody minds if it is gone already.
+        // The file may be gone already.
         let _ = fs::remove_file(&self.path);
     }
 }
 
-async fn tell(mut asker: UnixStream, desk: &Desk) -> io::Result<()> {
-    let view = serde_json::to_vec(&desk.view().await)?;
-    asker.write_all(&view).await?;
-    asker.shutdown().await
+async fn answer(mut client: UnixStream, source: &StatusSource) -> io::Result<()> {
+    let view = serde_json::to_vec(&source.view().await)?;
+    client.write_all(&view).await?;
+    client.shutdown().await
 }
 
-/// Asks the agent whose state directory this is.
-pub async fn ask(state_dir: &Path) -> Result<View, Failed> {
+/// Asks the agent of this state directory for its status.
+pub async fn ask(state_dir: &Path) -> Result<AgentView, AgentError> {
     let path = socket_of(state_dir);
     let failed = |error: &dyn std::fmt::Display| {
-        Failed::unreachable(format!(
+        AgentError::unreachable(format!(
             "no agent answers at {}: {error}; `systemctl status muster-agent` shows whether one runs, --state-dir names another",
             path.display()
         ))
@@ -85,6 +86,6 @@ pub async fn ask(state_dir: &Path) -> Result<View, Failed> {
         asked.take(ANSWER_BYTES_MAX).read_to_end(&mut answer).await?;
         Ok::<_, io::Error>(answer)
     };
-    let answer = timeout(PATIENCE, reading).await.map_err(|late| failed(&late))?.map_err(|error| failed(&error))?;
+    let answer = timeout(TIMEOUT, reading).await.map_err(|late| failed(&late))?.map_err(|error| failed(&error))?;
     serde_json::from_slice(&answer).map_err(|error| failed(&error))
 }

@@ -1,4 +1,5 @@
-//! The directory in which an agent keeps what must outlive its process: private to it, and to one process at a time.
+//! State directory of an agent: what must outlive its process. It is private to the agent's user and used by one
+//! process at a time.
 
 use std::fs::{self, DirBuilder, File, OpenOptions, Permissions};
 use std::io::{self, Write};
@@ -9,7 +10,7 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{FlockOperation, flock};
 use rustix::process::geteuid;
 
-use super::exit::Failed;
+use super::exit::AgentError;
 
 const LOCK: &str = "lock";
 const INSTANCE: &str = "instance";
@@ -17,7 +18,7 @@ const SOCKET: &str = "agent.sock";
 const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
 const OTHERS: u32 = 0o077;
 
-/// Held for as long as the agent runs.
+/// Locked for as long as the agent runs.
 #[derive(Debug)]
 pub struct StateDir {
     path: PathBuf,
@@ -27,12 +28,12 @@ pub struct StateDir {
 // === impl StateDir ===
 
 impl StateDir {
-    /// Makes the directory if need be, and takes it: a second agent on it would fight with the first over every pod.
-    pub fn open(path: &Path) -> Result<Self, Failed> {
+    /// Creates the directory if necessary and locks it: two agents in one directory would fight over every pod.
+    pub fn open(path: &Path) -> Result<Self, AgentError> {
         let shown = path.display();
         let failed =
-            |what: &str, error: io::Error| Failed::error(format!("--state-dir {shown}: cannot {what}: {error}"));
-        DirBuilder::new().recursive(true).mode(0o700).create(path).map_err(|error| failed("make it", error))?;
+            |what: &str, error: io::Error| AgentError::other(format!("--state-dir {shown}: cannot {what}: {error}"));
+        DirBuilder::new().recursive(true).mode(0o700).create(path).map_err(|error| failed("create it", error))?;
         let metadata = fs::metadata(path).map_err(|error| failed("look at it", error))?;
         if metadata.uid() == geteuid().as_raw() && metadata.mode() & OTHERS != 0 {
             let private = Permissions::from_mode(0o700);
@@ -40,8 +41,8 @@ impl StateDir {
         }
         let lock = private_file(&path.join(LOCK)).map_err(|error| failed("lock it", error))?;
         flock(&lock, FlockOperation::NonBlockingLockExclusive).map_err(|_| {
-            Failed::error(format!(
-                "--state-dir {shown}: another agent uses it; stop that one, or give this one its own"
+            AgentError::other(format!(
+                "--state-dir {shown}: another agent uses it; stop that agent, or give this one its own directory"
             ))
         })?;
         Ok(Self { path: path.to_owned(), _lock: lock })
@@ -51,12 +52,12 @@ impl StateDir {
         &self.path
     }
 
-    /// Who this agent is to the fleet: the same for every process of it until the machine is started anew, so that one
-    /// that was restarted takes over its own session at once. Another machine cannot have it.
-    pub fn instance(&self) -> Result<u64, Failed> {
+    /// The instance of this agent, by which the fleet tells machines apart. It stays the same until the machine
+    /// reboots, so that a restarted agent takes over its own session at once. No other machine has it.
+    pub fn instance(&self) -> Result<u64, AgentError> {
         let boot_id = fs::read_to_string(BOOT_ID).unwrap_or_default();
         let path = self.path.join(INSTANCE);
-        let failed = |error: io::Error| Failed::error(format!("cannot write {}: {error}", path.display()));
+        let failed = |error: io::Error| AgentError::other(format!("cannot write {}: {error}", path.display()));
         let known = fs::read_to_string(&path).ok().and_then(|text| recalled(&text, boot_id.trim()));
         if let Some(instance) = known {
             return Ok(instance);
@@ -66,7 +67,7 @@ impl StateDir {
         Ok(instance)
     }
 
-    /// Replaces a file at once or not at all.
+    /// Replaces a file as a whole or not at all.
     fn write(&self, name: &str, bytes: &[u8]) -> io::Result<()> {
         let (path, draft) = (self.path.join(name), self.path.join(format!("{name}.new")));
         let mut file = private_file(&draft)?;
@@ -82,7 +83,7 @@ pub(super) fn socket_of(state_dir: &Path) -> PathBuf {
     state_dir.join(SOCKET)
 }
 
-/// Addresses of sockets are short and the directory may be deep, so that it is named by a descriptor.
+/// Socket addresses are short and the directory may be deep, so the path names it by a file descriptor.
 pub(super) fn socket_in(state_dir: &File) -> PathBuf {
     PathBuf::from(format!("/proc/self/fd/{}/{SOCKET}", state_dir.as_raw_fd()))
 }
@@ -95,7 +96,7 @@ fn noted(instance: u64, boot_id: &str) -> String {
     format!("{instance:016x} {boot_id}\n")
 }
 
-/// Without a boot id nobody can tell whether this is still the same life of the machine.
+/// None without a boot id: the instance may be of an earlier boot.
 fn recalled(text: &str, boot_id: &str) -> Option<u64> {
     let (instance, noted_at) = text.trim_end().split_once(' ')?;
     let instance = u64::from_str_radix(instance, 16).ok()?;
@@ -110,21 +111,24 @@ mod tests {
     fn an_instance_is_kept_for_as_long_as_the_machine_runs() {
         let note = noted(0xab, "boot-1");
         assert_eq!(recalled(&note, "boot-1"), Some(0xab));
-        assert_eq!(recalled(&note, "boot-2"), None, "started anew, or another machine with a copy of the disk");
+        assert_eq!(recalled(&note, "boot-2"), None, "rebooted, or another machine with a copy of the disk");
         for damaged in ["", "\n", "xyz boot-1", "00000000000000ab", "ab boot-1 more"] {
             assert_eq!(recalled(damaged, "boot-1"), None, "{damaged:?}");
         }
-        assert_eq!(recalled(&noted(0xab, ""), ""), None, "a machine that does not say");
+        assert_eq!(recalled(&noted(0xab, ""), ""), None, "a machine without a boot id");
     }
 
     #[test]
-    fn a_directory_is_private_and_one_agents() {
+    fn a_directory_is_private_and_has_one_agent() {
         let parent = tempfile::tempdir().unwrap();
         let path = parent.path().join("a/b");
         let first = StateDir::open(&path).unwrap();
         assert_eq!(fs::metadata(&path).unwrap().mode() & 0o777, 0o700);
         let second = StateDir::open(&path).unwrap_err();
-        assert!(second.message.ends_with("another agent uses it; stop that one, or give this one its own"), "{second}");
+        assert!(
+            second.message.ends_with("another agent uses it; stop that agent, or give this one its own directory"),
+            "{second}"
+        );
         let instance = first.instance().unwrap();
         assert_eq!(fs::metadata(path.join(INSTANCE)).unwrap().mode() & 0o777, 0o600);
         drop(first);

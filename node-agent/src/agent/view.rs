@@ -1,4 +1,4 @@
-//! What an agent is doing, for people and programs: gathered on demand, shown as text or JSON.
+//! View of a running agent, for operators and programs: gathered on request, shown as text or JSON.
 
 use std::fmt;
 use std::sync::Arc;
@@ -8,18 +8,18 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
 
-use crate::pods::{Phase, PodInsight};
+use crate::pods::PodSnapshot;
 use crate::session::{SessionHandle, SessionState};
 
 /// A session that takes longer to answer hangs.
-const PATIENCE: Duration = Duration::from_secs(2);
+const TIMEOUT: Duration = Duration::from_secs(2);
 
-/// When the node's certificate ends, if that is known.
+/// When the node's certificate expires, if that is known.
 pub type Expiry = Arc<dyn Fn() -> Option<Timestamp> + Send + Sync>;
 
-/// Where to look.
+/// Gathers the view.
 #[derive(Clone)]
-pub struct Desk {
+pub struct StatusSource {
     pub(super) node: String,
     pub(super) session: Arc<SessionHandle>,
     pub(super) expiry: Expiry,
@@ -27,7 +27,7 @@ pub struct Desk {
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct View {
+pub struct AgentView {
     pub node: String,
     pub version: String,
     pub pid: u32,
@@ -40,7 +40,7 @@ pub struct View {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct SessionView {
-    pub state: Standing,
+    pub state: AttachmentState,
     pub replica: Option<u64>,
     pub endpoint: Option<String>,
     pub fleet: Option<String>,
@@ -57,7 +57,7 @@ pub struct SessionView {
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub enum Standing {
+pub enum AttachmentState {
     Attached,
     #[default]
     Detached,
@@ -77,37 +77,37 @@ pub struct PodView {
     pub reason: String,
 }
 
-// === impl Desk ===
+// === impl StatusSource ===
 
-impl Desk {
-    pub async fn view(&self) -> View {
-        let (state, insight) = (self.session.state(), self.session.inspect(PATIENCE).await);
+impl StatusSource {
+    pub async fn view(&self) -> AgentView {
+        let (state, snapshot) = (self.session.state(), self.session.inspect(TIMEOUT).await);
         let age = |at: Option<Instant>| at.map(|at| (at.elapsed().as_secs_f64() * 1000.0).round() / 1000.0);
-        let vitals = insight.as_ref().map(|insight| insight.vitals).unwrap_or_default();
-        let standing = match (&insight, state.attached_to) {
-            (None, _) => Standing::Hung,
-            (Some(_), Some(_)) => Standing::Attached,
-            (Some(_), None) => Standing::Detached,
+        let counters = snapshot.as_ref().map(|snapshot| snapshot.counters).unwrap_or_default();
+        let attachment = match (&snapshot, state.attached_to) {
+            (None, _) => AttachmentState::Hung,
+            (Some(_), Some(_)) => AttachmentState::Attached,
+            (Some(_), None) => AttachmentState::Detached,
         };
         let SessionState { attached_to, fleet, incarnation, removals, last_error, terms: _ } = state;
-        let (endpoint, pods) = insight.map(|insight| (insight.door, insight.pods)).unwrap_or_default();
-        View {
+        let (endpoint, pods) = snapshot.map(|snapshot| (snapshot.endpoint, snapshot.pods)).unwrap_or_default();
+        AgentView {
             node: self.node.clone(),
             version: env!("CARGO_PKG_VERSION").to_owned(),
             pid: std::process::id(),
             session: SessionView {
-                state: standing,
+                state: attachment,
                 replica: attached_to,
                 endpoint,
                 fleet: fleet.map(|fleet| fleet.to_string()),
                 incarnation,
                 removals,
-                last_beat_sent_age: age(vitals.beat_at),
-                last_heard_age: age(vitals.heard_at),
-                last_acknowledged_age: age(vitals.acknowledged_at),
-                beats: vitals.beats,
-                statuses: vitals.statuses,
-                failures: vitals.failures,
+                last_beat_sent_age: age(counters.beat_at),
+                last_heard_age: age(counters.heard_at),
+                last_acknowledged_age: age(counters.acknowledged_at),
+                beats: counters.beats,
+                statuses: counters.statuses,
+                failures: counters.failures,
                 last_error: last_error.map(|error| error.to_string()),
             },
             certificate_expires: (self.expiry)().map(|expires| expires.to_string()),
@@ -116,28 +116,16 @@ impl Desk {
     }
 }
 
-impl From<PodInsight> for PodView {
-    fn from(pod: PodInsight) -> Self {
-        let PodInsight { uid, name, phase, ready, restarts, reason, stopping } = pod;
-        Self { name, uid: uid.to_string(), phase: phase_name(phase).to_owned(), ready, restarts, stopping, reason }
+impl From<PodSnapshot> for PodView {
+    fn from(pod: PodSnapshot) -> Self {
+        let PodSnapshot { uid, name, phase, ready, restarts, reason, stopping } = pod;
+        Self { name, uid: uid.to_string(), phase: phase.as_str().to_owned(), ready, restarts, stopping, reason }
     }
 }
 
-pub(super) const PHASES: [Phase; 5] = [Phase::Pending, Phase::Running, Phase::Succeeded, Phase::Failed, Phase::Unknown];
+// === impl AgentView ===
 
-pub(super) fn phase_name(phase: Phase) -> &'static str {
-    match phase {
-        Phase::Pending => "Pending",
-        Phase::Running => "Running",
-        Phase::Succeeded => "Succeeded",
-        Phase::Failed => "Failed",
-        Phase::Unknown => "Unknown",
-    }
-}
-
-// === impl View ===
-
-impl fmt::Display for View {
+impl fmt::Display for AgentView {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let session = &self.session;
         writeln!(f, "node          {}", self.node)?;
@@ -153,10 +141,10 @@ impl fmt::Display for View {
         writeln!(
             f,
             "certificate   {}",
-            self.certificate_expires.as_deref().map_or("end unknown".to_owned(), |at| format!("until {at}"))
+            self.certificate_expires.as_deref().map_or("expiry unknown".to_owned(), |at| format!("until {at}"))
         )?;
         if let Some(error) = &session.last_error {
-            writeln!(f, "last trouble  {error}")?;
+            writeln!(f, "last failure  {error}")?;
         }
         writeln!(f, "pods          {}", self.pods.len())?;
         self.pods.iter().try_for_each(|pod| writeln!(f, "  {pod}"))
@@ -166,11 +154,11 @@ impl fmt::Display for View {
 impl fmt::Display for SessionView {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match (self.state, self.replica) {
-            (Standing::Attached, Some(replica)) => {
+            (AttachmentState::Attached, Some(replica)) => {
                 write!(f, "attached to replica {replica} at {}", self.endpoint.as_deref().unwrap_or("?"))
             }
-            (Standing::Attached | Standing::Detached, _) => f.write_str("not attached"),
-            (Standing::Hung, _) => f.write_str("does not answer"),
+            (AttachmentState::Attached | AttachmentState::Detached, _) => f.write_str("not attached"),
+            (AttachmentState::Hung, _) => f.write_str("does not answer"),
         }
     }
 }
@@ -196,13 +184,13 @@ impl fmt::Display for PodView {
 }
 
 #[cfg(test)]
-pub(super) fn sample() -> View {
-    View {
+pub(super) fn sample() -> AgentView {
+    AgentView {
         node: "rack-1".into(),
         version: "0.1.0".into(),
         pid: 42,
         session: SessionView {
-            state: Standing::Attached,
+            state: AttachmentState::Attached,
             replica: Some(2),
             endpoint: Some("10.0.0.2:7401".into()),
             fleet: Some("f".into()),
@@ -234,7 +222,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn people_see_session_beats_certificate_and_pods() {
+    fn operators_see_session_beats_certificate_and_pods() {
         let expected = "\
 node          rack-1
 agent         version 0.1.0, process 42
@@ -243,7 +231,7 @@ fleet         f, incarnation 7
 last beat     sent 1.2 s ago, acknowledged never
 last heard    0.5 s ago
 certificate   until 2026-12-01T00:00:00Z
-last trouble  what went wrong
+last failure  what went wrong
 pods          1
   default/web  Running, ready, stopping, 2 restarts (Why)
 ";
@@ -251,9 +239,9 @@ pods          1
     }
 
     #[test]
-    fn programs_read_what_was_written() {
+    fn programs_read_the_json_that_was_written() {
         let json = serde_json::to_string(&sample()).unwrap();
-        assert_eq!(serde_json::from_str::<View>(&json).unwrap(), sample());
+        assert_eq!(serde_json::from_str::<AgentView>(&json).unwrap(), sample());
         assert!(json.contains(r#""state":"attached""#) && json.contains(r#""lastBeatSentAge":1.25"#), "{json}");
     }
 }

@@ -1,12 +1,12 @@
-//! Conditions as they are reported: what was found, since when, and when last.
+//! Conditions as they are reported: the result of a check, the last transition and the last heartbeat.
 
 use jiff::Timestamp;
 use muster_lifecycle::node::{ConditionStatus, READY};
 use serde_json::{Value, json};
 
-/// What a look at something came to.
+/// The result of one check.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Finding {
+pub struct CheckResult {
     pub kind: String,
     pub status: ConditionStatus,
     pub reason: String,
@@ -14,26 +14,26 @@ pub struct Finding {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Condition {
-    pub finding: Finding,
+pub struct MachineCondition {
+    pub result: CheckResult,
     pub last_heartbeat: Timestamp,
     pub last_transition: Timestamp,
 }
 
-/// In the order they are reported in: pressures first, Ready last (S-5).
+/// In the order of the report: pressures first, Ready last (S-5).
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Conditions(Vec<Condition>);
+pub struct MachineConditions(Vec<MachineCondition>);
 
-// === impl Finding ===
+// === impl CheckResult ===
 
-impl Finding {
+impl CheckResult {
     pub fn new(kind: &str, status: ConditionStatus, reason: &str, message: impl Into<String>) -> Self {
         Self { kind: kind.to_owned(), status, reason: reason.to_owned(), message: message.into() }
     }
 
-    /// A check may put figures into its message that differ every time. Each difference would be a write for the whole
-    /// fleet, so the message is the one that the present state began with. Why a node is not ready is always worth it.
-    fn keeping_words_of(self, before: &Self) -> Self {
+    /// A check may put changing figures into its message. Each change would be a write for the whole fleet, so the
+    /// message stays the one with which the present state began. For Ready every new message counts.
+    fn keeping_message_of(self, before: &Self) -> Self {
         let is_the_same = before.status == self.status && before.reason == self.reason;
         match is_the_same && self.kind != READY {
             true => Self { message: before.message.clone(), ..self },
@@ -42,58 +42,58 @@ impl Finding {
     }
 }
 
-// === impl Conditions ===
+// === impl MachineConditions ===
 
-impl Conditions {
-    pub fn iter(&self) -> impl Iterator<Item = &Condition> {
+impl MachineConditions {
+    pub fn iter(&self) -> impl Iterator<Item = &MachineCondition> {
         self.0.iter()
     }
 
-    pub fn get(&self, kind: &str) -> Option<&Condition> {
-        self.iter().find(|condition| condition.finding.kind == kind)
+    pub fn get(&self, kind: &str) -> Option<&MachineCondition> {
+        self.iter().find(|condition| condition.result.kind == kind)
     }
 
     pub fn status(&self, kind: &str) -> Option<ConditionStatus> {
-        self.get(kind).map(|condition| condition.finding.status)
+        self.get(kind).map(|condition| condition.result.status)
     }
 
-    /// What is reported once this was found. Whatever is not found any more is not reported any more.
+    /// The conditions after these results. A condition without a result is no longer reported.
     #[must_use]
-    pub fn after(&self, findings: Vec<Finding>, now: Timestamp) -> Self {
-        let report = |finding: Finding| match self.get(&finding.kind) {
+    pub fn after(&self, results: Vec<CheckResult>, now: Timestamp) -> Self {
+        let report = |result: CheckResult| match self.get(&result.kind) {
             Some(before) => {
-                let turned = before.finding.status != finding.status;
-                Condition {
-                    finding: finding.keeping_words_of(&before.finding),
+                let turned = before.result.status != result.status;
+                MachineCondition {
+                    result: result.keeping_message_of(&before.result),
                     last_heartbeat: now,
                     last_transition: if turned { now } else { before.last_transition },
                 }
             }
-            None => Condition { finding, last_heartbeat: now, last_transition: now },
+            None => MachineCondition { result, last_heartbeat: now, last_transition: now },
         };
-        Self(findings.into_iter().map(report).collect())
+        Self(results.into_iter().map(report).collect())
     }
 
-    /// Whether something other than heartbeat times differs (S-1).
+    /// Whether anything but heartbeat times differs (S-1).
     pub fn differs_from(&self, other: &Self) -> bool {
-        self.iter().map(|condition| &condition.finding).ne(other.iter().map(|condition| &condition.finding))
+        self.iter().map(|condition| &condition.result).ne(other.iter().map(|condition| &condition.result))
     }
 
     /// `status.conditions` of a Kubernetes Node.
     pub fn to_json(&self) -> Value {
-        self.iter().map(Condition::to_json).collect()
+        self.iter().map(MachineCondition::to_json).collect()
     }
 }
 
-// === impl Condition ===
+// === impl MachineCondition ===
 
-impl Condition {
+impl MachineCondition {
     fn to_json(&self) -> Value {
         json!({
-            "type": &self.finding.kind,
-            "status": self.finding.status.as_str(),
-            "reason": &self.finding.reason,
-            "message": &self.finding.message,
+            "type": &self.result.kind,
+            "status": self.result.status.as_str(),
+            "reason": &self.result.reason,
+            "message": &self.result.message,
             "lastHeartbeatTime": seconds(self.last_heartbeat),
             "lastTransitionTime": seconds(self.last_transition),
         })
@@ -114,16 +114,16 @@ mod tests {
         Timestamp::from_second(second).unwrap()
     }
 
-    fn found(status: ConditionStatus, message: &str) -> Vec<Finding> {
-        vec![Finding::new("Hot", status, "Thermometer", message)]
+    fn found(status: ConditionStatus, message: &str) -> Vec<CheckResult> {
+        vec![CheckResult::new("Hot", status, "Thermometer", message)]
     }
 
     #[test]
-    fn s_5_each_look_is_a_heartbeat_and_only_a_change_of_status_a_transition() {
-        let one = Conditions::default().after(found(False, "20 degrees"), at(10));
+    fn s_5_each_result_is_a_heartbeat_and_only_a_change_of_status_a_transition() {
+        let one = MachineConditions::default().after(found(False, "20 degrees"), at(10));
         let two = one.after(found(False, "21 degrees"), at(20));
         let three = two.after(found(True, "99 degrees"), at(30));
-        let times = |conditions: &Conditions| {
+        let times = |conditions: &MachineConditions| {
             let hot = conditions.get("Hot").unwrap();
             (hot.last_heartbeat.as_second(), hot.last_transition.as_second())
         };
@@ -131,21 +131,21 @@ mod tests {
     }
 
     #[test]
-    fn s_1_heartbeats_and_the_chatter_of_checks_are_no_change() {
-        let one = Conditions::default().after(found(False, "20 degrees"), at(10));
+    fn s_1_heartbeats_and_changing_messages_are_not_a_change() {
+        let one = MachineConditions::default().after(found(False, "20 degrees"), at(10));
         let two = one.after(found(False, "21 degrees"), at(20));
         assert!(!two.differs_from(&one));
-        assert_eq!(two.get("Hot").unwrap().finding.message, "20 degrees");
+        assert_eq!(two.get("Hot").unwrap().result.message, "20 degrees");
         let three = two.after(found(True, "99 degrees"), at(30));
         assert!(three.differs_from(&two));
-        assert_eq!(three.get("Hot").unwrap().finding.message, "99 degrees");
-        assert!(three.after(Vec::new(), at(40)).differs_from(&three), "one that is gone is a change");
+        assert_eq!(three.get("Hot").unwrap().result.message, "99 degrees");
+        assert!(three.after(Vec::new(), at(40)).differs_from(&three), "a missing condition is a change");
     }
 
     #[test]
     fn another_reason_not_to_be_ready_is_a_change() {
-        let not_ready = |why: &str| vec![Finding::new(READY, False, "KubeletNotReady", why)];
-        let one = Conditions::default().after(not_ready("no runtime"), at(10));
+        let not_ready = |why: &str| vec![CheckResult::new(READY, False, "KubeletNotReady", why)];
+        let one = MachineConditions::default().after(not_ready("no runtime"), at(10));
         let two = one.after(not_ready("no disk"), at(20));
         assert!(two.differs_from(&one));
         assert_eq!(two.get(READY).unwrap().last_transition, at(10));
@@ -153,7 +153,7 @@ mod tests {
 
     #[test]
     fn conditions_are_written_as_kubernetes_writes_them() {
-        let conditions = Conditions::default().after(found(True, "99 degrees"), at(1_800_000_000));
+        let conditions = MachineConditions::default().after(found(True, "99 degrees"), at(1_800_000_000));
         let expected = json!([{
             "type": "Hot",
             "status": "True",

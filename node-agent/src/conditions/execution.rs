@@ -1,4 +1,4 @@
-//! Programs of the operator: run for a bounded time, heard for one line.
+//! Execution of the operator's programs: bounded time, one line of output.
 
 use std::ffi::OsStr;
 use std::os::unix::process::ExitStatusExt;
@@ -11,14 +11,14 @@ use tokio::io::{AsyncRead, AsyncReadExt};
 use tokio::process::{Child, Command};
 use tokio::time::timeout;
 
-/// Of the first line; the rest is not kept.
+/// Bytes kept of the first line; the rest is dropped.
 const LINE_MAX: usize = 1024;
-/// For what a program wrote before it ended and somebody else may go on writing.
-const LAST_WORDS: Duration = Duration::from_millis(100);
-/// For a killed program to be gone. One that is not is stuck in the kernel.
+/// Time to read output that was written before the program ended; its descendants may hold the pipe open.
+const REMAINING_OUTPUT: Duration = Duration::from_millis(100);
+/// Time for a killed program to end. One that does not is stuck in the kernel.
 const DEATH: Duration = Duration::from_secs(1);
 
-/// How the agent speaks with its service manager: nothing that others should do in its name.
+/// Variables of the service manager that only the agent itself may use.
 const SERVICE_MANAGER: [&str; 3] = ["NOTIFY_SOCKET", "WATCHDOG_PID", "WATCHDOG_USEC"];
 
 #[derive(Debug)]
@@ -30,23 +30,23 @@ pub(super) enum Execution {
     },
     Unstartable(String),
     TimedOut,
-    /// It timed out and could not even be killed.
-    Undead(Child),
+    /// It timed out and could not be killed.
+    Unkillable(Child),
 }
 
-/// Everything a program started, unless it took pains to escape. Killed as a whole if dropped.
+/// The process group of a program. Dropping it kills the group.
 struct Group(Option<Pid>);
 
-pub(super) async fn run(program: &OsStr, arguments: &[String], patience: Duration) -> Execution {
+pub(super) async fn run(program: &OsStr, arguments: &[String], limit: Duration) -> Execution {
     let mut child = match spawn(program, arguments) {
         Ok(child) => child,
         Err(error) => return Execution::Unstartable(error.to_string()),
     };
     let group = Group::of(&child);
     let mut line = Vec::new();
-    match timeout(patience, hear_out(&mut child, &mut line)).await {
+    match timeout(limit, wait_and_read(&mut child, &mut line)).await {
         Ok(Ok(status)) => {
-            group.leave_alone();
+            group.keep();
             ended(status, &line)
         }
         Ok(Err(error)) => Execution::Unstartable(error.to_string()),
@@ -54,7 +54,7 @@ pub(super) async fn run(program: &OsStr, arguments: &[String], patience: Duratio
             drop(group);
             match timeout(DEATH, child.wait()).await {
                 Ok(_) => Execution::TimedOut,
-                Err(_) => Execution::Undead(child),
+                Err(_) => Execution::Unkillable(child),
             }
         }
     }
@@ -69,25 +69,25 @@ fn spawn(program: &OsStr, arguments: &[String]) -> std::io::Result<Child> {
     command.process_group(0).kill_on_drop(true).spawn()
 }
 
-async fn hear_out(child: &mut Child, line: &mut Vec<u8>) -> std::io::Result<ExitStatus> {
+async fn wait_and_read(child: &mut Child, line: &mut Vec<u8>) -> std::io::Result<ExitStatus> {
     let Some(output) = child.stdout.take() else { return child.wait().await };
-    let mut listening = pin!(listen(output, line));
+    let mut reading = pin!(read_line(output, line));
     let mut is_silent = false;
     let status = loop {
         tokio::select! {
             status = child.wait() => break status,
-            () = &mut listening, if !is_silent => is_silent = true,
+            () = &mut reading, if !is_silent => is_silent = true,
         }
     };
     if !is_silent {
         // Descendants may hold the pipe open for ever.
-        let _ = timeout(LAST_WORDS, listening).await;
+        let _ = timeout(REMAINING_OUTPUT, reading).await;
     }
     status
 }
 
-/// Keeps the beginning, and takes the rest so that the program is not held up by it.
-async fn listen(mut output: impl AsyncRead + Unpin, line: &mut Vec<u8>) {
+/// Keeps the beginning and reads the rest, so that the program does not block on it.
+async fn read_line(mut output: impl AsyncRead + Unpin, line: &mut Vec<u8>) {
     let mut chunk = [0; 1024];
     while let Ok(read @ 1..) = output.read(&mut chunk).await {
         let room = LINE_MAX.saturating_sub(line.len());
@@ -103,7 +103,7 @@ fn first_line(output: &[u8]) -> String {
     let text = String::from_utf8_lossy(output);
     let line = text.trim_start().lines().next().unwrap_or_default().trim_end();
     let mut plain: String = line.chars().filter(|character| !character.is_control()).collect();
-    // Replacement characters are longer than what they replace.
+    // Replacement characters are longer than the bytes they replace.
     plain.truncate(plain.floor_char_boundary(LINE_MAX));
     plain
 }
@@ -116,7 +116,7 @@ impl Group {
         Self(id.and_then(Pid::from_raw))
     }
 
-    fn leave_alone(mut self) {
+    fn keep(mut self) {
         self.0 = None;
     }
 }
@@ -124,7 +124,7 @@ impl Group {
 impl Drop for Group {
     fn drop(&mut self) {
         if let Some(group) = self.0 {
-            // It may have ended meanwhile, which is as good.
+            // The group may have ended already.
             let _ = kill_process_group(group, Signal::KILL);
         }
     }

@@ -1,4 +1,4 @@
-//! The task that keeps the conditions of this machine: it looks every few seconds, and takes up what checks found.
+//! Monitor of this machine's conditions: samples the machine every few seconds and takes up the results of checks.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -10,26 +10,26 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 use tokio_util::task::AbortOnDropHandle;
 
-use super::board::Board;
-use super::condition::{Condition, Conditions, Finding};
+use super::check_board::CheckBoard;
+use super::condition::{CheckResult, MachineCondition, MachineConditions};
 use super::custom::CustomChecks;
 use super::network::NetworkCheck;
-use super::pace::rounds;
-use super::pressure::{Pressures, Shortage, TRANSITION_PERIOD, Verdict};
+use super::pressure::{MetThreshold, PressureState, Pressures, TRANSITION_PERIOD};
 use super::probe::Probe;
-use super::sample::{Sample, Subjects};
+use super::rounds::rounds;
+use super::sample::{MachineSample, SampleSources};
 use super::signal::PressureKind;
 use super::threshold::Thresholds;
 use crate::facts::Filesystem;
 use crate::facts::file::Root;
 
 pub const SAMPLE_INTERVAL: Duration = Duration::from_secs(10);
-/// For filesystems to answer, and never more than half the interval.
-const PATIENCE_MAX: Duration = Duration::from_secs(5);
+/// How long filesystems may take to answer, at most half the interval.
+const TIMEOUT_MAX: Duration = Duration::from_secs(5);
 
 #[derive(Debug, Clone)]
 pub struct MonitorConfig {
-    /// `/proc` is looked for below it.
+    /// The directory that contains `/proc`.
     pub root: PathBuf,
     pub interval: Duration,
     /// A directory on the filesystem that pods write to.
@@ -43,30 +43,30 @@ pub struct MonitorConfig {
     pub custom: Option<CustomChecks>,
 }
 
-/// Whether what runs the pods can.
+/// Readiness of the pod runtime.
 pub trait Readiness: Send + Sync + 'static {
-    /// Or why not. Asked at every look; must not block.
+    /// The error is the reason. Called for every report; must not block.
     fn ready(&self) -> Result<(), String>;
 }
 
-/// Keeps conditions until it is dropped.
+/// Keeps the conditions up to date until it is dropped.
 #[derive(Debug)]
 pub struct Monitor {
-    conditions: watch::Receiver<Conditions>,
-    board: Arc<Board>,
+    conditions: watch::Receiver<MachineConditions>,
+    board: Arc<CheckBoard>,
     _tasks: Vec<AbortOnDropHandle<()>>,
 }
 
-struct Watchman {
+struct MonitorTask {
     probe: Probe,
-    patience: Duration,
+    limit: Duration,
     pressures: Pressures,
-    sample: Sample,
-    /// Everything that a threshold watches has been read once.
-    has_looked: bool,
+    sample: MachineSample,
+    /// Every signal with a threshold has been read once.
+    has_sampled: bool,
     readiness: Arc<dyn Readiness>,
-    board: Arc<Board>,
-    conditions: watch::Sender<Conditions>,
+    board: Arc<CheckBoard>,
+    conditions: watch::Sender<MachineConditions>,
 }
 
 impl<F: Fn() -> Result<(), String> + Send + Sync + 'static> Readiness for F {
@@ -92,8 +92,8 @@ impl MonitorConfig {
         }
     }
 
-    fn subjects(&self) -> Subjects {
-        Subjects {
+    fn subjects(&self) -> SampleSources {
+        SampleSources {
             root: Root::new(&self.root),
             nodefs: self.nodefs.clone(),
             imagefs: self.imagefs.clone().filter(|imagefs| *imagefs != self.nodefs),
@@ -107,11 +107,11 @@ impl MonitorConfig {
 impl Monitor {
     /// Must be called on a tokio runtime.
     pub fn start(config: MonitorConfig, readiness: Arc<dyn Readiness>) -> Self {
-        let board = Arc::new(Board::default());
-        let (sender, conditions) = watch::channel(Conditions::default());
+        let board = Arc::new(CheckBoard::default());
+        let (sender, conditions) = watch::channel(MachineConditions::default());
         let mut tasks = Vec::new();
-        let watchman = Watchman::new(&config, readiness, Arc::clone(&board), sender);
-        tasks.push(AbortOnDropHandle::new(tokio::spawn(watchman.run(config.interval))));
+        let monitor_task = MonitorTask::new(&config, readiness, Arc::clone(&board), sender);
+        tasks.push(AbortOnDropHandle::new(tokio::spawn(monitor_task.run(config.interval))));
         if let Some(network) = config.network {
             tasks.push(AbortOnDropHandle::new(tokio::spawn(network.run(Arc::clone(&board)))));
         }
@@ -121,40 +121,40 @@ impl Monitor {
         Self { conditions, board, _tasks: tasks }
     }
 
-    /// The conditions, whose heartbeat times are renewed at each look. `changed` resolves for other changes only: those
-    /// that are worth a post.
-    pub fn conditions(&self) -> watch::Receiver<Conditions> {
+    /// The conditions; each sample renews their heartbeat times. `changed` resolves only for other changes: those
+    /// worth a post.
+    pub fn conditions(&self) -> watch::Receiver<MachineConditions> {
         self.conditions.clone()
     }
 
-    /// Asks the readiness again without waiting for the next look.
+    /// Checks the readiness again before the next sample.
     pub fn refresh(&self) {
         self.board.announce();
     }
 
-    /// Waits for the first look at the machine, which is a matter of milliseconds, or of seconds if filesystems hang.
-    pub async fn first_look(&self) -> Conditions {
+    /// Waits for the first sample: milliseconds, or seconds if filesystems hang.
+    pub async fn first_sample(&self) -> MachineConditions {
         let mut conditions = self.conditions.clone();
         let looked = conditions.wait_for(|conditions| conditions.get(READY).is_some()).await;
         looked.map(|conditions| conditions.clone()).unwrap_or_default()
     }
 }
 
-// === impl Watchman ===
+// === impl MonitorTask ===
 
-impl Watchman {
+impl MonitorTask {
     fn new(
         config: &MonitorConfig,
         readiness: Arc<dyn Readiness>,
-        board: Arc<Board>,
-        conditions: watch::Sender<Conditions>,
+        board: Arc<CheckBoard>,
+        conditions: watch::Sender<MachineConditions>,
     ) -> Self {
         Self {
             probe: Probe::new(config.subjects()),
-            patience: PATIENCE_MAX.min(config.interval / 2),
+            limit: TIMEOUT_MAX.min(config.interval / 2),
             pressures: Pressures::new(&config.thresholds, config.transition_period),
-            sample: Sample::empty(),
-            has_looked: false,
+            sample: MachineSample::empty(),
+            has_sampled: false,
             readiness,
             board,
             conditions,
@@ -163,30 +163,30 @@ impl Watchman {
 
     async fn run(mut self, every: Duration) {
         let board = Arc::clone(&self.board);
-        let mut looks = rounds(every);
+        let mut samples = rounds(every);
         loop {
             tokio::select! {
                 biased;
-                _ = looks.tick() => self.look().await,
-                () = board.news() => {}
+                _ = samples.tick() => self.take_sample().await,
+                () = board.changed() => {}
             }
             self.publish();
         }
     }
 
-    async fn look(&mut self) {
-        self.sample = self.probe.sample(self.patience).await;
-        for Shortage { threshold, level } in self.pressures.observe(&self.sample, Instant::now()) {
+    async fn take_sample(&mut self) {
+        self.sample = self.probe.sample(self.limit).await;
+        for MetThreshold { threshold, level } in self.pressures.observe(&self.sample, Instant::now()) {
             let (available, capacity) = (level.available, level.capacity);
             tracing::warn!(%threshold, available, capacity, "eviction threshold met");
         }
-        self.has_looked |= self.pressures.unread(&self.sample).is_none();
+        self.has_sampled |= self.pressures.unread(&self.sample).is_none();
     }
 
     fn publish(&self) {
-        let findings = self.findings(Instant::now());
+        let results = self.results(Instant::now());
         self.conditions.send_if_modified(|conditions| {
-            let after = conditions.after(findings, Timestamp::now());
+            let after = conditions.after(results, Timestamp::now());
             let differs = after.differs_from(conditions);
             if differs {
                 log_changes(conditions, &after);
@@ -196,45 +196,46 @@ impl Watchman {
         });
     }
 
-    fn findings(&self, now: Instant) -> Vec<Finding> {
-        let pressure = |kind: PressureKind| pressure_finding(kind, self.pressures.verdict(kind, &self.sample, now));
+    fn results(&self, now: Instant) -> Vec<CheckResult> {
+        let pressure = |kind: PressureKind| pressure_result(kind, self.pressures.state(kind, &self.sample, now));
         let pressures = PressureKind::ALL.into_iter().map(pressure);
         pressures.chain(self.board.all()).chain([self.readiness()]).collect()
     }
 
-    fn readiness(&self) -> Finding {
+    fn readiness(&self) -> CheckResult {
         let mut reasons: Vec<String> = self.readiness.ready().err().into_iter().collect();
-        if !self.has_looked {
+        if !self.has_sampled {
             reasons.extend(self.pressures.unread(&self.sample).map(str::to_owned));
         }
         match reasons.is_empty() {
-            true => Finding::new(READY, ConditionStatus::True, "KubeletReady", "kubelet is posting ready status"),
-            false => Finding::new(READY, ConditionStatus::False, "KubeletNotReady", reasons.join("; ")),
+            true => CheckResult::new(READY, ConditionStatus::True, "KubeletReady", "kubelet is posting ready status"),
+            false => CheckResult::new(READY, ConditionStatus::False, "KubeletNotReady", reasons.join("; ")),
         }
     }
 }
 
-fn pressure_finding(kind: PressureKind, verdict: Verdict) -> Finding {
-    let (status, pressed) = match verdict {
-        Verdict::Calm => (ConditionStatus::False, false),
-        Verdict::Pressed => (ConditionStatus::True, true),
-        Verdict::Unknown(reason) => {
-            return Finding::new(kind.condition(), ConditionStatus::Unknown, "MachineUnreadable", reason);
+fn pressure_result(kind: PressureKind, state: PressureState) -> CheckResult {
+    let (status, pressed) = match state {
+        PressureState::NoPressure => (ConditionStatus::False, false),
+        PressureState::Pressure => (ConditionStatus::True, true),
+        PressureState::Unknown(reason) => {
+            return CheckResult::new(kind.condition(), ConditionStatus::Unknown, "MachineUnreadable", reason);
         }
     };
     let (reason, message) = kind.words(pressed);
-    Finding::new(kind.condition(), status, reason, message)
+    CheckResult::new(kind.condition(), status, reason, message)
 }
 
-fn log_changes(before: &Conditions, after: &Conditions) {
-    for Condition { finding, .. } in after.iter() {
-        let known = before.get(&finding.kind).map(|condition| &condition.finding);
-        if known != Some(finding) {
-            let Finding { kind, status, reason, message } = finding;
+fn log_changes(before: &MachineConditions, after: &MachineConditions) {
+    for MachineCondition { result, .. } in after.iter() {
+        let known = before.get(&result.kind).map(|condition| &condition.result);
+        if known != Some(result) {
+            let CheckResult { kind, status, reason, message } = result;
             tracing::info!(condition = %kind, status = status.as_str(), %reason, %message, "condition changed");
         }
     }
-    for Condition { finding, .. } in before.iter().filter(|condition| after.get(&condition.finding.kind).is_none()) {
-        tracing::info!(condition = %finding.kind, "condition is not reported any more");
+    for MachineCondition { result, .. } in before.iter().filter(|condition| after.get(&condition.result.kind).is_none())
+    {
+        tracing::info!(condition = %result.kind, "condition no longer reported");
     }
 }

@@ -1,7 +1,7 @@
-//! Whether the network serves: a check that the operator chooses, since nobody else knows what must be reachable.
+//! Network check: the operator chooses it, because only the operator knows what must be reachable.
 //!
-//! Unlike a custom check, a command that ends with anything but 0 means that the network is not available: that is how
-//! the commands people use for it (ping, curl, nc) fail.
+//! Unlike a custom check, a command that ends with anything but 0 means that the network is unavailable: the usual
+//! commands (ping, curl, nc) fail like that.
 
 use std::ffi::OsStr;
 use std::sync::Arc;
@@ -11,10 +11,10 @@ use muster_lifecycle::node::ConditionStatus;
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
-use super::board::{Board, Source};
-use super::condition::Finding;
+use super::check_board::{CheckBoard, Source};
+use super::condition::CheckResult;
 use super::execution::{self, Execution};
-use super::pace::rounds;
+use super::rounds::rounds;
 
 pub const NETWORK_UNAVAILABLE: &str = "NetworkUnavailable";
 pub const NETWORK_INTERVAL: Duration = Duration::from_secs(10);
@@ -44,33 +44,33 @@ impl NetworkCheck {
         Self { probe, interval: NETWORK_INTERVAL, timeout: NETWORK_TIMEOUT }
     }
 
-    pub(super) async fn run(self, board: Arc<Board>) {
+    pub(super) async fn run(self, board: Arc<CheckBoard>) {
         let mut rounds = rounds(self.interval);
-        let mut undead = None;
+        let mut unkillable = None;
         loop {
             rounds.tick().await;
-            let is_undead = |child: &mut tokio::process::Child| matches!(child.try_wait(), Ok(None));
-            if undead.as_mut().is_some_and(is_undead) {
+            let is_unkillable = |child: &mut tokio::process::Child| matches!(child.try_wait(), Ok(None));
+            if unkillable.as_mut().is_some_and(is_unkillable) {
                 continue;
             }
-            let (finding, left_over) = self.look().await;
-            undead = left_over;
-            board.put(Source::Network, vec![finding]);
+            let (result, left_over) = self.check().await;
+            unkillable = left_over;
+            board.put(Source::Network, vec![result]);
         }
     }
 
-    async fn look(&self) -> (Finding, Option<tokio::process::Child>) {
+    async fn check(&self) -> (CheckResult, Option<tokio::process::Child>) {
         match &self.probe {
             NetworkProbe::Tcp(address) => (self.connect(address).await, None),
             NetworkProbe::Command { program, arguments } => {
                 let execution = execution::run(OsStr::new(program), arguments, self.timeout).await;
-                let finding = self.judge(program, &execution);
-                (finding, if let Execution::Undead(child) = execution { Some(child) } else { None })
+                let result = self.result_of(program, &execution);
+                (result, if let Execution::Unkillable(child) = execution { Some(child) } else { None })
             }
         }
     }
 
-    async fn connect(&self, address: &str) -> Finding {
+    async fn connect(&self, address: &str) -> CheckResult {
         match timeout(self.timeout, TcpStream::connect(address)).await {
             Ok(Ok(_)) => found(ConditionStatus::False, PASSED, format!("{address} answers")),
             Ok(Err(error)) => found(ConditionStatus::True, FAILED, format!("{address} cannot be reached: {error}")),
@@ -80,7 +80,7 @@ impl NetworkCheck {
         }
     }
 
-    fn judge(&self, program: &str, execution: &Execution) -> Finding {
+    fn result_of(&self, program: &str, execution: &Execution) -> CheckResult {
         let failed = |message| found(ConditionStatus::True, FAILED, message);
         match execution {
             Execution::Ended { code: Some(0), .. } => {
@@ -91,7 +91,7 @@ impl NetworkCheck {
             Execution::Ended { signal, .. } => {
                 failed(format!("{program} was ended by signal {}", signal.unwrap_or_default()))
             }
-            Execution::TimedOut | Execution::Undead(_) => {
+            Execution::TimedOut | Execution::Unkillable(_) => {
                 failed(format!("{program} did not end within {:?} and was killed", self.timeout))
             }
             Execution::Unstartable(reason) => {
@@ -101,6 +101,6 @@ impl NetworkCheck {
     }
 }
 
-fn found(status: ConditionStatus, reason: &str, message: String) -> Finding {
-    Finding::new(NETWORK_UNAVAILABLE, status, reason, message)
+fn found(status: ConditionStatus, reason: &str, message: String) -> CheckResult {
+    CheckResult::new(NETWORK_UNAVAILABLE, status, reason, message)
 }

@@ -1,8 +1,8 @@
-//! Looking at the machine without being held up by it.
+//! Probe of the machine that a hanging filesystem cannot block.
 //!
-//! A filesystem whose server is gone keeps whoever asks it, for ever and beyond the reach of signals. So filesystems are
-//! asked on a thread of its own; while that one waits for an answer no other is started, and what it was to find out
-//! counts as not read. What the kernel says of itself cannot hang and is read in place.
+//! A filesystem whose server is gone blocks its caller for ever, beyond the reach of signals. So a separate thread
+//! asks the filesystems. While it is blocked no other starts, and its filesystems count as unread. What the kernel
+//! reports about itself cannot hang and is read in place.
 
 use std::thread;
 use std::time::Duration;
@@ -10,61 +10,61 @@ use std::time::Duration;
 use tokio::sync::mpsc;
 use tokio::time::timeout;
 
-use super::sample::{Part, Sample, Subjects};
+use super::sample::{FilesystemSample, MachineSample, SampleSources};
 
 pub(super) struct Probe {
-    subjects: Subjects,
-    /// From a thread that has not ended yet.
-    unanswered: Option<mpsc::Receiver<Part>>,
+    subjects: SampleSources,
+    /// The answers of a thread that has not ended yet.
+    unanswered: Option<mpsc::Receiver<FilesystemSample>>,
 }
 
 impl Probe {
-    pub(super) fn new(subjects: Subjects) -> Self {
+    pub(super) fn new(subjects: SampleSources) -> Self {
         Self { subjects, unanswered: None }
     }
 
-    pub(super) async fn sample(&mut self, patience: Duration) -> Sample {
-        let mut sample = self.subjects.look_at_kernel();
-        // A question that was answered after all came too late for an answer to be of use.
+    pub(super) async fn sample(&mut self, limit: Duration) -> MachineSample {
+        let mut sample = self.subjects.read_kernel();
+        // An answer that came late is outdated.
         if let Some(late) = self.unanswered.take()
-            && !self.hear(late, patience, |_| ()).await
+            && !self.receive(late, limit, |_| ()).await
         {
             return sample;
         }
-        if let Some(answers) = self.ask(&mut sample) {
-            self.hear(answers, patience, |part| sample.put(part)).await;
+        if let Some(answers) = self.begin(&mut sample) {
+            self.receive(answers, limit, |part| sample.put(part)).await;
         }
         sample
     }
 
-    fn ask(&self, sample: &mut Sample) -> Option<mpsc::Receiver<Part>> {
+    fn begin(&self, sample: &mut MachineSample) -> Option<mpsc::Receiver<FilesystemSample>> {
         let (sender, answers) = mpsc::channel(2);
         let subjects = self.subjects.clone();
-        let ask = move || subjects.look_at_filesystems(|part| drop(sender.blocking_send(part)));
+        let ask = move || subjects.read_filesystems(|part| drop(sender.blocking_send(part)));
         match thread::Builder::new().name("statvfs".into()).spawn(ask) {
             Ok(_) => Some(answers),
             Err(error) => {
-                let reason = format!("no thread can be started to ask the filesystems: {error}");
-                sample.put(Part::Nodefs(Err(reason.clone())));
-                sample.put(Part::Imagefs(Err(reason)));
+                let reason = format!("cannot start a thread to ask the filesystems: {error}");
+                sample.put(FilesystemSample::Nodefs(Err(reason.clone())));
+                sample.put(FilesystemSample::Imagefs(Err(reason)));
                 None
             }
         }
     }
 
-    /// Whether the thread ended.
-    async fn hear(
+    /// True if the thread ended.
+    async fn receive(
         &mut self,
-        mut answers: mpsc::Receiver<Part>,
-        patience: Duration,
-        mut take: impl FnMut(Part),
+        mut answers: mpsc::Receiver<FilesystemSample>,
+        limit: Duration,
+        mut take: impl FnMut(FilesystemSample),
     ) -> bool {
         let all = async {
             while let Some(part) = answers.recv().await {
                 take(part);
             }
         };
-        let ended = timeout(patience, all).await.is_ok();
+        let ended = timeout(limit, all).await.is_ok();
         self.unanswered = (!ended).then_some(answers);
         ended
     }
@@ -84,10 +84,10 @@ mod tests {
     const SOON: Duration = Duration::from_millis(20);
     const LONG: Duration = Duration::from_secs(60);
 
-    /// A filesystem for pods that answers, and one for images that answers once for each time it is let.
-    fn subjects(asked: Arc<AtomicUsize>, held: blocking::Receiver<()>) -> Subjects {
+    /// A filesystem for pods that answers, and one for images that answers once per release.
+    fn subjects(asked: Arc<AtomicUsize>, held: blocking::Receiver<()>) -> SampleSources {
         let held = Mutex::new(held);
-        Subjects {
+        SampleSources {
             root: Root::new("/"),
             nodefs: PathBuf::from("/pods"),
             imagefs: Some(PathBuf::from("/images")),
@@ -102,12 +102,12 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_filesystem_that_hangs_holds_one_thread_and_nothing_else() {
+    async fn a_hanging_filesystem_blocks_one_thread_and_nothing_else() {
         let asked = Arc::new(AtomicUsize::new(0));
         let (release, held) = blocking::channel();
         let mut probe = Probe::new(subjects(Arc::clone(&asked), held));
         let first = probe.sample(SOON).await;
-        assert_eq!(first.nodefs, Ok(FULL), "what was asked before the one that hangs is known");
+        assert_eq!(first.nodefs, Ok(FULL), "the filesystem asked before the hanging one is known");
         assert_eq!(first.imagefs, Err("/images: its filesystem does not answer".into()));
         assert!(first.memory.is_ok() && first.pids.is_ok());
         for _ in 0..3 {

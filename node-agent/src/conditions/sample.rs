@@ -1,4 +1,4 @@
-//! One look at the machine: how much is left of what can run short.
+//! Sample of the machine: how much is left of each resource that can run short.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -12,50 +12,50 @@ use crate::facts::memory::{MEMINFO, Memory};
 const PID_MAX: &str = "/proc/sys/kernel/pid_max";
 const THREADS_MAX: &str = "/proc/sys/kernel/threads-max";
 const LOADAVG: &str = "/proc/loadavg";
-const NOT_YET: &str = "the machine has not been looked at yet";
+const NOT_YET: &str = "the machine has not been sampled yet";
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Level {
+pub struct ResourceLevel {
     pub available: u64,
     pub capacity: u64,
 }
 
-/// Each part is there, or the reason why it is not.
+/// Each part is a value, or the reason why it could not be read.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Sample {
-    pub memory: Reading<Level>,
-    pub pids: Reading<Level>,
+pub struct MachineSample {
+    pub memory: Reading<ResourceLevel>,
+    pub pids: Reading<ResourceLevel>,
     pub nodefs: Reading<Filesystem>,
-    /// The same as `nodefs` where there is one filesystem for both.
+    /// The same as `nodefs` where one filesystem serves both.
     pub imagefs: Reading<Filesystem>,
 }
 
 pub type Reading<T> = Result<T, String>;
 
-/// What a filesystem answered.
+/// The answer of a filesystem.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Part {
+pub(super) enum FilesystemSample {
     Nodefs(Reading<Filesystem>),
     Imagefs(Reading<Filesystem>),
 }
 
-/// How a filesystem is asked; tests have some that never answer.
-pub(super) type Gauge = Arc<dyn Fn(&Path) -> io::Result<Filesystem> + Send + Sync>;
+/// How to ask a filesystem; tests use some that never answer.
+pub(super) type StatFilesystem = Arc<dyn Fn(&Path) -> io::Result<Filesystem> + Send + Sync>;
 
-/// What to look at.
+/// What to sample.
 #[derive(Clone)]
-pub(super) struct Subjects {
+pub(super) struct SampleSources {
     pub(super) root: Root,
     pub(super) nodefs: PathBuf,
     /// Absent if it is the same.
     pub(super) imagefs: Option<PathBuf>,
-    pub(super) gauge: Gauge,
+    pub(super) gauge: StatFilesystem,
 }
 
-// === impl Sample ===
+// === impl MachineSample ===
 
-impl Sample {
-    /// Before anything was read.
+impl MachineSample {
+    /// Before the first sample.
     pub(super) fn empty() -> Self {
         let unread = NOT_YET.to_owned();
         Self {
@@ -66,7 +66,7 @@ impl Sample {
         }
     }
 
-    pub fn level(&self, signal: Signal) -> Result<Level, &str> {
+    pub fn level(&self, signal: Signal) -> Result<ResourceLevel, &str> {
         match signal {
             Signal::MemoryAvailable => of(&self.memory, |level| *level),
             Signal::PidAvailable => of(&self.pids, |level| *level),
@@ -77,37 +77,37 @@ impl Sample {
         }
     }
 
-    pub(super) fn put(&mut self, part: Part) {
+    pub(super) fn put(&mut self, part: FilesystemSample) {
         match part {
-            Part::Nodefs(nodefs) => self.nodefs = nodefs,
-            Part::Imagefs(imagefs) => self.imagefs = imagefs,
+            FilesystemSample::Nodefs(nodefs) => self.nodefs = nodefs,
+            FilesystemSample::Imagefs(imagefs) => self.imagefs = imagefs,
         }
     }
 }
 
-fn of<T>(reading: &Reading<T>, level: fn(&T) -> Level) -> Result<Level, &str> {
+fn of<T>(reading: &Reading<T>, level: fn(&T) -> ResourceLevel) -> Result<ResourceLevel, &str> {
     reading.as_ref().map(level).map_err(String::as_str)
 }
 
-fn bytes(filesystem: &Filesystem) -> Level {
-    Level { available: filesystem.available, capacity: filesystem.capacity }
+fn bytes(filesystem: &Filesystem) -> ResourceLevel {
+    ResourceLevel { available: filesystem.available, capacity: filesystem.capacity }
 }
 
-/// A filesystem that makes inodes as needed never runs short of them.
-fn inodes(filesystem: &Filesystem) -> Level {
+/// A filesystem that creates inodes as needed never runs short of them.
+fn inodes(filesystem: &Filesystem) -> ResourceLevel {
     match filesystem.inodes {
-        0 => Level { available: u64::MAX, capacity: u64::MAX },
-        capacity => Level { available: filesystem.inodes_free, capacity },
+        0 => ResourceLevel { available: u64::MAX, capacity: u64::MAX },
+        capacity => ResourceLevel { available: filesystem.inodes_free, capacity },
     }
 }
 
-// === impl Subjects ===
+// === impl SampleSources ===
 
-impl Subjects {
-    /// What the kernel knows. The filesystems count as silent until they are heard.
-    pub(super) fn look_at_kernel(&self) -> Sample {
+impl SampleSources {
+    /// Reads the kernel's figures. Filesystems count as not answering until they have answered.
+    pub(super) fn read_kernel(&self) -> MachineSample {
         let silent = |path: &Path| Err(format!("{}: its filesystem does not answer", path.display()));
-        Sample {
+        MachineSample {
             memory: memory(&self.root),
             pids: pids(&self.root),
             nodefs: silent(&self.nodefs),
@@ -115,11 +115,11 @@ impl Subjects {
         }
     }
 
-    /// Hands out each answer as soon as it is known, and may never return.
-    pub(super) fn look_at_filesystems(&self, mut hand_out: impl FnMut(Part)) {
+    /// Hands out each answer as soon as it is known. May never return.
+    pub(super) fn read_filesystems(&self, mut hand_out: impl FnMut(FilesystemSample)) {
         let nodefs = self.measure(&self.nodefs);
-        hand_out(Part::Nodefs(nodefs.clone()));
-        hand_out(Part::Imagefs(self.imagefs.as_deref().map_or(nodefs, |path| self.measure(path))));
+        hand_out(FilesystemSample::Nodefs(nodefs.clone()));
+        hand_out(FilesystemSample::Imagefs(self.imagefs.as_deref().map_or(nodefs, |path| self.measure(path))));
     }
 
     fn measure(&self, path: &Path) -> Reading<Filesystem> {
@@ -127,19 +127,19 @@ impl Subjects {
     }
 }
 
-fn memory(root: &Root) -> Reading<Level> {
+fn memory(root: &Root) -> Reading<ResourceLevel> {
     let memory = Memory::read(root).map_err(|error| format!("{}: {error}", root.path(MEMINFO).display()))?;
-    Ok(Level { available: memory.available, capacity: memory.total })
+    Ok(ResourceLevel { available: memory.available, capacity: memory.total })
 }
 
-/// Threads use up process ids too, so the smaller of both limits counts, and so do all threads.
-fn pids(root: &Root) -> Reading<Level> {
+/// Threads use process ids too, so the smaller of both limits counts, and all threads count.
+fn pids(root: &Root) -> Reading<ResourceLevel> {
     let number = |path| root.number(path).map_err(|error| format!("{}: {error}", root.path(path).display()));
     let capacity = number(PID_MAX)?.min(number(THREADS_MAX)?);
     let load = root.line(LOADAVG).map_err(|error| format!("{}: {error}", root.path(LOADAVG).display()))?;
     let threads =
         threads(&load).ok_or_else(|| format!("{}: no thread count in {load:?}", root.path(LOADAVG).display()))?;
-    Ok(Level { available: capacity.saturating_sub(threads), capacity })
+    Ok(ResourceLevel { available: capacity.saturating_sub(threads), capacity })
 }
 
 /// The second number of `runnable/existing`, the fourth word.
@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn process_ids_are_what_the_smaller_limit_leaves_to_the_threads_that_exist() {
+    fn available_process_ids_are_the_smaller_limit_minus_all_threads() {
         let cases = [
             ("32768\n", "1000\n", "0.1 0.2 0.3 2/214 99\n", Ok((786, 1000))),
             ("500\n", "1000\n", "0.1 0.2 0.3 2/214 99\n", Ok((286, 500))),
@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_read_says_where_it_should_be() {
+    fn an_unreadable_file_is_named_with_its_path() {
         let (tree, root) = machine(&[]);
         let reason = memory(&root).unwrap_err();
         assert!(reason.starts_with(&tree.path().join("proc/meminfo").display().to_string()), "{reason}");

@@ -1,4 +1,4 @@
-//! What can run short, in upstream's words.
+//! Eviction signals in upstream's terms.
 
 use std::fmt;
 
@@ -14,7 +14,7 @@ pub enum Signal {
     PidAvailable,
 }
 
-/// The conditions that signals turn on (P-3), in the order they are reported in.
+/// The conditions that signals turn on (P-3), in the order of the report.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum PressureKind {
     Memory,

@@ -1,4 +1,4 @@
-//! How little is too little: the values of the eviction flags.
+//! Eviction thresholds: the values of the eviction flags.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -10,7 +10,7 @@ use thiserror::Error;
 
 use super::signal::Signal;
 
-/// Hard thresholds of upstream on Linux (P-1). There is none for process ids.
+/// Upstream's hard thresholds on Linux (P-1). There is none for process ids.
 pub const HARD_DEFAULT: &str = "memory.available<100Mi,nodefs.available<10%,nodefs.inodesFree<5%,\
                                 imagefs.available<15%,imagefs.inodesFree<5%";
 
@@ -32,9 +32,9 @@ pub enum Amount {
 pub struct Threshold {
     pub signal: Signal,
     pub amount: Amount,
-    /// How long it may be met before anything is done about it; a hard threshold is not forgiven at all.
+    /// How long it may be met before the agent acts. A hard threshold has no grace.
     pub grace: Option<Duration>,
-    /// Once met, so much more must become available for it to count as resolved.
+    /// Once met, so much more must become available until it is resolved.
     pub minimum_reclaim: Option<Amount>,
 }
 
@@ -76,7 +76,7 @@ impl Amount {
         }
     }
 
-    /// P-4: nothing and everything are ways of saying that there is no threshold.
+    /// P-4: 0 % and 100 % mean that there is no threshold.
     fn is_void(self) -> bool {
         matches!(self, Self::Share(percent) if percent.is_zero() || percent == Quantity::from(100))
     }
@@ -94,7 +94,7 @@ impl fmt::Display for Amount {
 // === impl Threshold ===
 
 impl Threshold {
-    /// Whether less is available than should be, or less than would resolve it (P-4).
+    /// Whether less is available than the threshold, or than would resolve it (P-4).
     pub(crate) fn is_met(&self, available: u64, capacity: u64, until_resolved: bool) -> bool {
         let reclaim = self.minimum_reclaim.filter(|_| until_resolved).map_or(0, |reclaim| reclaim.of(capacity));
         self.amount.of(capacity).saturating_add(reclaim) > available
@@ -111,14 +111,14 @@ impl fmt::Display for Threshold {
 
 impl Default for Thresholds {
     fn default() -> Self {
-        // The constant is tested to parse; nothing watched would be the only other answer.
+        // A test proves that the constant parses.
         Self::parse(None, None, None, None).unwrap_or(Self(Vec::new()))
     }
 }
 
 impl Thresholds {
-    /// From the values of the flags, as far as they are given. Hard thresholds that are given replace all defaults (P-2);
-    /// none at all are given as "".
+    /// Parses the values of the flags that are given. Hard thresholds replace all defaults (P-2); an empty value means
+    /// none.
     pub fn parse(
         hard: Option<&str>,
         soft: Option<&str>,
@@ -145,7 +145,7 @@ impl Thresholds {
         self.0.iter()
     }
 
-    /// What pods cannot be promised, because a hard threshold would be met before they had it.
+    /// The amount that pods cannot use, because a hard threshold would be met before.
     pub fn kept_free(&self, signal: Signal, capacity: u64) -> u64 {
         let hard = self.iter().filter(|threshold| threshold.signal == signal && threshold.grace.is_none());
         hard.map(|threshold| threshold.amount.of(capacity)).max().unwrap_or(0)
@@ -181,7 +181,7 @@ fn assignment<T>(item: &str, operator: char, parse: fn(&str) -> Result<T, String
     Ok((signal, parse(value.trim())?))
 }
 
-/// As in `1m30s`.
+/// A duration such as `1m30s`.
 pub fn duration(text: &str) -> Result<Duration, String> {
     let period: Result<Period, _> = text.parse();
     period

@@ -1,4 +1,4 @@
-//! The files of a node's credentials: whole or not at all, and for their owner only.
+//! Store of a node's credentials: files written as a whole or not at all, readable by their owner only.
 
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Read, Write};
@@ -8,23 +8,23 @@ use std::path::{Path, PathBuf};
 use rcgen::{KeyPair, PKCS_ECDSA_P256_SHA256};
 use thiserror::Error;
 
-use super::Texts;
+use super::PemTexts;
 
 pub(super) const NODE: &str = "node.pem";
 pub(super) const CA: &str = "ca.crt";
 const JOINING: &str = "joining.key";
-/// No key or certificate comes near this.
+/// Larger than any key or certificate.
 const SIZE_MAX: u64 = 256 * 1024;
 const CERTIFICATE: &str = "-----BEGIN CERTIFICATE-----";
 
-/// A state directory.
+/// The state directory.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Store {
+pub struct CredentialStore {
     dir: PathBuf,
 }
 
 #[derive(Debug, Error)]
-pub enum StoreError {
+pub enum CredentialStoreError {
     #[error(
         "cannot {action} {path}: {source}; let the agent's user own it and run `chmod 600 {path}`, or correct --state-dir",
         path = path.display()
@@ -47,9 +47,9 @@ pub enum StoreError {
     Key(#[from] rcgen::Error),
 }
 
-// === impl Store ===
+// === impl CredentialStore ===
 
-impl Store {
+impl CredentialStore {
     pub fn new(dir: impl Into<PathBuf>) -> Self {
         Self { dir: dir.into() }
     }
@@ -63,25 +63,26 @@ impl Store {
         self.node().symlink_metadata().is_ok()
     }
 
-    pub(crate) fn load(&self) -> Result<Texts, StoreError> {
+    pub(crate) fn load(&self) -> Result<PemTexts, CredentialStoreError> {
         let bundle = read_private(&self.node())?;
-        let start = bundle.find(CERTIFICATE).ok_or_else(|| StoreError::Damaged(self.node()))?;
+        let start = bundle.find(CERTIFICATE).ok_or_else(|| CredentialStoreError::Damaged(self.node()))?;
         let (key, certificate) = bundle.split_at(start);
-        Ok(Texts { ca: read(&self.dir.join(CA))?, certificate: certificate.to_owned(), key: key.to_owned() })
+        Ok(PemTexts { ca: read(&self.dir.join(CA))?, certificate: certificate.to_owned(), key: key.to_owned() })
     }
 
-    /// The CA first: a key without it could not be used, a CA without a key harms nobody.
-    pub(crate) fn save(&self, texts: &Texts) -> Result<(), StoreError> {
+    /// Writes the CA first: a key without its CA is of no use, and a CA without a key does no harm.
+    pub(crate) fn save(&self, texts: &PemTexts) -> Result<(), CredentialStoreError> {
         self.make_dir()?;
         replace(&self.dir.join(CA), &texts.ca, 0o644)?;
         replace(&self.node(), &format!("{}{}", texts.key, texts.certificate), 0o600)
     }
 
-    /// The key to join with. It is kept until the join was answered, so that whoever asks again is the same machine.
-    pub(crate) fn joining_key(&self) -> Result<KeyPair, StoreError> {
+    /// The key to join with. It is kept until the join is answered, so that a repeated request comes from the same
+    /// key.
+    pub(crate) fn joining_key(&self) -> Result<KeyPair, CredentialStoreError> {
         let path = self.dir.join(JOINING);
         if path.symlink_metadata().is_ok() {
-            return KeyPair::from_pem(&read_private(&path)?).map_err(|_| StoreError::Damaged(path));
+            return KeyPair::from_pem(&read_private(&path)?).map_err(|_| CredentialStoreError::Damaged(path));
         }
         self.make_dir()?;
         let key = new_key()?;
@@ -89,12 +90,13 @@ impl Store {
         Ok(key)
     }
 
-    pub(crate) fn joined(&self) -> Result<(), StoreError> {
+    pub(crate) fn joined(&self) -> Result<(), CredentialStoreError> {
         discard(&self.dir.join(JOINING))
     }
 
-    /// Whoever ended between the answer and [`Self::joined`] left the key, and would join with it a second time.
-    pub(crate) fn forget_key_in_use(&self) -> Result<(), StoreError> {
+    /// Removes the join key if it is in use already: a process that ended between the answer and [`Self::joined`] left
+    /// it, and would join with it a second time.
+    pub(crate) fn forget_key_in_use(&self) -> Result<(), CredentialStoreError> {
         let path = self.dir.join(JOINING);
         match path.symlink_metadata().is_ok() && read_private(&path)? == self.load()?.key {
             true => discard(&path),
@@ -106,41 +108,42 @@ impl Store {
         self.dir.join(NODE)
     }
 
-    fn make_dir(&self) -> Result<(), StoreError> {
+    fn make_dir(&self) -> Result<(), CredentialStoreError> {
         DirBuilder::new().recursive(true).mode(0o700).create(&self.dir).map_err(failed("create folder", &self.dir))
     }
 }
 
-pub(crate) fn new_key() -> Result<KeyPair, StoreError> {
+pub(crate) fn new_key() -> Result<KeyPair, CredentialStoreError> {
     Ok(KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256)?)
 }
 
-pub(super) fn read(path: &Path) -> Result<String, StoreError> {
+pub(super) fn read(path: &Path) -> Result<String, CredentialStoreError> {
     contents(File::open(path).map_err(failed("open", path))?, path)
 }
 
-/// Refuses while group or world have any access.
-pub(super) fn read_private(path: &Path) -> Result<String, StoreError> {
+/// Refuses files that group or others can access.
+pub(super) fn read_private(path: &Path) -> Result<String, CredentialStoreError> {
     let file = File::open(path).map_err(failed("open", path))?;
-    // The open file is asked, not the path: the path could be exchanged in between.
+    // Checks the open file and not the path, which could be replaced in between.
     let mode = file.metadata().map_err(failed("inspect", path))?.mode() & 0o7777;
     if mode & 0o077 != 0 {
-        return Err(StoreError::Exposed { path: path.to_owned(), mode });
+        return Err(CredentialStoreError::Exposed { path: path.to_owned(), mode });
     }
     contents(file, path)
 }
 
-fn contents(file: File, path: &Path) -> Result<String, StoreError> {
+fn contents(file: File, path: &Path) -> Result<String, CredentialStoreError> {
     let mut text = String::new();
     let size = file.take(SIZE_MAX + 1).read_to_string(&mut text).map_err(failed("read", path))?;
     if size as u64 > SIZE_MAX {
-        return Err(StoreError::TooLarge(path.to_owned()));
+        return Err(CredentialStoreError::TooLarge(path.to_owned()));
     }
     Ok(text)
 }
 
-/// A reader sees the old or the new text, never a mixture, and the new one is on disk before it is seen.
-fn replace(path: &Path, text: &str, mode: u32) -> Result<(), StoreError> {
+/// Replaces a file. A reader sees the old or the new text, never a mixture, and the new text is on disk before it is
+/// visible.
+fn replace(path: &Path, text: &str, mode: u32) -> Result<(), CredentialStoreError> {
     let staged = path.with_added_extension("new");
     discard(&staged)?;
     let mut file =
@@ -152,13 +155,13 @@ fn replace(path: &Path, text: &str, mode: u32) -> Result<(), StoreError> {
     File::open(dir).and_then(|dir| dir.sync_all()).map_err(failed("sync folder", dir))
 }
 
-fn discard(path: &Path) -> Result<(), StoreError> {
+fn discard(path: &Path) -> Result<(), CredentialStoreError> {
     match fs::remove_file(path) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => Err(failed("remove", path)(error)),
         _ => Ok(()),
     }
 }
 
-fn failed(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> StoreError {
-    move |source| StoreError::Io { action, path: path.to_owned(), source }
+fn failed(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> CredentialStoreError {
+    move |source| CredentialStoreError::Io { action, path: path.to_owned(), source }
 }

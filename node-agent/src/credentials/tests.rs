@@ -1,4 +1,4 @@
-//! Credentials on disk and in use.
+//! Tests of credentials on disk and in use.
 
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
@@ -11,7 +11,7 @@ use super::*;
 const HOUR: Duration = Duration::from_secs(3600);
 
 /// A certificate for `user` with its key and CA.
-fn texts(user: &str, until: SystemTime) -> Texts {
+fn texts(user: &str, until: SystemTime) -> PemTexts {
     let ca_key = KeyPair::generate().unwrap();
     let mut ca = CertificateParams::default();
     ca.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
@@ -23,27 +23,27 @@ fn texts(user: &str, until: SystemTime) -> Texts {
     params.not_before = (until - 10 * HOUR).into();
     params.not_after = until.into();
     let certificate = params.signed_by(&key, &Issuer::new(ca, ca_key)).unwrap().pem();
-    Texts { ca: ca_pem, certificate, key: key.serialize_pem() }
+    PemTexts { ca: ca_pem, certificate, key: key.serialize_pem() }
 }
 
-/// A whole second, as certificates have it.
+/// Whole seconds, like in certificates.
 fn later(by: Duration) -> SystemTime {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs();
     UNIX_EPOCH + Duration::from_secs(now) + by
 }
 
-fn saved(user: &str, until: SystemTime) -> (TempDir, Store) {
+fn saved(user: &str, until: SystemTime) -> (TempDir, CredentialStore) {
     let dir = tempfile::tempdir().unwrap();
-    let store = Store::new(dir.path().join("state"));
+    let store = CredentialStore::new(dir.path().join("state"));
     store.save(&texts(user, until)).unwrap();
     (dir, store)
 }
 
 #[test]
-fn what_is_saved_is_loaded_and_only_its_owner_can_read_the_key() {
+fn saved_credentials_load_and_only_their_owner_can_read_the_key() {
     let until = later(HOUR);
     let (_dir, store) = saved("system:node:rack-1", until);
-    let credentials = Credentials::load(&store).unwrap();
+    let credentials = NodeCredentials::load(&store).unwrap();
     assert_eq!((credentials.node(), credentials.expires()), ("rack-1", until));
     assert!(credentials.is_renewable() && !credentials.is_expired(until - HOUR));
     assert!(credentials.is_expired(until));
@@ -59,40 +59,40 @@ fn a_key_that_others_can_read_is_refused_with_the_remedy() {
     let [node, _] = files(store.dir());
     for mode in [0o640, 0o604, 0o644] {
         fs::set_permissions(&node, fs::Permissions::from_mode(mode)).unwrap();
-        let message = Credentials::load(&store).unwrap_err().to_string();
+        let message = NodeCredentials::load(&store).unwrap_err().to_string();
         assert!(message.contains(&format!("chmod 600 {}", node.display())), "{message}");
     }
     fs::remove_file(&node).unwrap();
     fs::create_dir(&node).unwrap();
     fs::set_permissions(&node, fs::Permissions::from_mode(0o700)).unwrap();
-    let message = Credentials::load(&store).unwrap_err().to_string();
+    let message = NodeCredentials::load(&store).unwrap_err().to_string();
     assert!(message.contains("cannot read") && message.contains("chmod 600"), "{message}");
 }
 
 #[test]
-fn what_does_not_belong_together_is_refused() {
+fn a_key_certificate_and_ca_that_do_not_match_are_refused() {
     let good = texts("system:node:rack-1", later(HOUR));
     let other = texts("system:node:rack-1", later(HOUR));
     let cases = [
-        (Texts { key: other.key.clone(), ..good.clone() }, "the key does not belong to the certificate"),
-        (Texts { key: "garbage".into(), ..good.clone() }, "the key does not belong to the certificate"),
-        (Texts { certificate: "garbage".into(), ..good.clone() }, "the certificate file does not hold PEM"),
-        (Texts { ca: "garbage".into(), ..good.clone() }, "the CA file does not hold PEM"),
-        (texts("ada", later(HOUR)), "the certificate is not that of a node, but of \"ada\""),
+        (PemTexts { key: other.key.clone(), ..good.clone() }, "the key does not belong to the certificate"),
+        (PemTexts { key: "garbage".into(), ..good.clone() }, "the key does not belong to the certificate"),
+        (PemTexts { certificate: "garbage".into(), ..good.clone() }, "the certificate file does not hold PEM"),
+        (PemTexts { ca: "garbage".into(), ..good.clone() }, "the CA file does not hold PEM"),
+        (texts("ada", later(HOUR)), "the certificate belongs to \"ada\" and not to a node"),
     ];
     for (texts, wanted) in cases {
-        let message = Credentials::new(&texts, None).unwrap_err().to_string();
+        let message = NodeCredentials::new(&texts, None).unwrap_err().to_string();
         assert!(message.starts_with(wanted), "{message}");
     }
-    let credentials = Credentials::new(&good, None).unwrap();
+    let credentials = NodeCredentials::new(&good, None).unwrap();
     assert!(credentials.require_node("rack-1").is_ok());
-    assert!(credentials.require_node("rack-2").unwrap_err().to_string().contains("shall be node \"rack-2\""));
+    assert!(credentials.require_node("rack-2").unwrap_err().to_string().contains("is to be node \"rack-2\""));
 }
 
 #[test]
-fn a_renewal_changes_what_is_shown_and_what_is_on_disk_but_not_the_configuration() {
+fn a_renewal_changes_the_certificate_in_use_and_on_disk_but_not_the_configuration() {
     let (_dir, store) = saved("system:node:rack-1", later(HOUR));
-    let (credentials, until) = (Credentials::load(&store).unwrap(), later(5 * HOUR));
+    let (credentials, until) = (NodeCredentials::load(&store).unwrap(), later(5 * HOUR));
     let mut renewals = credentials.renewals();
     let (tls, shown) = (credentials.tls(), credentials.0.shown.held().key);
     let renewed = texts("system:node:rack-1", until);
@@ -101,30 +101,30 @@ fn a_renewal_changes_what_is_shown_and_what_is_on_disk_but_not_the_configuration
     assert!(renewals.has_changed().unwrap() && *renewals.borrow_and_update() == 1);
     assert!(Arc::ptr_eq(&tls, &credentials.tls()));
     assert!(!Arc::ptr_eq(&shown, &credentials.0.shown.held().key));
-    assert_eq!(Credentials::load(&store).unwrap().expires(), until);
+    assert_eq!(NodeCredentials::load(&store).unwrap().expires(), until);
     let other = texts("system:node:rack-2", later(HOUR));
     assert!(credentials.renew(other.certificate, other.key).is_err());
     assert!(credentials.expires() == until && !renewals.has_changed().unwrap());
 }
 
-/// As after a crash between saving what was answered and discarding the key.
+/// As after a crash between saving the answer and discarding the key.
 #[test]
 fn the_key_of_a_join_is_not_used_for_another() {
     let dir = tempfile::tempdir().unwrap();
-    let store = Store::new(dir.path());
+    let store = CredentialStore::new(dir.path());
     let key = store.joining_key().unwrap().serialize_pem();
-    store.save(&Texts { key: "other\n".into(), ..texts("system:node:rack-1", later(HOUR)) }).unwrap();
+    store.save(&PemTexts { key: "other\n".into(), ..texts("system:node:rack-1", later(HOUR)) }).unwrap();
     store.forget_key_in_use().unwrap();
-    assert_eq!(store.joining_key().unwrap().serialize_pem(), key, "that of a join which was not answered yet");
-    store.save(&Texts { key: key.clone(), ..texts("system:node:rack-1", later(HOUR)) }).unwrap();
+    assert_eq!(store.joining_key().unwrap().serialize_pem(), key, "the key of an unanswered join");
+    store.save(&PemTexts { key: key.clone(), ..texts("system:node:rack-1", later(HOUR)) }).unwrap();
     store.forget_key_in_use().unwrap();
     assert_ne!(store.joining_key().unwrap().serialize_pem(), key);
 }
 
 #[test]
-fn the_key_of_a_join_is_kept_until_it_was_answered() {
+fn the_key_of_a_join_is_kept_until_the_answer() {
     let dir = tempfile::tempdir().unwrap();
-    let store = Store::new(dir.path().join("state"));
+    let store = CredentialStore::new(dir.path().join("state"));
     let first = store.joining_key().unwrap().serialize_pem();
     assert_eq!(store.joining_key().unwrap().serialize_pem(), first);
     assert!(!store.has_credentials());

@@ -1,7 +1,7 @@
-//! Whom a machine believes that knows nothing of the cluster but the pin in its token.
+//! Pinned CA: the trust of a machine that knows only the pin in its token.
 //!
-//! A replica shows its CA beside its certificate. If that CA has the pinned key, it is believed, and the certificate is
-//! verified against it as always, name and all. Everything else ends the handshake, before the token was sent.
+//! A replica shows its CA beside its certificate. If that CA has the pinned key, it is trusted, and the certificate is
+//! verified against it as usual, name included. Anything else ends the handshake before the token is sent.
 
 use std::sync::Arc;
 
@@ -18,7 +18,7 @@ use x509_parser::prelude::FromDer;
 
 use crate::credentials::provider;
 
-/// Told by the failed handshake.
+/// The error of the failed handshake.
 pub(super) const MISMATCH: &str = "it did not show the CA that the token pins";
 const ALPN: &[u8] = b"h2";
 
@@ -28,7 +28,7 @@ struct Pinned {
     algorithms: WebPkiSupportedAlgorithms,
 }
 
-/// A client without a certificate that believes the pinned CA alone.
+/// A TLS client without a certificate that trusts only the pinned CA.
 pub(super) fn tls(pin: Fingerprint) -> Result<Arc<ClientConfig>, Error> {
     let provider = provider();
     let verifier = Arc::new(Pinned { pin, algorithms: provider.signature_verification_algorithms });

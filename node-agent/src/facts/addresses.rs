@@ -1,7 +1,7 @@
-//! The addresses a machine is reached at.
+//! Addresses at which a machine is reached.
 //!
-//! By default that is one address: of the interface that the default route leaves by, of version 4 if there is one.
-//! Machines with both families say so with `--node-ip`, as upstream has it.
+//! The default is one address: that of the default route's interface, IPv4 if there is one. Machines with both
+//! families set `--node-ip`, as upstream does.
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::str::FromStr;
@@ -21,8 +21,8 @@ pub struct Interface {
     pub address: IpAddr,
 }
 
-/// The value of `--node-ip`: at most one address of each family. An unspecified one (`0.0.0.0`, `::`) asks for any of
-/// its family, none at all for any.
+/// The value of `--node-ip`: at most one address per family. An unspecified address (`0.0.0.0`, `::`) asks for any of
+/// its family; no address asks for any family.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct NodeIps(Vec<IpAddr>);
 
@@ -46,13 +46,13 @@ impl NodeIps {
         &self.0
     }
 
-    /// Those that no interface has: a mistake, or an address that is yet to come.
-    pub(crate) fn unheard_of<'a>(&'a self, interfaces: &'a [Interface]) -> impl Iterator<Item = IpAddr> + 'a {
+    /// The addresses that no interface has: a mistake, or an address that will be added later.
+    pub(crate) fn unknown<'a>(&'a self, interfaces: &'a [Interface]) -> impl Iterator<Item = IpAddr> + 'a {
         let is_held = |wanted: &IpAddr| interfaces.iter().any(|interface| interface.address == *wanted);
         self.0.iter().copied().filter(move |wanted| !wanted.is_unspecified() && !is_held(wanted))
     }
 
-    /// What to report as internal addresses, the most important first.
+    /// The internal addresses to report, the most important first.
     pub(crate) fn choose(&self, root: &Root, interfaces: &[Interface]) -> Vec<IpAddr> {
         if self.0.is_empty() {
             let any = |family| automatic(family, root, interfaces);
@@ -163,7 +163,7 @@ fn is_usable(flags: u32) -> bool {
     flags & FLAG_UP != 0 && flags & FLAG_REJECT == 0
 }
 
-/// The interfaces of the machine this runs on.
+/// The interfaces of this machine.
 pub fn interfaces() -> std::io::Result<Vec<Interface>> {
     let all = if_addrs::get_if_addrs()?;
     Ok(all.into_iter().map(|one| Interface { address: one.ip(), name: one.name }).collect())
@@ -255,7 +255,7 @@ mod tests {
     #[test]
     fn addresses_that_no_interface_has_are_noticed() {
         let wish: NodeIps = "10.0.0.1,::".parse().unwrap();
-        assert_eq!(wish.unheard_of(&interfaces_of(&[("a", "10.0.0.1")])).count(), 0);
-        assert_eq!(wish.unheard_of(&interfaces_of(&[("a", "10.0.0.2")])).count(), 1);
+        assert_eq!(wish.unknown(&interfaces_of(&[("a", "10.0.0.1")])).count(), 0);
+        assert_eq!(wish.unknown(&interfaces_of(&[("a", "10.0.0.2")])).count(), 1);
     }
 }

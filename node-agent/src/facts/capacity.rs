@@ -1,4 +1,4 @@
-//! What a machine has, and what of it pods may have (S-9).
+//! Capacity of a machine, and the part of it that pods may use (S-9).
 
 use std::collections::BTreeMap;
 
@@ -12,31 +12,31 @@ pub const MEMORY: &str = "memory";
 pub const EPHEMERAL_STORAGE: &str = "ephemeral-storage";
 pub const PODS: &str = "pods";
 
-/// Amounts by name of resource.
-pub type Resources = BTreeMap<String, Quantity>;
+/// Amounts by resource name.
+pub type ResourceAmounts = BTreeMap<String, Quantity>;
 
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Capacity {
+pub struct MachineCapacity {
     pub cpus: u64,
-    /// In bytes, like what follows.
+    /// In bytes, like the fields below.
     pub memory: u64,
     /// Absent if the filesystem did not answer.
     pub ephemeral_storage: Option<u64>,
-    /// By size of page.
+    /// By page size.
     pub huge_pages: BTreeMap<u64, u64>,
     pub pods: u32,
 }
 
-/// What is kept from pods.
+/// Amounts reserved for the system and for the agent.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Reservations {
     pub system: Reserved,
     pub kube: Reserved,
 }
 
-impl Capacity {
-    pub fn resources(&self) -> Resources {
-        let mut resources = Resources::from([
+impl MachineCapacity {
+    pub fn resources(&self) -> ResourceAmounts {
+        let mut resources = ResourceAmounts::from([
             (CPU.to_owned(), Quantity::from(i64::try_from(self.cpus).unwrap_or(i64::MAX))),
             (MEMORY.to_owned(), Quantity::bytes(self.memory)),
             (PODS.to_owned(), Quantity::from(i64::from(self.pods))),
@@ -48,9 +48,9 @@ impl Capacity {
         resources
     }
 
-    /// Capacity less what is reserved, less what must stay free for a hard eviction threshold not to be met. Pages that
-    /// were set aside as huge ones are no memory for anybody else.
-    pub fn allocatable(&self, reservations: &Reservations, thresholds: &Thresholds) -> Resources {
+    /// Capacity minus reservations, minus what must stay free below a hard eviction threshold, minus huge pages, which
+    /// are not available as ordinary memory.
+    pub fn allocatable(&self, reservations: &Reservations, thresholds: &Thresholds) -> ResourceAmounts {
         let mut resources = self.resources();
         let mut take = |resource: &str, amount: Quantity| {
             if let Some(left) = resources.get_mut(resource) {
@@ -67,7 +67,7 @@ impl Capacity {
         resources
     }
 
-    /// Of which resources at least as much is reserved as there is: name, reserved, capacity.
+    /// The resources that are reserved completely: name, reserved, capacity.
     pub fn overdrawn(&self, reservations: &Reservations) -> Vec<(&'static str, Quantity, Quantity)> {
         let resources = self.resources();
         let drawn = |resource: &'static str| {
@@ -85,8 +85,8 @@ mod tests {
 
     const GI: u64 = 1 << 30;
 
-    fn machine() -> Capacity {
-        Capacity {
+    fn machine() -> MachineCapacity {
+        MachineCapacity {
             cpus: 4,
             memory: 16 * GI,
             ephemeral_storage: Some(100 * GI),
@@ -95,12 +95,12 @@ mod tests {
         }
     }
 
-    fn shown(resources: &Resources) -> Vec<String> {
+    fn shown(resources: &ResourceAmounts) -> Vec<String> {
         resources.iter().map(|(name, amount)| format!("{name}={amount}")).collect()
     }
 
     #[test]
-    fn what_is_reserved_to_the_last_is_named() {
+    fn a_completely_reserved_resource_is_named() {
         let reserved = |text: &str| text.parse::<Reserved>().unwrap();
         for (system, kube, expected) in [
             ("", "", &[][..]),
@@ -120,7 +120,7 @@ mod tests {
         let expected =
             ["cpu=4", "ephemeral-storage=100Gi", "hugepages-1Gi=0", "hugepages-2Mi=2Gi", "memory=16Gi", "pods=110"];
         assert_eq!(shown(&machine().resources()), expected);
-        let odd = Capacity { memory: 24_684_100 * 1024, ephemeral_storage: None, ..Capacity::default() };
+        let odd = MachineCapacity { memory: 24_684_100 * 1024, ephemeral_storage: None, ..MachineCapacity::default() };
         assert_eq!(shown(&odd.resources()), ["cpu=0", "memory=24684100Ki", "pods=0"]);
     }
 

@@ -1,4 +1,6 @@
-//! Small files that the kernel and the distribution describe a machine with, below a root that a test can make up.
+//! Small files in which kernel and distribution describe a machine, below a root that tests can replace. Crate
+//! `procfs` reads the same files, but without a bound on their size and with a fixed `/proc`, and it parses far more
+//! than the agent needs.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -6,16 +8,16 @@ use std::path::{Path, PathBuf};
 
 /// The largest of them is a routing table.
 const LENGTH_MAX: u64 = 1 << 20;
-/// What is reported of a machine in one word or one line.
+/// The longest one-line value that is reported.
 const LINE_MAX: usize = 256;
 
 #[derive(Debug, Clone)]
 pub(crate) struct Root(PathBuf);
 
-/// A file without which something stays unsaid.
+/// A fact that could not be read.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Missing {
-    /// What is left out for it.
+pub struct MissingFact {
+    /// The fact that is left out.
     pub what: &'static str,
     pub path: PathBuf,
     pub reason: String,
@@ -28,7 +30,7 @@ impl Root {
         Self(root.into())
     }
 
-    /// Where a path that is written as on a real machine lies.
+    /// The location of a path of a real machine below this root.
     pub(crate) fn path(&self, path: &str) -> PathBuf {
         self.0.join(path.trim_start_matches('/'))
     }
@@ -37,7 +39,7 @@ impl Root {
         text(&self.path(path))
     }
 
-    /// The value a file consists of: one line, and not an empty one.
+    /// The only line of a file; an empty one is an error.
     pub(crate) fn line(&self, path: &str) -> io::Result<String> {
         let text = self.text(path)?;
         let line = text.trim_end_matches('\0').trim().lines().next().unwrap_or_default().trim();
@@ -66,7 +68,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_line_is_short_and_says_something() {
+    fn a_line_is_short_and_not_empty() {
         let tree = tempfile::tempdir().unwrap();
         let root = Root::new(tree.path());
         let cases: [(&str, Option<&str>); 6] = [
@@ -87,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_read_is_bounded() {
+    fn reads_are_bounded() {
         let endless = Root::new("/dev");
         assert_eq!(endless.text("/zero").unwrap().len() as u64, LENGTH_MAX);
     }

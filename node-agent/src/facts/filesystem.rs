@@ -1,23 +1,23 @@
-//! How full a filesystem is.
+//! Usage of a filesystem.
 
 use std::io;
 use std::path::Path;
 
 use rustix::fs::statvfs;
 
-/// The filesystem that holds a directory: bytes and inodes, as `df` counts them.
+/// The filesystem of a directory: bytes and inodes, as `df` counts them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Filesystem {
     pub capacity: u64,
-    /// For whoever is not root, which leaves room for those who have to clean up.
+    /// Available to users other than root.
     pub available: u64,
-    /// None where inodes are made as needed.
+    /// 0 where the filesystem creates inodes as needed.
     pub inodes: u64,
     pub inodes_free: u64,
 }
 
 impl Filesystem {
-    /// May wait for as long as a dead mount likes.
+    /// May block for as long as a dead mount does.
     pub fn of(directory: &Path) -> io::Result<Self> {
         let figures = statvfs(directory)?;
         Ok(Self {

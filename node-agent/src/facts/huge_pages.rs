@@ -1,4 +1,4 @@
-//! Pages that were set aside in sizes larger than the usual.
+//! Huge pages that are reserved.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -9,14 +9,14 @@ const DIRECTORY: &str = "/sys/kernel/mm/hugepages";
 /// Architectures have a handful of sizes.
 const SIZES_MAX: usize = 16;
 
-/// Bytes set aside by size of page, in bytes. A kernel without huge pages has no sizes.
+/// Reserved bytes by page size, in bytes. A kernel without huge pages has no sizes.
 pub(crate) fn by_size(root: &Root) -> BTreeMap<u64, u64> {
     let Ok(entries) = fs::read_dir(root.path(DIRECTORY)) else { return BTreeMap::new() };
     let names = entries.flatten().filter_map(|entry| entry.file_name().into_string().ok());
-    names.filter_map(|name| set_aside(root, &name)).take(SIZES_MAX).collect()
+    names.filter_map(|name| reserved(root, &name)).take(SIZES_MAX).collect()
 }
 
-fn set_aside(root: &Root, name: &str) -> Option<(u64, u64)> {
+fn reserved(root: &Root, name: &str) -> Option<(u64, u64)> {
     let kibibytes: u64 = name.strip_prefix("hugepages-")?.strip_suffix("kB")?.parse().ok()?;
     let size = kibibytes.checked_mul(1024).filter(|size| *size > 0)?;
     let pages = root.number(&format!("{DIRECTORY}/{name}/nr_hugepages")).ok()?;
@@ -28,7 +28,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_size_of_the_machine_is_reported_even_if_no_page_was_set_aside() {
+    fn each_page_size_is_reported_even_without_reserved_pages() {
         let tree = tempfile::tempdir().unwrap();
         for (name, pages) in [
             ("hugepages-2048kB", "3\n"),

@@ -1,13 +1,13 @@
-//! Which machine this is and what it runs.
+//! Identity of the machine, and the versions it runs.
 
 use std::io;
 
-use super::Missing;
+use super::MissingFact;
 use super::file::Root;
 
 const MACHINE_ID: [&str; 2] = ["/etc/machine-id", "/var/lib/dbus/machine-id"];
-/// Firmware's word first; virtual machines of other architectures have it in their device tree. The last resort is as
-/// unique, and it is the one that upstream takes too.
+/// The firmware's id comes first; virtual machines of other architectures have it in their device tree. The last file
+/// is as unique, and upstream falls back to it too.
 const SYSTEM_UUID: [&str; 4] =
     ["/sys/class/dmi/id/product_uuid", "/proc/device-tree/system-id", "/proc/device-tree/vm,uuid", "/etc/machine-id"];
 const BOOT_ID: [&str; 1] = ["/proc/sys/kernel/random/boot_id"];
@@ -16,9 +16,9 @@ const HOSTNAME: [&str; 1] = ["/proc/sys/kernel/hostname"];
 const OS_RELEASE: [&str; 2] = ["/etc/os-release", "/usr/lib/os-release"];
 const PRETTY_NAME: &str = "PRETTY_NAME";
 
-/// What could not be read is empty.
+/// A value that could not be read is empty.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Identity {
+pub struct MachineIdentity {
     pub machine_id: String,
     pub system_uuid: String,
     pub boot_id: String,
@@ -26,8 +26,8 @@ pub struct Identity {
     pub os_image: String,
 }
 
-impl Identity {
-    pub(crate) fn read(root: &Root, missing: &mut Vec<Missing>) -> Self {
+impl MachineIdentity {
+    pub(crate) fn read(root: &Root, missing: &mut Vec<MissingFact>) -> Self {
         let mut line = |what, paths: &[&str]| {
             first(root, paths, Root::line).unwrap_or_else(|reason| leave_out(root, what, paths, &reason, missing))
         };
@@ -42,9 +42,9 @@ impl Identity {
     }
 }
 
-/// As upstream writes it: lower case, without blanks around it.
-pub(crate) fn hostname(root: &Root) -> Result<String, Missing> {
-    first(root, &HOSTNAME, Root::line).map(|name| normal_hostname(&name)).map_err(|reason| Missing {
+/// In lower case and trimmed, as upstream writes it.
+pub(crate) fn hostname(root: &Root) -> Result<String, MissingFact> {
+    first(root, &HOSTNAME, Root::line).map(|name| normal_hostname(&name)).map_err(|reason| MissingFact {
         what: "hostname",
         path: root.path(HOSTNAME[0]),
         reason,
@@ -60,7 +60,7 @@ fn first(root: &Root, paths: &[&str], read: fn(&Root, &str) -> io::Result<String
     for path in paths {
         match read(root, path) {
             Ok(text) => return Ok(text),
-            // The first place is where it should be: its reason is the one to act on.
+            // The first path is the regular one: an operator can act on its error.
             Err(error) if reason.is_empty() => reason = error.to_string(),
             Err(_) => {}
         }
@@ -68,9 +68,9 @@ fn first(root: &Root, paths: &[&str], read: fn(&Root, &str) -> io::Result<String
     Err(reason)
 }
 
-fn leave_out(root: &Root, what: &'static str, paths: &[&str], reason: &str, missing: &mut Vec<Missing>) -> String {
+fn leave_out(root: &Root, what: &'static str, paths: &[&str], reason: &str, missing: &mut Vec<MissingFact>) -> String {
     let path = root.path(paths.first().copied().unwrap_or_default());
-    missing.push(Missing { what, path, reason: reason.to_owned() });
+    missing.push(MissingFact { what, path, reason: reason.to_owned() });
     String::new()
 }
 
@@ -81,7 +81,7 @@ fn pretty_name(root: &Root, path: &str) -> io::Result<String> {
     name.ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, format!("it has no {PRETTY_NAME}")))
 }
 
-/// A value as a shell would read it, which is what os-release is written for.
+/// Unquotes a value like a shell does; os-release is a shell file.
 fn unquote(value: &str) -> String {
     let value = value.trim();
     let inner = ['"', '\''].iter().find_map(|quote| value.strip_prefix(*quote)?.strip_suffix(*quote));
@@ -93,7 +93,7 @@ fn unquote(value: &str) -> String {
     plain
 }
 
-/// The architecture in the words of Go, which label and image authors use.
+/// The architecture in Go's terms, which labels and images use.
 pub(crate) fn architecture() -> &'static str {
     match (std::env::consts::ARCH, cfg!(target_endian = "little")) {
         ("x86_64", _) => "amd64",
@@ -130,10 +130,10 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_read_is_named_with_its_place_and_reason() {
+    fn an_unreadable_fact_is_named_with_path_and_reason() {
         let tree = tempfile::tempdir().unwrap();
         let mut missing = Vec::new();
-        assert_eq!(Identity::read(&Root::new(tree.path()), &mut missing), Identity::default());
+        assert_eq!(MachineIdentity::read(&Root::new(tree.path()), &mut missing), MachineIdentity::default());
         let named: Vec<_> = missing.iter().map(|missing| missing.what).collect();
         assert_eq!(named, ["machineID", "systemUUID", "bootID", "kernelVersion", "osImage"]);
         assert_eq!(missing[0].path, tree.path().join("etc/machine-id"));
@@ -141,14 +141,14 @@ mod tests {
     }
 
     #[test]
-    fn a_second_place_serves_where_the_first_is_empty() {
+    fn the_second_path_serves_if_the_first_is_empty() {
         let tree = tempfile::tempdir().unwrap();
         for directory in ["etc", "proc/device-tree"] {
             std::fs::create_dir_all(tree.path().join(directory)).unwrap();
         }
         std::fs::write(tree.path().join("etc/machine-id"), "abc\n").unwrap();
         std::fs::write(tree.path().join("proc/device-tree/vm,uuid"), "1-2-3\0").unwrap();
-        let identity = Identity::read(&Root::new(tree.path()), &mut Vec::new());
+        let identity = MachineIdentity::read(&Root::new(tree.path()), &mut Vec::new());
         assert_eq!((identity.machine_id.as_str(), identity.system_uuid.as_str()), ("abc", "1-2-3"));
     }
 }

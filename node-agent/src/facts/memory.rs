@@ -1,4 +1,4 @@
-//! `/proc/meminfo`.
+//! Memory of the machine, from `/proc/meminfo`.
 
 use std::io;
 
@@ -11,11 +11,12 @@ const KIB: u64 = 1024;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Memory {
     pub(crate) total: u64,
-    /// What a new workload could have without swapping.
+    /// Memory that a new process could use without swapping.
     ///
-    /// That is the kernel's own estimate. Upstream takes what its root cgroup uses, less inactive file pages, from the
-    /// total: pages of files that were read twice count as used there, and machines with a busy page cache report a
-    /// pressure that the next allocation would have dissolved. Kernels without an estimate are judged as upstream does.
+    /// This is the kernel's own estimate. Upstream subtracts the usage of its root cgroup, without inactive file
+    /// pages, from the total. There, file pages that were read twice count as used, so machines with a busy page cache
+    /// report a pressure that the next allocation would resolve. Kernels without an estimate are measured as upstream
+    /// does.
     pub(crate) available: u64,
     pub(crate) swap: u64,
 }

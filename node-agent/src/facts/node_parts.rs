@@ -1,11 +1,11 @@
-//! Facts as the parts of a Kubernetes Node that carry them.
+//! Parts of a Kubernetes Node that carry the facts.
 
 use std::collections::BTreeMap;
 
 use muster_lifecycle::name;
 use serde_json::{Value, json};
 
-use super::capacity::{Reservations, Resources};
+use super::capacity::{Reservations, ResourceAmounts};
 use super::{Facts, identity};
 use crate::conditions::Thresholds;
 
@@ -13,7 +13,7 @@ const OPERATING_SYSTEM: &str = "linux";
 
 #[derive(Debug, Clone, PartialEq)]
 pub struct NodeParts {
-    /// `metadata.labels`: those that every node has (RG-2).
+    /// `metadata.labels`: the labels that every node has (RG-2).
     pub labels: BTreeMap<String, String>,
     /// `status.addresses`.
     pub addresses: Value,
@@ -46,7 +46,7 @@ impl Facts {
         ]
         .map(|(key, value)| (key.to_owned(), value.to_owned()))
         .into();
-        // Host names may be longer than label values; a label that is refused would keep the node from registering.
+        // Host names may be longer than label values; a refused label would keep the node from registering.
         if let Some(hostname) = self.hostname.as_deref().filter(|hostname| name::label_value(hostname).is_ok()) {
             labels.insert("kubernetes.io/hostname".to_owned(), hostname.to_owned());
         }
@@ -74,7 +74,7 @@ impl Facts {
             "operatingSystem": OPERATING_SYSTEM,
             "architecture": identity::architecture(),
         });
-        // NV-5: none is said by saying nothing.
+        // NV-5: a machine without swap omits the field.
         if self.swap > 0 {
             info["swap"] = json!({ "capacity": i64::try_from(self.swap).unwrap_or(i64::MAX) });
         }
@@ -82,7 +82,7 @@ impl Facts {
     }
 }
 
-fn resources_json(resources: &Resources) -> Value {
+fn resources_json(resources: &ResourceAmounts) -> Value {
     let entry =
         |(name, amount): (&String, &muster_lifecycle::quantity::Quantity)| (name.clone(), amount.to_string().into());
     Value::Object(resources.iter().map(entry).collect())

@@ -1,19 +1,19 @@
-//! How many processors there are.
+//! Number of processors.
 
 use std::io;
 
-use super::file::{Missing, Root};
+use super::file::{MissingFact, Root};
 
-/// What the kernel may schedule on: ranges such as `0-3,8`.
+/// The processors that the kernel schedules on: ranges such as `0-3,8`.
 pub(crate) const ONLINE: &str = "/sys/devices/system/cpu/online";
 const CPUINFO: &str = "/proc/cpuinfo";
-/// More than any kernel is built for; a larger number is a mistake.
+/// More than any kernel supports; a larger number is a mistake.
 const COUNT_MAX: u64 = 1 << 16;
 
-pub(crate) fn count(root: &Root) -> Result<u64, Missing> {
+pub(crate) fn count(root: &Root) -> Result<u64, MissingFact> {
     let online = root.line(ONLINE).and_then(|line| count_of_ranges(&line).ok_or_else(|| unreadable(&line)));
     let listed = || root.text(CPUINFO).ok().map(|text| count_of_entries(&text)).filter(|count| *count > 0);
-    online.or_else(|error| listed().ok_or(error)).map_err(|error| Missing {
+    online.or_else(|error| listed().ok_or(error)).map_err(|error| MissingFact {
         what: "cpu",
         path: root.path(ONLINE),
         reason: format!("{error}, and {} lists no processor", root.path(CPUINFO).display()),

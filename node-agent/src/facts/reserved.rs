@@ -1,4 +1,4 @@
-//! What an operator keeps from pods: the values of `--system-reserved` and `--kube-reserved`.
+//! Reserved resources: the values of `--system-reserved` and `--kube-reserved`.
 
 use std::collections::BTreeMap;
 use std::str::FromStr;
@@ -6,7 +6,7 @@ use std::str::FromStr;
 use muster_lifecycle::quantity::Quantity;
 use thiserror::Error;
 
-/// `pid` is no resource of a node: it is accepted because upstream's configurations have it.
+/// `pid` is not a resource of a node; it is accepted because upstream's configurations contain it.
 const RESERVABLE: [&str; 4] = ["cpu", "memory", "ephemeral-storage", "pid"];
 
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

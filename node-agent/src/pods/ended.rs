@@ -1,51 +1,51 @@
-//! The pods that ended here: a replica that lags behind may order one of them again, and it must not be started twice.
+//! Pods that ended on this node. A replica that lags behind may order one of them again, and it must not start twice.
 
 use std::collections::{BTreeMap, VecDeque};
 
-use super::{PodStatus, PodUid};
+use super::{LocalPodStatus, PodUid};
 
-/// By the time so many more have ended, no replica lags behind that far.
-pub(crate) const REMEMBERED: usize = 4096;
+/// No replica lags behind by more ended pods than this.
+pub(crate) const ENDED_PODS_MAX: usize = 4096;
 
 #[derive(Debug, Default)]
-pub(super) struct Ended {
-    /// As they were in the end.
-    pods: BTreeMap<PodUid, PodStatus>,
+pub(super) struct EndedPods {
+    /// Their last status.
+    pods: BTreeMap<PodUid, LocalPodStatus>,
     oldest_first: VecDeque<PodUid>,
 }
 
-impl Ended {
-    pub(super) fn remember(&mut self, uid: PodUid, status: PodStatus) {
+impl EndedPods {
+    pub(super) fn remember(&mut self, uid: PodUid, status: LocalPodStatus) {
         if self.pods.insert(uid, status).is_some() {
             return;
         }
         self.oldest_first.push_back(uid);
-        if self.oldest_first.len() > REMEMBERED
+        if self.oldest_first.len() > ENDED_PODS_MAX
             && let Some(oldest) = self.oldest_first.pop_front()
         {
             self.pods.remove(&oldest);
         }
     }
 
-    pub(super) fn get(&self, uid: PodUid) -> Option<&PodStatus> {
+    pub(super) fn get(&self, uid: PodUid) -> Option<&LocalPodStatus> {
         self.pods.get(&uid)
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::Phase;
+    use super::super::PodPhase;
     use super::*;
 
     #[test]
     fn the_newest_are_remembered() {
-        let mut ended = Ended::default();
-        for uid in 0..=REMEMBERED as u128 {
-            ended.remember(PodUid(uid), PodStatus::new(Phase::Succeeded, "", ""));
-            ended.remember(PodUid(uid), PodStatus::new(Phase::Failed, "", ""));
+        let mut ended = EndedPods::default();
+        for uid in 0..=ENDED_PODS_MAX as u128 {
+            ended.remember(PodUid(uid), LocalPodStatus::new(PodPhase::Succeeded, "", ""));
+            ended.remember(PodUid(uid), LocalPodStatus::new(PodPhase::Failed, "", ""));
         }
-        assert!(ended.get(PodUid(0)).is_none() && ended.get(PodUid(REMEMBERED as u128)).is_some());
-        assert_eq!((ended.pods.len(), ended.oldest_first.len()), (REMEMBERED, REMEMBERED));
-        assert_eq!(ended.get(PodUid(1)).map(|status| status.phase), Some(Phase::Failed));
+        assert!(ended.get(PodUid(0)).is_none() && ended.get(PodUid(ENDED_PODS_MAX as u128)).is_some());
+        assert_eq!((ended.pods.len(), ended.oldest_first.len()), (ENDED_PODS_MAX, ENDED_PODS_MAX));
+        assert_eq!(ended.get(PodUid(1)).map(|status| status.phase), Some(PodPhase::Failed));
     }
 }

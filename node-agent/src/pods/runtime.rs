@@ -1,51 +1,51 @@
-//! What runs pods: the port that a real machine, or a simulated one, fills.
+//! Runtime: the port behind which pods run, on a real machine or a simulated one.
 
 use std::time::Duration;
 
 use bytes::Bytes;
 
-use super::{News, PodStatus, PodUid};
+use super::{LocalPodStatus, PodUid, PodUpdateSender};
 
-/// Runs the pods of one machine. Calls come from the session's own task and must not block: whatever takes time happens
-/// elsewhere, and what comes of it is told as news.
+/// Runs the pods of one machine. The session's task calls these methods, so they must not block: slow work happens
+/// elsewhere, and its outcome is sent as an update.
 ///
-/// Each pod that was started is told `stopped` once, when nothing of it runs any more, for whatever reason.
+/// Each started pod is reported as `stopped` once, when nothing of it runs any more, for whatever reason.
 pub trait Runtime: Send + Sync + 'static {
-    /// Where news go from now on. Called before anything else; what runs already, left by an earlier process of the
-    /// agent, is told before this returns.
-    fn report_to(&self, news: News);
-    /// Called at most once per uid, unless everything was lost meanwhile ([`News::lost`]).
-    fn start(&self, pod: PodSpec);
-    /// Asks it to end. Who does not within the grace is killed: the caller sees to that. A second call shortens it.
+    /// Sets where updates go from now on. Called before anything else. Pods that already run, left by an earlier
+    /// process of the agent, are reported before this returns.
+    fn report_to(&self, updates: PodUpdateSender);
+    /// Called at most once per uid, unless all pods were lost meanwhile ([`PodUpdateSender::lost`]).
+    fn start(&self, pod: PodToStart);
+    /// Asks the pod to end. The caller kills it when the grace is over. A second call can shorten the grace.
     fn stop(&self, uid: PodUid, grace: Duration);
     fn kill(&self, uid: PodUid);
-    /// What a pod is called that nobody ordered from this process of the agent; none if that is not known.
+    /// The name of a pod that was not ordered from this process of the agent; none if it is unknown.
     fn name_of(&self, uid: PodUid) -> Option<PodName>;
-    /// What earlier processes of the agent noted. Called once, after [`Runtime::report_to`].
-    fn recall(&self) -> Recollection {
-        Recollection::default()
+    /// The notes of earlier processes of the agent. Called once, after [`Runtime::report_to`].
+    fn recall(&self) -> RecalledNotes {
+        RecalledNotes::default()
     }
-    /// To be kept for the next process of the agent.
-    fn note(&self, _note: Note) {}
+    /// Keeps a note for the next process of the agent.
+    fn note(&self, _note: DurableNote) {}
 }
 
-/// What must outlive a process of the agent, so that a replica that lags behind cannot make the next one start again
-/// what has ended, or follow orders that were overtaken.
+/// A note that outlives the agent's process. A replica that lags behind must not make the next process start a pod
+/// again that has ended, or follow orders that were overtaken.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Note {
-    /// Nothing of it will ever be started again.
-    Ended { uid: PodUid, status: PodStatus },
-    /// The fleet that gave the orders, and the highest revision of those that were followed.
+pub enum DurableNote {
+    /// This pod has ended and never starts again.
+    Ended { uid: PodUid, status: LocalPodStatus },
+    /// The fleet that gave the orders, and the highest revision that was followed.
     Orders { fleet: String, revision: u64 },
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Recollection {
-    /// Empty: none.
+pub struct RecalledNotes {
+    /// Empty if no fleet gave orders yet.
     pub fleet: String,
     pub revision: u64,
     /// The oldest first.
-    pub ended: Vec<(PodUid, PodStatus)>,
+    pub ended: Vec<(PodUid, LocalPodStatus)>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -55,7 +55,7 @@ pub struct PodName {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct PodSpec {
+pub struct PodToStart {
     pub namespace: String,
     pub name: String,
     pub uid: PodUid,

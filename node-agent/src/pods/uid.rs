@@ -1,4 +1,4 @@
-//! Which pod is meant, for ever: a name may be used again, a uid is not.
+//! Uid of a pod. A name may be used again, a uid never is.
 
 use std::fmt;
 
@@ -8,7 +8,7 @@ use bytes::Bytes;
 pub struct PodUid(pub u128);
 
 impl PodUid {
-    /// Sixteen bytes, the highest first.
+    /// Sixteen bytes, big-endian.
     pub(crate) fn from_wire(bytes: &[u8]) -> Option<Self> {
         bytes.try_into().ok().map(|bytes| Self(u128::from_be_bytes(bytes)))
     }
@@ -17,7 +17,7 @@ impl PodUid {
         Bytes::copy_from_slice(&self.0.to_be_bytes())
     }
 
-    /// Only as it is shown: two texts never mean one pod.
+    /// Parses exactly what is displayed, so that two texts never mean one pod.
     pub(crate) fn parse(text: &str) -> Option<Self> {
         let uid = u128::from_str_radix(&text.replace('-', ""), 16).ok().map(Self)?;
         (uid.to_string() == text).then_some(uid)
@@ -44,7 +44,7 @@ mod tests {
     }
 
     #[test]
-    fn a_uid_is_read_only_as_it_is_shown() {
+    fn only_the_displayed_form_of_a_uid_parses() {
         let uid = PodUid(0x0011_2233_4455_6677_8899_aabb_ccdd_eeff);
         assert_eq!(PodUid::parse(&uid.to_string()), Some(uid));
         for other in ["", "..", "00112233445566778899aabbccddeeff", "00112233-4455-6677-8899-AABBCCDDEEFF", "+1"] {

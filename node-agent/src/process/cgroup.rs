@@ -1,43 +1,43 @@
-//! Control groups (v2), where the machine lets us have some: a pod's processes are kept together in one, whatever they
-//! do, end together with it, and are limited by it.
+//! Control groups (v2), where the machine allows them. All processes of a pod stay in the pod's group, end with it,
+//! and are limited by it.
 //!
 //! ```text
 //!   root of the hierarchy ---- muster-pods ---- POD-UID ---- CONTAINER    limits are the container's
 //! ```
 //!
-//! Not below the agent's own group: a group that shares out controllers may have no processes of its own, so that systemd
-//! could not start the next agent beside the pods of the last.
+//! The pods' groups are not below the agent's own group: a group that distributes controllers must not contain
+//! processes, so systemd could not start the next agent beside the pods of the last.
 
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
 use super::manifest::Limits;
-use super::record::CgroupSettings;
+use super::pod_files::CgroupSettings;
 
 const PODS: &str = "muster-pods";
 const WANTED: [&str; 3] = ["cpu", "memory", "pids"];
 /// Kubernetes' period, in microseconds.
 const CPU_PERIOD: u64 = 100_000;
-/// The shortest quota the kernel takes.
+/// The shortest quota that the kernel accepts.
 const CPU_QUOTA_MIN: u64 = 1_000;
 
-/// Where pods' groups are made.
+/// The group below which the pods' groups are created.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Nest {
+pub(super) struct CgroupRoot {
     home: PathBuf,
     pods: PathBuf,
     controllers: Vec<String>,
 }
 
-/// The groups of one pod.
+/// The groups of one pod and its containers.
 #[derive(Debug, Clone)]
 pub(super) struct PodGroup(CgroupSettings);
 
-// === impl Nest ===
+// === impl CgroupRoot ===
 
-impl Nest {
-    /// Makes what is missing. The error says what the machine does not allow.
+impl CgroupRoot {
+    /// Creates missing groups. The error names what the machine does not allow.
     pub(super) fn prepare() -> Result<Self, String> {
         let (root, home) = own_group().ok_or("the machine has no cgroup v2 hierarchy")?;
         let pods = root.join(PODS);
@@ -48,7 +48,7 @@ impl Nest {
         Ok(Self { home, pods, controllers })
     }
 
-    /// What of the wanted cannot be limited here.
+    /// The controllers that are missing here.
     pub(super) fn missing(&self) -> Vec<&'static str> {
         WANTED.into_iter().filter(|wanted| !self.controllers.iter().any(|known| known == wanted)).collect()
     }
@@ -59,14 +59,14 @@ impl Nest {
     }
 }
 
-/// Where the hierarchy is mounted, and where in it this process is.
+/// The mount point of the hierarchy, and the group of this process.
 fn own_group() -> Option<(PathBuf, PathBuf)> {
     let mounts = fs::read_to_string("/proc/self/mountinfo").ok()?;
     let groups = fs::read_to_string("/proc/self/cgroup").ok()?;
     group_in(&mounts, &groups)
 }
 
-/// The directories of the unified hierarchy and of the one group in it that a process has, if it is mounted.
+/// The mount point of the unified hierarchy and the directory of the process's group in it, if it is mounted.
 fn group_in(mounts: &str, groups: &str) -> Option<(PathBuf, PathBuf)> {
     let own = groups.lines().find_map(|line| line.strip_prefix("0::"))?;
     mounts.lines().find_map(|line| {
@@ -87,10 +87,10 @@ fn enabled(group: &Path) -> Vec<String> {
     words(&group.join("cgroup.subtree_control"))
 }
 
-/// For the groups below: all or none, because some alone would change what kind of group this is.
+/// Enables controllers for the groups below: all or none, because a subset would change the kind of this group.
 fn enable(group: &Path, controllers: &[String]) {
     let wanted: Vec<String> = controllers.iter().map(|controller| format!("+{controller}")).collect();
-    // What could not be enabled is seen in what is.
+    // A controller that could not be enabled is missing in `enabled`.
     let _ = fs::write(group.join("cgroup.subtree_control"), wanted.join(" "));
 }
 
@@ -106,7 +106,7 @@ fn make(group: &Path) -> io::Result<()> {
     }
 }
 
-/// Moves this process.
+/// Moves this process into the group.
 fn enter(group: &Path) -> io::Result<()> {
     fs::write(group.join("cgroup.procs"), "0")
 }
@@ -127,9 +127,9 @@ impl PodGroup {
         Ok(())
     }
 
-    /// Whatever `spawn` starts is born in the container's group: this process, which must have no other threads, goes
-    /// there for the moment. The limits follow when it is back, lest they hit the wrong one. What went wrong beside the
-    /// spawning itself is returned as well: then this group is no longer to be relied on.
+    /// Runs `spawn` inside the container's group: this process, which must have one thread only, moves there for the
+    /// moment. The limits are set after it has moved back, so that they never apply to it. The second result reports a
+    /// failure of the group itself: this group must not be used any more.
     pub(super) fn spawn_in<T>(
         &self,
         container: &str,
@@ -145,20 +145,20 @@ impl PodGroup {
         (spawned, limited)
     }
 
-    /// Kills everything in the container's group, or in all of the pod's. False: the kernel cannot.
+    /// Kills everything in the container's group, or in the pod's. False: the kernel cannot.
     pub(super) fn kill(&self, container: Option<&str>) -> bool {
         let group = container.map_or_else(|| self.0.pod.clone(), |name| self.0.pod.join(name));
         fs::write(group.join("cgroup.kill"), "1").is_ok()
     }
 
-    /// How many the kernel killed there for want of memory since the group was made.
+    /// How many processes the kernel killed there for lack of memory since the group was created.
     pub(super) fn oom_kills(&self, container: &str) -> u64 {
         let events = fs::read_to_string(self.0.pod.join(container).join("memory.events")).unwrap_or_default();
         let count = events.lines().find_map(|line| line.strip_prefix("oom_kill "));
         count.and_then(|count| count.trim().parse().ok()).unwrap_or(0)
     }
 
-    /// False: something is still in it.
+    /// False: the group is not empty.
     pub(super) fn remove_container(&self, container: &str) -> bool {
         gone(fs::remove_dir(self.0.pod.join(container)))
     }
@@ -230,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn a_container_is_born_in_its_group_and_limited_when_its_parent_has_left() {
+    fn a_container_starts_in_its_group_and_is_limited_after_the_shim_has_left() {
         let dir = tempfile::tempdir().unwrap();
         let (home, pod) = (dir.path().join("agent"), dir.path().join("pod"));
         make(&home).unwrap();
@@ -254,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn a_group_that_cannot_be_entered_is_said_and_the_container_runs() {
+    fn a_group_that_cannot_be_entered_is_reported_and_the_container_runs() {
         let nowhere = PathBuf::from("/proc/nowhere");
         let settings = CgroupSettings { pod: nowhere.clone(), home: nowhere, controllers: Vec::new(), pids_max: None };
         let spawned = PodGroup::new(settings).spawn_in("c", &Limits::default(), || Ok(7));

@@ -1,5 +1,5 @@
-//! A pod of processes: what to start, when to start it again, when to end it, and how it is. No processes, no waiting;
-//! the time is an argument.
+//! Core of a pod of processes: what to start, when to restart it, when to end it, and its status. It starts no process
+//! and never waits; the time is an argument.
 //!
 //! ```text
 //!   init containers, one after the other       Waiting --start--> Running --exit--> Done
@@ -7,15 +7,15 @@
 //!                                                                    +--------------------/
 //! ```
 //!
-//! Who drives it asks [`PodCore::next`] until there is nothing to do, and again at [`PodCore::deadline`] or when
-//! something happened. Phases follow Kubernetes' rules: a pod that will be restarted is Running, whatever its exit code.
+//! The caller asks [`PodCore::next`] until nothing is left to do, and again at [`PodCore::deadline`] or after an
+//! event. Phases follow Kubernetes' rules: a pod that will be restarted is Running, whatever its exit code.
 
 use std::time::Duration;
 
 use tokio::time::Instant;
 
 use super::manifest::{PodPlan, RestartPolicy};
-use crate::pods::{Phase, PodStatus};
+use crate::pods::{LocalPodStatus, PodPhase};
 
 pub(super) use backoff::CrashBackoff;
 
@@ -23,7 +23,7 @@ mod backoff;
 #[cfg(test)]
 mod tests;
 
-/// What was killed and is still there is killed again.
+/// Processes that survive a kill are killed again.
 const KILL_AGAIN: Duration = Duration::from_secs(1);
 
 #[derive(Debug)]
@@ -32,10 +32,10 @@ pub(super) struct PodCore {
     inits: usize,
     policy: RestartPolicy,
     grace: Duration,
-    /// When it has been active for as long as it may be.
+    /// When its active deadline is reached.
     active_until: Option<Instant>,
     ending: Option<Ending>,
-    /// What the pod asks for and does not get, in a sentence; empty if there is nothing.
+    /// Which promises of the manifest are not kept; empty if all are.
     caveat: String,
 }
 
@@ -61,36 +61,36 @@ pub(super) enum Exit {
     Code(i32),
     Signal(i32),
     OutOfMemory,
-    /// It could not be started, and why.
+    /// It could not be started, with the reason.
     NotStarted(String),
 }
 
 #[derive(Debug)]
 struct Ending {
-    why: Why,
+    why: EndReason,
     asked: bool,
     kill_at: Instant,
     killed: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Why {
+enum EndReason {
     Told,
     DeadlineExceeded,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Act {
-    /// Counts as running from now on.
+pub(super) enum Action {
+    /// Start this container; it counts as running from now on.
     Start(usize),
-    /// Everything is to be asked to end.
+    /// Ask everything to end.
     Terminate,
     Kill,
 }
 
-/// One container, as the world may see it.
+/// One container, as it is published.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct View<'a> {
+pub(super) struct ContainerView<'a> {
     pub(super) name: &'a str,
     pub(super) restarts: u32,
     pub(super) last: Option<&'a Exit>,
@@ -111,10 +111,10 @@ impl PodCore {
         }
     }
 
-    /// What to do now; it counts as done.
-    pub(super) fn next(&mut self, now: Instant) -> Option<Act> {
+    /// The next action; it counts as done.
+    pub(super) fn next(&mut self, now: Instant) -> Option<Action> {
         if self.ending.is_none() && self.active_until.is_some_and(|until| until <= now) {
-            self.end(Why::DeadlineExceeded, self.grace, now);
+            self.end(EndReason::DeadlineExceeded, self.grace, now);
         }
         let runs = self.runs();
         match &mut self.ending {
@@ -131,7 +131,7 @@ impl PodCore {
         }
     }
 
-    /// This container's own process ended, or never began.
+    /// The container's main process ended, or could not start.
     pub(super) fn exited(&mut self, index: usize, exit: Exit, now: Instant) {
         let again = self.ending.is_none() && self.restarts_after(index, &exit);
         let Some(container) = self.containers.get_mut(index) else { return };
@@ -148,47 +148,47 @@ impl PodCore {
 
     /// A second call can only shorten the grace.
     pub(super) fn stop(&mut self, grace: Duration, now: Instant) {
-        self.end(Why::Told, grace, now);
+        self.end(EndReason::Told, grace, now);
     }
 
-    /// Nothing of it is to be started, and none of its containers runs. What they left behind may.
+    /// No container will start again and none runs. Processes they left behind may still run.
     pub(super) fn is_over(&self) -> bool {
         let nothing_left = || self.candidates().all(|index| self.stage(index) == Some(Stage::Done));
         !self.runs() && (self.ending.is_some() || self.init_failed() || nothing_left())
     }
 
-    pub(super) fn status(&self) -> PodStatus {
+    pub(super) fn status(&self) -> LocalPodStatus {
         let phase = self.phase();
         let (reason, message) = self.words(phase);
         let counted = if self.initialized() { self.mains() } else { self.inits() };
-        PodStatus {
-            ready: phase == Phase::Running && self.mains().iter().all(Container::runs),
+        LocalPodStatus {
+            ready: phase == PodPhase::Running && self.mains().iter().all(Container::runs),
             restarts: counted.iter().map(|container| container.restarts).sum(),
-            ..PodStatus::new(phase, &reason, &message)
+            ..LocalPodStatus::new(phase, &reason, &message)
         }
     }
 
-    pub(super) fn containers(&self) -> impl Iterator<Item = View<'_>> {
-        self.containers.iter().map(|container| View {
+    pub(super) fn containers(&self) -> impl Iterator<Item = ContainerView<'_>> {
+        self.containers.iter().map(|container| ContainerView {
             name: &container.name,
             restarts: container.restarts,
             last: container.last.as_ref(),
         })
     }
 
-    fn end(&mut self, why: Why, grace: Duration, now: Instant) {
+    fn end(&mut self, why: EndReason, grace: Duration, now: Instant) {
         let kill_at = now + grace;
         let asked = Ending { why, asked: false, kill_at, killed: false };
         let ending = self.ending.get_or_insert(asked);
         ending.kill_at = ending.kill_at.min(kill_at);
     }
 
-    fn start(&mut self, index: usize, now: Instant) -> Act {
+    fn start(&mut self, index: usize, now: Instant) -> Action {
         if let Some(container) = self.containers.get_mut(index) {
             container.restarts += u32::from(container.stage != Stage::Waiting);
             container.stage = Stage::Running { since: now };
         }
-        Act::Start(index)
+        Action::Start(index)
     }
 
     fn startable(&self, now: Instant) -> Option<usize> {
@@ -206,7 +206,7 @@ impl PodCore {
         }
     }
 
-    /// Those whose turn it is: one init container, or all others.
+    /// The containers that may start: one init container, or all main containers.
     fn candidates(&self) -> impl Iterator<Item = usize> + use<> {
         let init = self.inits().iter().position(|init| !init.succeeded());
         match init {
@@ -248,31 +248,34 @@ impl PodCore {
         self.inits().iter().any(|init| init.stage == Stage::Done && !init.succeeded())
     }
 
-    fn phase(&self) -> Phase {
+    fn phase(&self) -> PodPhase {
         let waiting = self.mains().iter().any(|container| container.stage == Stage::Waiting);
         if self.is_over() {
-            let succeeded = self.mains().iter().all(Container::succeeded) && !self.overran();
-            return if succeeded { Phase::Succeeded } else { Phase::Failed };
+            let succeeded = self.mains().iter().all(Container::succeeded) && !self.deadline_exceeded();
+            return if succeeded { PodPhase::Succeeded } else { PodPhase::Failed };
         }
-        if !self.initialized() || waiting { Phase::Pending } else { Phase::Running }
+        if !self.initialized() || waiting { PodPhase::Pending } else { PodPhase::Running }
     }
 
-    fn overran(&self) -> bool {
-        self.ending.as_ref().is_some_and(|ending| ending.why == Why::DeadlineExceeded)
+    fn deadline_exceeded(&self) -> bool {
+        self.ending.as_ref().is_some_and(|ending| ending.why == EndReason::DeadlineExceeded)
     }
 
-    /// A word for programs and a sentence for people.
-    fn words(&self, phase: Phase) -> (String, String) {
-        if self.overran() {
-            return ("DeadlineExceeded".to_owned(), "the pod was active for longer than it may be".to_owned());
+    /// Reason for programs and message for operators.
+    fn words(&self, phase: PodPhase) -> (String, String) {
+        if self.deadline_exceeded() {
+            return (
+                "DeadlineExceeded".to_owned(),
+                "the pod was active for longer than its activeDeadlineSeconds".to_owned(),
+            );
         }
         match (phase, &self.ending) {
-            (Phase::Failed, Some(ending)) if ending.killed => {
+            (PodPhase::Failed, Some(ending)) if ending.killed => {
                 ("Killed".to_owned(), "it did not end within its grace".to_owned())
             }
-            (Phase::Failed, _) => self.failure(),
-            (Phase::Succeeded, _) => ("Completed".to_owned(), String::new()),
-            (Phase::Pending | Phase::Running | Phase::Unknown, _) => self.trouble(),
+            (PodPhase::Failed, _) => self.failure(),
+            (PodPhase::Succeeded, _) => ("Completed".to_owned(), String::new()),
+            (PodPhase::Pending | PodPhase::Running | PodPhase::Unknown, _) => self.waiting_reason(),
         }
     }
 
@@ -280,11 +283,11 @@ impl PodCore {
         let failed = |container: &&Container| container.last.as_ref().is_some_and(|exit| !exit.is_success());
         match self.containers.iter().find(failed) {
             Some(container) => (container.exit_word(), container.exit_sentence()),
-            None => ("Terminated".to_owned(), "it was told to stop before all of it had run".to_owned()),
+            None => ("Terminated".to_owned(), "it was told to stop before all of its containers had run".to_owned()),
         }
     }
 
-    fn trouble(&self) -> (String, String) {
+    fn waiting_reason(&self) -> (String, String) {
         for container in &self.containers {
             if let Stage::BackOff { pause, .. } = container.stage
                 && !pause.is_zero()
@@ -300,24 +303,24 @@ impl PodCore {
     }
 }
 
-/// Who relies on a probe must see that Ready does not.
+/// Tells readers of Ready that probes are not part of it.
 fn caveat(ignored: &[String]) -> String {
     match ignored {
         [] => String::new(),
-        fields => format!("ready means that its processes run, because this node does not run {}", fields.join(", ")),
+        fields => format!("ready means only that its processes run: this node does not run {}", fields.join(", ")),
     }
 }
 
 // === impl Ending ===
 
 impl Ending {
-    fn next(&mut self, now: Instant) -> Option<Act> {
+    fn next(&mut self, now: Instant) -> Option<Action> {
         if self.kill_at <= now {
             (self.asked, self.killed) = (true, true);
             self.kill_at = now + KILL_AGAIN;
-            return Some(Act::Kill);
+            return Some(Action::Kill);
         }
-        (!std::mem::replace(&mut self.asked, true)).then_some(Act::Terminate)
+        (!std::mem::replace(&mut self.asked, true)).then_some(Action::Terminate)
     }
 }
 

@@ -1,4 +1,4 @@
-//! The directory of a pod. It is named by the pod's uid, never by a name from outside.
+//! Directory of a pod. Its name is the pod's uid, never a name from outside.
 
 use std::fs::File;
 use std::io;
@@ -31,7 +31,7 @@ impl PodDir {
         self.0.join("state.json")
     }
 
-    /// Held by the pod's shim for as long as it lives: that is how an agent knows whether it does.
+    /// The pod's shim holds this lock for as long as it lives; an agent tests it to learn whether it does.
     pub(super) fn lock(&self) -> PathBuf {
         self.0.join("lock")
     }
@@ -44,12 +44,13 @@ impl PodDir {
         self.logs().join(format!("{container}.log"))
     }
 
-    /// What the shim has to say of itself.
+    /// The shim's own log.
     pub(super) fn shim_log(&self) -> PathBuf {
         self.0.join("shim.log")
     }
 
-    /// Addresses of sockets are short and this directory may be deep, so that it is named by a descriptor.
+    /// Calls `used` with the socket's path. Socket addresses are short and this directory may be deep, so the path
+    /// names it by a file descriptor.
     pub(super) fn with_socket<T>(&self, used: impl FnOnce(&Path) -> io::Result<T>) -> io::Result<T> {
         let dir = File::open(&self.0)?;
         used(Path::new(&format!("/proc/self/fd/{}/shim.sock", dir.as_raw_fd())))

@@ -1,4 +1,4 @@
-//! Files that are whole or not there, and that nobody else may read.
+//! Durable private files: written as a whole or not at all, and readable by their owner only.
 
 use std::fs::{DirBuilder, File, OpenOptions};
 use std::io::{self, Read, Write};
@@ -7,14 +7,14 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{FlockOperation, flock};
 
-/// Whether a loss of power may undo a write.
+/// Whether a write survives a loss of power.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Durability {
     Synced,
     Lazy,
 }
 
-/// Replaces the file. One writer per path.
+/// Replaces the file. Each path has one writer.
 pub(super) fn write(path: &Path, bytes: &[u8], durability: Durability) -> io::Result<()> {
     let fresh = with_suffix(path, ".new");
     let mut file = create_private(&fresh)?;
@@ -29,7 +29,7 @@ pub(super) fn write(path: &Path, bytes: &[u8], durability: Durability) -> io::Re
     }
 }
 
-/// None: there is no such file. One that is larger than it can be is an error.
+/// None: the file does not exist. A file above the limit is an error.
 pub(super) fn read(path: &Path, bytes_max: u64) -> io::Result<Option<Vec<u8>>> {
     let file = match File::open(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
@@ -51,7 +51,7 @@ pub(super) fn private_dir(path: &Path) -> io::Result<()> {
     DirBuilder::new().recursive(true).mode(0o700).create(path)
 }
 
-/// Held until the file is dropped, or its process is gone. None: somebody else holds it.
+/// Locks until the file is dropped or the process ends. None: another process holds the lock.
 pub(super) fn lock(path: &Path) -> io::Result<Option<File>> {
     let file = OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(path)?;
     match flock(&file, FlockOperation::NonBlockingLockExclusive) {

@@ -1,5 +1,5 @@
-//! `$(NAME)` in commands, arguments and values, as Kubernetes replaces it: `$$` stands for `$`, and a name that nobody
-//! defined stays as it was written.
+//! Expansion of `$(NAME)` in commands, arguments and values, as Kubernetes does it: `$$` stands for `$`, and an
+//! undefined name stays as written.
 
 pub(super) fn expand<'a>(text: &str, lookup: impl Fn(&str) -> Option<&'a str>) -> String {
     let (mut expanded, mut rest) = (String::with_capacity(text.len()), text);
@@ -12,7 +12,7 @@ pub(super) fn expand<'a>(text: &str, lookup: impl Fn(&str) -> Option<&'a str>) -
     expanded + rest
 }
 
-/// What stands for a `$` and what belongs to it, and what follows.
+/// The replacement of a `$` with what belongs to it, and the rest of the text.
 fn replace<'t, 'a>(after: &'t str, lookup: impl Fn(&str) -> Option<&'a str>) -> (String, &'t str) {
     if let Some(rest) = after.strip_prefix('$') {
         return ("$".to_owned(), rest);

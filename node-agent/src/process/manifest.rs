@@ -1,5 +1,6 @@
-//! A pod's manifest, read for what a runtime of plain processes can do. What it cannot do and what would change the
-//! meaning of the pod is refused by name; what is said to somebody else, or only narrows where it runs, is passed over.
+//! Manifest of a pod, read as far as plain processes can run it. Fields that this runtime cannot honour and that would
+//! change the meaning of the pod are refused by name. Fields for other components, or that only narrow the placement,
+//! are ignored.
 
 use std::time::Duration;
 
@@ -18,19 +19,20 @@ mod tests;
 /// More would be a mistake, or an attack on the machine's file descriptors.
 const CONTAINERS_MAX: usize = 64;
 const NAME_MAX: usize = 63;
-/// What Kubernetes gives a pod that does not say.
+/// Kubernetes' default grace period.
 const GRACE: Duration = Duration::from_secs(30);
-/// Where programs are looked for, unless the container says.
+/// The default search path of programs.
 const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
-/// Of which pod and container a process is: what an agent finds it by, should everything else be lost.
+/// Environment variables that name the pod and container of a process: an agent finds the process by them if
+/// everything else is lost.
 pub(super) const POD_MARK: &str = "MUSTER_POD_UID";
 pub(super) const CONTAINER_MARK: &str = "MUSTER_CONTAINER";
 
-/// Isolation and identities this runtime does not have, devices and files it does not provide.
+/// Isolation, identities, devices and files that this runtime does not provide.
 const POD_REFUSED: [&str; 5] = ["volumes", "ephemeralContainers", "runtimeClassName", "resourceClaims", "hostAliases"];
 const CONTAINER_REFUSED: [&str; 8] =
     ["volumeMounts", "volumeDevices", "envFrom", "lifecycle", "tty", "stdin", "restartPolicy", "restartPolicyRules"];
-/// Promises to the workload that nobody keeps here; it runs without them.
+/// Fields that this runtime does not honour; the pod runs without them.
 const CONTAINER_IGNORED: [&str; 3] = ["livenessProbe", "readinessProbe", "startupProbe"];
 const SECURITY_KNOWN: [&str; 3] = ["runAsUser", "runAsGroup", "runAsNonRoot"];
 
@@ -43,13 +45,13 @@ pub(super) struct Unsupported {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct PodPlan {
-    /// The init containers first.
+    /// Init containers first.
     pub(super) containers: Vec<ContainerPlan>,
     pub(super) inits: usize,
     pub(super) policy: RestartPolicy,
     pub(super) grace: Duration,
     pub(super) active_deadline: Option<Duration>,
-    /// The fields that promise something that is not kept.
+    /// The fields that are not honoured.
     pub(super) ignored: Vec<String>,
 }
 
@@ -78,7 +80,7 @@ pub(super) struct Limits {
     pub(super) memory_bytes: Option<u64>,
 }
 
-/// Who a container runs as, if its pod or it says so.
+/// The user and group of a container, if its pod or the container names them.
 #[derive(Clone, Copy, Default)]
 struct Identity {
     user: Option<u32>,
@@ -89,7 +91,7 @@ struct Identity {
 // === impl PodPlan ===
 
 impl PodPlan {
-    /// `as_root`: whether what does not say otherwise would run as root.
+    /// `as_root`: whether a container without a user of its own would run as root.
     pub(super) fn read(manifest: &[u8], as_root: bool) -> Result<Self, Unsupported> {
         let pod: Value = serde_json::from_slice(manifest).map_err(|error| Unsupported {
             field: "manifest".to_owned(),
@@ -176,7 +178,7 @@ impl ContainerPlan {
     }
 }
 
-/// It becomes a part of paths.
+/// The name becomes a part of paths.
 fn name_of(place: &Place<'_>) -> Result<String, Unsupported> {
     let name = place.text()?.unwrap_or_default();
     let plain = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
@@ -187,7 +189,7 @@ fn name_of(place: &Place<'_>) -> Result<String, Unsupported> {
     }
 }
 
-/// Later ones may refer to earlier ones. Nothing is inherited from the agent, which may know secrets.
+/// Later variables may refer to earlier ones. Nothing is inherited from the agent, whose environment may hold secrets.
 fn environment(place: &Place<'_>, pod_name: &str) -> Result<Vec<(String, String)>, Unsupported> {
     let mut env = vec![("PATH".to_owned(), PATH.to_owned()), ("HOSTNAME".to_owned(), pod_name.to_owned())];
     for item in place.items()? {
@@ -236,8 +238,8 @@ impl Limits {
 // === impl Identity ===
 
 impl Identity {
-    /// What the narrower place says counts. A restriction that cannot be kept is refused: running without it would be
-    /// worse than not running.
+    /// The container's values win over the pod's. A restriction that cannot be honoured is refused: running without it
+    /// would be worse than not running.
     fn refined(self, place: &Place<'_>) -> Result<Self, Unsupported> {
         place.refuse_all_but(&SECURITY_KNOWN)?;
         Ok(Self {

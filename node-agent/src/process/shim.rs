@@ -1,12 +1,12 @@
-//! The shim of a pod: the parent of its processes, for as long as any of them lives.
+//! Shim of a pod: the parent of its processes, for as long as any of them lives.
 //!
-//! It is this same executable, started by the agent with [`SHIM_ARGUMENT`], a session of its own that survives the
-//! agent: it restarts containers, keeps their output, and writes down how they end, whether an agent listens or not.
-//! Whatever its processes leave behind becomes its child and ends with the pod. It has one thread and little memory.
+//! It is the agent's executable, started with [`SHIM_ARGUMENT`] in a session of its own, and survives the agent. It
+//! restarts containers, keeps their output and records how they end, whether or not an agent is connected. Processes
+//! that containers leave behind become its children and end with the pod. It has one thread and uses little memory.
 //!
 //! ```text
-//!   agent --stop, kill--> shim.sock --> Pod (drives a PodCore) --spawn, signal--> Family (processes)
-//!     ^------- State, newest wins <-------|                                          | output
+//!   agent --stop, kill--> shim.sock --> Pod (drives a PodCore) --spawn, signal--> PodProcesses (processes)
+//!     ^------- ShimState, newest wins <-------|                                          | output
 //!              state.json <---------------+                           logs/NAME.log <+
 //! ```
 
@@ -24,51 +24,51 @@ use rustix::process::{geteuid, getpid, set_child_subreaper, setsid, umask};
 use super::dir::PodDir;
 use super::durable;
 use super::manifest::PodPlan;
-use super::record::Record;
+use super::pod_files::PodRecord;
 
 pub(super) use link::Command;
 use pod::Pod;
 
-mod family;
 mod link;
 mod logs;
 mod pod;
+mod processes;
 
-/// The first argument of a process that is to be a shim. The second is the directory of its pod.
+/// The first argument of a shim process. The second is the directory of its pod.
 pub const SHIM_ARGUMENT: &str = "--muster-pod-shim";
 const USAGE: u8 = 2;
 
-/// The mask of files that are made by people's programs, not the agent's.
+/// The usual umask, for files that the pod's programs create.
 const USUAL_MASK: Mode = Mode::from_raw_mode(0o022);
 
-/// To be called before anything else in `main` of whatever may be a shim, before threads are started. None: this process
-/// is not meant to be one.
+/// Runs the shim if this process is one. Must be called first in `main` of an executable that can be a shim, before
+/// threads start. None: this process is not a shim.
 pub fn shim_main() -> Option<ExitCode> {
     let mut args = std::env::args_os().skip(1);
     (args.next()? == SHIM_ARGUMENT).then(|| serve(args.next()))
 }
 
-/// Into the pod's `shim.log`. A full disk must not be the end of a shim, as it would be with the usual macro.
-fn say(words: fmt::Arguments<'_>) {
+/// Logs to the pod's `shim.log`. A full disk must not end the shim, as the usual macro would.
+fn log(words: fmt::Arguments<'_>) {
     let _ = writeln!(io::stderr(), "{words}");
 }
 
 fn serve(dir: Option<OsString>) -> ExitCode {
     let Some(dir) = dir.map(PathBuf::from) else {
-        say(format_args!("{SHIM_ARGUMENT} is for the agent's own use: it needs the directory of a pod"));
+        log(format_args!("{SHIM_ARGUMENT} is for the agent's own use and needs the directory of a pod"));
         return ExitCode::from(USAGE);
     };
     match run(&dir) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            say(format_args!("the shim of {} gives up: {error}", dir.display()));
+            log(format_args!("the shim of {} gives up: {error}", dir.display()));
             ExitCode::FAILURE
         }
     }
 }
 
 fn run(dir: &Path) -> io::Result<()> {
-    // Refused to the leader of a process group, which is as far from the agent's as needed.
+    // Refused to the leader of a process group, which is separate from the agent's already.
     let _ = setsid();
     umask(USUAL_MASK);
     set_child_subreaper(Some(getpid()))?;
@@ -77,14 +77,14 @@ fn run(dir: &Path) -> io::Result<()> {
     let Some(_held) = durable::lock(&dir.lock())? else {
         return Err(io::Error::new(io::ErrorKind::AddrInUse, "the pod has another shim"));
     };
-    let record = Record::read(&dir.record())?.ok_or_else(|| io::Error::new(io::ErrorKind::NotFound, "no record"))?;
+    let record = PodRecord::read(&dir.record())?.ok_or_else(|| io::Error::new(io::ErrorKind::NotFound, "no record"))?;
     let plan = PodPlan::read(record.manifest.as_bytes(), geteuid().is_root())
         .map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))?;
     let listener = listen(&dir)?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
         let pod = Pod::new(dir, record, plan, listener)?;
-        pod.greet(starter());
+        pod.connect(starter());
         pod.run().await
     })
 }
@@ -101,7 +101,7 @@ fn listen(dir: &PodDir) -> io::Result<UnixListener> {
     Ok(listener)
 }
 
-/// The agent that started this process listens at the other end of its input.
+/// The agent that started this process is at the other end of its standard input.
 fn starter() -> Option<UnixStream> {
     let input = io::stdin().as_fd().try_clone_to_owned().ok()?;
     let stream = UnixStream::from(input);

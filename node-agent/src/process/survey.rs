@@ -1,24 +1,24 @@
-//! What an agent finds when it starts: which pods run, which ended while nobody looked, which were lost.
+//! Survey at the start of an agent: which pods run, which ended meanwhile, and which were lost.
 
 use std::io;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
-use super::PodView;
+use super::TrackedPod;
 use super::dir::PodDir;
 use super::durable;
-use super::record::{Record, State};
-use crate::pods::{Phase, PodStatus, PodUid};
+use super::pod_files::{PodRecord, ShimState};
+use crate::pods::{LocalPodStatus, PodPhase, PodUid};
 
 /// A pod of an earlier agent.
 #[derive(Debug)]
 pub(super) enum Found {
-    /// Of which something may run.
+    /// Something of it may run.
     Running {
-        view: PodView,
+        view: TrackedPod,
     },
     Ended {
-        view: PodView,
+        view: TrackedPod,
     },
 }
 
@@ -28,30 +28,33 @@ pub(super) struct Survey {
     pub(super) rebooted: bool,
 }
 
-/// What a directory says of its pod.
+/// What a directory shows about its pod.
 #[derive(Debug, PartialEq, Eq)]
-enum Verdict {
+enum SurveyResult {
     Runs,
     Ended,
     /// It ran when the machine went down, and must not run again.
     Lost,
-    /// It ran when the machine went down, and may be started again, as after any other end of its processes.
+    /// It ran when the machine went down, and may start again like after any other end of its processes.
     Interrupted,
     NeverStarted,
 }
 
-/// Pods are found by their directories. Of one that says nothing sensible something may run nevertheless.
+/// Finds pods by their directories. A directory that cannot be read counts as a running pod.
 pub(super) fn survey(pods_dir: &Path, boot_id: &str) -> io::Result<Survey> {
     let mut survey = Survey::default();
     for entry in std::fs::read_dir(pods_dir)? {
         let path = entry?.path();
         let Some(uid) = uid_of(&path) else { continue };
         match look(uid, &PodDir::at(&path), boot_id) {
-            Ok(Some((verdict, view))) => survey.add(verdict, view),
+            Ok(Some((found, view))) => survey.add(found, view),
             Ok(None) => discard(&path),
             Err(error) => {
-                tracing::error!(dir = %path.display(), %error, "what is written of a pod cannot be read");
-                survey.add(Verdict::Runs, PodView::new(uid, "", "", PodStatus::new(Phase::Unknown, "", "")));
+                tracing::error!(dir = %path.display(), %error, "cannot read the files of a pod");
+                survey.add(
+                    SurveyResult::Runs,
+                    TrackedPod::new(uid, "", "", LocalPodStatus::new(PodPhase::Unknown, "", "")),
+                );
             }
         }
     }
@@ -61,67 +64,69 @@ pub(super) fn survey(pods_dir: &Path, boot_id: &str) -> io::Result<Survey> {
 // === impl Survey ===
 
 impl Survey {
-    fn add(&mut self, verdict: Verdict, view: PodView) {
-        match verdict {
-            Verdict::Runs => self.found.push(Found::Running { view }),
-            Verdict::Ended => self.found.push(Found::Ended { view }),
-            Verdict::Lost => {
+    fn add(&mut self, found: SurveyResult, view: TrackedPod) {
+        match found {
+            SurveyResult::Runs => self.found.push(Found::Running { view }),
+            SurveyResult::Ended => self.found.push(Found::Ended { view }),
+            SurveyResult::Lost => {
                 self.rebooted = true;
                 self.found.push(Found::Ended { view });
             }
-            Verdict::Interrupted => self.rebooted = true,
-            Verdict::NeverStarted => {}
+            SurveyResult::Interrupted => self.rebooted = true,
+            SurveyResult::NeverStarted => {}
         }
     }
 }
 
-/// None: nothing of it was ever started, and nothing will be.
-fn look(uid: PodUid, dir: &PodDir, boot_id: &str) -> io::Result<Option<(Verdict, PodView)>> {
+/// None: nothing of it ever started, and nothing will.
+fn look(uid: PodUid, dir: &PodDir, boot_id: &str) -> io::Result<Option<(SurveyResult, TrackedPod)>> {
     let held = durable::lock(&dir.lock())?;
-    let Some(record) = Record::read(&dir.record())? else { return Ok(None) };
-    // A state that cannot be read is no end: what may run is to be looked for.
-    let state = State::read(&dir.state()).unwrap_or_else(|error| {
-        tracing::warn!(%uid, %error, "the state of a pod cannot be read");
-        Some(State::new(&PodStatus::new(Phase::Unknown, "", ""), false, Vec::new()))
+    let Some(record) = PodRecord::read(&dir.record())? else { return Ok(None) };
+    // An unreadable state is not an end: processes of the pod may run.
+    let state = ShimState::read(&dir.state()).unwrap_or_else(|error| {
+        tracing::warn!(%uid, %error, "cannot read the state of a pod");
+        Some(ShimState::new(&LocalPodStatus::new(PodPhase::Unknown, "", ""), false, Vec::new()))
     });
-    let verdict = judge(&record, state.as_ref(), held.is_some(), boot_id);
-    let mut status = state.as_ref().map_or_else(|| PodStatus::new(Phase::Pending, "", ""), State::status);
-    match verdict {
-        Verdict::Runs | Verdict::Ended => {}
-        Verdict::Lost => {
-            let lost = PodStatus::new(Phase::Failed, "Rebooted", "the machine went down while it ran");
-            status = PodStatus { restarts: status.restarts, ..lost };
-            State::new(&status, true, Vec::new()).write(&dir.state())?;
+    let found = classify(&record, state.as_ref(), held.is_some(), boot_id);
+    let mut status = state.as_ref().map_or_else(|| LocalPodStatus::new(PodPhase::Pending, "", ""), ShimState::status);
+    match found {
+        SurveyResult::Runs | SurveyResult::Ended => {}
+        SurveyResult::Lost => {
+            let lost = LocalPodStatus::new(PodPhase::Failed, "Rebooted", "the machine went down while it ran");
+            status = LocalPodStatus { restarts: status.restarts, ..lost };
+            ShimState::new(&status, true, Vec::new()).write(&dir.state())?;
         }
-        // It is not to be found again; its logs are kept until it is started once more, or the agent is.
-        Verdict::Interrupted => std::fs::remove_file(dir.state()).and_then(|()| std::fs::remove_file(dir.record()))?,
-        Verdict::NeverStarted => {
-            // Under its lock, so that a shim that was about to begin finds nothing to do.
+        // The next survey must not find it; its logs are kept until it or the agent starts again.
+        SurveyResult::Interrupted => {
+            std::fs::remove_file(dir.state()).and_then(|()| std::fs::remove_file(dir.record()))?
+        }
+        SurveyResult::NeverStarted => {
+            // The lock is held, so a shim that was about to start finds no record.
             std::fs::remove_file(dir.record())?;
             return Ok(None);
         }
     }
-    Ok(Some((verdict, PodView::new(uid, &record.namespace, &record.name, status))))
+    Ok(Some((found, TrackedPod::new(uid, &record.namespace, &record.name, status))))
 }
 
 /// `free`: no shim holds the pod's lock.
-fn judge(record: &Record, state: Option<&State>, free: bool, boot_id: &str) -> Verdict {
+fn classify(record: &PodRecord, state: Option<&ShimState>, free: bool, boot_id: &str) -> SurveyResult {
     let runs_once = || {
         let manifest: serde_json::Value = serde_json::from_str(&record.manifest).unwrap_or_default();
         manifest["spec"]["restartPolicy"] == "Never"
     };
     match state {
-        // The machine was shut down in an orderly way, which is not the pod's end.
-        Some(state) if state.by_signal && record.boot_id != boot_id && !runs_once() => Verdict::Interrupted,
-        Some(state) if state.over => Verdict::Ended,
-        None if free => Verdict::NeverStarted,
-        Some(_) if record.boot_id != boot_id && runs_once() => Verdict::Lost,
-        Some(_) if record.boot_id != boot_id => Verdict::Interrupted,
-        Some(_) | None => Verdict::Runs,
+        // An orderly shutdown of the machine is not the pod's end.
+        Some(state) if state.by_signal && record.boot_id != boot_id && !runs_once() => SurveyResult::Interrupted,
+        Some(state) if state.over => SurveyResult::Ended,
+        None if free => SurveyResult::NeverStarted,
+        Some(_) if record.boot_id != boot_id && runs_once() => SurveyResult::Lost,
+        Some(_) if record.boot_id != boot_id => SurveyResult::Interrupted,
+        Some(_) | None => SurveyResult::Runs,
     }
 }
 
-/// How many pods have a shim that lives.
+/// The number of pods with a live shim.
 pub(super) fn count_running(pods_dir: &Path) -> usize {
     let entries = std::fs::read_dir(pods_dir).into_iter().flatten().flatten();
     let locks = entries.map(|entry| PodDir::at(&entry.path()).lock()).filter(|lock| lock.exists());
@@ -129,9 +134,9 @@ pub(super) fn count_running(pods_dir: &Path) -> usize {
 }
 
 fn discard(dir: &Path) {
-    tracing::info!(dir = %dir.display(), "nothing of a pod was started by the agent that was to; it is forgotten");
+    tracing::info!(dir = %dir.display(), "a pod was recorded and never started: its directory is removed");
     if let Err(error) = std::fs::remove_dir_all(dir) {
-        tracing::warn!(dir = %dir.display(), %error, "what is left of a pod cannot be removed");
+        tracing::warn!(dir = %dir.display(), %error, "cannot remove the directory of a pod");
     }
 }
 
@@ -139,7 +144,7 @@ pub(super) fn uid_of(dir: &Path) -> Option<PodUid> {
     dir.file_name().and_then(|name| name.to_str()).and_then(PodUid::parse)
 }
 
-/// The directories of pods that ended, without the newest `kept`.
+/// The directories of ended pods, without the newest `kept`.
 pub(super) fn ended_oldest_first(pods_dir: &Path, kept: usize) -> Vec<PathBuf> {
     let entries = std::fs::read_dir(pods_dir).into_iter().flatten().flatten();
     let mut ended: Vec<(SystemTime, PathBuf)> = entries.filter_map(|entry| ended_at(&entry.path())).collect();
@@ -150,63 +155,63 @@ pub(super) fn ended_oldest_first(pods_dir: &Path, kept: usize) -> Vec<PathBuf> {
 
 fn ended_at(dir: &Path) -> Option<(SystemTime, PathBuf)> {
     let state = PodDir::at(dir).state();
-    let over = State::read(&state).ok().flatten().is_some_and(|state| state.over);
+    let over = ShimState::read(&state).ok().flatten().is_some_and(|state| state.over);
     let written = std::fs::metadata(&state).and_then(|metadata| metadata.modified()).ok()?;
     over.then(|| (written, dir.to_owned()))
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::record::Settings;
+    use super::super::pod_files::ShimSettings;
     use super::*;
 
-    fn record(policy: &str, boot_id: &str) -> Record {
-        Record {
+    fn record(policy: &str, boot_id: &str) -> PodRecord {
+        PodRecord {
             uid: PodUid(7).to_string(),
             namespace: "default".to_owned(),
             name: "web".to_owned(),
             boot_id: boot_id.to_owned(),
             manifest: format!(r#"{{"spec":{{"restartPolicy":"{policy}"}}}}"#),
-            settings: Settings { log_bytes: 1, log_files: 1, cgroup: None },
+            settings: ShimSettings { log_bytes: 1, log_files: 1, cgroup: None },
         }
     }
 
-    /// systemd ends whatever is left with a signal before it turns off the machine.
+    /// systemd ends the remaining processes with a signal before it turns off the machine.
     #[test]
-    fn an_orderly_shutdown_is_not_the_end_of_a_pod_that_may_be_restarted() {
-        let ended = State { by_signal: true, ..state(true) };
+    fn an_orderly_shutdown_does_not_end_a_pod_that_may_be_restarted() {
+        let ended = ShimState { by_signal: true, ..state(true) };
         for (policy, boot, wanted) in [
-            ("Always", "before", Verdict::Interrupted),
-            ("Never", "before", Verdict::Ended),
-            ("Always", "now", Verdict::Ended),
+            ("Always", "before", SurveyResult::Interrupted),
+            ("Never", "before", SurveyResult::Ended),
+            ("Always", "now", SurveyResult::Ended),
         ] {
-            assert_eq!(judge(&record(policy, boot), Some(&ended), true, "now"), wanted, "{policy} {boot}");
+            assert_eq!(classify(&record(policy, boot), Some(&ended), true, "now"), wanted, "{policy} {boot}");
         }
     }
 
-    fn state(over: bool) -> State {
-        State::new(&PodStatus::ready(), over, Vec::new())
+    fn state(over: bool) -> ShimState {
+        ShimState::new(&LocalPodStatus::ready(), over, Vec::new())
     }
 
     #[test]
-    fn a_pod_is_judged_by_its_record_its_state_and_its_shims_lock() {
+    fn record_state_and_lock_decide_what_became_of_a_pod() {
         let (held, free) = (false, true);
         let table = [
-            ("Always", "now", None, held, Verdict::Runs),
-            ("Always", "now", None, free, Verdict::NeverStarted),
-            ("Always", "now", Some(false), held, Verdict::Runs),
-            ("Always", "now", Some(false), free, Verdict::Runs),
-            ("Always", "now", Some(true), free, Verdict::Ended),
-            ("Always", "before", Some(true), free, Verdict::Ended),
-            ("Always", "before", Some(false), free, Verdict::Interrupted),
-            ("OnFailure", "before", Some(false), free, Verdict::Interrupted),
-            ("Never", "before", Some(false), free, Verdict::Lost),
-            ("Never", "before", None, free, Verdict::NeverStarted),
+            ("Always", "now", None, held, SurveyResult::Runs),
+            ("Always", "now", None, free, SurveyResult::NeverStarted),
+            ("Always", "now", Some(false), held, SurveyResult::Runs),
+            ("Always", "now", Some(false), free, SurveyResult::Runs),
+            ("Always", "now", Some(true), free, SurveyResult::Ended),
+            ("Always", "before", Some(true), free, SurveyResult::Ended),
+            ("Always", "before", Some(false), free, SurveyResult::Interrupted),
+            ("OnFailure", "before", Some(false), free, SurveyResult::Interrupted),
+            ("Never", "before", Some(false), free, SurveyResult::Lost),
+            ("Never", "before", None, free, SurveyResult::NeverStarted),
         ];
-        for (policy, boot_id, over, lock, verdict) in table {
+        for (policy, boot_id, over, lock, found) in table {
             let state = over.map(state);
-            let judged = judge(&record(policy, boot_id), state.as_ref(), lock, "now");
-            assert_eq!(judged, verdict, "{policy} {boot_id} {over:?} {lock}");
+            let judged = classify(&record(policy, boot_id), state.as_ref(), lock, "now");
+            assert_eq!(judged, found, "{policy} {boot_id} {over:?} {lock}");
         }
     }
 }

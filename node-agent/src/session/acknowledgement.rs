@@ -1,4 +1,4 @@
-//! Who waits for an acknowledgement, and since which message.
+//! Callers that wait for an acknowledgement, each since the message that must be acknowledged.
 
 use tokio::sync::oneshot;
 
@@ -11,34 +11,34 @@ pub(super) struct Waiters {
 
 #[derive(Debug)]
 struct Waiter {
-    /// An acknowledgement of an earlier message says nothing about now.
+    /// Acknowledgements of earlier messages do not answer this caller.
     since: u64,
     answer: oneshot::Sender<()>,
 }
 
 impl Waiters {
-    /// Beyond the bound the waiter is dropped, which it notices.
+    /// Beyond the bound the waiter is dropped, and its caller sees the closed channel.
     pub(super) fn add(&mut self, answer: oneshot::Sender<()>, since: u64) {
-        self.forget_impatient();
+        self.forget_given_up();
         if self.waiting.len() < WAITERS_MAX {
             self.waiting.push(Waiter { since, answer });
         }
     }
 
-    /// True if somebody still waits: then the next beat must ask.
+    /// True if a caller still waits: then the next beat must ask.
     pub(super) fn any(&mut self) -> bool {
-        self.forget_impatient();
+        self.forget_given_up();
         !self.waiting.is_empty()
     }
 
     pub(super) fn acknowledged(&mut self, sequence: u64) {
         for waiter in self.waiting.extract_if(.., |waiter| waiter.since <= sequence) {
-            // One that gave up in this moment needs no answer.
+            // A caller that has just given up needs no answer.
             let _ = waiter.answer.send(());
         }
     }
 
-    fn forget_impatient(&mut self) {
+    fn forget_given_up(&mut self) {
         self.waiting.retain(|waiter| !waiter.answer.is_closed());
     }
 }
@@ -48,7 +48,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_what_was_said_after_the_question_answers_it() {
+    fn only_a_message_sent_after_the_question_answers_it() {
         let mut waiters = Waiters::default();
         let (answer, mut heard) = oneshot::channel();
         waiters.add(answer, 5);
@@ -59,7 +59,7 @@ mod tests {
     }
 
     #[test]
-    fn those_who_gave_up_make_room() {
+    fn callers_that_gave_up_make_room() {
         let mut waiters = Waiters::default();
         for _ in 0..3 * WAITERS_MAX {
             waiters.add(oneshot::channel().0, 1);

@@ -1,4 +1,5 @@
-//! What a node says to the fleet and how it takes what it hears: no waiting, no connection, the time is an argument.
+//! Conversation of one node with its replica: what to send and how to react to each message. It has no connection and
+//! never waits; the time is an argument.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,14 +10,9 @@ use muster_proto::v1::server_message::Message as Down;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
-use crate::attachment::Dice;
-use crate::failure::{Failure, quoted};
-use crate::introduction::Introduction;
-use crate::machine::{Fingerprint, Machine};
-use crate::pods::{PodInsight, Workload};
-use crate::status::Posting;
-use crate::terms::Terms;
-use crate::vigil::Vigil;
+use crate::connection::{Dice, ReplicaLiveness, SessionFailure, SessionTerms, quoted};
+use crate::machine::{AgentMachine, Fingerprint, MachineReport, StatusPosting};
+use crate::pods::{NodePods, PodSnapshot};
 
 use super::acknowledgement::Waiters;
 
@@ -27,56 +23,56 @@ mod registration;
 #[cfg(test)]
 mod tests;
 
-/// Without a link there is nothing to say; this is when to look again.
+/// Without a link nothing is due; this is when to check again.
 const NOTHING_TO_SAY: Duration = Duration::from_secs(3600);
 
-/// From the request to register to the welcome: a write, which may have to queue.
-const REGISTRATION_PATIENCE: Duration = Duration::from_secs(15);
+/// From the registration to the welcome: a write, which may have to queue.
+const REGISTRATION_TIMEOUT: Duration = Duration::from_secs(15);
 
 pub(super) struct Conversation {
     node: String,
     instance: u64,
     version: String,
-    machine: Arc<dyn Machine>,
+    machine: Arc<dyn AgentMachine>,
     dice: Dice,
     fleet: Option<Arc<str>>,
     incarnation: u64,
     removals: u64,
-    standing: Standing,
-    introduction: Introduction,
-    terms: Terms,
-    status: Posting,
-    /// The newest demand for a status: older ones are ignored.
+    state: WelcomeState,
+    machine_report: MachineReport,
+    terms: SessionTerms,
+    status: StatusPosting,
+    /// The revision of the newest demand for a status; older demands are ignored.
     status_revision: u64,
-    pods: Workload,
+    pods: NodePods,
     sequence: u64,
     next_beat: Instant,
     waiters: Waiters,
-    vigil: Vigil,
+    liveness: ReplicaLiveness,
 }
 
-/// Where the node stands with the replica it talks to.
-enum Standing {
+/// How far the replica has accepted this node.
+enum WelcomeState {
     Detached,
     Unregistered(Registration),
     Welcomed { replica: u64 },
 }
 
-/// What a message means for the connection.
+/// The consequence of a message for the connection.
 #[derive(Debug, PartialEq)]
 pub(super) enum Reaction {
     Stay,
-    /// Stay, but tell the owner.
-    Complain(Failure),
+    /// Stay, and report the failure to the owner.
+    Complain(SessionFailure),
     Move,
-    Leave(Failure),
+    Leave(SessionFailure),
 }
 
-/// What to do now that something is due.
+/// What to do when something is due.
 #[derive(Debug, PartialEq)]
 pub(super) enum Turn {
-    Say(v1::AgentMessage),
-    Leave(Failure),
+    Send(v1::AgentMessage),
+    Leave(SessionFailure),
     Nothing,
 }
 
@@ -87,13 +83,13 @@ impl Conversation {
         node: String,
         instance: u64,
         version: String,
-        machine: Arc<dyn Machine>,
-        pods: Workload,
+        machine: Arc<dyn AgentMachine>,
+        pods: NodePods,
         dice: Dice,
         now: Instant,
     ) -> Self {
-        let status = Posting::new(machine.report_every(), now);
-        let introduction = Introduction::new(machine.registers(), now);
+        let status = StatusPosting::new(machine.report_every(), now);
+        let machine_report = MachineReport::new(machine.registers(), now);
         Self {
             node,
             instance,
@@ -103,16 +99,16 @@ impl Conversation {
             fleet: None,
             incarnation: 0,
             removals: 0,
-            standing: Standing::Detached,
-            introduction,
-            terms: Terms::default(),
+            state: WelcomeState::Detached,
+            machine_report,
+            terms: SessionTerms::default(),
             status,
             status_revision: 0,
             pods,
             sequence: 0,
             next_beat: now,
             waiters: Waiters::default(),
-            vigil: Vigil::new(now),
+            liveness: ReplicaLiveness::new(now),
         }
     }
 
@@ -120,7 +116,7 @@ impl Conversation {
         &self.node
     }
 
-    pub(super) fn terms(&self) -> Terms {
+    pub(super) fn terms(&self) -> SessionTerms {
         self.terms
     }
 
@@ -132,8 +128,8 @@ impl Conversation {
         self.incarnation
     }
 
-    pub(super) fn pods(&self) -> Vec<PodInsight> {
-        self.pods.insight()
+    pub(super) fn pods(&self) -> Vec<PodSnapshot> {
+        self.pods.snapshot()
     }
 
     pub(super) fn removals(&self) -> u64 {
@@ -141,9 +137,9 @@ impl Conversation {
     }
 
     pub(super) fn replica(&self) -> Option<u64> {
-        match self.standing {
-            Standing::Welcomed { replica } => Some(replica),
-            Standing::Detached | Standing::Unregistered(_) => None,
+        match self.state {
+            WelcomeState::Welcomed { replica } => Some(replica),
+            WelcomeState::Detached | WelcomeState::Unregistered(_) => None,
         }
     }
 
@@ -162,22 +158,22 @@ impl Conversation {
         wrap(Up::Goodbye(v1::Goodbye {}))
     }
 
-    /// Whether the first message of a stream means that the node is taken in there.
-    pub(super) fn accepts(&self, first: &v1::ServerMessage, door: &str) -> Result<(), Failure> {
+    /// Whether the first message of a stream accepts this node.
+    pub(super) fn accepts(&self, first: &v1::ServerMessage, endpoint: &str) -> Result<(), SessionFailure> {
         match &first.message {
-            Some(Down::Welcome(welcome)) => self.require_our_fleet(welcome, door),
+            Some(Down::Welcome(welcome)) => self.require_our_fleet(welcome, endpoint),
             Some(Down::RegistrationWanted(_)) => Ok(()),
-            Some(other) => Err(Failure::Unexpected { door: door.to_owned(), heard: name_of(other) }),
-            None => Err(Failure::Unexpected { door: door.to_owned(), heard: "something unknown" }),
+            Some(other) => Err(SessionFailure::Unexpected { endpoint: endpoint.to_owned(), heard: name_of(other) }),
+            None => Err(SessionFailure::Unexpected { endpoint: endpoint.to_owned(), heard: "an unknown message" }),
         }
     }
 
     pub(super) fn detached(&mut self) {
-        self.standing = Standing::Detached;
+        self.state = WelcomeState::Detached;
         self.status.detached();
     }
 
-    /// The owner says that the status may have changed.
+    /// The owner announced that the status may have changed.
     pub(super) fn status_changed(&mut self) {
         self.status.doubt();
     }
@@ -193,12 +189,12 @@ impl Conversation {
         self.next_beat = now;
     }
 
-    pub(super) fn heard(&mut self, message: v1::ServerMessage, door: &str, now: Instant) -> Reaction {
-        self.vigil.heard(now);
-        // A message this version does not know is none of its business.
+    pub(super) fn heard(&mut self, message: v1::ServerMessage, endpoint: &str, now: Instant) -> Reaction {
+        self.liveness.heard(now);
+        // Messages of later versions are ignored.
         let Some(message) = message.message else { return Reaction::Stay };
         match message {
-            Down::Welcome(welcome) => return self.welcomed(welcome, door, now),
+            Down::Welcome(welcome) => return self.welcomed(welcome, endpoint, now),
             Down::RegistrationWanted(_) => return self.registration_wanted(now),
             Down::Terms(terms) => self.adopt(terms, now),
             Down::StatusWanted(wanted) => self.status_wanted(wanted.revision),
@@ -213,79 +209,81 @@ impl Conversation {
         Reaction::Stay
     }
 
-    /// When something has to be said next.
+    /// When the next message is due.
     pub(super) fn deadline(&self) -> Instant {
-        match &self.standing {
-            Standing::Detached => self.next_beat + NOTHING_TO_SAY,
-            Standing::Unregistered(registration) => {
+        match &self.state {
+            WelcomeState::Detached => self.next_beat + NOTHING_TO_SAY,
+            WelcomeState::Unregistered(registration) => {
                 registration.deadline(self.pods.is_idle()).unwrap_or(self.next_beat + NOTHING_TO_SAY)
             }
-            Standing::Welcomed { .. } => {
-                let others = [self.pods.report_due(), self.introduction.due()];
+            WelcomeState::Welcomed { .. } => {
+                let others = [self.pods.report_due(), self.machine_report.due()];
                 others.into_iter().flatten().fold(self.next_beat.min(self.status.due()), Instant::min)
             }
         }
     }
 
-    /// When the replica has been silent for too long, unless it is in doubt already.
+    /// When the replica has been silent for too long; none if it is in doubt already.
     pub(super) fn doubt_at(&self) -> Option<Instant> {
-        self.replica().and_then(|_| self.vigil.doubt_at(&self.terms, self.next_beat))
+        self.replica().and_then(|_| self.liveness.doubt_at(&self.terms, self.next_beat))
     }
 
-    /// Begins to doubt the replica if it is time to.
-    pub(super) fn doubt(&mut self, door: &str, now: Instant) -> Option<Failure> {
-        self.replica().and_then(|_| self.vigil.doubt(&self.terms, self.next_beat, door, now))
+    /// Starts to doubt the replica if it has been silent for too long.
+    pub(super) fn doubt(&mut self, endpoint: &str, now: Instant) -> Option<SessionFailure> {
+        self.replica().and_then(|_| self.liveness.doubt(&self.terms, self.next_beat, endpoint, now))
     }
 
-    /// Another replica should be looked for, although this one is kept until then.
+    /// The agent should search for another replica, and keep this one until it has found one.
     pub(super) fn is_doubtful(&self) -> bool {
-        self.replica().is_some() && self.vigil.is_doubtful()
+        self.replica().is_some() && self.liveness.is_doubtful()
     }
 
-    pub(super) fn turn(&mut self, door: &str, now: Instant) -> Turn {
-        match &self.standing {
-            Standing::Detached => Turn::Nothing,
-            Standing::Unregistered(registration) if registration.is_due(self.pods.is_idle(), now) => {
-                Turn::Say(self.register(now))
+    pub(super) fn turn(&mut self, endpoint: &str, now: Instant) -> Turn {
+        match &self.state {
+            WelcomeState::Detached => Turn::Nothing,
+            WelcomeState::Unregistered(registration) if registration.is_due(self.pods.is_idle(), now) => {
+                Turn::Send(self.register(now))
             }
-            Standing::Unregistered(registration) if registration.is_overdue(now) => {
-                let (door, patience) = (door.to_owned(), REGISTRATION_PATIENCE);
-                Turn::Leave(Failure::Late { door, what: "register this node", patience })
+            WelcomeState::Unregistered(registration) if registration.is_overdue(now) => {
+                let (endpoint, limit) = (endpoint.to_owned(), REGISTRATION_TIMEOUT);
+                Turn::Leave(SessionFailure::Late { endpoint, what: "register this node", limit })
             }
-            Standing::Unregistered(_) => Turn::Nothing,
-            Standing::Welcomed { .. } if self.next_beat <= now => Turn::Say(self.beat(now)),
-            // Before the status, which may be refused until the fleet knows what has stopped.
-            Standing::Welcomed { .. } if self.pods.report_due().is_some_and(|due| due <= now) => {
-                self.report_pods(now).map_or(Turn::Nothing, Turn::Say)
+            WelcomeState::Unregistered(_) => Turn::Nothing,
+            WelcomeState::Welcomed { .. } if self.next_beat <= now => Turn::Send(self.beat(now)),
+            // Before the status, which may be refused until the fleet knows which pods have stopped.
+            WelcomeState::Welcomed { .. } if self.pods.report_due().is_some_and(|due| due <= now) => {
+                self.report_pods(now).map_or(Turn::Nothing, Turn::Send)
             }
-            Standing::Welcomed { .. } if self.status.due() <= now => self.post(now).map_or(Turn::Nothing, Turn::Say),
-            Standing::Welcomed { .. } if self.introduction.is_due(now) => Turn::Say(self.introduce(now)),
-            Standing::Welcomed { .. } => Turn::Nothing,
+            WelcomeState::Welcomed { .. } if self.status.due() <= now => {
+                self.post(now).map_or(Turn::Nothing, Turn::Send)
+            }
+            WelcomeState::Welcomed { .. } if self.machine_report.is_due(now) => Turn::Send(self.report_machine(now)),
+            WelcomeState::Welcomed { .. } => Turn::Nothing,
         }
     }
 
-    fn welcomed(&mut self, welcome: v1::Welcome, door: &str, now: Instant) -> Reaction {
-        if let Err(failure) = self.require_our_fleet(&welcome, door) {
+    fn welcomed(&mut self, welcome: v1::Welcome, endpoint: &str, now: Instant) -> Reaction {
+        if let Err(failure) = self.require_our_fleet(&welcome, endpoint) {
             return Reaction::Leave(failure);
         }
         self.fleet.get_or_insert_with(|| welcome.fleet.as_str().into());
         if !self.pods.belongs_to(&welcome.fleet) {
-            let reason = "this node last followed the orders of another fleet, which are void here".to_owned();
-            return Reaction::Leave(Failure::Lost { door: door.to_owned(), reason });
+            let reason = "this node last followed the orders of another fleet, which do not apply here".to_owned();
+            return Reaction::Leave(SessionFailure::Lost { endpoint: endpoint.to_owned(), reason });
         }
         if self.incarnation != 0 && self.incarnation != welcome.incarnation {
-            self.forget_former_life(now);
+            self.forget_former_incarnation(now);
         } else if self.replica().is_some() {
-            // A replica of an earlier version answers so what it was told of the machine; the stream goes on.
-            self.introduction.known();
+            // A replica of an earlier version answers the machine report with a second welcome; the stream goes on.
+            self.machine_report.known();
             return Reaction::Stay;
         }
         self.incarnation = welcome.incarnation;
         let replica = welcome.replica;
-        let before = std::mem::replace(&mut self.standing, Standing::Welcomed { replica });
-        if let Standing::Unregistered(Registration { status: Some(status), .. }) = before {
+        let before = std::mem::replace(&mut self.state, WelcomeState::Welcomed { replica });
+        if let WelcomeState::Unregistered(Registration { status: Some(status), .. }) = before {
             self.status.registered(status, now, (self.dice)());
-            self.introduction.known();
+            self.machine_report.known();
         }
         if welcome.status_wanted {
             self.status.demand();
@@ -298,10 +296,10 @@ impl Conversation {
         Reaction::Stay
     }
 
-    fn require_our_fleet(&self, welcome: &v1::Welcome, door: &str) -> Result<(), Failure> {
+    fn require_our_fleet(&self, welcome: &v1::Welcome, endpoint: &str) -> Result<(), SessionFailure> {
         match &self.fleet {
-            Some(ours) if **ours != *welcome.fleet => Err(Failure::ForeignFleet {
-                door: door.to_owned(),
+            Some(ours) if **ours != *welcome.fleet => Err(SessionFailure::ForeignFleet {
+                endpoint: endpoint.to_owned(),
                 ours: ours.to_string(),
                 theirs: quoted(&welcome.fleet),
             }),
@@ -309,27 +307,28 @@ impl Conversation {
         }
     }
 
-    /// Asked a second time, the node registers again after a pause: the first registration may still be under way.
-    /// Whatever runs belongs to a life that the fleet does not know, or not any more: it ends before the next begins.
+    /// Asked a second time, the node registers again after a pause, because the first registration may still be under
+    /// way. What runs belongs to an incarnation that the fleet does not know, or no longer knows: it ends before the
+    /// next one begins.
     fn registration_wanted(&mut self, now: Instant) -> Reaction {
         if self.incarnation != 0 {
-            self.forget_former_life(now);
+            self.forget_former_incarnation(now);
         }
-        self.pods.end_life(now);
-        // Whether an operator has created it meanwhile, the next hello will show.
+        self.pods.end_incarnation(now);
+        // The next hello shows whether an operator has created the Node meanwhile.
         if !self.machine.registers() {
-            return Reaction::Leave(Failure::NotCreated { node: self.node.clone() });
+            return Reaction::Leave(SessionFailure::NotCreated { node: self.node.clone() });
         }
-        if let Standing::Unregistered(registration) = &mut self.standing {
+        if let WelcomeState::Unregistered(registration) = &mut self.state {
             let pause = registration.backoff.pause(self.terms.backoff_cap, (self.dice)());
             registration.wanted_again(now + pause);
         } else {
-            self.standing = Standing::Unregistered(Registration::wanted(now));
+            self.state = WelcomeState::Unregistered(Registration::wanted(now));
         }
         Reaction::Stay
     }
 
-    /// A removal of a former life is old news.
+    /// The removal of a former incarnation is ignored.
     fn removed(&mut self, incarnation: u64, now: Instant) -> Reaction {
         match incarnation == self.incarnation && incarnation != 0 {
             true => self.registration_wanted(now),
@@ -337,11 +336,11 @@ impl Conversation {
         }
     }
 
-    fn forget_former_life(&mut self, now: Instant) {
+    fn forget_former_incarnation(&mut self, now: Instant) {
         self.removals += 1;
         self.incarnation = 0;
-        self.status = Posting::new(self.machine.report_every(), now);
-        self.pods.end_life(now);
+        self.status = StatusPosting::new(self.machine.report_every(), now);
+        self.pods.end_incarnation(now);
     }
 
     fn adopt(&mut self, terms: v1::Terms, now: Instant) {
@@ -362,58 +361,58 @@ impl Conversation {
             return Reaction::Stay;
         }
         self.status.refused(taken.sequence, now, &self.terms);
-        Reaction::Complain(Failure::StatusRefused { node: self.node.clone(), reason: quoted(&taken.refused) })
+        Reaction::Complain(SessionFailure::StatusRefused { node: self.node.clone(), reason: quoted(&taken.refused) })
     }
 
     fn register(&mut self, now: Instant) -> v1::AgentMessage {
-        if let Standing::Unregistered(registration) = &mut self.standing {
+        if let WelcomeState::Unregistered(registration) = &mut self.state {
             registration.asked(Fingerprint::of(&self.machine.status_json()), now);
         }
         wrap(Up::Register(v1::Register { node: self.machine.node_json(), running: Some(self.pods.running()) }))
     }
 
-    /// Says what the machine is, although nobody asked.
-    fn introduce(&mut self, now: Instant) -> v1::AgentMessage {
-        self.introduction.put_off(now, (self.dice)());
+    /// Reports the machine without being asked.
+    fn report_machine(&mut self, now: Instant) -> v1::AgentMessage {
+        self.machine_report.put_off(now, (self.dice)());
         wrap(Up::Register(v1::Register { node: self.machine.node_json(), running: None }))
     }
 
     fn registered(&mut self, registered: &v1::Registered, now: Instant) -> Reaction {
         if registered.refused.is_empty() {
-            self.introduction.known();
+            self.machine_report.known();
             return Reaction::Stay;
         }
-        self.introduction.put_off(now, (self.dice)());
-        Reaction::Complain(Failure::RegistrationRefused {
+        self.machine_report.put_off(now, (self.dice)());
+        Reaction::Complain(SessionFailure::RegistrationRefused {
             node: self.node.clone(),
             reason: quoted(&registered.refused),
         })
     }
 
     fn beat(&mut self, now: Instant) -> v1::AgentMessage {
-        let sequence = self.speak(now);
-        let acknowledge = self.waiters.any() || self.vigil.wants_word(&self.terms, now);
+        let sequence = self.next_sequence(now);
+        let acknowledge = self.waiters.any() || self.liveness.wants_answer(&self.terms, now);
         if acknowledge {
-            self.vigil.asked(now);
+            self.liveness.asked(now);
         }
         wrap(Up::Beat(v1::Beat { sequence, acknowledge }))
     }
 
-    /// A status is answered when it is written, which may take its time. So it does not stand in for a beat that would
-    /// ask whether the replica still listens.
+    /// A status is answered when it is written, which may take a while. So it does not replace a beat that would ask
+    /// whether the replica still answers.
     fn post(&mut self, now: Instant) -> Option<v1::AgentMessage> {
         let status = self.status.post(self.machine.status_json(), self.sequence + 1, now, &self.terms)?;
         let beat_due = self.next_beat;
-        let sequence = self.speak(now);
-        if self.vigil.wants_word(&self.terms, now) {
+        let sequence = self.next_sequence(now);
+        if self.liveness.wants_answer(&self.terms, now) {
             self.next_beat = beat_due;
         }
         let running = Some(self.pods.running());
         Some(wrap(Up::Status(v1::StatusReport { sequence, status, running })))
     }
 
-    /// Whatever is said counts as a beat, so the next one is due an interval later.
-    fn speak(&mut self, now: Instant) -> u64 {
+    /// Every message counts as a beat, so the next one is due an interval later.
+    fn next_sequence(&mut self, now: Instant) -> u64 {
         self.sequence += 1;
         self.next_beat = now + self.terms.next_beat_in((self.dice)());
         self.sequence

@@ -1,4 +1,4 @@
-//! The task of a session: waits, passes what happens to the conversation, and does what it says.
+//! Task of a session: waits for events, hands them to the conversation, and does what it answers.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,61 +7,59 @@ use muster_proto::v1;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::{Instant, sleep_until};
 
-use crate::attachment::{Attachment, Occurrence};
-use crate::failure::Failure;
-use crate::link::{Alone, Link};
-use crate::pods::{Fate, Inbox};
+use crate::connection::{Attachment, AttachmentEvent, Link, NodeStream, SessionFailure};
+use crate::pods::{PodInbox, PodsFate};
 
 use super::conversation::{Conversation, Reaction, Turn};
-use super::insight::{Inquiry, Insight, Vitals};
-use super::presence::{Presence, Wishes};
+use super::requests::{AgentMode, OwnerRequests};
+use super::snapshot::{SessionCounters, SessionSnapshot, SnapshotRequest};
 use super::state::SessionState;
 
 pub(super) struct Driver {
     conversation: Conversation,
-    attachment: Attachment<Alone>,
-    wished: watch::Receiver<Wishes>,
+    attachment: Attachment<NodeStream>,
+    requested: watch::Receiver<OwnerRequests>,
     asked: mpsc::Receiver<oneshot::Sender<()>>,
-    inquired: mpsc::Receiver<Inquiry>,
-    /// News of the node's pods.
-    inbox: Arc<Inbox>,
+    inquired: mpsc::Receiver<SnapshotRequest>,
+    /// Updates about the node's pods.
+    inbox: Arc<PodInbox>,
     published: watch::Sender<SessionState>,
-    vitals: Vitals,
-    obeyed: Wishes,
-    last_error: Option<Failure>,
+    counters: SessionCounters,
+    applied: OwnerRequests,
+    last_error: Option<SessionFailure>,
 }
 
 impl Driver {
     pub(super) fn new(
         conversation: Conversation,
-        attachment: Attachment<Alone>,
-        wished: watch::Receiver<Wishes>,
-        (asked, inquired): (mpsc::Receiver<oneshot::Sender<()>>, mpsc::Receiver<Inquiry>),
-        inbox: Arc<Inbox>,
+        attachment: Attachment<NodeStream>,
+        requested: watch::Receiver<OwnerRequests>,
+        (asked, inquired): (mpsc::Receiver<oneshot::Sender<()>>, mpsc::Receiver<SnapshotRequest>),
+        inbox: Arc<PodInbox>,
         published: watch::Sender<SessionState>,
     ) -> Self {
         Self {
             conversation,
             attachment,
-            wished,
+            requested,
             asked,
             inquired,
             inbox,
             published,
-            vitals: Vitals::default(),
-            obeyed: Wishes::default(),
+            counters: SessionCounters::default(),
+            applied: OwnerRequests::default(),
             last_error: None,
         }
     }
 
     pub(super) async fn run(mut self) {
-        while !self.obeyed.stopping {
-            if self.obeyed.presence == Presence::Live {
+        while !self.applied.stopping {
+            if self.applied.mode == AgentMode::Live {
                 self.live().await;
-            } else if self.wished.changed().await.is_err() {
+            } else if self.requested.changed().await.is_err() {
                 return;
             }
-            self.obey();
+            self.apply_requests();
             self.publish();
         }
         self.attachment.close([Conversation::goodbye()]).await;
@@ -70,14 +68,14 @@ impl Driver {
     }
 
     async fn live(&mut self) {
-        self.take_news();
+        self.take_updates();
         let (turn_at, doubt_at) = (self.conversation.deadline(), self.conversation.doubt_at());
         let pods_at = self.conversation.pods_deadline();
         tokio::select! {
-            occurrence = self.attachment.next(turn_at, doubt_at) => self.happened(occurrence),
+            event = self.attachment.next(turn_at, doubt_at) => self.handle(event),
             Some(answer) = self.asked.recv() => self.conversation.acknowledge(answer, Instant::now()),
             Some(inquiry) = self.inquired.recv() => self.answer(inquiry),
-            _ = self.wished.changed() => {}
+            _ = self.requested.changed() => {}
             () = self.inbox.arrived() => {}
             () = sleep_until(pods_at.unwrap_or(turn_at)), if pods_at.is_some() => {
                 self.conversation.pods_turn(Instant::now());
@@ -86,41 +84,41 @@ impl Driver {
         self.attachment.doubt(self.conversation.is_doubtful(), self.backoff_cap());
     }
 
-    fn answer(&self, inquiry: Inquiry) {
-        let door = Some(self.attachment.door_name()).filter(|door| !door.is_empty()).map(str::to_owned);
-        // Whoever gave up in this moment needs no answer.
-        let _ = inquiry.send(Insight { door, vitals: self.vitals, pods: self.conversation.pods() });
+    fn answer(&self, inquiry: SnapshotRequest) {
+        let endpoint = Some(self.attachment.endpoint_name()).filter(|endpoint| !endpoint.is_empty()).map(str::to_owned);
+        // A caller that has just given up needs no answer.
+        let _ = inquiry.send(SessionSnapshot { endpoint, counters: self.counters, pods: self.conversation.pods() });
     }
 
-    /// Before anything else is said or heard, so that nothing is said of pods that is not so any more.
-    fn take_news(&mut self) {
+    /// Runs before anything else is sent or received, so that no outdated state of a pod is sent.
+    fn take_updates(&mut self) {
         for news in self.inbox.take().into_values() {
-            if self.conversation.pods_news(news, Instant::now()) == Fate::Lost {
+            if self.conversation.pods_updated(news, Instant::now()) == PodsFate::Lost {
                 self.attachment.cut();
                 self.conversation.detached();
             }
         }
     }
 
-    fn happened(&mut self, occurrence: Occurrence<Alone>) {
-        match occurrence {
-            Occurrence::Heard(Ok(message)) => self.heard(message),
-            Occurrence::Heard(Err(failure)) => self.leave(failure),
-            Occurrence::Opened(Ok((link, first))) => self.opened(link, first),
-            Occurrence::Opened(Err(failure)) => self.rebuffed(failure),
-            Occurrence::Turn => self.turn(),
-            Occurrence::Doubt => self.doubt(),
-            Occurrence::Knock => {
+    fn handle(&mut self, event: AttachmentEvent<NodeStream>) {
+        match event {
+            AttachmentEvent::Heard(Ok(message)) => self.heard(message),
+            AttachmentEvent::Heard(Err(failure)) => self.leave(failure),
+            AttachmentEvent::Opened(Ok((link, first))) => self.opened(link, first),
+            AttachmentEvent::Opened(Err(failure)) => self.attempt_failed(failure),
+            AttachmentEvent::Turn => self.turn(),
+            AttachmentEvent::Doubt => self.doubt(),
+            AttachmentEvent::DialDue => {
                 let conversation = &self.conversation;
-                self.attachment.knock(&conversation.terms(), |moving| conversation.hello(moving));
+                self.attachment.dial_next(&conversation.terms(), |moving| conversation.hello(moving));
             }
         }
     }
 
     fn heard(&mut self, message: v1::ServerMessage) {
-        self.vitals.heard(&message, Instant::now());
+        self.counters.heard(&message, Instant::now());
         let before = self.conversation.replica();
-        match self.conversation.heard(message, self.attachment.door_name(), Instant::now()) {
+        match self.conversation.heard(message, self.attachment.endpoint_name(), Instant::now()) {
             Reaction::Stay => {}
             Reaction::Complain(failure) => self.note(failure),
             Reaction::Move => self.attachment.relocate(self.backoff_cap()),
@@ -131,20 +129,20 @@ impl Driver {
         }
     }
 
-    fn opened(&mut self, link: Box<Link<Alone>>, first: v1::ServerMessage) {
-        if let Err(failure) = self.conversation.accepts(&first, &link.door_name) {
-            return self.rebuffed(failure);
+    fn opened(&mut self, link: Box<Link<NodeStream>>, first: v1::ServerMessage) {
+        if let Err(failure) = self.conversation.accepts(&first, &link.endpoint_name) {
+            return self.attempt_failed(failure);
         }
-        self.attachment.settle(link);
+        self.attachment.attach(link);
         self.conversation.detached();
         self.heard(first);
     }
 
     fn turn(&mut self) {
-        match self.conversation.turn(self.attachment.door_name(), Instant::now()) {
-            Turn::Say(message) => {
-                self.vitals.said(&message, Instant::now());
-                self.attachment.say(message);
+        match self.conversation.turn(self.attachment.endpoint_name(), Instant::now()) {
+            Turn::Send(message) => {
+                self.counters.said(&message, Instant::now());
+                self.attachment.send(message);
             }
             Turn::Leave(failure) => self.leave(failure),
             Turn::Nothing => {}
@@ -152,19 +150,19 @@ impl Driver {
     }
 
     fn doubt(&mut self) {
-        if let Some(failure) = self.conversation.doubt(self.attachment.door_name(), Instant::now()) {
+        if let Some(failure) = self.conversation.doubt(self.attachment.endpoint_name(), Instant::now()) {
             self.note(failure);
         }
     }
 
-    fn rebuffed(&mut self, failure: Failure) {
-        self.vitals.failures += 1;
-        self.attachment.rebuffed(&failure, self.backoff_cap());
+    fn attempt_failed(&mut self, failure: SessionFailure) {
+        self.counters.failures += 1;
+        self.attachment.attempt_failed(&failure, self.backoff_cap());
         self.note(failure);
     }
 
-    fn leave(&mut self, failure: Failure) {
-        self.vitals.failures += 1;
+    fn leave(&mut self, failure: SessionFailure) {
+        self.counters.failures += 1;
         self.attachment.lose(&failure, self.backoff_cap());
         self.conversation.detached();
         self.note(failure);
@@ -174,37 +172,37 @@ impl Driver {
         self.conversation.terms().backoff_cap
     }
 
-    /// Verdicts are logged once; accidents are everyday.
-    fn note(&mut self, failure: Failure) {
+    /// Logs a refusal once; passing faults are frequent and logged for debugging only.
+    fn note(&mut self, failure: SessionFailure) {
         let node = self.conversation.node();
         if failure.is_verdict() && self.last_error.as_ref() != Some(&failure) {
             tracing::warn!(node, %failure, "not attached");
         } else {
-            tracing::debug!(node, %failure, "trouble with a session");
+            tracing::debug!(node, %failure, "session failure");
         }
         self.last_error = Some(failure);
     }
 
-    fn obey(&mut self) {
-        let wishes = *self.wished.borrow_and_update();
-        if wishes.reports != self.obeyed.reports {
+    fn apply_requests(&mut self) {
+        let requests = *self.requested.borrow_and_update();
+        if requests.reports != self.applied.reports {
             self.conversation.status_changed();
         }
-        if wishes.renewals != self.obeyed.renewals {
+        if requests.renewals != self.applied.renewals {
             self.attachment.renew(self.backoff_cap());
         }
-        if wishes.presence != self.obeyed.presence {
-            self.appear(wishes.presence);
+        if requests.mode != self.applied.mode {
+            self.appear(requests.mode);
         }
-        self.obeyed = wishes;
+        self.applied = requests;
     }
 
-    fn appear(&mut self, presence: Presence) {
-        match presence {
-            // Whatever the fleet made of the absence, it must hear how things are.
-            Presence::Live => self.conversation.status_demanded(),
-            Presence::Silent => self.attachment.give_up_attempt(),
-            Presence::Dead => {
+    fn appear(&mut self, mode: AgentMode) {
+        match mode {
+            // The fleet may have drawn conclusions from the absence, so it needs the full status.
+            AgentMode::Live => self.conversation.status_demanded(),
+            AgentMode::Silent => self.attachment.give_up_attempt(),
+            AgentMode::Dead => {
                 self.attachment.cut();
                 self.conversation.detached();
             }

@@ -1,4 +1,4 @@
-//! The parts a simulated node can play.
+//! Behaviours of a simulated node.
 
 use std::fmt;
 use std::str::FromStr;
@@ -7,19 +7,19 @@ use thiserror::Error;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Behaviour {
-    /// Beats, and posts that all is well: what ends every other behaviour.
+    /// Beats and posts a healthy status: it ends every other behaviour.
     Resume,
     /// A hung machine: neither beats nor posts, but its connection stays open and its pods run on.
     Silence,
     /// A dead machine: its connection is cut, its pods are gone, and it does not come back by itself.
     Kill,
-    /// Silent and back in turns, each for one and a half times the grace.
+    /// Silent and live in turns, each for one and a half times the grace.
     Flap,
     /// Posts that its disk is full; it stays ready.
     Pressure,
     /// Its pods take three seconds to start and to stop.
     Slow,
-    /// Its pods never stop; those that should have do when it resumes.
+    /// Its pods never stop; those told to stop do so when it resumes.
     Stuck,
 }
 

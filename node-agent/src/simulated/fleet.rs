@@ -1,4 +1,4 @@
-//! Many simulated nodes and what each of them plays. Commands take effect at once; the sessions do the rest.
+//! Fleet of simulated nodes and the behaviour of each. Commands take effect at once; the sessions do the rest.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -12,14 +12,14 @@ use tokio_util::task::AbortOnDropHandle;
 
 use super::behaviour::Behaviour;
 use super::machine::SimulatedMachine;
-use super::runtime::{Manner, RunningPod};
-use super::target::{Target, is_zone, share};
-use crate::door::{Door, SetupError};
-use crate::session::{Presence, Session, SessionConfig, SessionHandle, SessionState};
+use super::runtime::{PodManner, RunningPod};
+use super::target::{NodeTarget, is_zone, share};
+use crate::connection::{Endpoint, SessionSetupError};
+use crate::session::{AgentMode, Session, SessionConfig, SessionHandle, SessionState};
 
-/// How many existing names an error lists.
+/// How many known names an error lists.
 const NAMES_SHOWN: usize = 10;
-/// A flapping node is silent, and then present, for so many times the grace: long enough to be noticed each time.
+/// A flapping node is silent, then live, for so many times the grace: long enough to be noticed each time.
 const FLAP_GRACES: f64 = 1.5;
 const STOPPING_AT_ONCE: usize = 64;
 
@@ -31,18 +31,18 @@ pub struct SimulatedNode {
     pub tls: Arc<ClientConfig>,
 }
 
-/// How hard the fleet may press on the replicas while it comes up, and whenever it comes back.
+/// Limit on concurrent connects, when the fleet starts and whenever it comes back.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Pace {
+pub struct ConnectPace {
     pub connecting_at_once: usize,
 }
 
-/// Dropping it cuts every connection.
-pub struct Fleet {
-    nodes: Mutex<BTreeMap<String, Player>>,
+/// A running fleet. Dropping it cuts every connection.
+pub struct SimulatedFleet {
+    nodes: Mutex<BTreeMap<String, SimulatedAgent>>,
 }
 
-struct Player {
+struct SimulatedAgent {
     region: String,
     zone: String,
     machine: Arc<SimulatedMachine>,
@@ -59,104 +59,108 @@ pub struct NodeBehaviour {
     pub behaviour: Behaviour,
     /// The replica that holds the node's session, as far as the node knows.
     pub attached_to: Option<u64>,
-    /// What it runs, as only the machine itself can know.
+    /// The pods that run on the machine, whatever the fleet thinks.
     pub pods: Vec<RunningPod>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
-pub enum FleetError {
+pub enum SimulatedFleetError {
     #[error("there is no simulated node {name:?}; there are: {known}")]
     UnknownNode { name: String, known: String },
     #[error("there is no simulated zone {zone:?}; there are: {known}")]
     UnknownZone { zone: String, known: String },
-    #[error("{0} % is more than all: give a percentage from 0 to 100")]
+    #[error("{0} % is too much: give a percentage from 0 to 100")]
     Percent(u8),
 }
 
-// === impl Fleet ===
+// === impl SimulatedFleet ===
 
-impl Fleet {
+impl SimulatedFleet {
     /// Starts a session for each node. Must be called on a tokio runtime.
-    pub fn start(nodes: Vec<SimulatedNode>, endpoints: &[String], pace: Pace) -> Result<Self, SetupError> {
-        let doors = Door::list(endpoints)?;
+    pub fn start(
+        nodes: Vec<SimulatedNode>,
+        endpoints: &[String],
+        pace: ConnectPace,
+    ) -> Result<Self, SessionSetupError> {
+        let endpoints = Endpoint::list(endpoints)?;
         let gate = Arc::new(Semaphore::new(pace.connecting_at_once.clamp(1, Semaphore::MAX_PERMITS)));
-        let mut players = BTreeMap::new();
+        let mut agents = BTreeMap::new();
         for (number, node) in (0..).zip(nodes) {
             let name = node.name.clone();
-            let player = Player::start(node, number, Arc::clone(&doors), Arc::clone(&gate));
-            if players.insert(name.clone(), player).is_some() {
-                return Err(SetupError::Twice(name));
+            let agent = SimulatedAgent::start(node, number, Arc::clone(&endpoints), Arc::clone(&gate));
+            if agents.insert(name.clone(), agent).is_some() {
+                return Err(SessionSetupError::Twice(name));
             }
         }
-        Ok(Self { nodes: Mutex::new(players) })
+        Ok(Self { nodes: Mutex::new(agents) })
     }
 
-    /// Makes the nodes behave so, and names them.
-    pub fn apply(&self, behaviour: Behaviour, target: &Target) -> Result<Vec<String>, FleetError> {
+    /// Sets the behaviour of the target's nodes and returns their names.
+    pub fn apply(&self, behaviour: Behaviour, target: &NodeTarget) -> Result<Vec<String>, SimulatedFleetError> {
         let mut nodes = self.lock();
         let names = select(&nodes, target)?;
         for name in &names {
-            if let Some(player) = nodes.get_mut(name) {
-                player.play(behaviour);
+            if let Some(agent) = nodes.get_mut(name) {
+                agent.behave(behaviour);
             }
         }
         Ok(names)
     }
 
     pub fn status(&self) -> Vec<NodeBehaviour> {
-        let describe = |(name, player): (&String, &Player)| NodeBehaviour {
+        let describe = |(name, agent): (&String, &SimulatedAgent)| NodeBehaviour {
             name: name.clone(),
-            zone: player.place(),
-            behaviour: player.behaviour,
-            attached_to: player.session.state().attached_to,
-            pods: player.machine.pods().running(),
+            zone: agent.place(),
+            behaviour: agent.behaviour,
+            attached_to: agent.session.state().attached_to,
+            pods: agent.machine.pods().running(),
         };
         self.lock().iter().map(describe).collect()
     }
 
-    /// What one node's session knows, newest wins.
+    /// The state of one node's session; a slow reader sees only the newest.
     pub fn events(&self, name: &str) -> Option<watch::Receiver<SessionState>> {
-        self.lock().get(name).map(|player| player.session.events())
+        self.lock().get(name).map(|agent| agent.session.events())
     }
 
-    /// Every node says goodbye, some at a time.
+    /// Stops every session with a goodbye, some at a time.
     pub async fn stop(self) {
-        let players = self.nodes.into_inner().unwrap_or_else(PoisonError::into_inner);
-        let farewells = players.into_values().map(|player| async move {
-            drop(player.flapping);
-            player.session.finish().await;
+        let agents = self.nodes.into_inner().unwrap_or_else(PoisonError::into_inner);
+        let farewells = agents.into_values().map(|agent| async move {
+            drop(agent.flapping);
+            agent.session.finish().await;
         });
         futures::stream::iter(farewells).buffer_unordered(STOPPING_AT_ONCE).collect::<()>().await;
     }
 
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<String, Player>> {
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<String, SimulatedAgent>> {
         self.nodes.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-fn select(nodes: &BTreeMap<String, Player>, target: &Target) -> Result<Vec<String>, FleetError> {
+fn select(nodes: &BTreeMap<String, SimulatedAgent>, target: &NodeTarget) -> Result<Vec<String>, SimulatedFleetError> {
     match target {
-        Target::Node(name) if nodes.contains_key(name) => Ok(vec![name.clone()]),
-        Target::Node(name) => {
+        NodeTarget::Node(name) if nodes.contains_key(name) => Ok(vec![name.clone()]),
+        NodeTarget::Node(name) => {
             let known = shown(nodes.keys().cloned());
-            Err(FleetError::UnknownNode { name: name.clone(), known })
+            Err(SimulatedFleetError::UnknownNode { name: name.clone(), known })
         }
-        Target::Zone { zone, percent } => {
-            let there = |player: &Player| is_zone(zone, &player.region, &player.zone);
-            let names: Vec<_> = nodes.iter().filter(|(_, player)| there(player)).map(|(name, _)| name).collect();
+        NodeTarget::Zone { zone, percent } => {
+            let there = |agent: &SimulatedAgent| is_zone(zone, &agent.region, &agent.zone);
+            let names: Vec<_> = nodes.iter().filter(|(_, agent)| there(agent)).map(|(name, _)| name).collect();
             if names.is_empty() {
-                let zones: BTreeSet<_> = nodes.values().map(Player::place).collect();
-                return Err(FleetError::UnknownZone { zone: zone.clone(), known: shown(zones.into_iter()) });
+                let zones: BTreeSet<_> = nodes.values().map(SimulatedAgent::place).collect();
+                return Err(SimulatedFleetError::UnknownZone { zone: zone.clone(), known: shown(zones.into_iter()) });
             }
             first(&names, *percent)
         }
-        Target::All { percent } => first(&nodes.keys().collect::<Vec<_>>(), *percent),
+        NodeTarget::All { percent } => first(&nodes.keys().collect::<Vec<_>>(), *percent),
     }
 }
 
-fn first(names: &[&String], percent: Option<u8>) -> Result<Vec<String>, FleetError> {
+fn first(names: &[&String], percent: Option<u8>) -> Result<Vec<String>, SimulatedFleetError> {
     if let Some(percent) = percent.filter(|percent| *percent > 100) {
-        return Err(FleetError::Percent(percent));
+        return Err(SimulatedFleetError::Percent(percent));
     }
     Ok(names.iter().take(share(names.len(), percent)).map(|name| (*name).clone()).collect())
 }
@@ -170,10 +174,10 @@ fn shown(mut names: impl ExactSizeIterator<Item = String>) -> String {
     }
 }
 
-// === impl Player ===
+// === impl SimulatedAgent ===
 
-impl Player {
-    fn start(node: SimulatedNode, number: u32, doors: Arc<[Door]>, gate: Arc<Semaphore>) -> Self {
+impl SimulatedAgent {
+    fn start(node: SimulatedNode, number: u32, endpoints: Arc<[Endpoint]>, gate: Arc<Semaphore>) -> Self {
         let SimulatedNode { name, region, zone, tls } = node;
         let machine = Arc::new(SimulatedMachine::new(&name, &region, &zone, number));
         let config = SessionConfig {
@@ -183,7 +187,7 @@ impl Player {
             instance: rand::random(),
             version: concat!("simulated/", env!("CARGO_PKG_VERSION")).to_owned(),
         };
-        let session = Session::begin(config, doors, Arc::clone(&machine) as _, Some(gate));
+        let session = Session::begin(config, endpoints, Arc::clone(&machine) as _, Some(gate));
         Self { region, zone, machine, session: Arc::new(session), behaviour: Behaviour::Resume, flapping: None }
     }
 
@@ -191,20 +195,20 @@ impl Player {
         format!("{}/{}", self.region, self.zone)
     }
 
-    /// Whatever it played before is over.
-    fn play(&mut self, behaviour: Behaviour) {
+    /// Ends the former behaviour and starts this one.
+    fn behave(&mut self, behaviour: Behaviour) {
         self.flapping = None;
         self.behaviour = behaviour;
         self.machine.set_disk_pressure(behaviour == Behaviour::Pressure);
         match behaviour {
-            Behaviour::Resume | Behaviour::Pressure | Behaviour::Flap => self.appear(Manner::Prompt),
-            Behaviour::Slow => self.appear(Manner::Slow),
-            Behaviour::Stuck => self.appear(Manner::Stuck),
-            Behaviour::Silence => self.session.pretend(Presence::Silent),
+            Behaviour::Resume | Behaviour::Pressure | Behaviour::Flap => self.go_live(PodManner::Prompt),
+            Behaviour::Slow => self.go_live(PodManner::Slow),
+            Behaviour::Stuck => self.go_live(PodManner::Stuck),
+            Behaviour::Silence => self.session.simulate(AgentMode::Silent),
             Behaviour::Kill => {
-                // The agent first: it must not find its pods gone and live to tell.
-                self.session.pretend(Presence::Dead);
-                self.machine.pods().behave(Manner::Off);
+                // The agent dies first: it must not see its pods gone and report that.
+                self.session.simulate(AgentMode::Dead);
+                self.machine.pods().behave(PodManner::Off);
             }
         }
         self.session.report();
@@ -213,23 +217,23 @@ impl Player {
         }
     }
 
-    fn appear(&self, manner: Manner) {
+    fn go_live(&self, manner: PodManner) {
         self.machine.pods().behave(manner);
-        self.session.pretend(Presence::Live);
+        self.session.simulate(AgentMode::Live);
     }
 }
 
 async fn flap(session: Arc<SessionHandle>) {
-    for presence in [Presence::Silent, Presence::Live].into_iter().cycle() {
-        session.pretend(presence);
+    for mode in [AgentMode::Silent, AgentMode::Live].into_iter().cycle() {
+        session.simulate(mode);
         sleep(session.state().terms.grace.mul_f64(FLAP_GRACES)).await;
     }
 }
 
-// === impl Pace ===
+// === impl ConnectPace ===
 
-impl Default for Pace {
-    /// A thousand nodes on two cores come up well at this.
+impl Default for ConnectPace {
+    /// A thousand nodes start well at this pace on two cores.
     fn default() -> Self {
         Self { connecting_at_once: 64 }
     }

@@ -1,4 +1,4 @@
-//! A machine that exists only in what it says: a plausible Node with kubelet's conditions and reasons.
+//! Simulated machine: a plausible Node with kubelet's conditions and reasons.
 
 use std::net::Ipv4Addr;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use xxhash_rust::xxh3::xxh3_128;
 
 use super::runtime::SimulatedRuntime;
-use crate::machine::Machine;
+use crate::machine::AgentMachine;
 use crate::pods::{PodUid, Runtime};
 
 /// Addresses are numbered within 10.0.0.0/8.
@@ -52,7 +52,7 @@ impl SimulatedMachine {
         &self.pods
     }
 
-    /// Fills the disk or empties it; what was so already keeps its transition time.
+    /// Fills the disk or empties it; an unchanged state keeps its transition time.
     pub fn set_disk_pressure(&self, pressure: bool) {
         let mut disk = self.disk.lock().unwrap_or_else(PoisonError::into_inner);
         if disk.pressure != pressure {
@@ -108,7 +108,7 @@ impl SimulatedMachine {
     }
 }
 
-impl Machine for SimulatedMachine {
+impl AgentMachine for SimulatedMachine {
     fn node_json(&self) -> Bytes {
         let node = json!({
             "apiVersion": "v1",
@@ -158,7 +158,7 @@ fn seconds(time: Timestamp) -> String {
     time.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
 }
 
-/// Machines have their identities written as pods do.
+/// Machine ids are written like pod uids.
 fn uuid(bits: u128) -> String {
     PodUid(bits).to_string()
 }

@@ -1,4 +1,4 @@
-//! Pods that exist only in what is said of them: they start and stop at once, slowly, or never.
+//! Simulated runtime: pods that start and stop at once, slowly, or never.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -7,29 +7,29 @@ use std::time::Duration;
 use tokio::time::sleep;
 use tokio_util::task::AbortOnDropHandle;
 
-use crate::pods::{Listener, News, Phase, PodName, PodSpec, PodStatus, PodUid, Runtime};
+use crate::pods::{LocalPodStatus, PodListener, PodName, PodPhase, PodToStart, PodUid, PodUpdateSender, Runtime};
 
-/// How long a slow pod takes to start, and again to stop.
+/// How long a slow pod takes to start, and to stop.
 const SLOWLY: Duration = Duration::from_secs(3);
 
-/// What runs on a simulated machine at this moment, whatever the fleet thinks.
+/// A pod that runs on a simulated machine at this moment, whatever the fleet thinks.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RunningPod {
     pub namespace: String,
     pub name: String,
-    /// As a UUID is written.
+    /// In the form of a UUID.
     pub uid: String,
     /// It was told to stop.
     pub stopping: bool,
 }
 
-/// How a machine treats its pods.
+/// How a machine starts and stops its pods.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(super) enum Manner {
+pub(super) enum PodManner {
     #[default]
     Prompt,
     Slow,
-    /// What is to stop does not, not even when killed.
+    /// Pods told to stop do not, not even when killed.
     Stuck,
     /// Without power nothing runs.
     Off,
@@ -37,13 +37,13 @@ pub(super) enum Manner {
 
 #[derive(Debug)]
 pub(super) struct SimulatedRuntime {
-    yard: Arc<Mutex<Yard>>,
+    pods: Arc<Mutex<SimulatedPods>>,
 }
 
 #[derive(Debug, Default)]
-struct Yard {
-    manner: Manner,
-    listener: Listener,
+struct SimulatedPods {
+    manner: PodManner,
+    listener: PodListener,
     pods: BTreeMap<PodUid, SimulatedPod>,
 }
 
@@ -52,7 +52,7 @@ struct SimulatedPod {
     namespace: String,
     name: String,
     stopping: bool,
-    /// Its slow start, or its slow end.
+    /// Its slow start or stop.
     _pending: Option<AbortOnDropHandle<()>>,
 }
 
@@ -60,21 +60,22 @@ struct SimulatedPod {
 
 impl SimulatedRuntime {
     pub(super) fn new() -> Self {
-        Self { yard: Arc::new(Mutex::new(Yard::default())) }
+        Self { pods: Arc::new(Mutex::new(SimulatedPods::default())) }
     }
 
-    /// What was to stop and did not stops as is now the manner. Must be called on a tokio runtime.
-    pub(super) fn behave(&self, manner: Manner) {
-        let mut yard = lock(&self.yard);
-        if std::mem::replace(&mut yard.manner, manner) == manner {
+    /// Sets the manner. Pods that were told to stop and did not now stop in this manner. Must be called on a tokio
+    /// runtime.
+    pub(super) fn behave(&self, manner: PodManner) {
+        let mut pods = lock(&self.pods);
+        if std::mem::replace(&mut pods.manner, manner) == manner {
             return;
         }
-        if manner == Manner::Off {
-            return yard.lose_power();
+        if manner == PodManner::Off {
+            return pods.lose_power();
         }
-        let stopping: Vec<_> = yard.pods.iter().filter(|(_, pod)| pod.stopping).map(|(uid, _)| *uid).collect();
+        let stopping: Vec<_> = pods.pods.iter().filter(|(_, pod)| pod.stopping).map(|(uid, _)| *uid).collect();
         for uid in stopping {
-            self.wind_down(&mut yard, uid);
+            self.wind_down(&mut pods, uid);
         }
     }
 
@@ -85,91 +86,91 @@ impl SimulatedRuntime {
             uid: uid.to_string(),
             stopping: pod.stopping,
         };
-        lock(&self.yard).pods.iter().map(describe).collect()
+        lock(&self.pods).pods.iter().map(describe).collect()
     }
 
-    fn wind_down(&self, yard: &mut Yard, uid: PodUid) {
-        let pending = match yard.manner {
-            Manner::Prompt => return yard.end(uid, completed()),
-            Manner::Slow => Some(self.later(move |yard| yard.end(uid, completed()))),
-            Manner::Stuck | Manner::Off => None,
+    fn wind_down(&self, pods: &mut SimulatedPods, uid: PodUid) {
+        let pending = match pods.manner {
+            PodManner::Prompt => return pods.end(uid, completed()),
+            PodManner::Slow => Some(self.later(move |pods| pods.end(uid, completed()))),
+            PodManner::Stuck | PodManner::Off => None,
         };
-        if let Some(pod) = yard.pods.get_mut(&uid) {
+        if let Some(pod) = pods.pods.get_mut(&uid) {
             pod._pending = pending;
         }
     }
 
-    /// Never happens if the pod is gone before.
-    fn later(&self, happen: impl FnOnce(&mut Yard) + Send + 'static) -> AbortOnDropHandle<()> {
-        let yard = Arc::clone(&self.yard);
+    /// Never runs if the pod is gone before.
+    fn later(&self, happen: impl FnOnce(&mut SimulatedPods) + Send + 'static) -> AbortOnDropHandle<()> {
+        let pods = Arc::clone(&self.pods);
         AbortOnDropHandle::new(tokio::spawn(async move {
             sleep(SLOWLY).await;
-            happen(&mut lock(&yard));
+            happen(&mut lock(&pods));
         }))
     }
 }
 
 impl Runtime for SimulatedRuntime {
-    /// What runs already was started by an earlier session of the same machine.
-    fn report_to(&self, news: News) {
-        let mut yard = lock(&self.yard);
-        yard.listener.listen(news);
-        let running: Vec<_> = yard.pods.keys().copied().collect();
-        running.into_iter().for_each(|uid| yard.listener.tell(uid, PodStatus::ready(), false));
+    /// Pods that already run were started by an earlier session of the same machine.
+    fn report_to(&self, updates: PodUpdateSender) {
+        let mut pods = lock(&self.pods);
+        pods.listener.listen(updates);
+        let running: Vec<_> = pods.pods.keys().copied().collect();
+        running.into_iter().for_each(|uid| pods.listener.tell(uid, LocalPodStatus::ready(), false));
     }
 
-    fn start(&self, pod: PodSpec) {
-        let mut yard = lock(&self.yard);
-        let PodSpec { namespace, name, uid, .. } = pod;
-        if yard.manner == Manner::Off || yard.pods.contains_key(&uid) {
+    fn start(&self, pod: PodToStart) {
+        let mut pods = lock(&self.pods);
+        let PodToStart { namespace, name, uid, .. } = pod;
+        if pods.manner == PodManner::Off || pods.pods.contains_key(&uid) {
             return;
         }
-        let slow = yard.manner == Manner::Slow;
-        let pending = slow.then(|| self.later(move |yard| yard.listener.tell(uid, PodStatus::ready(), false)));
-        yard.pods.insert(uid, SimulatedPod { namespace, name, stopping: false, _pending: pending });
+        let slow = pods.manner == PodManner::Slow;
+        let pending = slow.then(|| self.later(move |pods| pods.listener.tell(uid, LocalPodStatus::ready(), false)));
+        pods.pods.insert(uid, SimulatedPod { namespace, name, stopping: false, _pending: pending });
         let status = match slow {
-            true => PodStatus::new(Phase::Pending, "ContainerCreating", ""),
-            false => PodStatus::ready(),
+            true => LocalPodStatus::new(PodPhase::Pending, "ContainerCreating", ""),
+            false => LocalPodStatus::ready(),
         };
-        yard.listener.tell(uid, status, false);
+        pods.listener.tell(uid, status, false);
     }
 
     fn stop(&self, uid: PodUid, _grace: Duration) {
-        let mut yard = lock(&self.yard);
-        let begins = yard.pods.get_mut(&uid).is_some_and(|pod| !std::mem::replace(&mut pod.stopping, true));
+        let mut pods = lock(&self.pods);
+        let begins = pods.pods.get_mut(&uid).is_some_and(|pod| !std::mem::replace(&mut pod.stopping, true));
         if begins {
-            self.wind_down(&mut yard, uid);
+            self.wind_down(&mut pods, uid);
         }
     }
 
     fn kill(&self, uid: PodUid) {
-        let mut yard = lock(&self.yard);
-        if let Some(pod) = yard.pods.get_mut(&uid) {
+        let mut pods = lock(&self.pods);
+        if let Some(pod) = pods.pods.get_mut(&uid) {
             pod.stopping = true;
-            if yard.manner != Manner::Stuck {
-                yard.end(uid, PodStatus::new(Phase::Failed, "Killed", "it did not end in time"));
+            if pods.manner != PodManner::Stuck {
+                pods.end(uid, LocalPodStatus::new(PodPhase::Failed, "Killed", "it did not end in time"));
             }
         }
     }
 
     fn name_of(&self, uid: PodUid) -> Option<PodName> {
-        let yard = lock(&self.yard);
-        yard.pods.get(&uid).map(|pod| PodName { namespace: pod.namespace.clone(), name: pod.name.clone() })
+        let pods = lock(&self.pods);
+        pods.pods.get(&uid).map(|pod| PodName { namespace: pod.namespace.clone(), name: pod.name.clone() })
     }
 }
 
-fn completed() -> PodStatus {
-    PodStatus::new(Phase::Succeeded, "Completed", "")
+fn completed() -> LocalPodStatus {
+    LocalPodStatus::new(PodPhase::Succeeded, "Completed", "")
 }
 
-fn lock(yard: &Mutex<Yard>) -> MutexGuard<'_, Yard> {
-    yard.lock().unwrap_or_else(PoisonError::into_inner)
+fn lock(pods: &Mutex<SimulatedPods>) -> MutexGuard<'_, SimulatedPods> {
+    pods.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-// === impl Yard ===
+// === impl SimulatedPods ===
 
-impl Yard {
-    fn end(&mut self, uid: PodUid, status: PodStatus) {
+impl SimulatedPods {
+    fn end(&mut self, uid: PodUid, status: LocalPodStatus) {
         if self.pods.remove(&uid).is_some() {
             self.listener.tell(uid, status, true);
         }
@@ -184,69 +185,69 @@ impl Yard {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::pods::{Gathered, Inbox};
+    use crate::pods::{PodInbox, PodUpdates};
 
     const UID: PodUid = PodUid(7);
 
-    fn machine(manner: Manner) -> (SimulatedRuntime, Arc<Inbox>) {
-        let (runtime, inbox) = (SimulatedRuntime::new(), Arc::new(Inbox::default()));
-        runtime.report_to(inbox.news(0));
+    fn machine(manner: PodManner) -> (SimulatedRuntime, Arc<PodInbox>) {
+        let (runtime, inbox) = (SimulatedRuntime::new(), Arc::new(PodInbox::default()));
+        runtime.report_to(inbox.sender(0));
         runtime.behave(manner);
         (runtime, inbox)
     }
 
     fn start(runtime: &SimulatedRuntime) {
         let (namespace, name) = ("default".to_owned(), "web".to_owned());
-        runtime.start(PodSpec { namespace, name, uid: UID, manifest: bytes::Bytes::new() });
+        runtime.start(PodToStart { namespace, name, uid: UID, manifest: bytes::Bytes::new() });
     }
 
-    fn told(inbox: &Inbox) -> Gathered {
+    fn told(inbox: &PodInbox) -> PodUpdates {
         inbox.take().remove(&0).unwrap_or_default()
     }
 
-    fn phase(inbox: &Inbox) -> Option<(Phase, bool)> {
+    fn phase(inbox: &PodInbox) -> Option<(PodPhase, bool)> {
         told(inbox).pods.remove(&UID).map(|news| (news.status.phase, news.stopped))
     }
 
     #[tokio::test]
     async fn pods_start_and_stop_at_once() {
-        let (runtime, inbox) = machine(Manner::Prompt);
+        let (runtime, inbox) = machine(PodManner::Prompt);
         start(&runtime);
-        assert_eq!(phase(&inbox), Some((Phase::Running, false)));
+        assert_eq!(phase(&inbox), Some((PodPhase::Running, false)));
         runtime.stop(UID, Duration::from_secs(30));
-        assert_eq!((phase(&inbox), runtime.running()), (Some((Phase::Succeeded, true)), vec![]));
+        assert_eq!((phase(&inbox), runtime.running()), (Some((PodPhase::Succeeded, true)), vec![]));
     }
 
     #[tokio::test]
     async fn slow_pods_take_their_time_and_end_at_once_when_killed() {
-        let (runtime, inbox) = machine(Manner::Slow);
+        let (runtime, inbox) = machine(PodManner::Slow);
         start(&runtime);
-        assert_eq!(phase(&inbox), Some((Phase::Pending, false)));
+        assert_eq!(phase(&inbox), Some((PodPhase::Pending, false)));
         runtime.stop(UID, Duration::from_secs(30));
         assert!(runtime.running()[0].stopping && phase(&inbox).is_none());
         runtime.kill(UID);
-        assert_eq!((phase(&inbox), runtime.running()), (Some((Phase::Failed, true)), vec![]));
+        assert_eq!((phase(&inbox), runtime.running()), (Some((PodPhase::Failed, true)), vec![]));
     }
 
     #[tokio::test]
-    async fn what_is_stuck_stops_when_it_no_longer_is() {
-        let (runtime, inbox) = machine(Manner::Stuck);
+    async fn a_stuck_pod_stops_when_the_machine_is_no_longer_stuck() {
+        let (runtime, inbox) = machine(PodManner::Stuck);
         start(&runtime);
         runtime.stop(UID, Duration::from_secs(1));
         runtime.kill(UID);
-        assert_eq!(phase(&inbox), Some((Phase::Running, false)));
+        assert_eq!(phase(&inbox), Some((PodPhase::Running, false)));
         assert!(runtime.running()[0].stopping);
-        runtime.behave(Manner::Prompt);
-        assert_eq!((phase(&inbox), runtime.running()), (Some((Phase::Succeeded, true)), vec![]));
+        runtime.behave(PodManner::Prompt);
+        assert_eq!((phase(&inbox), runtime.running()), (Some((PodPhase::Succeeded, true)), vec![]));
     }
 
     #[tokio::test]
-    async fn without_power_everything_vanishes_unseen() {
-        let (runtime, inbox) = machine(Manner::Prompt);
+    async fn without_power_all_pods_are_lost() {
+        let (runtime, inbox) = machine(PodManner::Prompt);
         start(&runtime);
-        runtime.behave(Manner::Off);
+        runtime.behave(PodManner::Off);
         start(&runtime);
-        let gathered = told(&inbox);
-        assert!(gathered.lost && gathered.pods.is_empty() && runtime.running().is_empty());
+        let updates = told(&inbox);
+        assert!(updates.lost && updates.pods.is_empty() && runtime.running().is_empty());
     }
 }

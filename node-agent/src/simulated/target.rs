@@ -1,8 +1,8 @@
-//! Which nodes of a simulated fleet a command is for.
+//! Target of a command to a simulated fleet: the nodes it is for.
 
-/// With a percentage, the first so many by name, rounded down.
+/// With a percentage: the first nodes by name, rounded down.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Target {
+pub enum NodeTarget {
     Node(String),
     /// `region/zone`, or the zone's name alone.
     Zone {

@@ -3,8 +3,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use muster_node_agent::SetupError;
-use muster_node_agent::simulated::{Behaviour, Fleet, FleetError, Pace, SimulatedNode, Target};
+use muster_node_agent::SessionSetupError;
+use muster_node_agent::simulated::{
+    Behaviour, ConnectPace, NodeTarget, SimulatedFleet, SimulatedFleetError, SimulatedNode,
+};
 use muster_proto::v1;
 use muster_proto::v1::agent_message::Message as Up;
 use muster_proto::v1::server_message::Message as Down;
@@ -12,7 +14,7 @@ use rustls::ClientConfig;
 use serde_json::Value;
 use tokio::time::{Instant, sleep};
 
-use crate::replica::{PATIENCE, Replica, SessionStream, terms, welcome};
+use crate::replica::{Replica, SessionStream, TIMEOUT, terms, welcome};
 use crate::tls;
 
 const BEAT_MS: u32 = 50;
@@ -29,12 +31,12 @@ fn nodes(count: usize, tls: &Arc<ClientConfig>) -> Vec<SimulatedNode> {
     (0..count).flat_map(|number| [node("b", "us", number), node("a", "eu", number)]).collect()
 }
 
-fn fleet(replica: &Replica, count: usize) -> Fleet {
-    Fleet::start(nodes(count, &tls::client("sim")), &[replica.endpoint()], Pace::default()).unwrap()
+fn fleet(replica: &Replica, count: usize) -> SimulatedFleet {
+    SimulatedFleet::start(nodes(count, &tls::client("sim")), &[replica.endpoint()], ConnectPace::default()).unwrap()
 }
 
-fn node(name: &str) -> Target {
-    Target::Node(name.into())
+fn node(name: &str) -> NodeTarget {
+    NodeTarget::Node(name.into())
 }
 
 /// The stream of the one node among the first that connect.
@@ -42,7 +44,7 @@ async fn stream_of(replica: &mut Replica, name: &str) -> SessionStream {
     loop {
         let (session, hello) = replica.session().await;
         if hello.node == name {
-            session.say(Down::Welcome(welcome(1, 1, BEAT_MS))).await;
+            session.send(Down::Welcome(welcome(1, 1, BEAT_MS))).await;
             return session;
         }
     }
@@ -65,7 +67,7 @@ async fn a_silenced_node_keeps_its_connection_and_says_nothing() {
     assert_eq!(fleet.apply(Behaviour::Silence, &node("a-000")).unwrap(), ["a-000"]);
     // What was said before the command may still be on its way.
     session.hear_for(Duration::from_millis(100)).await.unwrap();
-    session.say(Down::StatusWanted(v1::StatusWanted { revision: 1 })).await;
+    session.send(Down::StatusWanted(v1::StatusWanted { revision: 1 })).await;
     assert_eq!(session.hear_for(QUIET).await, Some(vec![]), "open, and not a word");
 
     fleet.apply(Behaviour::Resume, &node("a-000")).unwrap();
@@ -77,21 +79,25 @@ async fn a_silenced_node_keeps_its_connection_and_says_nothing() {
 #[tokio::test]
 async fn a_killed_node_is_cut_off_and_returns_only_when_resumed() {
     let mut replica = Replica::start().await;
-    let fleet =
-        Fleet::start(nodes(1, &tls::client("sim")).split_off(1), &[replica.endpoint()], Pace::default()).unwrap();
+    let fleet = SimulatedFleet::start(
+        nodes(1, &tls::client("sim")).split_off(1),
+        &[replica.endpoint()],
+        ConnectPace::default(),
+    )
+    .unwrap();
     let mut session = stream_of(&mut replica, "a-000").await;
     session.take_status().await;
 
     fleet.apply(Behaviour::Kill, &node("a-000")).unwrap();
-    let heard = async { while session.hear().await.is_some_and(|message| matches!(message, Up::Beat(_))) {} };
-    tokio::time::timeout(PATIENCE, heard).await.expect("the connection must close without a goodbye");
+    let heard = async { while session.receive().await.is_some_and(|message| matches!(message, Up::Beat(_))) {} };
+    tokio::time::timeout(TIMEOUT, heard).await.expect("the connection must close without a goodbye");
     assert!(replica.is_left_alone(QUIET).await);
     assert_eq!((fleet.status()[0].attached_to, fleet.status()[0].behaviour), (None, Behaviour::Kill));
 
     fleet.apply(Behaviour::Resume, &node("a-000")).unwrap();
     let (mut session, hello) = replica.session().await;
     assert_eq!(hello.incarnation, 1);
-    session.say(Down::Welcome(welcome(1, 1, BEAT_MS))).await;
+    session.send(Down::Welcome(welcome(1, 1, BEAT_MS))).await;
     assert_eq!(condition(&session.take_status().await, "Ready"), "True");
 }
 
@@ -118,11 +124,11 @@ async fn a_flapping_node_is_silent_and_present_in_turns() {
     fleet.apply(Behaviour::Flap, &node("a-000")).unwrap();
     let (mut silences, mut last) = (0, Instant::now());
     while silences < 3 {
-        match session.hear().await.expect("a flapping node keeps its connection") {
+        match session.receive().await.expect("a flapping node keeps its connection") {
             Up::Beat(_) => {}
             Up::Status(report) => {
                 let taken = v1::StatusTaken { sequence: report.sequence, ..v1::StatusTaken::default() };
-                session.say(Down::StatusTaken(taken)).await;
+                session.send(Down::StatusTaken(taken)).await;
             }
             other @ (Up::Hello(_) | Up::Register(_) | Up::Pods(_) | Up::Goodbye(_)) => panic!("{other:?}"),
         }
@@ -139,16 +145,16 @@ async fn a_flapping_node_is_silent_and_present_in_turns() {
 async fn percentages_round_down_and_take_the_first_by_name() {
     let replica = Replica::start().await;
     let fleet = fleet(&replica, 7);
-    let zone = |zone: &str, percent| Target::Zone { zone: zone.into(), percent };
-    let silenced = |target: &Target| fleet.apply(Behaviour::Silence, target).unwrap();
+    let zone = |zone: &str, percent| NodeTarget::Zone { zone: zone.into(), percent };
+    let silenced = |target: &NodeTarget| fleet.apply(Behaviour::Silence, target).unwrap();
     assert_eq!(silenced(&zone("eu/a", Some(55))), ["a-000", "a-001", "a-002"]);
     assert_eq!(silenced(&zone("b", Some(14))), Vec::<String>::new());
     assert_eq!(silenced(&zone("b", Some(15))), ["b-000"]);
     assert_eq!(silenced(&zone("us/b", None)).len(), 7);
-    assert_eq!(silenced(&Target::All { percent: Some(50) }).last().unwrap(), "a-006");
-    assert_eq!(silenced(&Target::All { percent: None }).len(), 14);
+    assert_eq!(silenced(&NodeTarget::All { percent: Some(50) }).last().unwrap(), "a-006");
+    assert_eq!(silenced(&NodeTarget::All { percent: None }).len(), 14);
 
-    assert_eq!(fleet.apply(Behaviour::Kill, &zone("a", Some(101))), Err(FleetError::Percent(101)));
+    assert_eq!(fleet.apply(Behaviour::Kill, &zone("a", Some(101))), Err(SimulatedFleetError::Percent(101)));
     fleet.apply(Behaviour::Resume, &node("a-003")).unwrap();
     let status = fleet.status();
     assert_eq!((status[3].name.as_str(), status[3].zone.as_str()), ("a-003", "eu/a"));
@@ -161,21 +167,21 @@ async fn an_unknown_target_is_answered_with_what_there_is() {
     let fleet = fleet(&replica, 7);
     let unknown = fleet.apply(Behaviour::Kill, &node("c-1")).unwrap_err().to_string();
     assert!(unknown.contains("c-1") && unknown.contains("a-000") && unknown.ends_with("and 4 more"), "{unknown}");
-    let zone = Target::Zone { zone: "us/a".into(), percent: None };
+    let zone = NodeTarget::Zone { zone: "us/a".into(), percent: None };
     let unknown = fleet.apply(Behaviour::Kill, &zone).unwrap_err().to_string();
     assert!(unknown.ends_with("eu/a, us/b"), "{unknown}");
 
     let mut twice = nodes(1, &tls::client("sim"));
     twice.extend(nodes(1, &tls::client("sim")));
-    let refusal = Fleet::start(twice, &[replica.endpoint()], Pace::default()).err();
-    assert_eq!(refusal, Some(SetupError::Twice("b-000".into())));
+    let refusal = SimulatedFleet::start(twice, &[replica.endpoint()], ConnectPace::default()).err();
+    assert_eq!(refusal, Some(SessionSetupError::Twice("b-000".into())));
 }
 
 #[tokio::test]
 async fn a_large_fleet_comes_up_at_the_given_pace() {
     let mut replica = Replica::start().await;
-    let pace = Pace { connecting_at_once: 8 };
-    let fleet = Fleet::start(nodes(100, &tls::client("sim")), &[replica.endpoint()], pace).unwrap();
+    let pace = ConnectPace { connecting_at_once: 8 };
+    let fleet = SimulatedFleet::start(nodes(100, &tls::client("sim")), &[replica.endpoint()], pace).unwrap();
     let mut greeted = Vec::new();
     for _ in 0..8 {
         greeted.push(replica.session().await.0);
@@ -188,10 +194,10 @@ async fn a_large_fleet_comes_up_at_the_given_pace() {
             greeted.push(replica.session().await.0);
         }
         let session = greeted.remove(0);
-        session.say(Down::Welcome(slow_terms.clone())).await;
+        session.send(Down::Welcome(slow_terms.clone())).await;
         welcomed.push(session);
     }
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + TIMEOUT;
     while fleet.status().iter().any(|node| node.attached_to != Some(1)) {
         assert!(Instant::now() < deadline, "not all nodes are attached");
         sleep(Duration::from_millis(20)).await;
@@ -206,7 +212,7 @@ async fn a_fleet_that_stops_says_goodbye() {
     session.take_status().await;
     let replica_side = async move {
         loop {
-            match session.hear().await {
+            match session.receive().await {
                 Some(Up::Beat(_)) => {}
                 last => return last,
             }

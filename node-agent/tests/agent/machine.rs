@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex};
 
 use bytes::Bytes;
-use muster_node_agent::machine::Machine;
+use muster_node_agent::machine::AgentMachine;
 
 pub(crate) struct TestMachine {
     name: String,
@@ -20,7 +20,7 @@ impl TestMachine {
     }
 }
 
-impl Machine for TestMachine {
+impl AgentMachine for TestMachine {
     fn node_json(&self) -> Bytes {
         let status = self.status.lock().unwrap();
         format!(r#"{{"metadata":{{"name":"{}"}},"status":{status}}}"#, self.name).into()

@@ -2,7 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a helper that fails is a failed test")]
 
-mod carrier;
+mod aggregator;
 mod connection;
 mod fleet;
 mod machine;

@@ -3,15 +3,15 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use muster_node_agent::Failure;
-use muster_node_agent::simulated::{Behaviour, Fleet, Pace, RunningPod, SimulatedNode, Target};
+use muster_node_agent::SessionFailure;
+use muster_node_agent::simulated::{Behaviour, ConnectPace, NodeTarget, RunningPod, SimulatedFleet, SimulatedNode};
 use muster_proto::v1;
 use muster_proto::v1::agent_message::Message as Up;
 use muster_proto::v1::pod_order::Action;
 use muster_proto::v1::server_message::Message as Down;
 use tokio::time::timeout;
 
-use crate::replica::{PATIENCE, Replica, SessionStream, welcome};
+use crate::replica::{Replica, SessionStream, TIMEOUT, welcome};
 use crate::tls;
 
 const BEAT_MS: u32 = 50;
@@ -49,12 +49,12 @@ impl SessionStream {
     /// The next report on pods; beats are passed over and statuses taken.
     async fn pods(&mut self) -> v1::PodsReport {
         loop {
-            match self.hear().await {
+            match self.receive().await {
                 Some(Up::Pods(report)) => return report,
                 Some(Up::Beat(_)) => {}
                 Some(Up::Status(report)) => {
                     let taken = v1::StatusTaken { sequence: report.sequence, ..v1::StatusTaken::default() };
-                    self.say(Down::StatusTaken(taken)).await;
+                    self.send(Down::StatusTaken(taken)).await;
                 }
                 other => panic!("pods were due, not {other:?}"),
             }
@@ -65,7 +65,7 @@ impl SessionStream {
     async fn hear_of(&mut self, uid: u128, wanted: impl Fn(&v1::PodState) -> bool) -> v1::PodState {
         loop {
             let report = self.pods().await;
-            self.say(taken(report.sequence)).await;
+            self.send(taken(report.sequence)).await;
             if let Some(pod) = report.pods.into_iter().find(|pod| pod.uid == wire(uid) && wanted(pod)) {
                 return pod;
             }
@@ -74,20 +74,20 @@ impl SessionStream {
 }
 
 /// One simulated node that was welcomed by the replica and whose status was taken.
-async fn attached(replica: &mut Replica) -> (Fleet, SessionStream) {
+async fn attached(replica: &mut Replica) -> (SimulatedFleet, SessionStream) {
     let (name, region, zone) = (NODE.to_owned(), "eu".to_owned(), "a".to_owned());
     let node = SimulatedNode { name, region, zone, tls: tls::client("sim") };
-    let fleet = Fleet::start(vec![node], &[replica.endpoint()], Pace::default()).unwrap();
+    let fleet = SimulatedFleet::start(vec![node], &[replica.endpoint()], ConnectPace::default()).unwrap();
     let mut session = replica.welcomed(welcome(1, 1, BEAT_MS)).await;
     session.take_status().await;
     (fleet, session)
 }
 
-fn play(fleet: &Fleet, behaviour: Behaviour) {
-    fleet.apply(behaviour, &Target::Node(NODE.into())).unwrap();
+fn play(fleet: &SimulatedFleet, behaviour: Behaviour) {
+    fleet.apply(behaviour, &NodeTarget::Node(NODE.into())).unwrap();
 }
 
-fn running(fleet: &Fleet) -> Vec<RunningPod> {
+fn running(fleet: &SimulatedFleet) -> Vec<RunningPod> {
     fleet.status().remove(0).pods
 }
 
@@ -95,13 +95,13 @@ fn running(fleet: &Fleet) -> Vec<RunningPod> {
 async fn a_pod_is_run_reported_stopped_and_reported_again() {
     let mut replica = Replica::start().await;
     let (fleet, mut session) = attached(&mut replica).await;
-    session.say(orders(3, vec![run(7), run(8)])).await;
+    session.send(orders(3, vec![run(7), run(8)])).await;
     let pod = session.hear_of(7, |pod| pod.phase == "Running").await;
     assert_eq!((pod.namespace.as_str(), pod.name.as_str(), pod.ready, pod.stopped), ("default", "pod-7", true, false));
     let running_pod = running(&fleet).remove(0);
     assert_eq!((running_pod.uid.as_str(), running_pod.stopping), ("00000000-0000-0000-0000-000000000007", false));
 
-    session.say(orders(4, vec![order(Action::Stop, 7, 30)])).await;
+    session.send(orders(4, vec![order(Action::Stop, 7, 30)])).await;
     let report = loop {
         let report = session.pods().await;
         if report.pods.iter().any(|pod| pod.stopped) {
@@ -113,8 +113,8 @@ async fn a_pod_is_run_reported_stopped_and_reported_again() {
         again.sequence > report.sequence && again.pods.iter().any(|pod| pod.stopped),
         "it was not taken: {again:?}"
     );
-    session.say(taken(again.sequence)).await;
-    session.say(Down::StatusWanted(v1::StatusWanted { revision: 9 })).await;
+    session.send(taken(again.sequence)).await;
+    session.send(Down::StatusWanted(v1::StatusWanted { revision: 9 })).await;
     let report = session.pods().await;
     let known: Vec<_> = report.pods.iter().map(|pod| pod.name.as_str()).collect();
     assert_eq!((known, running(&fleet).len()), (vec!["pod-8"], 1));
@@ -125,18 +125,18 @@ async fn a_pod_is_run_reported_stopped_and_reported_again() {
 async fn after_a_power_loss_the_orders_are_given_again_and_pods_start_anew() {
     let mut replica = Replica::start().await;
     let (fleet, mut session) = attached(&mut replica).await;
-    session.say(orders(3, vec![run(7)])).await;
+    session.send(orders(3, vec![run(7)])).await;
     session.hear_of(7, |pod| pod.phase == "Running").await;
 
     play(&fleet, Behaviour::Kill);
     assert_eq!(running(&fleet), []);
-    timeout(PATIENCE, session.ended()).await.expect("the connection must close");
+    timeout(TIMEOUT, session.ended()).await.expect("the connection must close");
     play(&fleet, Behaviour::Resume);
     let (mut session, hello) = replica.session().await;
     assert_eq!(hello.orders_revision, 3);
-    session.say(Down::Welcome(welcome(1, 1, BEAT_MS))).await;
+    session.send(Down::Welcome(welcome(1, 1, BEAT_MS))).await;
     assert_eq!(session.take_status().await.running, Some(v1::Running::default()));
-    session.say(orders(3, vec![run(7)])).await;
+    session.send(orders(3, vec![run(7)])).await;
     assert!(!session.hear_of(7, |pod| pod.phase == "Running").await.stopped);
     assert_eq!(running(&fleet).len(), 1);
 }
@@ -145,7 +145,7 @@ async fn after_a_power_loss_the_orders_are_given_again_and_pods_start_anew() {
 async fn a_machine_that_is_killed_and_resumed_in_one_breath_has_lost_its_pods_too() {
     let mut replica = Replica::start().await;
     let (fleet, mut session) = attached(&mut replica).await;
-    session.say(orders(3, vec![run(7)])).await;
+    session.send(orders(3, vec![run(7)])).await;
     session.hear_of(7, |pod| pod.phase == "Running").await;
     play(&fleet, Behaviour::Kill);
     play(&fleet, Behaviour::Resume);
@@ -158,9 +158,9 @@ async fn a_removed_node_registers_only_when_its_pods_have_stopped() {
     let mut replica = Replica::start().await;
     let (fleet, mut session) = attached(&mut replica).await;
     play(&fleet, Behaviour::Stuck);
-    session.say(orders(3, vec![run(7)])).await;
+    session.send(orders(3, vec![run(7)])).await;
     session.hear_of(7, |pod| pod.phase == "Running").await;
-    session.say(Down::Removed(v1::Removed { incarnation: 1, revision: 4 })).await;
+    session.send(Down::Removed(v1::Removed { incarnation: 1, revision: 4 })).await;
     let heard = session.hear_for(QUIET).await.expect("the stream stays");
     assert!(!heard.iter().any(|message| matches!(message, Up::Register(_))), "{heard:?}");
     assert!(running(&fleet)[0].stopping);
@@ -174,10 +174,10 @@ async fn a_removed_node_registers_only_when_its_pods_have_stopped() {
 async fn pods_of_a_hung_machine_run_on_and_all_are_reported_when_it_is_back() {
     let mut replica = Replica::start().await;
     let (fleet, mut session) = attached(&mut replica).await;
-    session.say(orders(3, vec![run(7)])).await;
+    session.send(orders(3, vec![run(7)])).await;
     session.hear_of(7, |pod| pod.phase == "Running").await;
     play(&fleet, Behaviour::Silence);
-    session.say(orders(4, vec![order(Action::Stop, 7, 0)])).await;
+    session.send(orders(4, vec![order(Action::Stop, 7, 0)])).await;
     session.hear_for(QUIET).await.expect("the connection stays");
     assert_eq!(running(&fleet).len(), 1, "it does not hear");
     play(&fleet, Behaviour::Resume);
@@ -190,9 +190,9 @@ async fn what_is_stuck_is_not_reported_as_stopped_before_it_has() {
     let mut replica = Replica::start().await;
     let (fleet, mut session) = attached(&mut replica).await;
     play(&fleet, Behaviour::Stuck);
-    session.say(orders(3, vec![run(7)])).await;
+    session.send(orders(3, vec![run(7)])).await;
     session.hear_of(7, |pod| pod.phase == "Running").await;
-    session.say(orders(4, vec![order(Action::Stop, 7, 0)])).await;
+    session.send(orders(4, vec![order(Action::Stop, 7, 0)])).await;
     let heard = session.hear_for(QUIET).await.unwrap();
     let stops = |message: &Up| matches!(message, Up::Pods(report) if report.pods.iter().any(|pod| pod.stopped));
     assert!(heard.len() > 2 && !heard.iter().any(stops), "it beats: {heard:?}");
@@ -205,10 +205,10 @@ async fn a_slow_pod_is_pending_then_running_and_killed_when_its_grace_is_over() 
     let mut replica = Replica::start().await;
     let (fleet, mut session) = attached(&mut replica).await;
     play(&fleet, Behaviour::Slow);
-    session.say(orders(3, vec![run(7)])).await;
+    session.send(orders(3, vec![run(7)])).await;
     assert!(!session.hear_of(7, |pod| pod.phase == "Pending").await.ready);
     assert!(session.hear_of(7, |pod| pod.phase == "Running").await.ready);
-    session.say(orders(4, vec![order(Action::Stop, 7, 1)])).await;
+    session.send(orders(4, vec![order(Action::Stop, 7, 1)])).await;
     assert_eq!(session.hear_of(7, |pod| pod.stopped).await.reason, "Killed", "to end by itself takes it longer");
 }
 
@@ -216,14 +216,14 @@ async fn a_slow_pod_is_pending_then_running_and_killed_when_its_grace_is_over() 
 async fn a_replica_that_lags_behind_is_left_and_asked_again() {
     let mut replica = Replica::start().await;
     let (fleet, mut session) = attached(&mut replica).await;
-    session.say(orders(5, vec![run(7)])).await;
+    session.send(orders(5, vec![run(7)])).await;
     session.hear_of(7, |pod| pod.phase == "Running").await;
     drop(session);
     let session = replica.welcomed(welcome(1, 1, BEAT_MS)).await;
-    session.say(orders(4, vec![])).await;
-    timeout(PATIENCE, session.ended()).await.expect("it is left");
+    session.send(orders(4, vec![])).await;
+    timeout(TIMEOUT, session.ended()).await.expect("it is left");
     let (_again, hello) = replica.session().await;
     assert_eq!((hello.orders_revision, running(&fleet).len()), (5, 1), "nothing was stopped");
     let last_error = fleet.events(NODE).unwrap().borrow().last_error.clone();
-    assert_eq!(last_error, Some(Failure::StaleOrders { node: NODE.into() }));
+    assert_eq!(last_error, Some(SessionFailure::StaleOrders { node: NODE.into() }));
 }

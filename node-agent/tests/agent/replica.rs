@@ -1,5 +1,5 @@
 //! A replica whose part the test plays: it takes the streams that agents open, hears what they say and answers by hand,
-//! except for acknowledgements, which it gives by itself until it is told to withhold them, and introductions, which it
+//! except for acknowledgements, which it gives by itself until it is told to withhold them, and machine_reports, which it
 //! keeps and takes.
 
 use std::convert::Infallible;
@@ -25,7 +25,7 @@ use crate::connection::{Connection, Frost};
 use crate::tls;
 
 /// Longer than anything in these tests takes on a busy machine.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
+pub(crate) const TIMEOUT: Duration = Duration::from_secs(20);
 const QUEUE: usize = 1024;
 
 pub(crate) type SessionStream = Served<v1::AgentMessage, v1::ServerMessage>;
@@ -46,7 +46,7 @@ pub(crate) struct Served<U, D> {
     pub(crate) opened: Instant,
     pub(crate) acknowledges: bool,
     /// What welcomed nodes said of their machines.
-    pub(crate) introductions: Vec<v1::Register>,
+    pub(crate) machine_reports: Vec<v1::Register>,
 }
 
 struct Service {
@@ -89,8 +89,8 @@ impl Replica {
 
     /// The next session stream, and the hello that opened it.
     pub(crate) async fn session(&mut self) -> (SessionStream, v1::Hello) {
-        let mut session = timeout(PATIENCE, self.sessions.recv()).await.expect("nobody came").unwrap();
-        match session.hear().await {
+        let mut session = timeout(TIMEOUT, self.sessions.recv()).await.expect("nobody came").unwrap();
+        match session.receive().await {
             Some(Up::Hello(hello)) => (session, hello),
             other => panic!("hello was due, not {other:?}"),
         }
@@ -99,12 +99,12 @@ impl Replica {
     /// A session stream that was greeted and welcomed as this incarnation.
     pub(crate) async fn welcomed(&mut self, welcome: v1::Welcome) -> SessionStream {
         let (session, _) = self.session().await;
-        session.say(Down::Welcome(welcome)).await;
+        session.send(Down::Welcome(welcome)).await;
         session
     }
 
     pub(crate) async fn carrier(&mut self) -> CarrierStream {
-        timeout(PATIENCE, self.carriers.recv()).await.expect("nobody came").unwrap()
+        timeout(TIMEOUT, self.carriers.recv()).await.expect("nobody came").unwrap()
     }
 
     /// True if no session was opened meanwhile.
@@ -149,7 +149,7 @@ pub(crate) fn welcome(replica: u64, incarnation: u64, beat_interval_ms: u32) -> 
 
 impl<U, D> Served<U, D> {
     async fn message(&mut self) -> Option<U> {
-        timeout(PATIENCE, self.up.next()).await.expect("nothing was said").and_then(Result::ok)
+        timeout(TIMEOUT, self.up.next()).await.expect("nothing was said").and_then(Result::ok)
     }
 
     /// Ends the stream with a verdict.
@@ -164,25 +164,25 @@ impl<U, D> Served<U, D> {
 }
 
 impl SessionStream {
-    pub(crate) async fn say(&self, message: Down) {
+    pub(crate) async fn send(&self, message: Down) {
         self.down.send(Ok(v1::ServerMessage { message: Some(message) })).await.unwrap();
     }
 
     /// None if the stream ended.
-    pub(crate) async fn hear(&mut self) -> Option<Up> {
+    pub(crate) async fn receive(&mut self) -> Option<Up> {
         loop {
             let message = self.message().await?.message.unwrap();
             self.acknowledge_if_asked(&message).await;
-            if !self.is_introduced(&message).await {
+            if !self.is_machine_report(&message).await {
                 return Some(message);
             }
         }
     }
 
     /// Nobody asked for it, and it does not say what runs.
-    async fn is_introduced(&mut self, message: &Up) -> bool {
+    async fn is_machine_report(&mut self, message: &Up) -> bool {
         let Up::Register(register @ v1::Register { running: None, .. }) = message else { return false };
-        self.introductions.push(register.clone());
+        self.machine_reports.push(register.clone());
         let registered = v1::ServerMessage { message: Some(Down::Registered(v1::Registered::default())) };
         // The agent may have left meanwhile.
         let _ = self.down.send(Ok(registered)).await;
@@ -201,7 +201,7 @@ impl SessionStream {
 
     pub(crate) async fn beat(&mut self) -> v1::Beat {
         loop {
-            match self.hear().await {
+            match self.receive().await {
                 Some(Up::Beat(beat)) => return beat,
                 Some(_) => {}
                 None => panic!("the stream ended where a beat was due"),
@@ -212,7 +212,7 @@ impl SessionStream {
     /// The next status, with beats passed over.
     pub(crate) async fn status(&mut self) -> v1::StatusReport {
         loop {
-            match self.hear().await {
+            match self.receive().await {
                 Some(Up::Status(report)) => return report,
                 Some(Up::Beat(_)) => {}
                 other => panic!("a status was due, not {other:?}"),
@@ -224,13 +224,13 @@ impl SessionStream {
     pub(crate) async fn take_status(&mut self) -> v1::StatusReport {
         let report = self.status().await;
         let taken = v1::StatusTaken { sequence: report.sequence, written: true, refused: String::new() };
-        self.say(Down::StatusTaken(taken)).await;
+        self.send(Down::StatusTaken(taken)).await;
         report
     }
 
     pub(crate) async fn registration(&mut self) -> v1::Register {
         loop {
-            match self.hear().await {
+            match self.receive().await {
                 Some(Up::Register(register)) => return register,
                 Some(Up::Beat(_) | Up::Status(_)) => {}
                 other => panic!("a registration was due, not {other:?}"),
@@ -245,7 +245,7 @@ impl SessionStream {
         while let Ok(message) = timeout_at(until, self.up.next()).await {
             let message = message?.ok()?.message.unwrap();
             self.acknowledge_if_asked(&message).await;
-            if !self.is_introduced(&message).await {
+            if !self.is_machine_report(&message).await {
                 heard.push(message);
             }
         }
@@ -254,28 +254,28 @@ impl SessionStream {
 }
 
 impl CarrierStream {
-    pub(crate) async fn say(&self, message: v1::carrier_reply::Message) {
+    pub(crate) async fn send(&self, message: v1::carrier_reply::Message) {
         self.down.send(Ok(v1::CarrierReply { message: Some(message) })).await.unwrap();
     }
 
-    pub(crate) async fn hear(&mut self) -> Option<CarrierUp> {
+    pub(crate) async fn receive(&mut self) -> Option<CarrierUp> {
         loop {
             let message = self.message().await?.message.unwrap();
             self.acknowledge_if_asked(&message).await;
-            if !self.is_introduced(&message).await {
+            if !self.is_machine_report(&message).await {
                 return Some(message);
             }
         }
     }
 
-    async fn is_introduced(&mut self, message: &CarrierUp) -> bool {
+    async fn is_machine_report(&mut self, message: &CarrierUp) -> bool {
         let CarrierUp::Register(v1::CarriedRegister { handle, register: Some(register) }) = message else {
             return false;
         };
         if register.running.is_some() {
             return false;
         }
-        self.introductions.push(register.clone());
+        self.machine_reports.push(register.clone());
         let registered = v1::ServerMessage { message: Some(Down::Registered(v1::Registered::default())) };
         let carried = v1::Carried { handle: *handle, message: Some(registered) };
         let reply = v1::CarrierReply { message: Some(v1::carrier_reply::Message::Carried(carried)) };
@@ -305,7 +305,7 @@ fn serve<U, D>(request: Request<Streaming<U>>) -> (Served<U, D>, Response<Replie
         down,
         opened: Instant::now(),
         acknowledges: true,
-        introductions: Vec::new(),
+        machine_reports: Vec::new(),
     };
     (served, Response::new(ReceiverStream::new(replies)))
 }

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use futures::FutureExt;
 use futures::future::select_all;
-use muster_node_agent::Failure;
-use muster_node_agent::machine::Machine;
+use muster_node_agent::SessionFailure;
+use muster_node_agent::machine::AgentMachine;
 use muster_node_agent::session::{NotAcknowledged, Session, SessionConfig, SessionHandle, SessionState};
 use muster_proto::v1;
 use muster_proto::v1::agent_message::Message as Up;
@@ -15,7 +15,7 @@ use tokio::time::{Instant, timeout};
 use tonic::Status;
 
 use crate::machine::{TestMachine, status};
-use crate::replica::{PATIENCE, Replica, SessionStream, terms, welcome};
+use crate::replica::{Replica, SessionStream, TIMEOUT, terms, welcome};
 use crate::tls;
 
 const BEAT_MS: u32 = 50;
@@ -42,7 +42,7 @@ impl Agent {
 
     pub(crate) async fn state(&self, wanted: impl FnMut(&SessionState) -> bool) -> SessionState {
         let mut events = self.session.events();
-        timeout(PATIENCE, events.wait_for(wanted)).await.expect("the state never came").unwrap().clone()
+        timeout(TIMEOUT, events.wait_for(wanted)).await.expect("the state never came").unwrap().clone()
     }
 }
 
@@ -63,7 +63,7 @@ async fn l_2_a_session_says_hello_and_beats_at_the_interval_it_was_given() {
     let (mut session, hello) = replica.session().await;
     assert_eq!((hello.node.as_str(), hello.instance, hello.incarnation, hello.moving), ("rack-1", 77, 0, false));
     let welcomed = Instant::now();
-    session.say(Down::Welcome(welcome(3, 9, 300))).await;
+    session.send(Down::Welcome(welcome(3, 9, 300))).await;
 
     let first = session.beat().await;
     assert!(welcomed.elapsed() < Duration::from_millis(300), "the first beat comes at once (L-2)");
@@ -89,12 +89,12 @@ async fn l_5_a_node_registers_when_asked_and_beats_once_it_is_welcome() {
     let mut replica = Replica::start().await;
     let agent = Agent::start(&[&replica]);
     let (mut session, _) = replica.session().await;
-    session.say(Down::RegistrationWanted(v1::RegistrationWanted { why: "not known".into() })).await;
+    session.send(Down::RegistrationWanted(v1::RegistrationWanted { why: "not known".into() })).await;
     let register = session.registration().await;
     assert!(String::from_utf8_lossy(&register.node).contains("rack-1"));
     assert_eq!(session.hear_for(QUIET).await, Some(vec![]), "nothing is said until the welcome");
 
-    session.say(Down::Welcome(welcome(1, 1, BEAT_MS))).await;
+    session.send(Down::Welcome(welcome(1, 1, BEAT_MS))).await;
     let heard = session.hear_for(QUIET).await.unwrap();
     assert!(heard.len() > 2, "{heard:?}");
     assert!(heard.iter().all(|message| matches!(message, Up::Beat(_))), "the status was registered: {heard:?}");
@@ -108,12 +108,12 @@ async fn rg_4_a_node_that_is_known_says_what_its_machine_is_once_per_process() {
     let mut session = replica.welcomed(welcome(1, 1, BEAT_MS)).await;
     session.take_status().await;
     session.hear_for(QUIET).await.unwrap();
-    let said: Vec<_> = session.introductions.iter().map(|register| register.node.clone()).collect();
+    let said: Vec<_> = session.machine_reports.iter().map(|register| register.node.clone()).collect();
     assert_eq!(said, [agent.machine.node_json()], "as if it registered");
     drop(session);
     let mut session = replica.welcomed(welcome(1, 1, BEAT_MS)).await;
     session.hear_for(QUIET).await.unwrap();
-    assert!(session.introductions.is_empty(), "another stream is no other process");
+    assert!(session.machine_reports.is_empty(), "another stream is no other process");
 }
 
 #[tokio::test]
@@ -132,9 +132,9 @@ async fn s_1_and_s_4_a_status_is_posted_at_once_then_on_change_and_on_demand() {
     agent.session.report();
     assert_eq!(session.take_status().await.status, status("False", 2));
 
-    session.say(Down::StatusWanted(v1::StatusWanted { revision: 10 })).await;
+    session.send(Down::StatusWanted(v1::StatusWanted { revision: 10 })).await;
     assert_eq!(session.take_status().await.status, status("False", 2));
-    session.say(Down::StatusWanted(v1::StatusWanted { revision: 9 })).await;
+    session.send(Down::StatusWanted(v1::StatusWanted { revision: 9 })).await;
     let heard = session.hear_for(QUIET).await.unwrap();
     assert!(heard.iter().all(|message| matches!(message, Up::Beat(_))), "an older demand is ignored: {heard:?}");
 }
@@ -161,7 +161,7 @@ async fn a_refused_status_is_told_to_the_owner() {
     let mut session = replica.welcomed(welcome(1, 1, BEAT_MS)).await;
     let sequence = session.status().await.sequence;
     let taken = v1::StatusTaken { sequence, written: false, refused: "conditions: too many".into() };
-    session.say(Down::StatusTaken(taken)).await;
+    session.send(Down::StatusTaken(taken)).await;
     let state = agent.state(|state| state.last_error.is_some()).await;
     assert!(state.last_error.unwrap().to_string().contains("conditions: too many"));
     assert_eq!(state.attached_to, Some(1));
@@ -172,7 +172,7 @@ async fn l_3_a_lost_replica_is_replaced_by_the_next_within_the_back_off() {
     let replicas = vec![Replica::start().await, Replica::start().await, Replica::start().await];
     let agent = Agent::start(&replicas.iter().collect::<Vec<_>>());
     let (visited, session, mut others) = first_visited(replicas).await;
-    session.say(Down::Welcome(welcome(1, 4, BEAT_MS))).await;
+    session.send(Down::Welcome(welcome(1, 4, BEAT_MS))).await;
     agent.state(|state| state.attached_to == Some(1)).await;
 
     let lost = Instant::now();
@@ -180,7 +180,7 @@ async fn l_3_a_lost_replica_is_replaced_by_the_next_within_the_back_off() {
     let (session, hello) = others[0].session().await;
     assert!(lost.elapsed() < Duration::from_secs(2), "{:?}", lost.elapsed());
     assert_eq!((hello.incarnation, hello.moving), (4, false));
-    session.say(Down::Welcome(welcome(2, 4, BEAT_MS))).await;
+    session.send(Down::Welcome(welcome(2, 4, BEAT_MS))).await;
     let state = agent.state(|state| state.attached_to == Some(2)).await;
     assert_eq!((state.last_error, state.removals), (None, 0));
 }
@@ -192,7 +192,7 @@ async fn l_4_a_replica_that_keeps_breaking_off_is_tried_ever_more_slowly_up_to_t
     let mut opened = Vec::new();
     for _ in 0..8 {
         let (session, _) = replica.session().await;
-        session.say(Down::Welcome(welcome(1, 1, BEAT_MS))).await;
+        session.send(Down::Welcome(welcome(1, 1, BEAT_MS))).await;
         opened.push(session.opened);
     }
     let took = opened[7] - opened[0];
@@ -206,9 +206,9 @@ async fn an_agent_told_to_move_keeps_its_stream_until_another_replica_welcomes_i
     let replicas = vec![Replica::start().await, Replica::start().await];
     let agent = Agent::start(&replicas.iter().collect::<Vec<_>>());
     let (_visited, mut old, mut others) = first_visited(replicas).await;
-    old.say(Down::Welcome(welcome(1, 4, BEAT_MS))).await;
+    old.send(Down::Welcome(welcome(1, 4, BEAT_MS))).await;
     old.take_status().await;
-    old.say(Down::Move(v1::Move { why: "no contact to the leader".into() })).await;
+    old.send(Down::Move(v1::Move { why: "no contact to the leader".into() })).await;
 
     let (refusing, hello) = others[0].session().await;
     assert_eq!((hello.moving, hello.incarnation, hello.instance), (true, 4, 77));
@@ -220,7 +220,7 @@ async fn an_agent_told_to_move_keeps_its_stream_until_another_replica_welcomes_i
     let (new, hello) = others[0].session().await;
     assert!(hello.moving);
     assert!(old.hear_for(QUIET).await.expect("the old stream must stay open").len() > 2);
-    new.say(Down::Welcome(welcome(2, 4, BEAT_MS))).await;
+    new.send(Down::Welcome(welcome(2, 4, BEAT_MS))).await;
     agent.state(|state| state.attached_to == Some(2) && state.last_error.is_none()).await;
     old.ended().await;
 }
@@ -231,7 +231,7 @@ async fn a_renewed_agent_keeps_its_stream_until_its_own_replica_welcomes_it_anew
     let replicas = vec![Replica::start().await, Replica::start().await];
     let agent = Agent::start(&replicas.iter().collect::<Vec<_>>());
     let (mut visited, mut old, mut others) = first_visited(replicas).await;
-    old.say(Down::Welcome(welcome(1, 4, BEAT_MS))).await;
+    old.send(Down::Welcome(welcome(1, 4, BEAT_MS))).await;
     old.take_status().await;
     agent.session.reattach();
 
@@ -244,7 +244,7 @@ async fn a_renewed_agent_keeps_its_stream_until_its_own_replica_welcomes_it_anew
     assert!(hello.moving);
     old.beat().await;
     assert_eq!(agent.session.state().attached_to, Some(1), "it never was without a session");
-    new.say(Down::Welcome(welcome(2, 4, BEAT_MS))).await;
+    new.send(Down::Welcome(welcome(2, 4, BEAT_MS))).await;
     agent.state(|state| state.attached_to == Some(2) && state.last_error.is_none()).await;
     old.ended().await;
     assert!(visited.is_left_alone(QUIET).await, "once is enough");
@@ -255,7 +255,7 @@ async fn a_renewed_agent_whose_old_stream_ends_first_waits_for_its_welcome() {
     let replicas = vec![Replica::start().await, Replica::start().await];
     let agent = Agent::start(&replicas.iter().collect::<Vec<_>>());
     let (mut visited, mut old, mut others) = first_visited(replicas).await;
-    old.say(Down::Welcome(welcome(1, 4, BEAT_MS))).await;
+    old.send(Down::Welcome(welcome(1, 4, BEAT_MS))).await;
     old.take_status().await;
     agent.session.reattach();
 
@@ -263,7 +263,7 @@ async fn a_renewed_agent_whose_old_stream_ends_first_waits_for_its_welcome() {
     old.refuse(Status::aborted("continued at replica 1")).await;
     assert!(others[0].is_left_alone(QUIET).await, "it is about to be welcomed where it was");
     assert_eq!(agent.session.state().attached_to, Some(1), "it never was without a session");
-    new.say(Down::Welcome(welcome(1, 4, BEAT_MS))).await;
+    new.send(Down::Welcome(welcome(1, 4, BEAT_MS))).await;
     new.beat().await;
     agent.state(|state| state.attached_to == Some(1) && state.last_error.is_none()).await;
 }
@@ -275,15 +275,15 @@ async fn a_removed_node_registers_again_as_a_new_incarnation() {
     let mut session = replica.welcomed(welcome(1, 4, BEAT_MS)).await;
     session.take_status().await;
 
-    session.say(Down::Removed(v1::Removed { incarnation: 3, revision: 5 })).await;
+    session.send(Down::Removed(v1::Removed { incarnation: 3, revision: 5 })).await;
     let heard = session.hear_for(QUIET).await.unwrap();
     assert!(heard.iter().all(|message| matches!(message, Up::Beat(_))), "a former life: {heard:?}");
 
-    session.say(Down::Removed(v1::Removed { incarnation: 4, revision: 6 })).await;
+    session.send(Down::Removed(v1::Removed { incarnation: 4, revision: 6 })).await;
     session.registration().await;
     let state = agent.state(|state| state.removals == 1).await;
     assert_eq!((state.incarnation, state.attached_to), (0, None));
-    session.say(Down::Welcome(welcome(1, 5, BEAT_MS))).await;
+    session.send(Down::Welcome(welcome(1, 5, BEAT_MS))).await;
     agent.state(|state| state.incarnation == 5 && state.attached_to == Some(1)).await;
     session.beat().await;
 }
@@ -297,7 +297,7 @@ async fn a_node_removed_in_its_absence_registers_again_and_says_so() {
     drop(session);
     let (mut session, hello) = replica.session().await;
     assert_eq!(hello.incarnation, 4);
-    session.say(Down::RegistrationWanted(v1::RegistrationWanted { why: "deleted".into() })).await;
+    session.send(Down::RegistrationWanted(v1::RegistrationWanted { why: "deleted".into() })).await;
     session.registration().await;
     agent.state(|state| state.removals == 1 && state.incarnation == 0).await;
 }
@@ -308,7 +308,7 @@ async fn a_second_request_to_register_is_met_after_a_pause() {
     let _agent = Agent::start(&[&replica]);
     let (mut session, _) = replica.session().await;
     for _ in 0..3 {
-        session.say(Down::RegistrationWanted(v1::RegistrationWanted { why: "not known".into() })).await;
+        session.send(Down::RegistrationWanted(v1::RegistrationWanted { why: "not known".into() })).await;
         session.registration().await;
     }
     assert_eq!(session.hear_for(QUIET).await, Some(vec![]));
@@ -322,12 +322,12 @@ async fn another_instance_of_the_name_is_refused_reported_and_retried_slowly() {
     let opened = session.opened;
     session.refuse(Status::already_exists("rack-1 is held by another instance")).await;
     let state = agent.state(|state| state.last_error.is_some()).await;
-    let Some(Failure::Refused { code, message, .. }) = state.last_error else { panic!("{state:?}") };
+    let Some(SessionFailure::Refused { code, message, .. }) = state.last_error else { panic!("{state:?}") };
     assert_eq!((code, message.as_str()), (tonic::Code::AlreadyExists, "rack-1 is held by another instance"));
     // No terms were heard, so the cap is two seconds and a verdict waits for half of it at least.
     let (again, _) = replica.session().await;
     assert!(again.opened - opened > Duration::from_millis(900), "{:?}", again.opened - opened);
-    again.say(Down::Welcome(welcome(1, 1, BEAT_MS))).await;
+    again.send(Down::Welcome(welcome(1, 1, BEAT_MS))).await;
     agent.state(|state| state.attached_to == Some(1) && state.last_error.is_none()).await;
 }
 
@@ -337,12 +337,12 @@ async fn older_terms_are_ignored() {
     let agent = Agent::start(&[&replica]);
     let first = v1::Welcome { terms: Some(terms(5, BEAT_MS)), ..welcome(1, 1, 0) };
     let mut session = replica.welcomed(first).await;
-    session.say(Down::Terms(terms(4, 60_000))).await;
+    session.send(Down::Terms(terms(4, 60_000))).await;
     for _ in 0..5 {
         session.beat().await;
     }
     assert_eq!(agent.session.state().terms.beat_interval.as_millis(), u128::from(BEAT_MS));
-    session.say(Down::Terms(terms(6, 60_000))).await;
+    session.send(Down::Terms(terms(6, 60_000))).await;
     agent.state(|state| state.terms.revision == 6 && state.terms.beat_interval.as_secs() == 60).await;
 }
 
@@ -355,7 +355,7 @@ async fn another_fleet_is_never_joined() {
     drop(session);
     let foreign = replica.welcomed(v1::Welcome { fleet: "fleet-2".into(), ..welcome(1, 1, BEAT_MS) }).await;
     foreign.ended().await;
-    let is_foreign = |state: &SessionState| matches!(state.last_error, Some(Failure::ForeignFleet { .. }));
+    let is_foreign = |state: &SessionState| matches!(state.last_error, Some(SessionFailure::ForeignFleet { .. }));
     let state = agent.state(is_foreign).await;
     assert_eq!((state.attached_to, state.fleet.as_deref()), (None, Some("fleet-1")));
 }
@@ -372,15 +372,15 @@ async fn an_acknowledgement_is_asked_for_until_it_comes_or_time_is_up() {
             let beat = session.beat().await;
             if beat.acknowledge {
                 // An old one must not count, and a question left open is asked again.
-                session.say(Down::Acknowledged(v1::Acknowledged { sequence: beat.sequence - 1 })).await;
+                session.send(Down::Acknowledged(v1::Acknowledged { sequence: beat.sequence - 1 })).await;
                 let again = session.beat().await;
                 assert!(again.acknowledge);
-                session.say(Down::Acknowledged(v1::Acknowledged { sequence: again.sequence })).await;
+                session.send(Down::Acknowledged(v1::Acknowledged { sequence: again.sequence })).await;
                 return;
             }
         }
     };
-    let (answer, ()) = tokio::join!(agent.session.acknowledged(PATIENCE), replica_side);
+    let (answer, ()) = tokio::join!(agent.session.acknowledged(TIMEOUT), replica_side);
     assert_eq!(answer, Ok(()));
 
     let deadline = Duration::from_millis(200);
@@ -394,7 +394,7 @@ async fn stopping_says_goodbye_and_dropping_says_nothing() {
     let mut session = replica.welcomed(welcome(1, 1, 60_000)).await;
     session.take_status().await;
     let replica_side = async move {
-        let last = session.hear().await;
+        let last = session.receive().await;
         drop(session);
         last
     };
@@ -405,6 +405,6 @@ async fn stopping_says_goodbye_and_dropping_says_nothing() {
     let mut session = replica.welcomed(welcome(1, 1, 60_000)).await;
     session.take_status().await;
     drop(agent.session);
-    assert_eq!(session.hear().await, None);
+    assert_eq!(session.receive().await, None);
     assert!(replica.is_left_alone(QUIET).await);
 }

@@ -3,14 +3,14 @@
 use std::time::Duration;
 
 use futures::FutureExt;
-use muster_node_agent::Failure;
+use muster_node_agent::SessionFailure;
 use muster_proto::v1::agent_message::Message as Up;
 use muster_proto::v1::server_message::Message as Down;
 use tokio::time::{Instant, timeout};
 use tonic::Status;
 
-use crate::carrier::{Aggregator, bound};
-use crate::replica::{CarrierStream, PATIENCE, Replica, SessionStream, welcome};
+use crate::aggregator::{Aggregator, bound};
+use crate::replica::{CarrierStream, Replica, SessionStream, TIMEOUT, welcome};
 use crate::session::{Agent, first_visited};
 
 /// A grace of eight seconds.
@@ -37,7 +37,7 @@ async fn attached(count: usize, interval_ms: u32) -> (Agent, Replica, SessionStr
     let replicas = replicas(count).await;
     let agent = Agent::start(&all(&replicas));
     let (visited, mut session, others) = first_visited(replicas).await;
-    session.say(Down::Welcome(welcome(1, 4, interval_ms))).await;
+    session.send(Down::Welcome(welcome(1, 4, interval_ms))).await;
     session.take_status().await;
     agent.state(|state| state.attached_to == Some(1)).await;
     (agent, visited, session, others)
@@ -68,9 +68,9 @@ async fn l_3_a_frozen_replica_is_left_within_two_and_a_half_beat_intervals() {
     let (session, hello) = others[0].session().await;
     assert_soon(frozen.elapsed());
     assert_eq!((hello.moving, hello.incarnation), (true, 4));
-    let state = agent.state(|state| matches!(state.last_error, Some(Failure::Silent { .. }))).await;
+    let state = agent.state(|state| matches!(state.last_error, Some(SessionFailure::Silent { .. }))).await;
     assert_eq!(state.attached_to, Some(1), "until another has accepted");
-    session.say(Down::Welcome(welcome(2, 4, INTERVAL_MS))).await;
+    session.send(Down::Welcome(welcome(2, 4, INTERVAL_MS))).await;
     let state = agent.state(|state| state.attached_to == Some(2)).await;
     assert_eq!((state.last_error, state.removals), (None, 0));
 }
@@ -95,7 +95,7 @@ async fn a_replica_that_does_not_acknowledge_hears_beats_until_another_has_accep
     assert!(hello.moving);
     assert!(!beats.is_empty() && beats.iter().any(|beat| beat.acknowledge), "{beats:?}");
     assert!(old.beat().await.acknowledge, "it goes on asking");
-    new.say(Down::Welcome(welcome(2, 4, INTERVAL_MS))).await;
+    new.send(Down::Welcome(welcome(2, 4, INTERVAL_MS))).await;
     agent.state(|state| state.attached_to == Some(2)).await;
     old.ended().await;
 }
@@ -143,7 +143,7 @@ async fn a_replica_that_speaks_before_another_accepts_is_kept() {
     assert!(hello.moving);
     old.acknowledges = true;
     let gives_up = undecided.ended();
-    let keeps_answering = async { while old.hear().await.is_some() {} };
+    let keeps_answering = async { while old.receive().await.is_some() {} };
     tokio::select! {
         () = gives_up => {}
         () = keeps_answering => panic!("the stream that answers was left"),
@@ -164,7 +164,7 @@ async fn l_6_a_door_that_hangs_does_not_cost_more_than_the_terms_allow() {
     let took = lost.elapsed();
     assert!(took > INTERVAL.mul_f64(0.9) && took < INTERVAL.mul_f64(2.0), "one step takes one interval: {took:?}");
     assert!(!hello.moving);
-    session.say(Down::Welcome(welcome(3, 4, INTERVAL_MS))).await;
+    session.send(Down::Welcome(welcome(3, 4, INTERVAL_MS))).await;
     agent.state(|state| state.attached_to == Some(3)).await;
 }
 
@@ -195,7 +195,7 @@ async fn a_carrier_keeps_a_replica_that_acknowledges_and_one_that_nobody_replace
         let mut refusing = second.carrier().await;
         assert!(refusing.hello().await.moving);
         let beaten = async { while old.beats().await.is_empty() {} };
-        timeout(PATIENCE, beaten).await.expect("the old stream still beats");
+        timeout(TIMEOUT, beaten).await.expect("the old stream still beats");
         refusing.refuse(Status::unavailable("no contact to the leader either")).await;
     }
     let state = aggregator.state(|_| true).await;

@@ -4,7 +4,7 @@ use std::io::Write;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use muster_node_agent::pods::{Note, Phase, PodUid, Runtime};
+use muster_node_agent::pods::{DurableNote, PodPhase, PodUid, Runtime};
 use serde_json::Value;
 
 use crate::bench::{Bench, HELPER, eventually, is_alive, kill, processes_of, shell, shim_of, spec};
@@ -49,12 +49,12 @@ async fn a_pod_outlives_its_agent_and_is_adopted() {
     fell(first);
     bench.open().await;
     let told = bench.newest(uid).expect("told before the runtime goes on").clone();
-    assert_eq!((told.status.phase, told.status.ready, told.stopped), (Phase::Running, true, false));
+    assert_eq!((told.status.phase, told.status.ready, told.stopped), (PodPhase::Running, true, false));
     assert!(is_alive(pid) && bench.pid(uid) == Some(pid), "the same process");
     bench.runtime().start(spec(uid, &shell("Always", "sleep 600")));
     bench.runtime().stop(uid, LONG);
     let news = bench.until_stopped(uid).await;
-    assert_eq!((news.status.phase, news.status.restarts), (Phase::Failed, 0));
+    assert_eq!((news.status.phase, news.status.restarts), (PodPhase::Failed, 0));
     assert!(processes_of(uid).is_empty() && bench.log(uid, "c").ends_with("before\n"));
 }
 
@@ -72,7 +72,7 @@ async fn what_ended_while_no_agent_ran_is_told_with_its_exit_code() {
     eventually("its shim is done", || !is_alive(shim)).await;
     bench.open().await;
     let news = bench.until_stopped(uid).await;
-    assert_eq!((news.status.phase, &*news.status.message), (Phase::Failed, "container c ended with exit code 7"));
+    assert_eq!((news.status.phase, &*news.status.message), (PodPhase::Failed, "container c ended with exit code 7"));
     assert!(bench.log(uid, "c").ends_with("late\n"), "output goes on without an agent");
 }
 
@@ -107,7 +107,7 @@ async fn a_pod_does_not_survive_its_shim() {
         bench.until_ready(uid).await;
         kill(shim_of(&bench.pod_dir(uid)).unwrap());
         let news = bench.until_stopped(uid).await;
-        assert_eq!((news.status.phase, &*news.status.reason), (Phase::Failed, "ShimLost"));
+        assert_eq!((news.status.phase, &*news.status.reason), (PodPhase::Failed, "ShimLost"));
         assert_eq!(processes_of(uid), [0; 0], "cgroups: {cgroups}");
     }
 }
@@ -206,8 +206,8 @@ async fn ended_pods_and_the_revision_of_orders_are_recalled() {
     let mut bench = Bench::new().await;
     let uid = bench.start(&shell("Never", "exit 3"));
     let status = bench.until_stopped(uid).await.status;
-    bench.runtime().note(Note::Ended { uid, status: status.clone() });
-    bench.runtime().note(Note::Orders { fleet: "f".to_owned(), revision: 42 });
+    bench.runtime().note(DurableNote::Ended { uid, status: status.clone() });
+    bench.runtime().note(DurableNote::Orders { fleet: "f".to_owned(), revision: 42 });
     bench.open().await;
     let recalled = bench.runtime().recall();
     assert_eq!((recalled.revision, recalled.ended), (42, vec![(uid, status)]));

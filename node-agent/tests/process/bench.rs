@@ -6,23 +6,23 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use muster_node_agent::pods::{Inbox, PodNews, PodSpec, PodUid, Runtime};
+use muster_node_agent::pods::{PodInbox, PodToStart, PodUid, PodUpdate, Runtime};
 use muster_node_agent::process::{ProcessConfig, ProcessRuntime, SHIM_ARGUMENT};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::time::timeout;
 
 /// On a machine that is busy with other things.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
+pub(crate) const TIMEOUT: Duration = Duration::from_secs(30);
 pub(crate) const HELPER: &str = env!("CARGO_BIN_EXE_muster-process-helper");
 
 pub(crate) struct Bench {
     pub(crate) dir: TempDir,
     pub(crate) config: ProcessConfig,
     pub(crate) runtime: Option<Arc<ProcessRuntime>>,
-    pub(crate) inbox: Arc<Inbox>,
+    pub(crate) inbox: Arc<PodInbox>,
     pub(crate) lost: bool,
-    newest: BTreeMap<PodUid, PodNews>,
+    newest: BTreeMap<PodUid, PodUpdate>,
     uids: Vec<PodUid>,
 }
 
@@ -48,7 +48,7 @@ impl Bench {
             dir: tempfile::tempdir().unwrap(),
             config,
             runtime: None,
-            inbox: Arc::new(Inbox::default()),
+            inbox: Arc::new(PodInbox::default()),
             lost: false,
             newest: BTreeMap::new(),
             uids: Vec::new(),
@@ -71,7 +71,7 @@ impl Bench {
         })
         .await;
         let runtime = opened.unwrap();
-        runtime.report_to(self.inbox.news(0));
+        runtime.report_to(self.inbox.sender(0));
         self.runtime = Some(runtime);
         self.hear();
     }
@@ -109,21 +109,21 @@ impl Bench {
     }
 
     fn hear(&mut self) {
-        for gathered in self.inbox.take().into_values() {
-            self.lost |= gathered.lost;
-            for (uid, news) in gathered.pods {
+        for updates in self.inbox.take().into_values() {
+            self.lost |= updates.lost;
+            for (uid, news) in updates.pods {
                 let known = self.newest.insert(uid, news);
                 assert!(known.is_none_or(|known| !known.stopped), "an end is told once");
             }
         }
     }
 
-    pub(crate) fn newest(&self, uid: PodUid) -> Option<&PodNews> {
+    pub(crate) fn newest(&self, uid: PodUid) -> Option<&PodUpdate> {
         self.newest.get(&uid)
     }
 
-    pub(crate) async fn until(&mut self, uid: PodUid, wanted: impl Fn(&PodNews) -> bool) -> PodNews {
-        let end = Instant::now() + PATIENCE;
+    pub(crate) async fn until(&mut self, uid: PodUid, wanted: impl Fn(&PodUpdate) -> bool) -> PodUpdate {
+        let end = Instant::now() + TIMEOUT;
         loop {
             self.hear();
             if let Some(news) = self.newest.get(&uid).filter(|news| wanted(news)) {
@@ -135,11 +135,11 @@ impl Bench {
         }
     }
 
-    pub(crate) async fn until_ready(&mut self, uid: PodUid) -> PodNews {
+    pub(crate) async fn until_ready(&mut self, uid: PodUid) -> PodUpdate {
         self.until(uid, |news| news.status.ready).await
     }
 
-    pub(crate) async fn until_stopped(&mut self, uid: PodUid) -> PodNews {
+    pub(crate) async fn until_stopped(&mut self, uid: PodUid) -> PodUpdate {
         self.until(uid, |news| news.stopped).await
     }
 
@@ -151,9 +151,9 @@ impl Bench {
     }
 }
 
-pub(crate) fn spec(uid: PodUid, manifest: &Value) -> PodSpec {
+pub(crate) fn spec(uid: PodUid, manifest: &Value) -> PodToStart {
     let (namespace, name) = ("default".to_owned(), "web".to_owned());
-    PodSpec { namespace, name, uid, manifest: Bytes::from(manifest.to_string()) }
+    PodToStart { namespace, name, uid, manifest: Bytes::from(manifest.to_string()) }
 }
 
 /// A pod of one container `c`.
@@ -197,7 +197,7 @@ pub(crate) fn kill(pid: i32) {
 }
 
 pub(crate) async fn eventually(what: &str, mut so: impl FnMut() -> bool) {
-    let end = Instant::now() + PATIENCE;
+    let end = Instant::now() + TIMEOUT;
     while !so() {
         assert!(Instant::now() < end, "not in time: {what}");
         tokio::time::sleep(Duration::from_millis(5)).await;

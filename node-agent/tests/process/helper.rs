@@ -5,7 +5,7 @@ use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use muster_node_agent::pods::{Inbox, PodSpec, PodUid, Runtime};
+use muster_node_agent::pods::{PodInbox, PodToStart, PodUid, Runtime};
 use muster_node_agent::process::{ProcessConfig, ProcessRuntime, shim_main};
 
 /// `muster-process-helper STATE-DIR UID < MANIFEST`
@@ -26,8 +26,8 @@ async fn agent(dir: &Path, uid: PodUid) -> std::io::Result<()> {
     let mut manifest = Vec::new();
     std::io::stdin().read_to_end(&mut manifest)?;
     let runtime = ProcessRuntime::open(dir, ProcessConfig::of_this_machine()?).map_err(std::io::Error::other)?;
-    runtime.report_to(Arc::new(Inbox::default()).news(0));
+    runtime.report_to(Arc::new(PodInbox::default()).sender(0));
     let (namespace, name) = ("default".to_owned(), "web".to_owned());
-    runtime.start(PodSpec { namespace, name, uid, manifest: manifest.into() });
+    runtime.start(PodToStart { namespace, name, uid, manifest: manifest.into() });
     std::future::pending().await
 }

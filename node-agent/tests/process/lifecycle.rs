@@ -3,8 +3,8 @@
 use std::os::unix::fs::PermissionsExt;
 use std::time::Duration;
 
-use muster_node_agent::pods::{Note, Phase, Runtime};
-use muster_node_agent::process::{OpenError, ProcessRuntime, Unhealthy};
+use muster_node_agent::pods::{DurableNote, PodPhase, Runtime};
+use muster_node_agent::process::{ProcessRuntime, RuntimeOpenError, RuntimeUnhealthy};
 use serde_json::json;
 
 use crate::bench::{Bench, HELPER, eventually, is_alive, processes_of, shell};
@@ -18,12 +18,12 @@ async fn a_pod_runs_until_it_is_stopped() {
     let mut bench = Bench::new().await;
     let uid = bench.start(&shell("Always", "exec sleep 600"));
     let news = bench.until_ready(uid).await;
-    assert_eq!((news.status.phase, news.status.restarts, news.stopped), (Phase::Running, 0, false));
+    assert_eq!((news.status.phase, news.status.restarts, news.stopped), (PodPhase::Running, 0, false));
     let pid = bench.pid(uid).unwrap();
     assert!(is_alive(pid));
     bench.runtime().stop(uid, LONG);
     let news = bench.until_stopped(uid).await;
-    assert_eq!((news.status.phase, &*news.status.message), (Phase::Failed, "container c was ended by signal 15"));
+    assert_eq!((news.status.phase, &*news.status.message), (PodPhase::Failed, "container c was ended by signal 15"));
     assert!(!is_alive(pid) && processes_of(uid).is_empty());
 }
 
@@ -39,7 +39,7 @@ async fn what_does_not_want_to_end_is_killed_with_all_its_descendants() {
         bench.runtime().stop(uid, LONG);
         bench.runtime().stop(uid, Duration::from_millis(100));
         let news = bench.until_stopped(uid).await;
-        assert_eq!((news.status.phase, &*news.status.reason), (Phase::Failed, "Killed"), "{cgroups}");
+        assert_eq!((news.status.phase, &*news.status.reason), (PodPhase::Failed, "Killed"), "{cgroups}");
         assert_eq!(processes_of(uid), [0; 0], "cgroups: {cgroups}");
     }
 }
@@ -60,7 +60,7 @@ async fn what_was_killed_before_it_began_never_runs() {
     let uid = bench.start(&shell("Always", "exec sleep 600"));
     bench.runtime().kill(uid);
     let news = bench.until_stopped(uid).await;
-    assert_eq!(news.status.phase, Phase::Failed);
+    assert_eq!(news.status.phase, PodPhase::Failed);
     assert_eq!(processes_of(uid), [0; 0]);
 }
 
@@ -75,7 +75,7 @@ async fn a_container_that_ends_leaves_nothing_behind() {
         let script = format!("setsid sh -c 'touch {away}; sleep 600' & until test -e {away}; do sleep 0.05; done");
         let uid = bench.start(&shell("Never", &script));
         let news = bench.until_stopped(uid).await;
-        assert_eq!((news.status.phase, &*news.status.reason), (Phase::Succeeded, "Completed"));
+        assert_eq!((news.status.phase, &*news.status.reason), (PodPhase::Succeeded, "Completed"));
         assert_eq!(processes_of(uid), [0; 0], "cgroups: {cgroups}");
     }
 }
@@ -93,12 +93,12 @@ async fn exit_codes_decide_and_failures_are_retried_if_they_may_be() {
     let script = format!("test -e {0} && exit 0; touch {0}; exit 1", flag.display());
     let retried = bench.start(&shell("OnFailure", &script));
     let news = bench.until_stopped(failed).await.status;
-    assert_eq!((news.phase, &*news.message), (Phase::Failed, "container c ended with exit code 3"));
+    assert_eq!((news.phase, &*news.message), (PodPhase::Failed, "container c ended with exit code 3"));
     let news = bench.until_stopped(missing).await.status;
-    assert_eq!((news.phase, &*news.reason), (Phase::Failed, "StartError"));
+    assert_eq!((news.phase, &*news.reason), (PodPhase::Failed, "StartError"));
     assert!(news.message.contains("/does/not/exist"), "{}", news.message);
     let news = bench.until_stopped(retried).await.status;
-    assert_eq!((news.phase, news.restarts), (Phase::Succeeded, 1));
+    assert_eq!((news.phase, news.restarts), (PodPhase::Succeeded, 1));
 }
 
 #[tokio::test]
@@ -117,7 +117,7 @@ async fn init_containers_come_first_and_output_is_kept_in_private_files() {
             }],
         },
     }));
-    assert_eq!(bench.until_stopped(uid).await.status.phase, Phase::Succeeded);
+    assert_eq!(bench.until_stopped(uid).await.status.phase, PodPhase::Succeeded);
     let text = |line: &str| line.splitn(4, ' ').last().unwrap().to_owned();
     let (one, main) = (bench.log(uid, "one"), bench.log(uid, "main"));
     let out: Vec<_> = main.lines().filter(|line| line.contains(" stdout F ")).map(text).collect();
@@ -162,7 +162,7 @@ async fn what_cannot_be_run_fails_at_once_and_by_name() {
     pod["spec"]["volumes"] = json!([{ "name": "data", "emptyDir": {} }]);
     let uid = bench.start(&pod);
     let news = bench.until_stopped(uid).await;
-    assert_eq!((news.status.phase, &*news.status.reason), (Phase::Failed, "Unsupported"));
+    assert_eq!((news.status.phase, &*news.status.reason), (PodPhase::Failed, "Unsupported"));
     assert!(news.status.message.starts_with("spec.volumes: "), "{}", news.status.message);
     assert!(!bench.pod_dir(uid).exists());
 }
@@ -175,7 +175,7 @@ async fn the_directories_of_ended_pods_are_bounded() {
     for _ in 0..6 {
         let uid = bench.start(&shell("Never", "true"));
         let status = bench.until_stopped(uid).await.status;
-        bench.runtime().note(Note::Ended { uid, status });
+        bench.runtime().note(DurableNote::Ended { uid, status });
     }
     // The last two may have ended before what was noted of those before them was on disk.
     let dirs = || std::fs::read_dir(bench.dir.path().join("pods")).unwrap().count();
@@ -237,9 +237,9 @@ async fn what_cannot_be_started_for_now_is_tried_again_unless_it_runs_once() {
     bench.open().await;
     let [always, once] = ["Always", "Never"].map(|policy| bench.start(&shell(policy, "true")));
     let news = bench.until_stopped(once).await.status;
-    assert_eq!((news.phase, &*news.reason), (Phase::Failed, "StartError"));
+    assert_eq!((news.phase, &*news.reason), (PodPhase::Failed, "StartError"));
     let news = bench.until(always, |news| news.status.message.ends_with("tried again after 10s")).await;
-    assert_eq!((news.status.phase, &*news.status.reason, news.stopped), (Phase::Pending, "StartError", false));
+    assert_eq!((news.status.phase, &*news.status.reason, news.stopped), (PodPhase::Pending, "StartError", false));
     bench.runtime().stop(always, LONG);
     assert_eq!(bench.until_stopped(always).await.status.reason, "Terminated");
 }
@@ -248,13 +248,13 @@ async fn what_cannot_be_started_for_now_is_tried_again_unless_it_runs_once() {
 async fn one_agent_per_directory_and_its_health() {
     let mut bench = Bench::new().await;
     let second = ProcessRuntime::open(bench.dir.path(), bench.config.clone());
-    assert!(matches!(second, Err(OpenError::InUse { .. })));
+    assert!(matches!(second, Err(RuntimeOpenError::InUse { .. })));
     bench.runtime().health().unwrap();
     bench.close();
     bench.config.shim = bench.dir.path().join("nowhere");
     bench.open().await;
-    assert!(matches!(bench.runtime().health(), Err(Unhealthy::NoShim { .. })));
+    assert!(matches!(bench.runtime().health(), Err(RuntimeUnhealthy::NoShim { .. })));
     let uid = bench.start(&shell("Always", "true"));
     let news = bench.until_stopped(uid).await;
-    assert_eq!((news.status.phase, &*news.status.reason), (Phase::Failed, "StartError"));
+    assert_eq!((news.status.phase, &*news.status.reason), (PodPhase::Failed, "StartError"));
 }

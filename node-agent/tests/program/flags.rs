@@ -6,17 +6,17 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{CommandFactory, Parser};
-use muster_node_agent::agent::{Cli, Exit, Failed, RuntimeKind, Settings};
+use muster_node_agent::agent::{AgentCli, AgentError, AgentSettings, Exit, RuntimeKind};
 
 const SERVER: &str = "127.0.0.1:7401";
 
 /// What these flags mean on a machine that calls itself `Host-1`.
-pub(crate) fn settings(flags: &[&str]) -> Result<Settings, Failed> {
+pub(crate) fn settings(flags: &[&str]) -> Result<AgentSettings, AgentError> {
     let line = ["muster-agent"].iter().chain(flags);
-    Settings::new(Cli::try_parse_from(line).unwrap().agent, "Host-1\n")
+    AgentSettings::new(AgentCli::try_parse_from(line).unwrap().agent, "Host-1\n")
 }
 
-fn with_server(flags: &[&str]) -> Result<Settings, Failed> {
+fn with_server(flags: &[&str]) -> Result<AgentSettings, AgentError> {
     settings(&[&["--server", SERVER], flags].concat())
 }
 
@@ -28,7 +28,7 @@ fn refused(flags: &[&str]) -> String {
 
 #[test]
 fn the_command_line_is_consistent() {
-    Cli::command().debug_assert();
+    AgentCli::command().debug_assert();
 }
 
 #[test]
@@ -116,12 +116,12 @@ const BAD_VALUES: &[(&[&str], &str)] = &[
     (&["--register-node=maybe"], r#"--register-node "maybe": must be true or false"#),
     (
         &["--node-status-update-frequency", "often"],
-        r#"--node-status-update-frequency "often": write a time such as 10s or 1m30s"#,
+        r#"--node-status-update-frequency "often": write a duration such as 10s or 1m30s"#,
     ),
     (&["--node-status-update-frequency", "10ms"], r#"--node-status-update-frequency "10ms": must be from 1s to 1h"#),
     (
         &["--node-status-update-frequency=-10s"],
-        r#"--node-status-update-frequency "-10s": write a time such as 10s or 1m30s"#,
+        r#"--node-status-update-frequency "-10s": write a duration such as 10s or 1m30s"#,
     ),
     (&["--provider-id", ""], r#"--provider-id "": must not be empty: leave the flag out"#),
     (&["--provider-id", "i-1"], r#"--provider-id "i-1": write PROVIDER://ID, as clouds name their machines"#),
@@ -176,7 +176,7 @@ const BAD_VALUES: &[(&[&str], &str)] = &[
     (&["--eviction-minimum-reclaim", "nodefs"], r#"--eviction-minimum-reclaim "nodefs": it must be SIGNAL=VALUE"#),
     (
         &["--eviction-pressure-transition-period", "soon"],
-        r#"--eviction-pressure-transition-period "soon": write a time such as 10s or 1m30s"#,
+        r#"--eviction-pressure-transition-period "soon": write a duration such as 10s or 1m30s"#,
     ),
     (&["--condition-dir", "/nowhere/at/all"], r#"--condition-dir "/nowhere/at/all": is not a directory"#),
     (
@@ -210,8 +210,8 @@ fn names_are_names_of_nodes() {
     assert!(with_server(&[&format!("--hostname-override={}", "x".repeat(52))]).is_ok());
     let message = refused(&[&format!("--hostname-override={}", "x".repeat(53))]);
     assert!(message.ends_with("must have at most 52 characters, as a certificate has room for"), "{message}");
-    let args = Cli::try_parse_from(["muster-agent", "--server", SERVER]).unwrap().agent;
-    let message = Settings::new(args, "my_laptop").unwrap_err().message;
+    let args = AgentCli::try_parse_from(["muster-agent", "--server", SERVER]).unwrap().agent;
+    let message = AgentSettings::new(args, "my_laptop").unwrap_err().message;
     assert!(message.starts_with("this machine's host name \"my_laptop\""), "{message}");
     assert!(message.ends_with("give the node a name with --hostname-override"), "{message}");
 }
@@ -233,7 +233,7 @@ fn a_token_is_read_from_a_file_that_nobody_else_can_read() {
     assert!(refused(&[&flag]).ends_with(&format!("run `chmod 600 {}`", path.display())));
     write("", 0o600);
     assert!(refused(&[&flag]).starts_with(&format!("--join \"@{}\": a token has three parts", path.display())));
-    let args = Cli::try_parse_from(["muster-agent", "--join", &token]).unwrap();
+    let args = AgentCli::try_parse_from(["muster-agent", "--join", &token]).unwrap();
     assert!(!format!("{args:?}").contains("bbbb"), "{args:?}");
 }
 

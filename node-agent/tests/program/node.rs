@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use muster_node_agent::agent::{NodeMachine, Observation};
-use muster_node_agent::machine::Machine;
+use muster_node_agent::machine::AgentMachine;
 use muster_proto::manifest::node_from_json;
 use serde_json::{Value, json};
 use tokio::sync::watch;

@@ -6,7 +6,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
-use muster_node_agent::agent::{Failed, Metrics, Notify, Observation, Standing, StateDir, View, Wiring, ask, serve};
+use muster_node_agent::agent::{
+    AgentError, AgentMetrics, AgentView, AttachmentState, Observation, ProgramParts, StateDir, SystemdNotify, ask,
+    serve,
+};
 use muster_proto::v1;
 use muster_proto::v1::agent_message::Message as Up;
 use muster_proto::v1::server_message::Message as Down;
@@ -19,7 +22,7 @@ use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
 use crate::flags::settings;
-use crate::replica::{PATIENCE, Replica, SessionStream, welcome};
+use crate::replica::{Replica, SessionStream, TIMEOUT, welcome};
 use crate::tls;
 
 const BEAT_MS: u32 = 50;
@@ -30,7 +33,7 @@ struct Agent {
     systemd: UnixDatagram,
     observation: watch::Sender<Observation>,
     stop: Option<oneshot::Sender<()>>,
-    running: JoinHandle<Result<(), Failed>>,
+    running: JoinHandle<Result<(), AgentError>>,
     metrics: String,
     /// Apart from its own directory, which may be deep.
     _notices: TempDir,
@@ -50,15 +53,16 @@ impl Agent {
         let path = notices.path().join("notify");
         let systemd = UnixDatagram::bind(&path).unwrap();
         systemd.set_nonblocking(true).unwrap();
-        let notify = Notify::to(path.as_os_str(), Some(Duration::from_millis(20))).unwrap();
+        let notify = SystemdNotify::to(path.as_os_str(), Some(Duration::from_millis(20))).unwrap();
         let (observation, observed) = watch::channel(observation("4"));
         let (stop, stopped) = oneshot::channel::<()>();
         let expiry = Arc::new(|| EXPIRES.parse::<Timestamp>().ok());
         let running = tokio::spawn(async move {
-            let metrics = Some(Metrics::open(settings.metrics.as_ref().unwrap()).await?);
-            let wiring = Wiring { observed, runtime: None, tls: tls::client("rack-1"), expiry, metrics, renewed: None };
+            let metrics = Some(AgentMetrics::open(settings.metrics.as_ref().unwrap()).await?);
+            let parts =
+                ProgramParts { observed, runtime: None, tls: tls::client("rack-1"), expiry, metrics, renewed: None };
             let state_dir = StateDir::open(&settings.state_dir)?;
-            serve(&settings, &state_dir, wiring, notify, async move { drop(stopped.await) }).await
+            serve(&settings, &state_dir, parts, notify, async move { drop(stopped.await) }).await
         });
         Self { dir, systemd, observation, stop: Some(stop), running, metrics, _notices: notices }
     }
@@ -75,10 +79,10 @@ impl Agent {
                 }
             }
         };
-        timeout(PATIENCE, hearing).await.unwrap_or_else(|_| panic!("systemd never heard {wanted:?}"));
+        timeout(TIMEOUT, hearing).await.unwrap_or_else(|_| panic!("systemd never heard {wanted:?}"));
     }
 
-    async fn view(&self, wanted: impl Fn(&View) -> bool) -> View {
+    async fn view(&self, wanted: impl Fn(&AgentView) -> bool) -> AgentView {
         let asking = async {
             loop {
                 match ask(self.dir.path()).await {
@@ -87,7 +91,7 @@ impl Agent {
                 }
             }
         };
-        timeout(PATIENCE, asking).await.expect("the status never came")
+        timeout(TIMEOUT, asking).await.expect("the status never came")
     }
 
     async fn get(&self, path: &str) -> String {
@@ -99,9 +103,9 @@ impl Agent {
         answer
     }
 
-    async fn end(mut self) -> (Result<(), Failed>, TempDir) {
+    async fn end(mut self) -> (Result<(), AgentError>, TempDir) {
         let _ = self.stop.take().unwrap().send(());
-        (timeout(PATIENCE, self.running).await.unwrap().unwrap(), self.dir)
+        (timeout(TIMEOUT, self.running).await.unwrap().unwrap(), self.dir)
     }
 }
 
@@ -112,7 +116,7 @@ fn observation(cpu: &str) -> Observation {
 
 async fn next(session: &mut SessionStream, wanted: impl Fn(&Up) -> bool) -> Up {
     loop {
-        match session.hear().await {
+        match session.receive().await {
             Some(up) if wanted(&up) => return up,
             Some(_) => {}
             None => panic!("the agent went away"),
@@ -129,26 +133,26 @@ async fn posted(session: &mut SessionStream) -> (u64, Value) {
 async fn an_agent_registers_reports_and_says_what_it_does() {
     let mut replica = Replica::start().await;
     let agent = Agent::start(&replica, &["--node-labels=team=x"]);
-    agent.told_systemd("READY=1\nSTATUS=pods are looked after; looking for a replica").await;
+    agent.told_systemd("READY=1\nSTATUS=pods are managed; searching for a replica").await;
     agent.told_systemd("WATCHDOG=1").await;
     let (mut session, hello) = replica.session().await;
     assert_eq!((hello.node.as_str(), hello.incarnation), ("rack-1", 0));
-    agent.view(|view| view.session.state == Standing::Detached && view.node == "rack-1").await;
-    session.say(Down::RegistrationWanted(v1::RegistrationWanted { why: "unknown".into() })).await;
+    agent.view(|view| view.session.state == AttachmentState::Detached && view.node == "rack-1").await;
+    session.send(Down::RegistrationWanted(v1::RegistrationWanted { why: "unknown".into() })).await;
     let registered = next(&mut session, |up| matches!(up, Up::Register(_))).await;
     let Up::Register(register) = registered else { panic!("{registered:?}") };
     let node: Value = serde_json::from_slice(&register.node).unwrap();
     assert_eq!((&node["metadata"]["name"], &node["metadata"]["labels"]["team"]), (&json!("rack-1"), &json!("x")));
-    session.say(Down::Welcome(welcome(2, 7, BEAT_MS))).await;
+    session.send(Down::Welcome(welcome(2, 7, BEAT_MS))).await;
     agent.told_systemd("STATUS=attached to replica ").await;
 
     agent.observation.send_replace(observation("8"));
     let (sequence, status) = posted(&mut session).await;
     assert_eq!(status["capacity"]["cpu"], "8", "S-1: a change is posted at once");
-    session.say(Down::StatusTaken(v1::StatusTaken { sequence, written: true, refused: String::new() })).await;
+    session.send(Down::StatusTaken(v1::StatusTaken { sequence, written: true, refused: String::new() })).await;
 
     let view = agent.view(|view| view.session.beats > 0 && view.session.statuses > 0).await;
-    assert_eq!((view.session.state, view.session.incarnation), (Standing::Attached, 7));
+    assert_eq!((view.session.state, view.session.incarnation), (AttachmentState::Attached, 7));
     assert_eq!(view.session.endpoint, Some(replica.endpoint()));
     assert!(view.session.last_beat_sent_age.is_some() && view.session.last_heard_age.is_some());
     assert_eq!((view.certificate_expires.as_deref(), view.pods.len()), (Some(EXPIRES), 0));
@@ -192,21 +196,21 @@ async fn without_the_right_to_register_an_agent_waits_for_its_node() {
     let mut replica = Replica::start().await;
     let agent = Agent::start(&replica, &["--register-node=false"]);
     let (mut session, _) = replica.session().await;
-    session.say(Down::RegistrationWanted(v1::RegistrationWanted { why: "unknown".into() })).await;
-    assert!(session.hear().await.is_none(), "it does not register but goes");
+    session.send(Down::RegistrationWanted(v1::RegistrationWanted { why: "unknown".into() })).await;
+    assert!(session.receive().await.is_none(), "it does not register but goes");
     let view = agent.view(|view| view.session.last_error.is_some()).await;
-    let waiting = "rack-1 does not exist and does not register itself: waiting for an operator to create it";
+    let waiting = "node rack-1 does not exist and does not register itself: waiting for an operator to create it";
     assert_eq!(view.session.last_error.as_deref(), Some(waiting));
     agent.told_systemd(&format!("STATUS={waiting}")).await;
     // It comes again, and by then somebody has created it.
     let mut session = replica.welcomed(welcome(2, 3, BEAT_MS)).await;
     agent.told_systemd("STATUS=attached to replica ").await;
     // Deleted under its agent, it waits again.
-    session.say(Down::Removed(v1::Removed { incarnation: 3, revision: 9 })).await;
-    let gone = async { while session.hear().await.is_some() {} };
-    timeout(PATIENCE, gone).await.expect("it goes");
+    session.send(Down::Removed(v1::Removed { incarnation: 3, revision: 9 })).await;
+    let gone = async { while session.receive().await.is_some() {} };
+    timeout(TIMEOUT, gone).await.expect("it goes");
     let view = agent.view(|view| view.session.removals == 1).await;
-    assert_eq!((view.session.state, view.session.incarnation), (Standing::Detached, 0));
+    assert_eq!((view.session.state, view.session.incarnation), (AttachmentState::Detached, 0));
 }
 
 #[tokio::test]
@@ -215,7 +219,7 @@ async fn two_agents_do_not_share_a_state_directory() {
     let dir = tempfile::tempdir().unwrap();
     let held = StateDir::open(dir.path()).unwrap();
     let agent = Agent::start_in(dir, &replica, &[]);
-    let failed = timeout(PATIENCE, agent.running).await.unwrap().unwrap().unwrap_err();
+    let failed = timeout(TIMEOUT, agent.running).await.unwrap().unwrap().unwrap_err();
     assert!(failed.message.contains("another agent uses it"), "{failed}");
     drop(held);
 }

@@ -71,11 +71,11 @@ async fn exit_codes_mean_what_they_mean_to_node_problem_detector() {
     }
     let monitor = watch(custom(&directory));
     for (name, _, status, reason, message) in cases {
-        let found = until_reason(&monitor, name, reason).await.finding;
+        let found = until_reason(&monitor, name, reason).await.result;
         assert_eq!((found.status, &*found.message), (status, message), "{name}");
     }
     let conditions = monitor.conditions().borrow().clone();
-    let kinds: Vec<_> = conditions.iter().map(|condition| condition.finding.kind.as_str()).collect();
+    let kinds: Vec<_> = conditions.iter().map(|condition| condition.result.kind.as_str()).collect();
     let expected =
         ["MemoryPressure", "DiskPressure", "PIDPressure", "Mute", "Odd", "One", "Shot", "Two", "Zero", "Ready"];
     assert_eq!(kinds, expected, "pressures first, Ready last (S-5)");
@@ -88,7 +88,7 @@ async fn a_check_that_hangs_is_killed_with_everything_it_started() {
     check(&directory, "Hangs", &hanging(&child));
     let monitor = watch(CustomChecks { timeout: Duration::from_secs(2), ..custom(&directory) });
     let child = started(&child).await;
-    let found = until_reason(&monitor, "Hangs", "CheckTimedOut").await.finding;
+    let found = until_reason(&monitor, "Hangs", "CheckTimedOut").await.result;
     assert_eq!(found.status, ConditionStatus::Unknown);
     assert_eq!(found.message, "the check did not end within 2s and was killed");
     eventually("the descendants to be gone", || !is_alive(&child)).await;
@@ -113,17 +113,17 @@ async fn output_is_bounded_and_nobody_waits_for_those_who_inherited_it() {
     check(&directory, "OneLongLine", "head -c 300000 /dev/zero | tr '\\0' x; exit 1");
     check(&directory, "Lingers", "echo gone; sleep 3 & exit 1");
     let monitor = watch(custom(&directory));
-    assert_eq!(until_status(&monitor, "Floods", ConditionStatus::True).await.finding.message, "0123456789");
-    let long = until_status(&monitor, "OneLongLine", ConditionStatus::True).await.finding.message;
+    assert_eq!(until_status(&monitor, "Floods", ConditionStatus::True).await.result.message, "0123456789");
+    let long = until_status(&monitor, "OneLongLine", ConditionStatus::True).await.result.message;
     assert_eq!(long, "x".repeat(1024));
-    assert_eq!(until_status(&monitor, "Lingers", ConditionStatus::True).await.finding.message, "gone");
+    assert_eq!(until_status(&monitor, "Lingers", ConditionStatus::True).await.result.message, "gone");
 }
 
 #[tokio::test]
 async fn conditions_come_and_go_with_their_files_and_turn_with_their_findings() {
     let directory = tempfile::tempdir().unwrap();
     let monitor = watch(custom(&directory));
-    monitor.first_look().await;
+    monitor.first_sample().await;
     check(&directory, "Late", "echo 1; exit 0");
     let calm = until_status(&monitor, "Late", ConditionStatus::False).await;
     check(&directory, "Late", "echo 2; exit 1");
@@ -145,7 +145,7 @@ fn files_that_are_no_checks_are_refused_with_the_reason() {
         ("Drained", 0o755, "is reserved"),
         ("not a name", 0o755, "is not a qualified name"),
         (".hidden", 0o755, "is not a qualified name"),
-        ("Writable", 0o757, "anybody may write to it: chmod o-w"),
+        ("Writable", 0o757, "every user may write to it: run chmod o-w"),
         ("Plain", 0o644, "it is not executable: chmod +x"),
     ];
     for (name, mode, _) in cases {
@@ -190,14 +190,14 @@ async fn the_network_is_available_while_the_address_answers_or_the_command_succe
     let monitor = watch(NetworkProbe::Tcp(listener.local_addr().unwrap().to_string()));
     until_status(&monitor, NETWORK_UNAVAILABLE, ConditionStatus::False).await;
     drop(listener);
-    let lost = until_status(&monitor, NETWORK_UNAVAILABLE, ConditionStatus::True).await.finding;
+    let lost = until_status(&monitor, NETWORK_UNAVAILABLE, ConditionStatus::True).await.result;
     assert!(lost.message.contains("cannot be reached"), "{}", lost.message);
 
     let scratch = tempfile::tempdir().unwrap();
     let flag = scratch.path().join("up");
     let arguments = vec!["-c".into(), format!("test -e {} || {{ echo no carrier; exit 7; }}", flag.display())];
     let monitor = watch(NetworkProbe::Command { program: "sh".into(), arguments });
-    let down = until_status(&monitor, NETWORK_UNAVAILABLE, ConditionStatus::True).await.finding;
+    let down = until_status(&monitor, NETWORK_UNAVAILABLE, ConditionStatus::True).await.result;
     assert_eq!((&*down.reason, &*down.message), ("NetworkCheckFailed", "sh: no carrier"));
     std::fs::write(flag, "").unwrap();
     until_status(&monitor, NETWORK_UNAVAILABLE, ConditionStatus::False).await;
@@ -209,25 +209,25 @@ async fn the_network_is_available_while_the_address_answers_or_the_command_succe
 #[tokio::test]
 async fn without_a_check_nothing_is_said_of_the_network() {
     let monitor = start(frequent(Path::new("/")));
-    assert!(monitor.first_look().await.get(NETWORK_UNAVAILABLE).is_none());
+    assert!(monitor.first_sample().await.get(NETWORK_UNAVAILABLE).is_none());
 }
 
 #[tokio::test]
-async fn readiness_is_that_of_the_runtime_and_of_the_first_look() {
+async fn readiness_is_that_of_the_runtime_and_of_the_first_sample() {
     let can_run = Arc::new(AtomicBool::new(false));
     let asked = Arc::clone(&can_run);
     let readiness = move || asked.load(Ordering::Relaxed).then_some(()).ok_or_else(|| "no runtime".to_owned());
     let monitor = Monitor::start(MonitorConfig::this_machine("/"), Arc::new(readiness));
-    let not_ready = monitor.first_look().await.get("Ready").unwrap().finding.clone();
+    let not_ready = monitor.first_sample().await.get("Ready").unwrap().result.clone();
     assert_eq!((&*not_ready.reason, &*not_ready.message), ("KubeletNotReady", "no runtime"));
     can_run.store(true, Ordering::Relaxed);
     monitor.refresh();
-    let ready = until_status(&monitor, "Ready", ConditionStatus::True).await.finding;
+    let ready = until_status(&monitor, "Ready", ConditionStatus::True).await.result;
     assert_eq!((&*ready.reason, &*ready.message), ("KubeletReady", "kubelet is posting ready status"));
 
     let monitor = start(frequent(Path::new("/no/such/directory")));
-    let conditions = monitor.first_look().await;
-    let ready = &conditions.get("Ready").unwrap().finding;
+    let conditions = monitor.first_sample().await;
+    let ready = &conditions.get("Ready").unwrap().result;
     assert_eq!(ready.status, ConditionStatus::False);
     assert!(ready.message.contains("/no/such/directory"), "{}", ready.message);
     assert_eq!(conditions.status("DiskPressure"), Some(ConditionStatus::Unknown));
@@ -238,7 +238,7 @@ async fn readiness_is_that_of_the_runtime_and_of_the_first_look() {
 async fn s_1_looks_renew_heartbeats_and_are_no_change() {
     let thresholds = Thresholds::parse(Some("memory.available<1"), None, None, None).unwrap();
     let monitor = start(MonitorConfig { thresholds, ..frequent(Path::new("/")) });
-    let first = monitor.first_look().await.get("Ready").unwrap().clone();
+    let first = monitor.first_sample().await.get("Ready").unwrap().clone();
     let mut conditions = monitor.conditions();
     conditions.mark_unchanged();
     let beats = conditions.clone();

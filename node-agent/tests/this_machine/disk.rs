@@ -38,14 +38,14 @@ async fn inside_a_mount_namespace() {
     let config = MonitorConfig { transition_period: Duration::from_millis(200), ..frequent(directory.path()) };
     let monitor = start(config);
     let calm = until_status(&monitor, "DiskPressure", ConditionStatus::False).await;
-    assert_eq!(calm.finding.reason, "KubeletHasNoDiskPressure");
+    assert_eq!(calm.result.reason, "KubeletHasNoDiskPressure");
     until_status(&monitor, "Ready", ConditionStatus::True).await;
 
     let ballast = directory.path().join("ballast");
     std::fs::write(&ballast, vec![1; SIZE * 95 / 100]).unwrap();
     let pressed = until_status(&monitor, "DiskPressure", ConditionStatus::True).await;
     assert_eq!(
-        (&*pressed.finding.reason, &*pressed.finding.message),
+        (&*pressed.result.reason, &*pressed.result.message),
         ("KubeletHasDiskPressure", "kubelet has disk pressure")
     );
     assert!(pressed.last_transition > calm.last_transition);

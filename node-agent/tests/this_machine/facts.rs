@@ -4,12 +4,12 @@ use std::io::Write as _;
 use std::process::Command;
 
 use muster_node_agent::conditions::Thresholds;
-use muster_node_agent::facts::{Facts, NodeParts, Reservations, Sources};
+use muster_node_agent::facts::{FactSources, Facts, NodeParts, Reservations};
 use muster_proto::manifest::node_from_json;
 use serde_json::{Value, json};
 
 fn facts() -> Facts {
-    Facts::read(&Sources::this_machine("/", "process://0.1.0")).unwrap()
+    Facts::read(&FactSources::this_machine("/", "process://0.1.0")).unwrap()
 }
 
 fn parts() -> NodeParts {

@@ -4,7 +4,7 @@ use std::net::IpAddr;
 use std::path::Path;
 
 use muster_node_agent::conditions::Thresholds;
-use muster_node_agent::facts::{Facts, Interface, Reservations, Sources};
+use muster_node_agent::facts::{FactSources, Facts, Interface, Reservations};
 use proptest::prelude::*;
 use serde_json::json;
 use tempfile::TempDir;
@@ -31,9 +31,9 @@ fn put(tree: &TempDir, path: &str, content: &[u8]) {
     std::fs::write(path, content).unwrap();
 }
 
-fn sources(root: &Path) -> Sources {
+fn sources(root: &Path) -> FactSources {
     let interfaces = vec![Interface { name: "eth0".into(), address: IpAddr::from([192, 0, 2, 7]) }];
-    Sources { root: root.to_owned(), interfaces: Some(interfaces), ..Sources::this_machine(root, "none") }
+    FactSources { root: root.to_owned(), interfaces: Some(interfaces), ..FactSources::this_machine(root, "none") }
 }
 
 fn bare_machine() -> TempDir {
@@ -73,7 +73,7 @@ fn a_machine_without_memory_or_processors_is_none_and_the_file_is_named() {
 #[test]
 fn what_only_an_operator_knows_is_taken_from_the_operator() {
     let tree = bare_machine();
-    let given = Sources {
+    let given = FactSources {
         hostname_override: Some(" Node-1 ".into()),
         node_ips: "198.51.100.1,2001:db8::1".parse().unwrap(),
         external_ips: vec![IpAddr::from([203, 0, 113, 9])],
@@ -95,7 +95,7 @@ fn what_only_an_operator_knows_is_taken_from_the_operator() {
 #[test]
 fn a_host_name_that_is_no_label_value_is_no_label() {
     let tree = bare_machine();
-    let given = Sources { hostname_override: Some("h".repeat(64)), ..sources(tree.path()) };
+    let given = FactSources { hostname_override: Some("h".repeat(64)), ..sources(tree.path()) };
     let parts = Facts::read(&given).unwrap().node_parts(&Reservations::default(), &Thresholds::default());
     assert!(!parts.labels.contains_key("kubernetes.io/hostname"));
     assert_eq!(parts.addresses[1]["type"], json!("Hostname"));

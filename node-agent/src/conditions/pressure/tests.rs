@@ -1,4 +1,4 @@
-//! The rules of P-3 to P-5, one table each.
+//! Tests of rules P-3 to P-5, one table each.
 
 use super::super::signal::Signal;
 use super::*;
@@ -6,27 +6,27 @@ use crate::facts::Filesystem;
 
 const MI: u64 = 1 << 20;
 
-fn calm() -> Sample {
+fn without_pressure() -> MachineSample {
     let filesystem = Filesystem { capacity: 1000, available: 900, inodes: 1000, inodes_free: 900 };
-    Sample {
-        memory: Ok(Level { available: 900 * MI, capacity: 1000 * MI }),
-        pids: Ok(Level { available: 900, capacity: 1000 }),
+    MachineSample {
+        memory: Ok(ResourceLevel { available: 900 * MI, capacity: 1000 * MI }),
+        pids: Ok(ResourceLevel { available: 900, capacity: 1000 }),
         nodefs: Ok(filesystem),
         imagefs: Ok(filesystem),
     }
 }
 
-fn with_memory(available: u64) -> Sample {
-    Sample { memory: Ok(Level { available: available * MI, capacity: 1000 * MI }), ..calm() }
+fn with_memory(available: u64) -> MachineSample {
+    MachineSample { memory: Ok(ResourceLevel { available: available * MI, capacity: 1000 * MI }), ..without_pressure() }
 }
 
-fn with(signal: Signal, available: u64) -> Sample {
-    let mut sample = calm();
+fn with(signal: Signal, available: u64) -> MachineSample {
+    let mut sample = without_pressure();
     let filesystem =
         |bytes, inodes_free| Ok(Filesystem { capacity: 1000, available: bytes, inodes: 1000, inodes_free });
     match signal {
-        Signal::MemoryAvailable => sample.memory = Ok(Level { available: available * MI, capacity: 1000 * MI }),
-        Signal::PidAvailable => sample.pids = Ok(Level { available, capacity: 1000 }),
+        Signal::MemoryAvailable => sample.memory = Ok(ResourceLevel { available: available * MI, capacity: 1000 * MI }),
+        Signal::PidAvailable => sample.pids = Ok(ResourceLevel { available, capacity: 1000 }),
         Signal::NodefsAvailable => sample.nodefs = filesystem(available, 900),
         Signal::NodefsInodesFree => sample.nodefs = filesystem(900, available),
         Signal::ImagefsAvailable => sample.imagefs = filesystem(available, 900),
@@ -39,13 +39,13 @@ fn seconds(count: u64) -> Duration {
     Duration::from_secs(count)
 }
 
-/// What is reported of a condition after each of the samples, which are seconds and sample.
-fn reported(pressures: &mut Pressures, kind: PressureKind, samples: &[(u64, Sample)]) -> Vec<bool> {
+/// The reported states after each of the samples, given as second and sample.
+fn reported(pressures: &mut Pressures, kind: PressureKind, samples: &[(u64, MachineSample)]) -> Vec<bool> {
     let start = Instant::now();
-    let mut report = |(at, sample): &(u64, Sample)| {
+    let mut report = |(at, sample): &(u64, MachineSample)| {
         let now = start + seconds(*at);
         pressures.observe(sample, now);
-        pressures.verdict(kind, sample, now) == Verdict::Pressed
+        pressures.state(kind, sample, now) == PressureState::Pressure
     };
     samples.iter().map(&mut report).collect()
 }
@@ -60,8 +60,8 @@ fn p_3_each_signal_turns_on_its_condition_and_no_other() {
         let (sample, now) = (with(signal, 50), Instant::now());
         pressures.observe(&sample, now);
         for kind in PressureKind::ALL {
-            let expected = if kind == signal.pressure() { Verdict::Pressed } else { Verdict::Calm };
-            assert_eq!(pressures.verdict(kind, &sample, now), expected, "{signal} {kind:?}");
+            let expected = if kind == signal.pressure() { PressureState::Pressure } else { PressureState::NoPressure };
+            assert_eq!(pressures.state(kind, &sample, now), expected, "{signal} {kind:?}");
         }
     }
 }
@@ -105,7 +105,7 @@ fn p_5_a_condition_stays_on_until_it_was_not_observed_for_the_transition_period(
     assert_eq!(reported(&mut pressures, PressureKind::Memory, &samples), expected);
 }
 
-/// However seldom the machine is looked at, and however short the period is.
+/// However rarely the machine is sampled, and however short the period is.
 #[test]
 fn p_5_a_threshold_that_is_met_is_a_pressure_whatever_the_period() {
     let mut pressures = Pressures::new(&Thresholds::default(), Duration::ZERO);
@@ -117,7 +117,7 @@ fn p_5_a_threshold_that_is_met_is_a_pressure_whatever_the_period() {
 fn p_4_a_threshold_stays_met_until_its_minimum_is_reclaimed() {
     let thresholds = Thresholds::parse(Some("memory.available<100Mi"), None, None, Some("memory.available=50Mi"));
     let mut pressures = Pressures::new(&thresholds.unwrap(), Duration::ZERO);
-    // Without a transition period an observed pressure is over at once, so what is asked is whether it was observed.
+    // Without a transition period an observed pressure ends at once, so the test reads whether it was observed.
     let start = Instant::now();
     let mut is_met = |available| {
         pressures.observe(&with_memory(available), start);
@@ -142,40 +142,40 @@ fn p_5_a_soft_threshold_is_a_pressure_at_once_and_a_shortage_after_its_grace() {
     let mut shortages = |at, available| {
         let (sample, now) = (with_memory(available), start + seconds(at));
         let found = pressures.observe(&sample, now);
-        assert_eq!(pressures.verdict(PressureKind::Memory, &sample, now), Verdict::Pressed);
+        assert_eq!(pressures.state(PressureKind::Memory, &sample, now), PressureState::Pressure);
         found.iter().map(|shortage| shortage.threshold.to_string()).collect::<Vec<_>>()
     };
     assert!(shortages(0, 150).is_empty());
     assert!(shortages(29, 150).is_empty());
     assert_eq!(shortages(30, 150), ["memory.available<200Mi"]);
-    assert!(shortages(40, 150).is_empty(), "it is said once");
+    assert!(shortages(40, 150).is_empty(), "it is reported once");
     assert_eq!(shortages(50, 50), ["memory.available<100Mi"], "a hard threshold has no grace");
     assert!(shortages(60, 300).is_empty());
     assert!(shortages(70, 150).is_empty(), "the grace begins anew");
 }
 
 #[test]
-fn what_cannot_be_read_is_unknown_unless_it_was_a_pressure_lately() {
-    let unread = Sample { nodefs: Err("it hangs".into()), ..calm() };
+fn an_unreadable_signal_is_unknown_unless_it_was_a_pressure_lately() {
+    let unread = MachineSample { nodefs: Err("it hangs".into()), ..without_pressure() };
     let mut pressures = Pressures::new(&Thresholds::default(), TRANSITION_PERIOD);
     let start = Instant::now();
-    let mut disk = |at, sample: &Sample| {
+    let mut disk = |at, sample: &MachineSample| {
         pressures.observe(sample, start + seconds(at));
-        pressures.verdict(PressureKind::Disk, sample, start + seconds(at))
+        pressures.state(PressureKind::Disk, sample, start + seconds(at))
     };
-    assert_eq!(disk(0, &unread), Verdict::Unknown("it hangs".into()));
-    assert_eq!(disk(10, &with(Signal::ImagefsAvailable, 10)), Verdict::Pressed);
-    assert_eq!(disk(20, &unread), Verdict::Pressed);
-    assert_eq!(disk(310, &unread), Verdict::Unknown("it hangs".into()));
-    assert_eq!(disk(320, &calm()), Verdict::Calm);
+    assert_eq!(disk(0, &unread), PressureState::Unknown("it hangs".into()));
+    assert_eq!(disk(10, &with(Signal::ImagefsAvailable, 10)), PressureState::Pressure);
+    assert_eq!(disk(20, &unread), PressureState::Pressure);
+    assert_eq!(disk(310, &unread), PressureState::Unknown("it hangs".into()));
+    assert_eq!(disk(320, &without_pressure()), PressureState::NoPressure);
 }
 
 #[test]
-fn what_no_threshold_watches_need_not_be_read() {
+fn a_signal_without_a_threshold_need_not_be_read() {
     let thresholds = Thresholds::parse(Some("memory.available<1Gi"), None, None, None).unwrap();
     let pressures = Pressures::new(&thresholds, TRANSITION_PERIOD);
-    let blind = Sample { memory: calm().memory, ..Sample::empty() };
+    let blind = MachineSample { memory: without_pressure().memory, ..MachineSample::empty() };
     assert_eq!(pressures.unread(&blind), None);
-    assert_eq!(pressures.verdict(PressureKind::Disk, &blind, Instant::now()), Verdict::Calm);
-    assert!(pressures.unread(&Sample::empty()).is_some());
+    assert_eq!(pressures.state(PressureKind::Disk, &blind, Instant::now()), PressureState::NoPressure);
+    assert!(pressures.unread(&MachineSample::empty()).is_some());
 }

@@ -1,5 +1,5 @@
-//! How long to wait before what ended, or could not be started, is started again: at once the first time, then 10 s,
-//! doubling to 5 min, and as if nothing had happened after it ran for 10 min. Kubernetes' numbers.
+//! Crash back-off: a container that ended or failed to start is restarted at once the first time, then after 10 s,
+//! doubling up to 5 min. A container that ran for 10 min starts over. These are Kubernetes' numbers.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ pub(in crate::process) struct CrashBackoff {
 }
 
 impl CrashBackoff {
-    /// It ran for this long and ended now.
+    /// The pause before the next start of a container that ran for this long.
     pub(in crate::process) fn pause_after(&mut self, ran: Duration) -> Duration {
         if ran >= FORGIVEN_AFTER {
             self.next = Duration::ZERO;

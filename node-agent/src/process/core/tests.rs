@@ -1,4 +1,4 @@
-//! Pods of processes under a clock that the test turns.
+//! Tests of the pod core with a clock that the test sets.
 
 use proptest::prelude::*;
 use serde_json::json;
@@ -30,21 +30,21 @@ impl Bench {
         Self { core: PodCore::new(&plan, now), now }
     }
 
-    fn acts(&mut self) -> Vec<Act> {
+    fn acts(&mut self) -> Vec<Action> {
         std::iter::from_fn(|| self.core.next(self.now)).collect()
     }
 
-    fn exit(&mut self, index: usize, code: i32) -> Vec<Act> {
+    fn exit(&mut self, index: usize, code: i32) -> Vec<Action> {
         self.core.exited(index, Exit::Code(code), self.now);
         self.acts()
     }
 
-    fn pass(&mut self, seconds: u64) -> Vec<Act> {
+    fn pass(&mut self, seconds: u64) -> Vec<Action> {
         self.now += Duration::from_secs(seconds);
         self.acts()
     }
 
-    fn phase(&self) -> (Phase, bool, bool) {
+    fn phase(&self) -> (PodPhase, bool, bool) {
         let status = self.core.status();
         (status.phase, status.ready, self.core.is_over())
     }
@@ -60,40 +60,40 @@ async fn a_pod_whose_probes_are_not_run_says_what_ready_means() {
     let mut bench = Bench::with("Always", 0, 1, json!({ "containers": [probed] }));
     bench.acts();
     let status = bench.core.status();
-    assert_eq!((status.phase, status.ready, status.reason.as_str()), (Phase::Running, true, ""));
+    assert_eq!((status.phase, status.ready, status.reason.as_str()), (PodPhase::Running, true, ""));
     assert!(status.message.ends_with("this node does not run spec.containers[0].readinessProbe"), "{}", status.message);
     bench.exit(0, 1);
     bench.exit(0, 1);
-    assert_eq!(bench.reason(), "CrashLoopBackOff", "what is worse is said before");
+    assert_eq!(bench.reason(), "CrashLoopBackOff", "the crash is the more important reason");
 }
 
 #[tokio::test]
 async fn the_phase_after_one_container_ended_follows_policy_and_exit_code() {
     let table = [
-        ("Always", 0, Phase::Running, false),
-        ("Always", 3, Phase::Running, false),
-        ("OnFailure", 0, Phase::Succeeded, true),
-        ("OnFailure", 3, Phase::Running, false),
-        ("Never", 0, Phase::Succeeded, true),
-        ("Never", 3, Phase::Failed, true),
+        ("Always", 0, PodPhase::Running, false),
+        ("Always", 3, PodPhase::Running, false),
+        ("OnFailure", 0, PodPhase::Succeeded, true),
+        ("OnFailure", 3, PodPhase::Running, false),
+        ("Never", 0, PodPhase::Succeeded, true),
+        ("Never", 3, PodPhase::Failed, true),
     ];
     for (policy, code, phase, over) in table {
         let mut bench = Bench::new(policy, 0, 1);
-        assert_eq!((bench.acts(), bench.phase()), (vec![Act::Start(0)], (Phase::Running, true, false)));
+        assert_eq!((bench.acts(), bench.phase()), (vec![Action::Start(0)], (PodPhase::Running, true, false)));
         bench.core.exited(0, Exit::Code(code), bench.now);
         assert_eq!(bench.phase(), (phase, false, over), "{policy} {code}");
-        let again = if over { vec![] } else { vec![Act::Start(0)] };
+        let again = if over { vec![] } else { vec![Action::Start(0)] };
         assert_eq!((bench.acts(), bench.core.status().restarts), (again, u32::from(!over)), "{policy} {code}");
     }
 }
 
 #[tokio::test]
 async fn a_pod_succeeds_when_all_did_and_fails_when_one_did_not() {
-    for (codes, phase) in [([0, 0], Phase::Succeeded), ([0, 1], Phase::Failed), ([1, 0], Phase::Failed)] {
+    for (codes, phase) in [([0, 0], PodPhase::Succeeded), ([0, 1], PodPhase::Failed), ([1, 0], PodPhase::Failed)] {
         let mut bench = Bench::new("Never", 0, 2);
-        assert_eq!(bench.acts(), [Act::Start(0), Act::Start(1)]);
+        assert_eq!(bench.acts(), [Action::Start(0), Action::Start(1)]);
         bench.exit(0, codes[0]);
-        assert_eq!(bench.phase(), (Phase::Running, false, false));
+        assert_eq!(bench.phase(), (PodPhase::Running, false, false));
         bench.exit(1, codes[1]);
         assert_eq!(bench.phase(), (phase, false, true), "{codes:?}");
     }
@@ -102,49 +102,49 @@ async fn a_pod_succeeds_when_all_did_and_fails_when_one_did_not() {
 #[tokio::test]
 async fn init_containers_run_one_after_the_other_before_the_rest() {
     let mut bench = Bench::new("Always", 2, 1);
-    assert_eq!((bench.acts(), bench.phase().0), (vec![Act::Start(0)], Phase::Pending));
+    assert_eq!((bench.acts(), bench.phase().0), (vec![Action::Start(0)], PodPhase::Pending));
     assert_eq!(bench.reason(), "PodInitializing");
-    assert_eq!(bench.exit(0, 0), [Act::Start(1)]);
-    assert_eq!(bench.exit(1, 5), [Act::Start(1)], "a failed one is run again");
-    assert_eq!((bench.core.status().restarts, bench.phase().0), (1, Phase::Pending));
-    assert_eq!((bench.exit(1, 0), bench.phase()), (vec![Act::Start(2)], (Phase::Running, true, false)));
-    assert_eq!(bench.core.status().restarts, 0, "those of the containers themselves count now");
+    assert_eq!(bench.exit(0, 0), [Action::Start(1)]);
+    assert_eq!(bench.exit(1, 5), [Action::Start(1)], "a failed init container runs again");
+    assert_eq!((bench.core.status().restarts, bench.phase().0), (1, PodPhase::Pending));
+    assert_eq!((bench.exit(1, 0), bench.phase()), (vec![Action::Start(2)], (PodPhase::Running, true, false)));
+    assert_eq!(bench.core.status().restarts, 0, "now the restarts of the main containers count");
 }
 
 #[tokio::test]
 async fn a_failed_init_container_fails_a_pod_that_never_restarts() {
     let mut bench = Bench::new("Never", 1, 1);
     bench.acts();
-    assert_eq!((bench.exit(0, 2), bench.phase()), (vec![], (Phase::Failed, false, true)));
+    assert_eq!((bench.exit(0, 2), bench.phase()), (vec![], (PodPhase::Failed, false, true)));
     assert_eq!(bench.core.status().message, "container i0 ended with exit code 2");
 }
 
 #[tokio::test]
-async fn crashes_back_off_and_ten_good_minutes_are_forgiven() {
+async fn crashes_back_off_and_ten_good_minutes_reset_the_back_off() {
     let mut bench = Bench::new("Always", 0, 1);
     bench.acts();
-    assert_eq!(bench.exit(0, 1), [Act::Start(0)], "the first time at once");
+    assert_eq!(bench.exit(0, 1), [Action::Start(0)], "the first time at once");
     for pause in [10, 20, 40, 80, 160, 300, 300] {
         assert_eq!(bench.exit(0, 1), []);
-        assert_eq!((bench.reason().as_str(), bench.phase().0), ("CrashLoopBackOff", Phase::Running));
+        assert_eq!((bench.reason().as_str(), bench.phase().0), ("CrashLoopBackOff", PodPhase::Running));
         assert_eq!(bench.core.deadline(), Some(bench.now + Duration::from_secs(pause)));
-        assert_eq!((bench.pass(pause - 1), bench.pass(1)), (vec![], vec![Act::Start(0)]), "{pause}");
+        assert_eq!((bench.pass(pause - 1), bench.pass(1)), (vec![], vec![Action::Start(0)]), "{pause}");
     }
     assert_eq!(bench.core.status().restarts, 8);
     bench.pass(599);
     assert_eq!(bench.exit(0, 0), [], "not quite");
     bench.pass(300);
     bench.pass(600);
-    assert_eq!(bench.exit(0, 0), [Act::Start(0)]);
+    assert_eq!(bench.exit(0, 0), [Action::Start(0)]);
 }
 
 #[tokio::test]
-async fn what_cannot_be_started_backs_off_as_a_crash_does() {
+async fn a_container_that_cannot_start_backs_off_like_a_crash() {
     let mut bench = Bench::new("OnFailure", 0, 1);
     bench.acts();
     let missing = || Exit::NotStarted("no such file".to_owned());
     bench.core.exited(0, missing(), bench.now);
-    assert_eq!(bench.acts(), [Act::Start(0)]);
+    assert_eq!(bench.acts(), [Action::Start(0)]);
     bench.core.exited(0, missing(), bench.now);
     assert_eq!(bench.acts(), []);
     let status = bench.core.status();
@@ -156,21 +156,21 @@ async fn stopping_asks_once_and_kills_when_the_grace_is_over() {
     let mut bench = Bench::new("Always", 0, 2);
     bench.acts();
     bench.core.stop(Duration::from_secs(30), bench.now);
-    assert_eq!((bench.acts(), bench.acts()), (vec![Act::Terminate], vec![]));
+    assert_eq!((bench.acts(), bench.acts()), (vec![Action::Terminate], vec![]));
     assert_eq!(bench.exit(0, 0), [], "nothing is started again");
     bench.core.stop(Duration::from_secs(60), bench.now);
     assert_eq!(bench.core.deadline(), Some(bench.now + Duration::from_secs(30)), "a longer grace does not count");
     bench.core.stop(Duration::from_secs(5), bench.now);
-    assert_eq!((bench.pass(4), bench.pass(1)), (vec![], vec![Act::Kill]));
-    assert_eq!(bench.pass(1), [Act::Kill], "until it is gone");
+    assert_eq!((bench.pass(4), bench.pass(1)), (vec![], vec![Action::Kill]));
+    assert_eq!(bench.pass(1), [Action::Kill], "until it is gone");
     bench.core.exited(1, Exit::Signal(9), bench.now);
-    assert_eq!((bench.acts(), bench.phase()), (vec![], (Phase::Failed, false, true)));
+    assert_eq!((bench.acts(), bench.phase()), (vec![], (PodPhase::Failed, false, true)));
     assert_eq!((bench.reason().as_str(), bench.core.deadline()), ("Killed", None));
 }
 
 #[tokio::test]
-async fn a_pod_that_was_stopped_is_judged_by_how_it_ended() {
-    let table = [(Exit::Code(0), Phase::Succeeded, "Completed"), (Exit::Signal(15), Phase::Failed, "Error")];
+async fn the_phase_of_a_stopped_pod_follows_its_exit_code() {
+    let table = [(Exit::Code(0), PodPhase::Succeeded, "Completed"), (Exit::Signal(15), PodPhase::Failed, "Error")];
     for (exit, phase, reason) in table {
         let mut bench = Bench::new("Always", 0, 1);
         bench.acts();
@@ -182,20 +182,20 @@ async fn a_pod_that_was_stopped_is_judged_by_how_it_ended() {
 }
 
 #[tokio::test]
-async fn what_is_stopped_while_it_waits_to_be_restarted_is_over_at_once() {
+async fn a_pod_stopped_during_back_off_ends_at_once() {
     let mut bench = Bench::new("Always", 0, 1);
     bench.acts();
     bench.exit(0, 1);
     bench.exit(0, 1);
     bench.core.stop(Duration::from_secs(30), bench.now);
-    assert_eq!((bench.acts(), bench.phase()), (vec![], (Phase::Failed, false, true)));
+    assert_eq!((bench.acts(), bench.phase()), (vec![], (PodPhase::Failed, false, true)));
 }
 
 #[tokio::test]
-async fn what_was_killed_before_it_began_is_over() {
+async fn a_pod_killed_before_it_started_has_ended() {
     let mut bench = Bench::new("Always", 1, 1);
     bench.core.stop(Duration::ZERO, bench.now);
-    assert_eq!((bench.acts(), bench.phase()), (vec![], (Phase::Failed, false, true)));
+    assert_eq!((bench.acts(), bench.phase()), (vec![], (PodPhase::Failed, false, true)));
     assert_eq!(bench.reason(), "Terminated");
 }
 
@@ -205,13 +205,13 @@ async fn an_active_deadline_ends_the_pod() {
     let mut bench = Bench::with("Always", 0, 1, more);
     bench.acts();
     assert_eq!(bench.core.deadline(), Some(bench.now + Duration::from_secs(60)));
-    assert_eq!((bench.pass(59), bench.pass(1), bench.pass(5)), (vec![], vec![Act::Terminate], vec![Act::Kill]));
-    assert_eq!((bench.exit(0, 0), bench.phase()), (vec![], (Phase::Failed, false, true)));
+    assert_eq!((bench.pass(59), bench.pass(1), bench.pass(5)), (vec![], vec![Action::Terminate], vec![Action::Kill]));
+    assert_eq!((bench.exit(0, 0), bench.phase()), (vec![], (PodPhase::Failed, false, true)));
     assert_eq!(bench.reason(), "DeadlineExceeded");
 }
 
 proptest! {
-    /// Whatever happens in whatever order: nothing starts after a stop, and what is over stays over.
+    /// In any order of events: nothing starts after a stop, and an ended pod stays ended.
     #[test]
     fn an_end_is_final(
         policy in prop_oneof![Just("Always"), Just("OnFailure"), Just("Never")],
@@ -229,12 +229,12 @@ proptest! {
                     bench.acts()
                 }
             };
-            let started = acts.iter().any(|act| matches!(act, Act::Start(_)));
+            let started = acts.iter().any(|act| matches!(act, Action::Start(_)));
             prop_assert!(!(started && (stopped || over)));
             prop_assert!(!over || bench.core.is_over());
             over = bench.core.is_over();
             let phase = bench.core.status().phase;
-            prop_assert_eq!(over, matches!(phase, Phase::Succeeded | Phase::Failed));
+            prop_assert_eq!(over, matches!(phase, PodPhase::Succeeded | PodPhase::Failed));
         }
     }
 }

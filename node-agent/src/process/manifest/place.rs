@@ -1,4 +1,4 @@
-//! A place in a manifest: a value, and the path that an error names it by.
+//! Place in a manifest: a value, and the path by which errors name it.
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use super::Unsupported;
 
-/// How much of a wrong value is shown.
+/// How much of a wrong value an error shows.
 const SHOWN_MAX: usize = 64;
 
 #[derive(Clone)]
@@ -39,7 +39,7 @@ impl<'a> Place<'a> {
         }
     }
 
-    /// Processes are told texts that end with a zero byte.
+    /// Arguments of processes end with a zero byte, so they cannot contain one.
     pub(super) fn text(&self) -> Result<Option<&'a str>, Unsupported> {
         match self.value.as_str() {
             Some(text) if text.contains('\0') => Err(self.error("it must not contain a zero byte")),
@@ -66,7 +66,7 @@ impl<'a> Place<'a> {
         Ok(self.optional(seconds, "a number of seconds")?.map(Duration::from_secs))
     }
 
-    /// A quantity may be written as a text or as a number.
+    /// A quantity is written as a text or as a number.
     pub(super) fn quantity_text(&self) -> Result<Option<String>, Unsupported> {
         match self.value {
             Value::Null => Ok(None),
@@ -76,13 +76,13 @@ impl<'a> Place<'a> {
         }
     }
 
-    /// Of these fields, those that say something.
+    /// The paths of these fields that are set.
     pub(super) fn present(&self, names: &[&str]) -> Vec<String> {
-        names.iter().map(|name| self.child(name)).filter(Self::says_something).map(|place| place.path).collect()
+        names.iter().map(|name| self.child(name)).filter(Self::is_set).map(|place| place.path).collect()
     }
 
     pub(super) fn refuse(&self, names: &[&str]) -> Result<(), Unsupported> {
-        match names.iter().map(|name| self.child(name)).find(Self::says_something) {
+        match names.iter().map(|name| self.child(name)).find(Self::is_set) {
             Some(place) => Err(place.error("a runtime of plain processes does not support it")),
             None => Ok(()),
         }
@@ -101,8 +101,8 @@ impl<'a> Place<'a> {
         }
     }
 
-    /// Kubernetes' zero values are as good as absent.
-    fn says_something(&self) -> bool {
+    /// Kubernetes' zero values count as absent.
+    fn is_set(&self) -> bool {
         match self.value {
             Value::Null | Value::Bool(false) => false,
             Value::String(text) => !text.is_empty(),

@@ -1,4 +1,4 @@
-//! What manifests mean here, and which mean too much.
+//! Tests of manifests: which are read, and which are refused.
 
 use proptest::prelude::*;
 use serde_json::json;
@@ -9,7 +9,7 @@ fn pod(spec: Value) -> Value {
     json!({ "metadata": { "name": "web" }, "spec": spec })
 }
 
-/// A pod of one container `c` that sleeps, with these fields as well.
+/// A pod of one container `c` that sleeps, with these additional fields.
 fn with(fields: Value) -> Value {
     let mut container = json!({ "name": "c", "image": "busybox", "command": ["sleep", "1"] });
     for (name, value) in fields.as_object().unwrap() {
@@ -70,7 +70,7 @@ fn a_manifest_is_read_as_kubernetes_would() {
 }
 
 #[test]
-fn what_cannot_be_run_is_refused_by_name() {
+fn an_unsupported_field_is_refused_by_name() {
     let empty = json!({ "a": "b" });
     let table = [
         (with(json!({ "command": null })), "spec.containers[0].command"),
@@ -121,13 +121,13 @@ fn what_cannot_be_run_is_refused_by_name() {
 }
 
 #[test]
-fn a_pod_that_must_not_be_root_runs_where_nothing_is() {
+fn a_pod_that_must_not_run_as_root_runs_under_an_agent_without_root() {
     let manifest = with_spec(json!({ "securityContext": { "runAsNonRoot": true } })).to_string();
     assert!(PodPlan::read(manifest.as_bytes(), true).is_err());
     assert!(PodPlan::read(manifest.as_bytes(), false).is_ok());
 }
 
-/// Any JSON, with the names of fields that mean something.
+/// Any JSON, with field names that mean something.
 fn garbage() -> impl Strategy<Value = Value> {
     let leaf = prop_oneof![
         Just(Value::Null),

@@ -1,5 +1,4 @@
-//! What a shim and an agent say to each other: the state of the pod one way, a line each time it changed; what to do with
-//! it the other way.
+//! Link between shim and agent. The shim sends the state of the pod, one line per change; the agent sends commands.
 
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::sync::Arc;
@@ -9,14 +8,14 @@ use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::sync::{Semaphore, mpsc, watch};
 
-/// An agent needs one; another may take over before it has let go.
+/// An agent needs one connection; the next agent may connect before the former is gone.
 const LISTENERS_MAX: usize = 8;
 const COMMAND_MAX: u64 = 64;
 
-/// What an agent wants of a pod.
+/// A command of the agent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::process) enum Command {
-    /// Ask it to end, and kill it when the grace is over.
+    /// Ask the pod to end, and kill it when the grace is over.
     Stop(Duration),
 }
 
@@ -47,7 +46,7 @@ impl Links {
         Self { states, commands }
     }
 
-    /// Must be called on a tokio runtime.
+    /// Accepts agents. Must be called on a tokio runtime.
     pub(super) fn accept_from(self, listener: UnixListener) -> std::io::Result<()> {
         let listener = tokio::net::UnixListener::from_std(listener)?;
         let room = Arc::new(Semaphore::new(LISTENERS_MAX));
@@ -59,7 +58,7 @@ impl Links {
                 };
                 let links = self.clone();
                 tokio::spawn(async move {
-                    links.converse(stream).await;
+                    links.serve(stream).await;
                     drop(place);
                 });
             }
@@ -67,21 +66,21 @@ impl Links {
         Ok(())
     }
 
-    pub(super) fn greet(self, stream: UnixStream) {
+    pub(super) fn connect(self, stream: UnixStream) {
         if let Ok(stream) = tokio::net::UnixStream::from_std(stream) {
-            tokio::spawn(self.converse(stream));
+            tokio::spawn(self.serve(stream));
         }
     }
 
-    async fn converse(self, stream: tokio::net::UnixStream) {
+    async fn serve(self, stream: tokio::net::UnixStream) {
         let (heard, said) = stream.into_split();
-        let speaking = tokio::spawn(speak(said, self.states));
-        listen(heard, self.commands).await;
-        speaking.abort();
+        let sending = tokio::spawn(send_states(said, self.states));
+        receive_commands(heard, self.commands).await;
+        sending.abort();
     }
 }
 
-async fn speak(mut said: OwnedWriteHalf, mut states: watch::Receiver<String>) {
+async fn send_states(mut said: OwnedWriteHalf, mut states: watch::Receiver<String>) {
     loop {
         let line = states.borrow_and_update().clone();
         if said.write_all(line.as_bytes()).await.is_err() || states.changed().await.is_err() {
@@ -90,7 +89,7 @@ async fn speak(mut said: OwnedWriteHalf, mut states: watch::Receiver<String>) {
     }
 }
 
-async fn listen(heard: OwnedReadHalf, commands: mpsc::Sender<Command>) {
+async fn receive_commands(heard: OwnedReadHalf, commands: mpsc::Sender<Command>) {
     let (mut heard, mut line) = (BufReader::new(heard), String::new());
     loop {
         line.clear();

@@ -1,5 +1,5 @@
-//! What a container prints, line by line in the format of Kubernetes' container logs, in files that are rotated: never
-//! more than so many of so many bytes. Output that cannot be written is lost and counted; the container never waits.
+//! Logs of containers, line by line in the format of Kubernetes' container logs. The number and size of the files are
+//! bounded by rotation. Output that cannot be written is dropped and counted; the container never waits.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
@@ -29,7 +29,7 @@ pub(super) struct LogFile {
     lost: u64,
 }
 
-/// Lines, from pieces of output of any size.
+/// Splits output of any size into lines.
 #[derive(Debug, Default)]
 pub(super) struct Lines {
     pending: Vec<u8>,
@@ -45,7 +45,7 @@ impl LogFile {
     /// `whole`: the line ends here.
     pub(super) fn write(&mut self, now: Timestamp, stream: Stream, line: &[u8], whole: bool) {
         if self.lost > 0 {
-            let note = format!("{} bytes of output before this were lost: they could not be written", self.lost);
+            let note = format!("{} bytes of output before this line could not be written and are lost", self.lost);
             if self.append(&entry(now, Stream::Err, note.as_bytes(), true)).is_err() {
                 return self.lost += line.len() as u64;
             }
@@ -65,12 +65,12 @@ impl LogFile {
         }
         let Some(file) = &mut self.file else { return Ok(()) };
         let written = file.write_all(entry);
-        // What was written in part counts as well.
+        // A partial write counts as well.
         self.bytes += entry.len() as u64;
         written
     }
 
-    /// Goes on with the file of an earlier shim of the pod, if there was one.
+    /// Continues the file of an earlier shim of the pod, if there is one.
     fn open(&mut self) -> io::Result<()> {
         let file = OpenOptions::new().append(true).create(true).mode(0o600).open(&self.path)?;
         self.bytes = file.metadata()?.len();
@@ -132,7 +132,7 @@ impl Lines {
         }
     }
 
-    /// Nothing more comes.
+    /// The output has ended.
     pub(super) fn finish(&mut self, mut write: impl FnMut(&[u8], bool)) {
         if !self.pending.is_empty() {
             write(&std::mem::take(&mut self.pending), true);
@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_lost_is_counted_and_said() {
+    fn lost_output_is_counted_and_logged() {
         let dir = tempfile::tempdir().unwrap();
         let place = dir.path().join("later");
         let mut log = LogFile::new(place.join("c.log"), 1000, 2);

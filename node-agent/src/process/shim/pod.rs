@@ -1,4 +1,4 @@
-//! The loop of a shim: waits, passes what happens to the core, and does what it says.
+//! Loop of a shim: waits for events, hands them to the core, and performs its actions.
 
 use std::io::{self, PipeReader};
 use std::os::fd::OwnedFd;
@@ -14,33 +14,34 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 
-use super::super::core::{Act, Exit, PodCore};
+use super::super::core::{Action, Exit, PodCore};
 use super::super::dir::PodDir;
 use super::super::durable;
 use super::super::manifest::PodPlan;
-use super::super::record::{ContainerState, Record, State};
-use super::family::{Family, Output};
+use super::super::pod_files::{ContainerState, PodRecord, ShimState};
 use super::link::{Command, Links};
+use super::log;
 use super::logs::{Lines, LogFile, Stream};
-use super::say;
+use super::processes::{Output, PodProcesses};
 
-/// Commands that were heard and not yet obeyed.
+/// Commands received and not yet executed.
 const COMMANDS_WAITING: usize = 16;
 const READ_BYTES: usize = 8 << 10;
-/// Between two looks at what does not want to die. What sleeps in the kernel may take hours, and each look is one at all
-/// processes of the machine.
-const DYING_PAUSE: Duration = Duration::from_millis(50);
-const DYING_PAUSE_MAX: Duration = Duration::from_secs(5);
-/// Who could still print something is dead by then; what was passed to strangers is not waited for.
+/// Between two kills of processes that do not die. A process that sleeps in the kernel may take hours, and every
+/// search reads all processes of the machine.
+const KILL_PAUSE: Duration = Duration::from_millis(50);
+const KILL_PAUSE_MAX: Duration = Duration::from_secs(5);
+/// Time for remaining output. The pod's processes are dead by then; pipes that other processes hold are not waited
+/// for.
 const LAST_WORDS: Duration = Duration::from_secs(2);
-/// Between two attempts to write down how it ended.
+/// Between two attempts to write the final state.
 const WRITE_AGAIN: Duration = Duration::from_secs(1);
 
 pub(super) struct Pod {
     dir: PodDir,
     plan: PodPlan,
     core: PodCore,
-    family: Family,
+    processes: PodProcesses,
     logs: Vec<Arc<Mutex<LogFile>>>,
     reading: JoinSet<()>,
     state: watch::Sender<String>,
@@ -48,16 +49,17 @@ pub(super) struct Pod {
     commands: mpsc::Receiver<Command>,
     children: Signal,
     terminated: Signal,
-    complained: bool,
-    /// Told to end by a signal, and not by an agent since.
+    logged: bool,
+    /// A signal told it to end, and no agent has since.
     signalled: bool,
 }
 
 // === impl Pod ===
 
 impl Pod {
-    /// Must be called on a tokio runtime of one thread. What this returns is on disk: nothing has been started yet.
-    pub(super) fn new(dir: PodDir, record: Record, plan: PodPlan, listener: UnixListener) -> io::Result<Self> {
+    /// Must be called on a tokio runtime with one thread. The state is on disk when this returns, and nothing has
+    /// started yet.
+    pub(super) fn new(dir: PodDir, record: PodRecord, plan: PodPlan, listener: UnixListener) -> io::Result<Self> {
         durable::private_dir(&dir.logs())?;
         let (state, states) = watch::channel(String::new());
         let (wanted, commands) = mpsc::channel(COMMANDS_WAITING);
@@ -67,7 +69,7 @@ impl Pod {
         let logs = plan.containers.iter().map(|container| Arc::new(Mutex::new(log(&container.name)))).collect();
         let pod = Self {
             core: PodCore::new(&plan, Instant::now()),
-            family: Family::new(&record),
+            processes: PodProcesses::new(&record),
             reading: JoinSet::new(),
             children: signal(SignalKind::child())?,
             terminated: signal(SignalKind::terminate())?,
@@ -77,7 +79,7 @@ impl Pod {
             state,
             links,
             commands,
-            complained: false,
+            logged: false,
             signalled: false,
         };
         pod.publish(false)?;
@@ -85,9 +87,9 @@ impl Pod {
         Ok(pod)
     }
 
-    pub(super) fn greet(&self, agent: Option<UnixStream>) {
+    pub(super) fn connect(&self, agent: Option<UnixStream>) {
         if let Some(agent) = agent {
-            self.links.clone().greet(agent);
+            self.links.clone().connect(agent);
         }
     }
 
@@ -99,43 +101,43 @@ impl Pod {
             if self.core.is_over() {
                 break;
             }
-            // An agent that listens has heard it; one that comes later hears it again.
+            // A connected agent has the state; one that connects later receives it again.
             if let Err(error) = self.publish(false) {
-                self.complain(&error);
+                self.log_once(&error);
             }
             self.wait().await;
         }
-        self.extinguish().await;
-        self.hear_last_words().await;
+        self.kill_until_gone().await;
+        self.read_remaining_output().await;
         while let Err(error) = self.publish(true) {
-            // Somebody removed the pod's directory: there is nobody left to tell.
+            // The pod's directory was removed: the state has no reader left.
             if error.kind() == io::ErrorKind::NotFound {
                 return Err(error);
             }
-            self.complain(&error);
+            self.log_once(&error);
             sleep(WRITE_AGAIN).await;
         }
         Ok(())
     }
 
-    /// Once: what is tried again and again would fill the disk with complaints that it is full.
-    fn complain(&mut self, error: &io::Error) {
-        if !std::mem::replace(&mut self.complained, true) {
-            say(format_args!("the state of the pod could not be written; it is tried again: {error}"));
+    /// Logs once: repeated messages would fill the disk further.
+    fn log_once(&mut self, error: &io::Error) {
+        if !std::mem::replace(&mut self.logged, true) {
+            log(format_args!("cannot write the state of the pod; trying again: {error}"));
         }
     }
 
-    fn perform(&mut self, act: Act) {
+    fn perform(&mut self, act: Action) {
         match act {
-            Act::Start(index) => self.start(index),
-            Act::Terminate => self.family.terminate(),
-            Act::Kill => self.family.kill(),
+            Action::Start(index) => self.start(index),
+            Action::Terminate => self.processes.terminate(),
+            Action::Kill => self.processes.kill(),
         }
     }
 
     fn start(&mut self, index: usize) {
         let Some(container) = self.plan.containers.get(index) else { return };
-        match self.family.spawn(index, container) {
+        match self.processes.spawn(index, container) {
             Ok(Output { out, err }) => {
                 self.read(index, out, Stream::Out);
                 self.read(index, err, Stream::Err);
@@ -148,12 +150,12 @@ impl Pod {
     }
 
     fn read(&mut self, index: usize, output: PipeReader, stream: Stream) {
-        // Those of earlier starts that have ended.
+        // Drops finished readers of earlier starts.
         while self.reading.try_join_next().is_some() {}
-        let Some(log) = self.logs.get(index).cloned() else { return };
+        let Some(file) = self.logs.get(index).cloned() else { return };
         match pipe::Receiver::from_owned_fd(OwnedFd::from(output)) {
-            Ok(output) => drop(self.reading.spawn(keep(output, stream, log))),
-            Err(error) => say(format_args!("the output of a container is lost: {error}")),
+            Ok(output) => drop(self.reading.spawn(copy_output(output, stream, file))),
+            Err(error) => log(format_args!("cannot read the output of a container: {error}")),
         }
     }
 
@@ -166,7 +168,7 @@ impl Pod {
                 self.signalled = false;
                 self.core.stop(grace, Instant::now());
             }
-            // The machine shuts down, or somebody wants this pod gone.
+            // The machine shuts down, or an operator ends this pod.
             _ = self.terminated.recv() => {
                 self.signalled = true;
                 self.core.stop(self.plan.grace, Instant::now());
@@ -176,39 +178,39 @@ impl Pod {
     }
 
     fn reap(&mut self) {
-        for (index, exit) in self.family.reap() {
+        for (index, exit) in self.processes.reap() {
             self.core.exited(index, exit, Instant::now());
         }
     }
 
-    /// Until nothing is left, however long it takes: a pod of which anything runs has not stopped.
-    async fn extinguish(&mut self) {
-        self.family.kill();
-        let mut pause = DYING_PAUSE;
-        while !self.family.is_extinct() {
-            self.family.kill();
-            // A signal that came before is answered by the look itself.
+    /// Kills until nothing is left, however long it takes: a pod of which anything runs has not stopped.
+    async fn kill_until_gone(&mut self) {
+        self.processes.kill();
+        let mut pause = KILL_PAUSE;
+        while !self.processes.all_gone() {
+            self.processes.kill();
+            // A signal that came before is covered by the next search.
             let _ = timeout(pause, self.children.recv()).await;
-            pause = (pause * 2).min(DYING_PAUSE_MAX);
-            self.family.reap();
+            pause = (pause * 2).min(KILL_PAUSE_MAX);
+            self.processes.reap();
         }
     }
 
-    async fn hear_last_words(&mut self) {
+    async fn read_remaining_output(&mut self) {
         let _ = timeout(LAST_WORDS, async { while self.reading.join_next().await.is_some() {} }).await;
     }
 
-    /// On disk first: who hears of it may forget everything else.
+    /// Writes to disk first: an agent that receives an end may forget everything else.
     fn publish(&self, over: bool) -> io::Result<()> {
-        let view = |(index, container): (usize, super::super::core::View<'_>)| ContainerState {
+        let view = |(index, container): (usize, super::super::core::ContainerView<'_>)| ContainerState {
             name: container.name.to_owned(),
-            pid: self.family.pid_of(index),
+            pid: self.processes.pid_of(index),
             restarts: container.restarts,
             last: container.last.map(Exit::sentence),
         };
         let containers = self.core.containers().enumerate().map(view).collect();
-        let state = State { by_signal: self.signalled, ..State::new(&self.core.status(), over, containers) };
-        let line = state.to_line().ok_or_else(|| io::Error::other("it cannot be put in words"))?;
+        let state = ShimState { by_signal: self.signalled, ..ShimState::new(&self.core.status(), over, containers) };
+        let line = state.to_line().ok_or_else(|| io::Error::other("the state cannot be serialised"))?;
         if *self.state.borrow() == line {
             return Ok(());
         }
@@ -220,8 +222,8 @@ impl Pod {
     }
 }
 
-/// Until nobody can print any more.
-async fn keep(mut output: pipe::Receiver, stream: Stream, log: Arc<Mutex<LogFile>>) {
+/// Copies the output until every writer has closed it.
+async fn copy_output(mut output: pipe::Receiver, stream: Stream, log: Arc<Mutex<LogFile>>) {
     let (mut lines, mut buffer) = (Lines::default(), vec![0; READ_BYTES]);
     let write = |line: &[u8], whole: bool| {
         log.lock().unwrap_or_else(PoisonError::into_inner).write(Timestamp::now(), stream, line, whole);

@@ -1,25 +1,25 @@
-//! What the conversation makes of the node's pods.
+//! Pods in the conversation of one node: runtime updates, orders and reports.
 
 use muster_proto::v1;
 use muster_proto::v1::agent_message::Message as Up;
 use tokio::time::Instant;
 
 use super::{Conversation, Reaction, wrap};
-use crate::failure::{Failure, quoted};
-use crate::pods::{Fate, Gathered, StaleOrders};
+use crate::connection::{SessionFailure, quoted};
+use crate::pods::{PodUpdates, PodsFate, StaleOrders};
 
 impl Conversation {
-    /// What the runtime has to say. If everything was lost, the fleet has to hear what runs now, and the orders have to
-    /// be heard again on another stream.
-    pub(in crate::session) fn pods_news(&mut self, news: Gathered, now: Instant) -> Fate {
-        let fate = self.pods.hear(news, now);
-        if fate == Fate::Lost {
+    /// Takes the runtime's updates. If all pods were lost, the fleet must learn what runs now, and the orders must be
+    /// received again on another stream.
+    pub(in crate::session) fn pods_updated(&mut self, updates: PodUpdates, now: Instant) -> PodsFate {
+        let fate = self.pods.take_updates(updates, now);
+        if fate == PodsFate::Lost {
             self.status.demand();
         }
         fate
     }
 
-    /// When a pod has to be killed next, whether or not anybody is there to be told.
+    /// When a pod has to be killed next, attached or not.
     pub(in crate::session) fn pods_deadline(&self) -> Option<Instant> {
         self.pods.deadline()
     }
@@ -28,24 +28,24 @@ impl Conversation {
         self.pods.turn(now);
     }
 
-    /// A replica that lags behind is left, and asked for its orders again, now that it can be told what it lacks:
-    /// what it said first, and was ignored, it would not repeat.
+    /// Leaves a replica that lags behind and gave older orders. On the next stream the hello names the revision this
+    /// node has; the replica would not repeat orders that were ignored.
     pub(super) fn pods_ordered(&mut self, orders: v1::PodOrders, now: Instant) -> Reaction {
-        // A node that is to register anew has no use for the last words to its former life.
+        // A node that must register anew ignores orders for its former incarnation.
         if self.replica().is_none() {
             return Reaction::Stay;
         }
-        match self.pods.obey(orders, now) {
+        match self.pods.apply_orders(orders, now) {
             Ok(()) => Reaction::Stay,
-            Err(StaleOrders) => Reaction::Leave(Failure::StaleOrders { node: self.node.clone() }),
+            Err(StaleOrders) => Reaction::Leave(SessionFailure::StaleOrders { node: self.node.clone() }),
         }
     }
 
-    /// A status may have been refused for the very pods of which the fleet now knows that they have stopped.
+    /// A status may have been refused because of the pods that the fleet now knows have stopped.
     pub(super) fn pods_taken(&mut self, taken: v1::PodsTaken, now: Instant) -> Reaction {
         if !taken.refused.is_empty() {
             self.pods.refused(taken.sequence, now, &self.terms);
-            return Reaction::Complain(Failure::PodsRefused {
+            return Reaction::Complain(SessionFailure::PodsRefused {
                 node: self.node.clone(),
                 reason: quoted(&taken.refused),
             });
@@ -56,7 +56,7 @@ impl Conversation {
         Reaction::Stay
     }
 
-    /// A report on pods is no beat: it says nothing of the node.
+    /// A pod report is not a beat: it does not report the node's health.
     pub(super) fn report_pods(&mut self, now: Instant) -> Option<v1::AgentMessage> {
         let report = self.pods.report(self.sequence + 1, now, &self.terms)?;
         self.sequence += 1;

@@ -1,14 +1,14 @@
-//! A registration: when to ask for it, and until when it must have been answered.
+//! Registration under way: when to send it, and until when it must be answered.
 
 use tokio::time::Instant;
 
-use super::REGISTRATION_PATIENCE;
-use crate::backoff::Backoff;
+use super::REGISTRATION_TIMEOUT;
+use crate::connection::Backoff;
 use crate::machine::Fingerprint;
 
 #[derive(Default)]
 pub(super) struct Registration {
-    /// When to register; none while the answer is awaited.
+    /// When to register; none while an answer is awaited.
     at: Option<Instant>,
     /// Until when the answer must have come.
     until: Option<Instant>,
@@ -22,18 +22,18 @@ impl Registration {
         Self { at: Some(at), ..Self::default() }
     }
 
-    /// Wanted once more: not before `at`.
+    /// Asked for again: register at `at` or later.
     pub(super) fn wanted_again(&mut self, at: Instant) {
         self.at.get_or_insert(at);
     }
 
     pub(super) fn asked(&mut self, status: Fingerprint, now: Instant) {
         self.at = None;
-        self.until.get_or_insert(now + REGISTRATION_PATIENCE);
+        self.until.get_or_insert(now + REGISTRATION_TIMEOUT);
         self.status = Some(status);
     }
 
-    /// When to look again. A node on which something runs does not register before that has ended.
+    /// When to check again. A node does not register while pods of its former incarnation run.
     pub(super) fn deadline(&self, idle: bool) -> Option<Instant> {
         self.at.filter(|_| idle).into_iter().chain(self.until).min()
     }

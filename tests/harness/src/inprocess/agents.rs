@@ -3,14 +3,14 @@
 use std::collections::BTreeMap;
 
 use muster_node_agent::session::SessionState;
-use muster_node_agent::simulated::{Behaviour, Fleet, Pace, SimulatedNode, Target};
+use muster_node_agent::simulated::{Behaviour, ConnectPace, NodeTarget, SimulatedFleet, SimulatedNode};
 
 use super::InprocessCluster;
 
 pub const REGION: &str = "test";
 
 pub struct Agents {
-    fleet: Fleet,
+    fleet: SimulatedFleet,
 }
 
 impl Agents {
@@ -21,12 +21,13 @@ impl Agents {
             let tls = cluster.members.node_tls(&name);
             SimulatedNode { name, region: REGION.into(), zone: (*zone).into(), tls }
         });
-        let fleet = Fleet::start(nodes.collect(), &cluster.members.agent_doors(), Pace::default()).unwrap();
+        let fleet =
+            SimulatedFleet::start(nodes.collect(), &cluster.members.agent_doors(), ConnectPace::default()).unwrap();
         Self { fleet }
     }
 
     pub fn play(&self, behaviour: Behaviour, name: &str) {
-        self.fleet.apply(behaviour, &Target::Node(name.to_owned())).unwrap();
+        self.fleet.apply(behaviour, &NodeTarget::Node(name.to_owned())).unwrap();
     }
 
     /// The replica that each node is attached to.
