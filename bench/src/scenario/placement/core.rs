@@ -3,10 +3,10 @@
 use std::time::Duration;
 
 use anyhow::{Result, bail, ensure};
-use muster_lifecycle::chores;
 use muster_lifecycle::command::{Command, Operation};
 use muster_lifecycle::meta::Uid;
 use muster_lifecycle::time::ClusterTime;
+use muster_lifecycle::todo;
 use muster_proto::manifest::Manifest;
 
 use crate::harness::local_state::{self, LocalState};
@@ -47,7 +47,7 @@ fn place(mut local: LocalState, pods: usize, most: usize) -> Result<(Duration, D
     ensure!(local.state.waiting_pods().len() == pods, "{} pods wait", local.state.waiting_pods().len());
     let (mut looking, mut applying) = (Duration::ZERO, Duration::ZERO);
     while local.state.waiting_pods().len() > 0 {
-        let look = || Ok(chores::placements(&local.state, ClusterTime(MADE_BY), most, |_| false));
+        let look = || Ok(todo::placements(&local.state, ClusterTime(MADE_BY), most, |_| false));
         let (found, took) = timed(look)?;
         looking += took;
         ensure!(!found.operations.is_empty(), "no pod found a node");
@@ -72,7 +72,7 @@ fn with_sets(nodes: usize, shapes: &[PodShape]) -> Result<LocalState> {
     let sets = shapes.iter().enumerate().map(|(number, shape)| create(&shape.replica_set(), number));
     local.apply_all(&local_state::batches(sets.collect::<Result<_>>()?, 0))?;
     loop {
-        let found = chores::staffing(&local.state, LOOK);
+        let found = todo::staffing(&local.state, LOOK);
         if found.operations.is_empty() {
             return Ok(local);
         }
