@@ -7,6 +7,5 @@ pub mod invalid;
 pub mod meta;
 pub mod name;
 pub mod quantity;
-pub mod selector;
 pub mod text;
 pub mod time;
