@@ -80,7 +80,7 @@ impl Agent for AgentService {
         match identity.kind {
             Role::Node(_) | Role::Aggregator(_) | Role::Canary(_) => Ok(Response::new(v1::WhoIsResponse {
                 fleet: identity.fleet.to_string(),
-                replica: self.sessions.replica().id(),
+                replica: self.sessions.replica().id().0,
                 has_leader: self.sessions.replica().leader().is_some(),
             })),
             Role::Replica(_) | Role::Operator | Role::Viewer | Role::Lapsed(_) | Role::Stranger => {

@@ -7,7 +7,7 @@ use crate::apply::{Application, Verdict};
 use crate::command::ReceiptEffect;
 use crate::meta::Uid;
 use crate::rejection::{Invalid, Rejection};
-use crate::replica::{REPLICAS_MAX, ReplicaRecord, VERSION_MAX};
+use crate::replica::{REPLICAS_MAX, ReplicaId, ReplicaRecord, VERSION_MAX};
 use crate::text::Text;
 
 impl Application<'_> {
@@ -29,7 +29,7 @@ impl Application<'_> {
     }
 
     /// An id that was never announced is retired all the same: it must not come to life later.
-    pub(crate) fn retire_replica(&mut self, id: u64) -> Verdict {
+    pub(crate) fn retire_replica(&mut self, id: ReplicaId) -> Verdict {
         let (retired, effect) = match self.state.replicas.get(&id) {
             Some(known) if known.retired => return Ok(self.receipt(ReceiptEffect::Unchanged)),
             Some(known) => (ReplicaRecord { retired: true, ..known.as_ref().clone() }, ReceiptEffect::Changed),

@@ -15,7 +15,7 @@ use crate::node::{ConditionStatus, Incarnation, NodeDraft, NodeStatus};
 use crate::pod::{PodDraft, PodKey, PodReport};
 use crate::policy::Policy;
 use crate::rejection::Rejection;
-use crate::replica::ReplicaRecord;
+use crate::replica::{ReplicaId, ReplicaRecord};
 use crate::taint::{Taint, TaintSelector};
 use crate::text::Text;
 use crate::time::{ClusterTime, Stamp};
@@ -52,7 +52,7 @@ pub enum Origin {
         term: u64,
     },
     Replica {
-        id: u64,
+        id: ReplicaId,
     },
     /// The node's own agent, or an aggregator that carries it.
     Node {
@@ -64,7 +64,7 @@ pub enum Origin {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Sighting {
     pub at: ClusterTime,
-    pub through: u64,
+    pub through: ReplicaId,
 }
 
 /// Makes a retried write apply once. One client id belongs to one writer that numbers its requests
@@ -141,7 +141,7 @@ pub enum Operation {
     },
     /// A replica left the membership; its id is never used again.
     RetireReplica {
-        id: u64,
+        id: ReplicaId,
     },
     /// An agent brings its node. One that exists keeps what operators decided (RG-4).
     RegisterNode {

@@ -12,6 +12,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
+use crate::replica::ReplicaId;
 use crate::text::Text;
 use crate::workload::WorkloadKind;
 
@@ -21,7 +22,7 @@ pub enum RecordKey {
     Counters,
     Node { name: Text },
     Event { sequence: u64 },
-    Replica { id: u64 },
+    Replica { id: ReplicaId },
     Client { id: u128 },
     FreeSlot { index: u32 },
     Regime,
@@ -84,7 +85,7 @@ impl RecordKey {
             Self::Counters => vec![COUNTERS],
             Self::Node { name } => prefixed(NODE, name.as_bytes()),
             Self::Event { sequence } => prefixed(EVENT, &sequence.to_be_bytes()),
-            Self::Replica { id } => prefixed(REPLICA, &id.to_be_bytes()),
+            Self::Replica { id } => prefixed(REPLICA, &id.0.to_be_bytes()),
             Self::Client { id } => prefixed(CLIENT, &id.to_be_bytes()),
             Self::FreeSlot { index } => prefixed(FREE_SLOT, &index.to_be_bytes()),
             Self::Regime => vec![REGIME],
@@ -113,7 +114,7 @@ impl RecordKey {
             COUNTERS => rest.is_empty().then_some(Self::Counters),
             NODE => Some(Self::Node { name: Text::from(std::str::from_utf8(rest).ok()?) }),
             EVENT => Some(Self::Event { sequence: u64::from_be_bytes(rest.try_into().ok()?) }),
-            REPLICA => Some(Self::Replica { id: u64::from_be_bytes(rest.try_into().ok()?) }),
+            REPLICA => Some(Self::Replica { id: ReplicaId(u64::from_be_bytes(rest.try_into().ok()?)) }),
             CLIENT => Some(Self::Client { id: u128::from_be_bytes(rest.try_into().ok()?) }),
             FREE_SLOT => Some(Self::FreeSlot { index: u32::from_be_bytes(rest.try_into().ok()?) }),
             REGIME => rest.is_empty().then_some(Self::Regime),
@@ -539,7 +540,7 @@ mod tests {
         let client = ClientRecord { id: 0xff, sequence: 8, outcome, used: 2 };
         let rejection = Rejection::NotFound { kind: Kind::Node, name: Text::from("a") };
         let refused = ClientRecord { id: 0xfe, sequence: 8, outcome: Outcome::Rejected(rejection), used: 2 };
-        let replica = ReplicaRecord { id: 2, store: Uid(5), version: Text::from("0.1.0"), retired: false };
+        let replica = ReplicaRecord { id: ReplicaId(2), store: Uid(5), version: Text::from("0.1.0"), retired: false };
         let pinned = [
             (RecordKey::Counters, encode(&counters), "01", "01ac02050b0102030405"),
             (
@@ -554,7 +555,7 @@ mod tests {
                 "200000000000000001",
                 "0103612e31010764656661756c74bc15070201d00f0102a01f01016c013101016e013201027631014b016f01010001016601044e6f6465016100bc15010152016d017303f02e",
             ),
-            (RecordKey::Replica { id: 2 }, encode(&replica), "300000000000000002", "01020505302e312e3000"),
+            (RecordKey::Replica { id: ReplicaId(2) }, encode(&replica), "300000000000000002", "01020505302e312e3000"),
             (RecordKey::Client { id: 255 }, encode(&client), "40000000000000000000000000000000ff", "01ff010800090102"),
             (
                 RecordKey::Client { id: 254 },
@@ -629,7 +630,7 @@ mod tests {
             Just(RecordKey::Counters),
             "[a-c.]{0,4}".prop_map(|name| RecordKey::Node { name: Text::from(name) }),
             any::<u64>().prop_map(|sequence| RecordKey::Event { sequence }),
-            any::<u64>().prop_map(|id| RecordKey::Replica { id }),
+            any::<u64>().prop_map(|id| RecordKey::Replica { id: ReplicaId(id) }),
             any::<u128>().prop_map(|id| RecordKey::Client { id }),
             any::<u32>().prop_map(|index| RecordKey::FreeSlot { index }),
             Just(RecordKey::Regime),

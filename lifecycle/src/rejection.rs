@@ -8,6 +8,7 @@ use crate::credential::Distrust;
 use crate::meta::{Revision, Uid};
 use crate::node::{ConditionStatus, Incarnation};
 use crate::policy::Period;
+use crate::replica::ReplicaId;
 use crate::text::Text;
 
 /// One field that breaks a rule.
@@ -60,9 +61,9 @@ pub enum Rejection {
         "replica {id} is known with another store: its disk was wiped or replaced, and a vote it gave may be forgotten; \
              remove it (`muster member remove {id}`) and add a new replica under a new id"
     )]
-    ReplicaStoreChanged { id: u64 },
+    ReplicaStoreChanged { id: ReplicaId },
     #[error("replica {id} was removed from the cluster; ids are never reused, add the machine under a new id")]
-    ReplicaRetired { id: u64 },
+    ReplicaRetired { id: ReplicaId },
     #[error("limit reached: {what} (at most {limit})")]
     LimitReached { what: Text, limit: u64 },
     #[error("{what} is not for {origin} to do")]

@@ -16,12 +16,12 @@ use std::time::Duration;
 
 use muster_lifecycle::node::Slot;
 use muster_lifecycle::policy::Policy;
+use muster_lifecycle::replica::ReplicaId;
 use muster_proto::v1;
-use muster_pulse::fleet::{Fleet, Origin};
+use muster_pulse::by_replica::PulseTables;
 use muster_pulse::table::SLOTS_MAX;
 use muster_pulse::tick::Tick;
 use muster_raft::replica::Replica;
-use muster_raft::types::ReplicaId;
 use tonic::Status;
 
 use crate::hearing::Hearing;
@@ -73,7 +73,7 @@ struct Holder {
 
 /// What a claim is judged by.
 struct Bench<'a> {
-    fleet: &'a Fleet,
+    tables: &'a PulseTables,
     now: Tick,
     patience: Duration,
 }
@@ -111,9 +111,9 @@ impl Claims for Court {
         if request.claims.len() > CLAIMS_MAX || request.releases.len() > CLAIMS_MAX {
             return Err(Status::invalid_argument(format!("more than {CLAIMS_MAX} claims or releases in one request")));
         }
-        let fleet = self.hearing.ear().fleet();
+        let tables = self.hearing.pulses().tables();
         let patience = patience(self.replica.current().state.policy());
-        let bench = Bench { fleet: &fleet, now: self.hearing.tick(), patience };
+        let bench = Bench { tables: &tables, now: self.hearing.tick(), patience };
         let mut term = self.term();
         if term.number != number {
             *term = Term { number, ledger: Ledger::default() };
@@ -192,7 +192,7 @@ impl Holder {
 
     fn taken_over(&self, replica: ReplicaId, by_another: bool) -> v1::TakenOver {
         let Self { slot, generation, instance, .. } = *self;
-        v1::TakenOver { slot, generation, instance, replica, by_another }
+        v1::TakenOver { slot, generation, instance, replica: replica.0, by_another }
     }
 
     fn shown(&self, silence: Duration) -> String {
@@ -232,7 +232,7 @@ impl Bench<'_> {
     }
 
     fn heard(&self, through: ReplicaId, slot: Slot) -> Option<Tick> {
-        let (_, table) = self.fleet.tables().find(|(origin, _)| *origin == Origin(through))?;
+        let (_, table) = self.tables.iter().find(|(replica, _)| *replica == through)?;
         table.heard(slot)
     }
 }

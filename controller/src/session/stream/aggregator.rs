@@ -448,7 +448,7 @@ impl Carrier {
     fn welcome(&mut self) {
         let state = self.sessions.replica().current();
         let (fleet, replica) = (self.caller.fleet.to_string(), self.sessions.replica().id());
-        self.reply(Reply::Welcome(v1::CarrierWelcome { fleet, replica, terms: Some(terms(&state.state)) }));
+        self.reply(Reply::Welcome(v1::CarrierWelcome { fleet, replica: replica.0, terms: Some(terms(&state.state)) }));
     }
 
     fn bound(&mut self, nodes: Vec<v1::BoundNode>) {

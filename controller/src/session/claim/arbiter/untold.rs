@@ -5,8 +5,8 @@
 
 use std::collections::BTreeMap;
 
+use muster_lifecycle::replica::ReplicaId;
 use muster_proto::v1;
-use muster_raft::types::ReplicaId;
 
 /// Sessions of one replica; more are not told, and end when their agents close them.
 const UNTOLD_MAX: usize = 65_536;
