@@ -3,11 +3,11 @@
 //!
 //! What is to be done is read off the state by `lifecycle`; here is only added what the ear knows.
 
-use muster_lifecycle::chores::{self, Chores};
+use muster_lifecycle::leader_view::LeaderView;
 use muster_lifecycle::node::Node;
-use muster_lifecycle::sight::Sight;
 use muster_lifecycle::spared::Spared;
 use muster_lifecycle::state::State;
+use muster_lifecycle::todo::{self, Todo};
 use muster_pulse::moment::Moment;
 
 use crate::ground::Ground;
@@ -52,17 +52,17 @@ impl Chore {
         matches!(self, Self::Placement | Self::Staffing)
     }
 
-    pub(crate) fn look(self, state: &State, moment: Moment, ground: &Ground, memory: &mut Memory) -> Chores {
+    pub(crate) fn look(self, state: &State, moment: Moment, ground: &Ground, memory: &mut Memory) -> Todo {
         let now = moment.stamp.cluster;
         let tables = ground.surroundings.pulses.tables();
         let heard = |node: &Node| tables.last_heard(node.slot).map(|(at, _)| moment.cluster_time_of(at));
-        let sight = || Sight { now, is_blind: ground.is_blind(state.policy(), moment), heard: &heard };
+        let sight = || LeaderView { now, is_blind: ground.is_blind(state.policy(), moment), heard: &heard };
         match self {
             Self::TaintEviction => sight().evictions(state, &mut memory.spared, OPERATIONS_MAX),
             Self::Placement => sight().placements(state, OPERATIONS_MAX),
-            Self::PodGc => chores::pod_garbage(state, now, OPERATIONS_MAX - 1).and(chores::forsaken_names(state, now)),
-            Self::Staffing => chores::staffing(state, OPERATIONS_MAX),
-            Self::Ipam => chores::cidr_assignments(state, now, ASSIGNED_AT_ONCE),
+            Self::PodGc => todo::pod_garbage(state, now, OPERATIONS_MAX - 1).and(todo::expired_credentials(state, now)),
+            Self::Staffing => todo::staffing(state, OPERATIONS_MAX),
+            Self::Ipam => todo::cidr_assignments(state, now, ASSIGNED_AT_ONCE),
         }
     }
 }

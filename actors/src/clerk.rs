@@ -9,9 +9,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use muster_lifecycle::chores::Chores;
 use muster_lifecycle::command::Operation;
 use muster_lifecycle::time::ClusterTime;
+use muster_lifecycle::todo::Todo;
 use ractor::{ActorProcessingErr, ActorRef};
 use tokio::time::Instant;
 
@@ -114,7 +114,7 @@ impl State {
         }
         let ledger = &self.ground.surroundings.ledger;
         let (committed, moment) = (ledger.state(), ledger.moment());
-        let Chores { operations, look_again_at } = self.chore.look(&committed, moment, &self.ground, &mut self.memory);
+        let Todo { operations, look_again_at } = self.chore.look(&committed, moment, &self.ground, &mut self.memory);
         if self.chore == Chore::TaintEviction {
             self.ground.precedence.set(!operations.is_empty(), Instant::now());
         }

@@ -4,7 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use muster_lifecycle::node::Node;
-use muster_lifecycle::policy::{Period, Policy};
+use muster_lifecycle::policy::Policy;
+use muster_lifecycle::time::Period;
 use muster_pulse::tick::Tick;
 
 use crate::pace::Pace;

@@ -160,10 +160,10 @@ mod tests {
         let unanswered = proposer.permit().unwrap().propose(two(), false);
         let half_answered = proposer.permit().unwrap().propose(two(), false);
         let _kept = inbox.recv().await.unwrap();
-        inbox.recv().await.unwrap().settled.send(vec![Settlement::Rejected(Rejection::NotDark)]).unwrap();
+        inbox.recv().await.unwrap().settled.send(vec![Settlement::Rejected(Rejection::NotAllDisrupted)]).unwrap();
         assert!(unanswered.settled().await.iter().all(|settlement| !settlement.is_decided()));
         let settlements = half_answered.settled().await;
-        assert_eq!(settlements[0], Settlement::Rejected(Rejection::NotDark));
+        assert_eq!(settlements[0], Settlement::Rejected(Rejection::NotAllDisrupted));
         assert!(settlements.len() == 2 && !settlements[1].is_decided());
     }
 }

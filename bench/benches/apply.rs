@@ -10,7 +10,7 @@ use mimalloc::MiMalloc;
 use muster_bench::ledger::{self, BATCH, Ledger};
 use muster_bench::node;
 use muster_lifecycle::command::{Command, Operation, Sighting};
-use muster_lifecycle::health::MEMORY_PRESSURE;
+use muster_lifecycle::node::MEMORY_PRESSURE;
 use muster_lifecycle::node::{ConditionStatus, Node};
 use muster_lifecycle::replica::ReplicaId;
 use muster_lifecycle::time::ClusterTime;

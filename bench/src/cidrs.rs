@@ -6,7 +6,7 @@ use anyhow::{Context, Result, ensure};
 use ipnet::{IpNet, Ipv4Net};
 use muster_lifecycle::addressing::{AddressRequest, Addressing};
 use muster_lifecycle::command::{Batch, Command, Operation, Precondition};
-use muster_lifecycle::policy::Period;
+use muster_lifecycle::time::Period;
 
 use crate::catalog::OTHER;
 use crate::ledger::{self, Ledger};

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Parser, Subcommand};
-use muster_lifecycle::policy::Period;
+use muster_lifecycle::time::Period;
 use muster_node_agent::agent::AgentArgs;
 
 use crate::dev;

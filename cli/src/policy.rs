@@ -3,12 +3,12 @@
 //! They found the policy of a new cluster; from then on `muster set config` changes it, for all replicas at once.
 
 use muster_controller::config::PolicyLayer;
+use muster_lifecycle::invalid::Invalid;
 use muster_lifecycle::policy::{
     LARGE_CLUSTER_SIZE_SCOPE, LARGE_CLUSTER_SIZE_THRESHOLD, NODE_EVICTION_RATE, NODE_MONITOR_GRACE_PERIOD,
     NODE_MONITOR_PERIOD, NODE_STARTUP_GRACE_PERIOD, POD_EVICTION_TIMEOUT, Policy, SECONDARY_NODE_EVICTION_RATE,
     UNHEALTHY_ZONE_THRESHOLD,
 };
-use muster_lifecycle::rejection::Invalid;
 
 #[derive(Debug, Clone, Default, PartialEq, Eq, clap::Args)]
 #[command(next_help_heading = "Lifecycle policy")]

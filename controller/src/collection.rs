@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use muster_lifecycle::change::{Change, Object};
+use muster_lifecycle::kind::WorkloadKind;
 use muster_lifecycle::node::Node;
 use muster_lifecycle::pod::{Pod, PodKey};
 use muster_lifecycle::selector::{
@@ -12,7 +13,7 @@ use muster_lifecycle::staffing;
 use muster_lifecycle::state::State;
 use muster_lifecycle::text::Text;
 use muster_lifecycle::time::Stamp;
-use muster_lifecycle::workload::{WorkloadKey, WorkloadKind};
+use muster_lifecycle::workload::WorkloadKey;
 use muster_proto::manifest::{event_to_json, heard_node_to_json, node_to_json, pod_to_json, workload_to_json};
 use muster_proto::operation;
 use serde_json::Value;

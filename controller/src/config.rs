@@ -13,8 +13,8 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 use muster_lifecycle::addressing::Addressing;
+use muster_lifecycle::invalid;
 use muster_lifecycle::policy::Policy;
-use muster_lifecycle::rejection;
 use muster_pki::{FleetId, FleetMember, HostPort, http_beside, secret, settings, unique_members};
 use serde::{Deserialize, Serialize};
 
@@ -123,9 +123,9 @@ pub enum Error {
     #[error("`{key}` is not set: set it in the configuration file or with {flag}")]
     Missing { key: &'static str, flag: &'static str },
     #[error("`policy.{}` (--{}): {}", .0.field, .0.field, .0.rule)]
-    Policy(rejection::Invalid),
+    Policy(invalid::Invalid),
     #[error("`addressing.{}` (--{}): {}", .0.field, .0.field, .0.rule)]
-    Addressing(rejection::Invalid),
+    Addressing(invalid::Invalid),
 }
 
 // === impl Layer ===

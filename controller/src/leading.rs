@@ -19,9 +19,10 @@ use muster_actors::surroundings::{Ledger, Observer, Probe, Surroundings};
 use muster_actors::tree::Tree;
 use muster_lifecycle::addressing::Addressing;
 use muster_lifecycle::command::{Command, Operation, Origin, Outcome};
-use muster_lifecycle::policy::{Period, Policy};
+use muster_lifecycle::policy::Policy;
 use muster_lifecycle::replica::ReplicaId;
 use muster_lifecycle::state::State;
+use muster_lifecycle::time::Period;
 use muster_pulse::excuse::Excuse;
 use muster_pulse::moment::Moment;
 use muster_raft::feed::{Gone, Watcher};
@@ -187,7 +188,7 @@ impl Leading {
     /// Once per cluster; what a replica's flags say later is only compared. False if it has to be tried again.
     async fn found_policy(&self, term: u64) -> bool {
         let current = self.replica.current();
-        if current.state.regime().founded {
+        if current.state.policy_state().founded {
             self.compare_policy(current.state.policy());
             return true;
         }

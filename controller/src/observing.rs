@@ -5,10 +5,11 @@ use std::time::Duration;
 
 use muster_actors::node_watch::Judgement;
 use muster_actors::surroundings::{ActorKind, Observer};
+use muster_lifecycle::census::Census;
 use muster_lifecycle::pod::Phase;
 use muster_lifecycle::replica::ReplicaId;
 use muster_lifecycle::state::State;
-use muster_lifecycle::zone::{Census, ZoneKey};
+use muster_lifecycle::zone::ZoneKey;
 use muster_pulse::excuse::Excuse;
 use muster_raft::replica::Replica;
 use tokio_util::sync::CancellationToken;

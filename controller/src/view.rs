@@ -40,7 +40,7 @@ impl View {
     pub fn list(self, state: &State, now: Stamp) -> Vec<Value> {
         match self {
             Self::Zones => zones(state).iter().map(|zone| zone_to_json(state, zone, now)).collect(),
-            Self::Config => vec![config_to_json(state.regime(), state.addressing())],
+            Self::Config => vec![config_to_json(state.policy_state(), state.addressing())],
             Self::Aggregators => state.aggregators().iter().map(|each| aggregator_to_json(each)).collect(),
             Self::Tokens => state.join_tokens().iter().map(|each| join_token_to_json(each, now)).collect(),
         }
@@ -51,7 +51,7 @@ impl View {
         match self {
             Self::Zones => resolve_zone(state, name).map(|zone| zone_to_json(state, &zone, now)),
             Self::Config if name.is_empty() || name == CONFIG_NAME => {
-                Ok(config_to_json(state.regime(), state.addressing()))
+                Ok(config_to_json(state.policy_state(), state.addressing()))
             }
             Self::Config => Err(not_found("config", name)),
             Self::Aggregators => {

@@ -3,36 +3,47 @@
 //! Here is what holds for every command: its place in time, its term, its retries, and the bookkeeping of
 //! revisions, watchers and touched records. What a command means is in the other `apply_*` files.
 
+mod addressing;
+mod eviction;
+mod lifecycle;
+mod node;
+mod pod;
+mod policy;
+mod replica;
+mod status;
+mod trust;
+mod workload;
+
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use xxhash_rust::xxh3::xxh3_128;
 
-use crate::change::{Change, Object};
-use crate::client::{CLIENTS_MAX, ClientRecord};
+use crate::command::client::{CLIENTS_MAX, ClientRecord};
 use crate::command::{
     Batch, Command, Entitled, Operation, Origin, Outcome, Position, Receipt, ReceiptEffect, RequestId,
 };
-use crate::event::{EVENTS_MAX, Event, EventType, Subject};
-use crate::garbage;
-use crate::meta::{ObjectMeta, Pairs, Revision, Uid};
-use crate::node::{Incarnation, Node, Slot};
-use crate::node_restriction;
-use crate::record::RecordKey;
+use crate::object::event::{EVENTS_MAX, Event, EventType, Subject};
+use crate::object::node::{Incarnation, Node, Slot};
+use crate::object::record::RecordKey;
+use crate::object::record::Stored;
+use crate::object::slot::FreeSlot;
 use crate::rejection::Rejection;
-use crate::slot::FreeSlot;
+use crate::rule::garbage;
+use crate::rule::node_restriction;
+use crate::rule::taint_eviction;
 use crate::state::{Applied, Counters, State};
-use crate::table::Stored;
-use crate::taint_eviction;
-use crate::text::{Text, fixed};
-use crate::time::Stamp;
+use crate::store::change::{Change, Object};
+use crate::value::meta::{ObjectMeta, Pairs, Revision, Uid};
+use crate::value::text::{Text, fixed};
+use crate::value::time::Stamp;
 
 pub(crate) const EVENT_SOURCE: &str = "node-controller";
 const NODE: &str = "Node";
 /// Of events about what has no namespace of its own.
 const EVENT_NAMESPACE: &str = "default";
 
-pub(crate) type Verdict = Result<Receipt, Rejection>;
+pub(crate) type ApplyResult = Result<Receipt, Rejection>;
 
 /// One batch in the making: the only way to change a State, so that nothing changes unnoticed.
 pub(crate) struct Application<'a> {
@@ -87,7 +98,7 @@ impl Application<'_> {
     }
 
     /// A controller may only act in the term it proposed in: whoever leads later has seen other pulses.
-    fn authorised(&mut self, position: Position, command: &Command) -> Verdict {
+    fn authorised(&mut self, position: Position, command: &Command) -> ApplyResult {
         match command.origin {
             Origin::Controller { term } if term != position.term => {
                 Err(Rejection::ForeignTerm { proposed: term, committed: position.term })
@@ -99,7 +110,7 @@ impl Application<'_> {
         }
     }
 
-    fn operation(&mut self, origin: &Origin, operation: &Operation) -> Verdict {
+    fn operation(&mut self, origin: &Origin, operation: &Operation) -> ApplyResult {
         match operation {
             Operation::CreateNode { draft, uid } => self.create_node(origin, draft, *uid),
             Operation::ApplyNode { draft, uid, precondition } => self.apply_node(origin, draft, *uid, precondition),

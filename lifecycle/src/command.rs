@@ -3,23 +3,28 @@
 //! A log entry is a [`Batch`]: one stamp and the commands proposed together. Each command gets its own
 //! [`Outcome`]; a [`Rejection`] is data, not an error of the machinery.
 
+pub mod client;
+
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use crate::addressing::Addressing;
-use crate::credential::SignedKey;
-use crate::fingerprint::Fingerprint;
-use crate::meta::{Revision, Uid};
-use crate::node::{ConditionStatus, Incarnation, NodeDraft, NodeStatus};
-use crate::pod::{PodDraft, PodKey, PodReport};
-use crate::policy::Policy;
+use crate::object::addressing::Addressing;
+use crate::object::credential::SignedKey;
+use crate::object::node::{ConditionStatus, Incarnation, NodeDraft, NodeStatus};
+use crate::object::pod::{PodDraft, PodKey, PodReport};
+use crate::object::policy::Policy;
+use crate::object::replica::{ReplicaId, ReplicaRecord};
+use crate::object::taint::{Taint, TaintSelector};
+use crate::object::workload::{WorkloadDraft, WorkloadKey};
 use crate::rejection::Rejection;
-use crate::replica::{ReplicaId, ReplicaRecord};
-use crate::taint::{Taint, TaintSelector};
-use crate::text::Text;
-use crate::time::{ClusterTime, Stamp};
-use crate::workload::{WorkloadDraft, WorkloadKey};
+use crate::value::fingerprint::Fingerprint;
+use crate::value::meta::{Revision, Uid};
+use crate::value::text::Text;
+use crate::value::time::{ClusterTime, Stamp};
+
+/// How many nodes one entry takes back evictions of.
+pub const LIFTS_MAX: usize = 256;
 
 /// One log entry.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

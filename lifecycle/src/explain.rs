@@ -1,7 +1,7 @@
 //! Why a node or a zone is what it is, and what will become of it if nothing changes.
 //!
-//! Everything here is read off the cores that decide: a node is judged by [`health`](crate::health), its zone by
-//! [`zone`](crate::zone), its turn by [`oversight`](crate::oversight). Nothing is worked out a second time, so what an
+//! Everything here is read off the cores that decide: a node is judged by [`health`](crate::judge::health), its zone by
+//! [`zone`](crate::judge::zone), its turn by [`oversight`](crate::judge::oversight). Nothing is worked out a second time, so what an
 //! explanation says is what will be done. It is plain data, made where the state is and shown where people are; clocks
 //! are for those who show it.
 
@@ -13,9 +13,9 @@ mod zone;
 use serde::{Deserialize, Serialize};
 
 use crate::command::Sighting;
-use crate::health::Excuse;
-use crate::regime::{Because, Regime, Reprieve};
-use crate::time::{ClusterTime, Stamp, WallTime};
+use crate::judge::health::Excuse;
+use crate::object::policy_state::{FleetPolicyState, Reprieve, ReprieveReason};
+use crate::value::time::{ClusterTime, Stamp, WallTime};
 
 pub use node::node;
 pub use pod::pod;
@@ -289,21 +289,23 @@ fn shown_excuses(excuses: &[ExcuseNote], now: Stamp) -> impl Iterator<Item = Exc
 }
 
 /// What excuses everybody.
-fn reprieve(regime: &Regime, now: Stamp) -> Option<ExcuseInForce> {
-    let Reprieve { until, because } = regime.reprieve.filter(|reprieve| now.cluster <= reprieve.until)?;
+fn reprieve(policy_state: &FleetPolicyState, now: Stamp) -> Option<ExcuseInForce> {
+    let Reprieve { until, because } = policy_state.reprieve.filter(|reprieve| now.cluster <= reprieve.until)?;
     let text = match because {
-        Because::Darkness => "all zones were dark a moment ago: every node has a whole grace to be heard",
-        Because::ShorterGrace => "the grace was shortened: agents first have to learn how often to beat",
+        ReprieveReason::AllZonesDisrupted => {
+            "all zones were dark a moment ago: every node has a whole grace to be heard"
+        }
+        ReprieveReason::ShorterGrace => "the grace was shortened: agents first have to learn how often to beat",
     };
     Some(ExcuseInForce { text: text.to_owned(), until: Moment::of(until, now), concerns_this_node: true })
 }
 
 /// Why nobody is evicted yet, as the end of a sentence.
-fn spared_because(regime: &Regime, now: Stamp) -> Option<&'static str> {
-    let reprieve = regime.reprieve.filter(|reprieve| now.cluster < reprieve.until)?;
+fn spared_because(policy_state: &FleetPolicyState, now: Stamp) -> Option<&'static str> {
+    let reprieve = policy_state.reprieve.filter(|reprieve| now.cluster < reprieve.until)?;
     Some(match reprieve.because {
-        Because::Darkness => "spared because all zones were dark a moment ago",
-        Because::ShorterGrace => "spared because the grace was shortened a moment ago",
+        ReprieveReason::AllZonesDisrupted => "spared because all zones were dark a moment ago",
+        ReprieveReason::ShorterGrace => "spared because the grace was shortened a moment ago",
     })
 }
 

@@ -11,16 +11,17 @@ use std::collections::BTreeSet;
 
 use thiserror::Error;
 
-use crate::client::CLIENTS_MAX;
-use crate::event::EVENTS_MAX;
-use crate::meta::ObjectMeta;
-use crate::node::Slot;
-use crate::node_rules;
-use crate::record::{RECORD_BYTES_MAX, RecordKey};
-use crate::slot::FreeSlot;
+use crate::command::client::CLIENTS_MAX;
+use crate::object::event::EVENTS_MAX;
+use crate::object::node::Slot;
+use crate::object::record::Stored;
+use crate::object::record::{RECORD_BYTES_MAX, RecordKey};
+use crate::object::slot::FreeSlot;
+use crate::rule;
 use crate::state::{NodeCounts, State, StateBuilder};
-use crate::table::{Stored, Table};
-use crate::text::Text;
+use crate::store::table::Table;
+use crate::value::meta::ObjectMeta;
+use crate::value::text::Text;
 
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[error("invariant \"{name}\" is broken: {detail}")]
@@ -54,7 +55,7 @@ pub const INVARIANTS: [Invariant; 23] = [
     ("Z-6 nothing is evicted in the dark", lifecycle::nothing_moves_in_the_dark),
     ("aggregators are valid and bounded", lifecycle::aggregators_are_valid),
     ("tokens and credentials are valid and bounded", trust::tokens_and_credentials_are_valid),
-    ("forsaken names equal recomputation", trust::forsaken_names_equal_recomputation),
+    ("expired credentials equal recomputation", trust::expired_credentials_equal_recomputation),
     ("pods and workloads equal recomputation", work::pods_equal_recomputation),
     ("addresses equal recomputation", work::addresses_equal_recomputation),
     ("I-07 no address is held twice", work::no_address_is_held_twice),
@@ -103,8 +104,8 @@ fn names_match_keys(state: &State) -> Held {
 
 fn every_node_is_valid(state: &State) -> Held {
     state.nodes().iter().try_for_each(|node| {
-        node_rules::node(node).map_err(|invalid| format!("node {}: {invalid}", node.meta.name))?;
-        node_rules::size(node, RECORD_BYTES_MAX).map_err(|rejection| rejection.to_string())?;
+        rule::node::node(node).map_err(|invalid| format!("node {}: {invalid}", node.meta.name))?;
+        rule::node::size(node, RECORD_BYTES_MAX).map_err(|rejection| rejection.to_string())?;
         let is_gone = node.meta.deleted.is_some() && node.meta.finalizers.is_empty();
         ensure(!is_gone, || format!("node {} is deleted, has no finalizers and is still there", node.meta.name))
     })

@@ -16,71 +16,24 @@
 //! Nothing here awaits, reads a clock, does IO or rolls dice. Time is an argument, maps are ordered, and
 //! [`State::apply`](state::State::apply) gives the same answer on every replica that is given the same log.
 
-mod address_index;
-pub mod addressing;
-mod agenda;
-pub mod aggregator;
 mod apply;
-mod apply_addressing;
-mod apply_eviction;
-mod apply_lifecycle;
-mod apply_node;
-mod apply_pod;
-mod apply_regime;
-mod apply_replica;
-mod apply_status;
-mod apply_trust;
-mod apply_workload;
-pub mod builder;
-pub mod change;
-pub mod chores;
-pub mod cidr;
-pub mod client;
 pub mod command;
-pub mod condition_taint;
-pub mod credential;
-mod derived;
-pub mod draft;
-pub mod event;
-pub mod eviction;
 pub mod explain;
-pub mod fingerprint;
-pub mod garbage;
-pub mod health;
 pub mod invariant;
-pub mod join_token;
-pub mod load;
-pub mod meta;
-pub mod name;
-pub mod node;
-pub mod node_restriction;
-pub mod node_rules;
-pub mod oversight;
-pub mod placement;
-pub mod pod;
-pub mod pod_index;
-pub mod pod_requests;
-pub mod pod_rules;
-pub mod policy;
-pub mod quantity;
-pub mod reconciliation;
-pub mod record;
-pub mod regime;
+mod judge;
+mod object;
 pub mod rejection;
-pub mod replica;
-pub mod selector;
-mod settlement;
-pub mod sight;
-pub mod slot;
-pub mod spared;
-pub mod staffing;
+pub mod rule;
 pub mod state;
-pub mod table;
-pub mod taint;
-pub mod taint_eviction;
-pub mod text;
-pub mod time;
-pub mod toleration;
-pub mod workload;
-pub mod zone;
-pub mod zone_record;
+mod store;
+mod value;
+
+pub use command::client;
+pub use judge::{disruption, health, leader_view, oversight, placement, spared, staffing, todo};
+pub use object::{
+    addressing, aggregator, credential, event, join_token, kind, node, pod, pod_requests, policy, policy_state, record,
+    replica, slot, taint, token_bucket, toleration, workload, zone,
+};
+pub use rule::{condition_taint, garbage, node_restriction, reconcile, taint_eviction};
+pub use store::{census, change, eviction_queue, load, pod_index, table};
+pub use value::{cidr, fingerprint, invalid, meta, name, quantity, selector, text, time};

@@ -3,29 +3,14 @@
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-use crate::change::Kind;
-use crate::credential::Distrust;
-use crate::meta::{Revision, Uid};
-use crate::node::{ConditionStatus, Incarnation};
-use crate::policy::Period;
-use crate::replica::ReplicaId;
-use crate::text::Text;
-
-/// One field that breaks a rule.
-#[derive(Debug, Clone, PartialEq, Eq, Error, Serialize, Deserialize)]
-#[error("{field}: {rule}")]
-pub struct Invalid {
-    /// A path such as `spec.taints[1].key`.
-    pub field: Text,
-    /// The offending value and the rule it breaks, as in `"Node_1" is not a DNS-1123 subdomain: ...`.
-    pub rule: Text,
-}
-
-impl Invalid {
-    pub fn new(field: impl Into<Text>, rule: impl Into<Text>) -> Self {
-        Self { field: field.into(), rule: rule.into() }
-    }
-}
+use crate::object::credential::Distrust;
+use crate::object::kind::Kind;
+use crate::object::node::{ConditionStatus, Incarnation};
+use crate::value::invalid::Invalid;
+use crate::value::meta::{Revision, Uid};
+use crate::value::replica_id::ReplicaId;
+use crate::value::text::Text;
+use crate::value::time::Period;
 
 impl From<Invalid> for Rejection {
     fn from(invalid: Invalid) -> Self {
@@ -85,7 +70,7 @@ pub enum Rejection {
     #[error("everybody is spared for a while: all zones were dark, or the grace was shortened, a moment ago")]
     Spared,
     #[error("not all zones are dark")]
-    NotDark,
+    NotAllDisrupted,
     #[error("decided {age} ago: too long to still be true")]
     Stale { age: Period },
     #[error("pod {name:?} need not leave its node now: its taint or its tolerations changed, or it is leaving already")]

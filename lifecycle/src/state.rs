@@ -3,41 +3,46 @@
 //! Cloning shares all chunks, so a snapshot of any size is a handful of pointers. How the state changes is in
 //! `apply`; how it is written down is in `record`.
 
-use std::collections::BTreeMap;
+mod addressing;
+mod builder;
+mod credential;
+
 use std::iter;
 use std::sync::Arc;
 
 use imbl::{OrdMap, OrdSet};
 use serde::{Deserialize, Serialize};
 
-use crate::address_index::AddressIndex;
-use crate::addressing::{Addressing, Resting};
-use crate::aggregator::AggregatorRecord;
-use crate::change::Change;
-use crate::client::ClientRecord;
 use crate::command::Outcome;
-use crate::credential::Credential;
-use crate::derived::Derived;
-use crate::event::Event;
-use crate::eviction::Queue;
-use crate::join_token::JoinToken;
-use crate::meta::{Revision, Uid};
-use crate::node::{Node, Slot};
-use crate::pod::{Pod, PodKey};
-use crate::pod_index::{Staff, Tally, Tenants};
-use crate::policy::Policy;
-use crate::record::{RecordKey, encode};
-use crate::regime::Regime;
-use crate::replica::ReplicaRecord;
-use crate::slot::{FIRST_GENERATION, FreeSlot};
-use crate::table::{Digest, Stored, Table};
-use crate::text::Text;
-use crate::time::{ClusterTime, Stamp};
-use crate::workload::{Workload, WorkloadKey};
-use crate::zone::{Census, Transition, ZoneKey, Zones};
-use crate::zone_record::ZoneRecord;
+use crate::command::client::ClientRecord;
+use crate::object::addressing::{Addressing, Resting};
+use crate::object::aggregator::AggregatorRecord;
+use crate::object::credential::Credential;
+use crate::object::event::Event;
+use crate::object::join_token::JoinToken;
+use crate::object::node::{Node, Slot};
+use crate::object::pod::{Pod, PodKey};
+use crate::object::policy::Policy;
+use crate::object::policy_state::FleetPolicyState;
+use crate::object::record::Stored;
+use crate::object::record::{RecordKey, encode};
+use crate::object::replica::ReplicaRecord;
+use crate::object::slot::{FIRST_GENERATION, FreeSlot};
+use crate::object::workload::{Workload, WorkloadKey};
+use crate::object::zone::ZoneKey;
+use crate::object::zone::ZoneRecord;
+use crate::store::address_index::AddressIndex;
+use crate::store::census::Census;
+use crate::store::change::Change;
+use crate::store::derived::Derived;
+use crate::store::eviction_queue::EvictionQueue;
+use crate::store::pod_index::{Staff, Tally, Tenants};
+use crate::store::table::{Digest, Table};
+use crate::value::meta::{Revision, Uid};
+use crate::value::text::Text;
+use crate::value::time::{ClusterTime, Stamp};
 
-pub use crate::builder::StateBuilder;
+pub use builder::StateBuilder;
 
 /// How far a restore can raise the revision: far enough from the end of the numbers that counting never gets there.
 const REVISION_CEILING: u64 = u64::MAX / 2;
@@ -50,7 +55,7 @@ pub struct State {
     pub(crate) replicas: Table<ReplicaRecord>,
     pub(crate) clients: Table<ClientRecord>,
     pub(crate) free_slots: Table<FreeSlot>,
-    pub(crate) regime: Regime,
+    pub(crate) policy_state: FleetPolicyState,
     pub(crate) zones: Table<ZoneRecord>,
     pub(crate) aggregators: Table<AggregatorRecord>,
     pub(crate) pods: Table<Pod>,
@@ -143,11 +148,11 @@ impl State {
     }
 
     pub fn policy(&self) -> &Policy {
-        &self.regime.policy
+        &self.policy_state.policy
     }
 
-    pub fn regime(&self) -> &Regime {
-        &self.regime
+    pub fn policy_state(&self) -> &FleetPolicyState {
+        &self.policy_state
     }
 
     /// The zones as they were last assessed.
@@ -211,7 +216,7 @@ impl State {
     }
 
     /// GC-2 to GC-4: pods that nobody will confirm stopped, and from when on they may be taken away, the earliest first.
-    pub fn forsaken_pods(&self) -> impl ExactSizeIterator<Item = (ClusterTime, &PodKey)> {
+    pub fn collectable_pods(&self) -> impl ExactSizeIterator<Item = (ClusterTime, &PodKey)> {
         self.derived.pods.garbage.iter()
     }
 
@@ -264,30 +269,18 @@ impl State {
     }
 
     /// Who waits in a zone to be tainted for eviction.
-    pub fn queue(&self, zone: &ZoneKey) -> Option<&Queue> {
+    pub fn queue(&self, zone: &ZoneKey) -> Option<&EvictionQueue> {
         self.derived.queues.get(zone)
     }
 
     /// The zones in which somebody waits.
-    pub fn queues(&self) -> impl Iterator<Item = (&ZoneKey, &Queue)> {
+    pub fn queues(&self) -> impl Iterator<Item = (&ZoneKey, &EvictionQueue)> {
         self.derived.queues.iter()
     }
 
     /// Nodes that carry a lifecycle NoExecute taint.
     pub fn absent(&self) -> &OrdSet<Text> {
         &self.derived.absent
-    }
-
-    /// What an assessment of the zones would change.
-    pub fn zone_transition(&self, now: ClusterTime) -> Transition {
-        let known = self.zones.iter().map(|record| (record.key.clone(), record.zone)).collect();
-        let zones = Zones { zones: known, all_dark: self.regime.all_dark };
-        let census: BTreeMap<ZoneKey, Census> = self.census().map(|(key, census)| (key.clone(), *census)).collect();
-        let mut transition = zones.advance(&census, &self.regime.policy, now);
-        // One that is only kept for its bucket has vanished already, until that is full.
-        let is_news = |key: &ZoneKey| self.zones.get(key).is_some_and(|zone| !zone.is_retired() || zone.is_spent(now));
-        transition.vanished.retain(is_news);
-        transition
     }
 
     /// One above the highest slot index ever given out: how long a table by slot must be.
@@ -306,12 +299,14 @@ impl State {
     /// Equal on all replicas that applied the same log. It covers every record, the counters included.
     pub fn digest(&self) -> Digest {
         let counters = Digest::of_record(&RecordKey::Counters, &encode(&self.counters));
-        let regime = self.record(&RecordKey::Regime).map(|value| Digest::of_record(&RecordKey::Regime, &value));
+        let policy_state = self
+            .record(&RecordKey::FleetPolicyState)
+            .map(|value| Digest::of_record(&RecordKey::FleetPolicyState, &value));
         [self.objects_digest(), self.replicas.digest(), self.clients.digest(), self.free_slots.digest()]
             .into_iter()
             .chain([self.zones.digest(), self.aggregators.digest(), self.resting.digest()])
             .chain([self.join_tokens.digest(), self.credentials.digest()])
-            .chain(regime)
+            .chain(policy_state)
             .chain(self.record(&RecordKey::Addressing).map(|value| Digest::of_record(&RecordKey::Addressing, &value)))
             .fold(counters, Digest::plus)
     }
@@ -334,7 +329,7 @@ impl State {
             RecordKey::Replica { id } => encoded(self.replicas.get(id)),
             RecordKey::Client { id } => encoded(self.clients.get(id)),
             RecordKey::FreeSlot { index } => encoded(self.free_slots.get(index)),
-            RecordKey::Regime => (!self.regime.is_default()).then(|| encode(&self.regime)),
+            RecordKey::FleetPolicyState => (!self.policy_state.is_default()).then(|| encode(&self.policy_state)),
             RecordKey::Zone { region, zone } => {
                 encoded(self.zones.get(&ZoneKey { region: region.clone(), zone: zone.clone() }))
             }
@@ -361,7 +356,7 @@ impl State {
             .chain(self.replicas.records())
             .chain(self.clients.records())
             .chain(self.free_slots.records())
-            .chain(self.record(&RecordKey::Regime).map(|value| (RecordKey::Regime, value)))
+            .chain(self.record(&RecordKey::FleetPolicyState).map(|value| (RecordKey::FleetPolicyState, value)))
             .chain(self.zones.records())
             .chain(self.aggregators.records())
             .chain(self.pods.records())

@@ -5,13 +5,14 @@
 //! (timestamps, generation, managed fields) is printed and ignored on input. Whether names, labels and
 //! resources are *legal* is the law's business, decided when a command is applied.
 
-use muster_lifecycle::change::Kind;
 use muster_lifecycle::command::Precondition;
+use muster_lifecycle::kind::Kind;
+use muster_lifecycle::kind::WorkloadKind;
 use muster_lifecycle::meta::Revision;
 use muster_lifecycle::node::{Node, NodeDraft, NodeStatus};
 use muster_lifecycle::text::Text;
 use muster_lifecycle::time::Stamp;
-use muster_lifecycle::workload::{API_VERSION, WorkloadKind};
+use muster_lifecycle::workload::API_VERSION;
 use serde_json::{Value, json};
 use thiserror::Error;
 

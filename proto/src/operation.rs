@@ -11,14 +11,15 @@ use muster_lifecycle::aggregator::PATTERNS_MAX;
 use muster_lifecycle::command::{Operation, Precondition, RequestId};
 use muster_lifecycle::fingerprint::Fingerprint;
 use muster_lifecycle::join_token;
+use muster_lifecycle::kind::WorkloadKind;
 use muster_lifecycle::meta::{Revision, Uid};
 use muster_lifecycle::name;
 use muster_lifecycle::pod::PodKey;
-use muster_lifecycle::pod_rules;
 use muster_lifecycle::policy::Policy;
+use muster_lifecycle::rule;
 use muster_lifecycle::taint::TaintError;
 use muster_lifecycle::text::Text;
-use muster_lifecycle::workload::{WorkloadKey, WorkloadKind};
+use muster_lifecycle::workload::WorkloadKey;
 
 pub use crate::field::FieldError;
 use crate::field::{Path, Shown};
@@ -219,7 +220,7 @@ fn delete(delete: v1::Delete) -> Result<Operation, FieldError> {
 }
 
 fn grace(seconds: Option<i64>) -> Result<Option<u32>, FieldError> {
-    let checked = pod_rules::grace(seconds, "delete.grace_seconds");
+    let checked = rule::pod::grace(seconds, "delete.grace_seconds");
     checked.map_err(|invalid| FieldError::new(invalid.field, invalid.rule))?;
     Ok(seconds.and_then(|seconds| u32::try_from(seconds).ok()))
 }

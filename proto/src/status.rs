@@ -5,7 +5,8 @@
 //! rejection that cannot be delivered helps nobody.
 
 use muster_lifecycle::credential::Distrust;
-use muster_lifecycle::rejection::{Invalid, Rejection};
+use muster_lifecycle::invalid::Invalid;
+use muster_lifecycle::rejection::Rejection;
 use tonic::metadata::{MetadataMap, MetadataValue};
 use tonic::{Code, Status};
 
@@ -69,7 +70,7 @@ fn code(rejection: &Rejection) -> Code {
         | Rejection::NoAddressing
         | Rejection::Distrusted(_)
         | Rejection::TokenSpent { .. }
-        | Rejection::NotDark => Code::FailedPrecondition,
+        | Rejection::NotAllDisrupted => Code::FailedPrecondition,
         Rejection::LimitReached { .. } => Code::ResourceExhausted,
         Rejection::NotEntitled { .. } | Rejection::Forbidden(_) => Code::PermissionDenied,
     }
@@ -85,7 +86,7 @@ fn cut(mut message: String) -> String {
 
 #[cfg(test)]
 mod tests {
-    use muster_lifecycle::change::Kind;
+    use muster_lifecycle::kind::Kind;
     use muster_lifecycle::meta::{Revision, Uid};
     use muster_lifecycle::node::{ConditionStatus, Incarnation};
     use muster_lifecycle::replica::ReplicaId;
@@ -123,8 +124,8 @@ mod tests {
             (Rejection::ZonesMoved, Code::FailedPrecondition),
             (Rejection::NoToken { zone: "r1/z1".into() }, Code::FailedPrecondition),
             (Rejection::Spared, Code::FailedPrecondition),
-            (Rejection::Stale { age: muster_lifecycle::policy::Period(6_000) }, Code::Aborted),
-            (Rejection::NotDark, Code::FailedPrecondition),
+            (Rejection::Stale { age: muster_lifecycle::time::Period(6_000) }, Code::Aborted),
+            (Rejection::NotAllDisrupted, Code::FailedPrecondition),
             (Rejection::Distrusted(Distrust::UnknownToken { id: "t".into() }), Code::NotFound),
             (Rejection::Distrusted(Distrust::ExpiredToken { id: "t".into() }), Code::FailedPrecondition),
             (Rejection::NoSuchToken { id: "t".into() }, Code::NotFound),

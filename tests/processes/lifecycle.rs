@@ -20,7 +20,7 @@ fn evicted(cluster: &DevCluster) -> BTreeSet<String> {
 /// How long before its verdict a node was last heard, in milliseconds, as the event says.
 fn silence_in(message: &str) -> u64 {
     let age = message.split("last heard ").nth(1).and_then(|rest| rest.split(' ').next()).unwrap();
-    age.parse::<muster_lifecycle::policy::Period>().unwrap().0
+    age.parse::<muster_lifecycle::time::Period>().unwrap().0
 }
 
 #[test]
@@ -105,7 +105,7 @@ fn i_06_all_zones_dark_stops_everything_and_recovery_restores_it() {
     fleet::fleet(&cluster, &["silence", "--all"]);
     let is_dark = |cluster: &DevCluster| {
         let config: serde_json::Value = serde_json::from_str(&cluster.ok(&["get", "config", "-o", "json"])).unwrap();
-        config["allZonesDark"] == true
+        config["allZonesDisrupted"] == true
     };
     eventually("all zones are dark and the evictions are taken back", || {
         (is_dark(&cluster) && evicted(&cluster).is_empty()).then_some(())

@@ -157,7 +157,7 @@ impl Driver {
             + EXCUSED_MAX
             + policy.sweep_period().0;
         self.pass(quiet_from + patience);
-        let spared = self.world.state().regime().spared_until().map_or(0, |until| self.world.instant_of(until));
+        let spared = self.world.state().policy_state().spared_until().map_or(0, |until| self.world.instant_of(until));
         self.pass(spared.max(quiet_from + patience) + policy.node_monitor_grace_period.0 + policy.sweep_period().0);
         let state = self.world.state().clone();
         self.world.witness_mut().check_liveness(quiet_from, &state);

@@ -3,8 +3,9 @@
 use muster_cli::simulate::world::{InitialReady, MachineSpec, Millis};
 use muster_lifecycle::meta::Pairs;
 use muster_lifecycle::node::ConditionStatus;
-use muster_lifecycle::policy::{Period, Policy, Rate};
+use muster_lifecycle::policy::{Policy, Rate};
 use muster_lifecycle::text::Text;
+use muster_lifecycle::time::Period;
 
 use crate::dice::Dice;
 

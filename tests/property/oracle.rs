@@ -8,11 +8,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use muster_cli::simulate::world::{Millis, REPLICAS, ReplicaIndex, Witness};
 use muster_lifecycle::change::{Change, Object};
 use muster_lifecycle::command::{Command, Operation, Outcome};
+use muster_lifecycle::disruption::Transition;
 use muster_lifecycle::node::{ConditionStatus, Node, Slot};
 use muster_lifecycle::policy::Policy;
 use muster_lifecycle::state::State;
 use muster_lifecycle::text::Text;
-use muster_lifecycle::zone::{EXCLUDE_DISRUPTION_LABEL, Transition, ZoneKey, ZoneState};
+use muster_lifecycle::zone::{EXCLUDE_DISRUPTION_LABEL, ZoneKey, ZoneState};
 
 /// Ages between replicas are told in steps of this, rounded up.
 const QUANTUM: Millis = 10;
@@ -221,7 +222,7 @@ impl Witness for Oracle {
             *debt = Debt { rate: next.rate.0, ..debt.paid_back(at) };
             self.tally.partial += u64::from(next.state == ZoneState::PartialDisruption);
         }
-        self.tally.dark += u64::from(transition.next.all_dark);
+        self.tally.dark += u64::from(transition.next.all_disrupted);
     }
 
     fn leads(&mut self, at: Millis, _: u64, replica: ReplicaIndex) {

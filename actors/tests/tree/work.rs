@@ -8,10 +8,11 @@ use muster_actors::surroundings::Quiet;
 use muster_actors::{ActorKind, Ledger};
 use muster_lifecycle::addressing::AddressRequest;
 use muster_lifecycle::command::{Operation, Origin};
+use muster_lifecycle::kind::WorkloadKind;
 use muster_lifecycle::meta::{Pairs, Uid};
 use muster_lifecycle::pod::{Pod, PodTemplate};
 use muster_lifecycle::text::Text;
-use muster_lifecycle::workload::{WorkloadDraft, WorkloadKey, WorkloadKind};
+use muster_lifecycle::workload::{WorkloadDraft, WorkloadKey};
 
 use crate::stage::{ANY, Stage, TERM, seconds};
 use crate::watching::{Mine, Watcher};

@@ -3,10 +3,10 @@
 use std::time::Duration;
 
 use anyhow::{Result, bail, ensure};
-use muster_lifecycle::chores;
 use muster_lifecycle::command::{Command, Operation};
 use muster_lifecycle::meta::Uid;
 use muster_lifecycle::time::ClusterTime;
+use muster_lifecycle::todo;
 use muster_proto::manifest::Manifest;
 
 use crate::ledger::{self, Ledger};
@@ -47,7 +47,7 @@ fn place(mut ledger: Ledger, pods: usize, most: usize) -> Result<(Duration, Dura
     ensure!(ledger.state.waiting_pods().len() == pods, "{} pods wait", ledger.state.waiting_pods().len());
     let (mut looking, mut applying) = (Duration::ZERO, Duration::ZERO);
     while ledger.state.waiting_pods().len() > 0 {
-        let look = || Ok(chores::placements(&ledger.state, ClusterTime(MADE_BY), most, |_| false));
+        let look = || Ok(todo::placements(&ledger.state, ClusterTime(MADE_BY), most, |_| false));
         let (found, took) = timed(look)?;
         looking += took;
         ensure!(!found.operations.is_empty(), "a look found no place for anybody");
@@ -72,7 +72,7 @@ fn with_sets(nodes: usize, shapes: &[Shape]) -> Result<Ledger> {
     let sets = shapes.iter().enumerate().map(|(number, shape)| create(&shape.replica_set(), number));
     ledger.apply_all(&ledger::batches(sets.collect::<Result<_>>()?, 0))?;
     loop {
-        let found = chores::staffing(&ledger.state, LOOK);
+        let found = todo::staffing(&ledger.state, LOOK);
         if found.operations.is_empty() {
             return Ok(ledger);
         }

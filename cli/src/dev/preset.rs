@@ -7,8 +7,9 @@ use std::fmt;
 
 use clap::ValueEnum;
 use muster_controller::config::PolicyLayer;
-use muster_lifecycle::policy::{Period, Policy, Rate};
-use muster_lifecycle::rejection::Invalid;
+use muster_lifecycle::invalid::Invalid;
+use muster_lifecycle::policy::{Policy, Rate};
+use muster_lifecycle::time::Period;
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
 pub enum Preset {

@@ -54,7 +54,7 @@ fn addressing(config: &Value, wide: bool) -> impl Iterator<Item = Vec<String>> {
 
 /// What a person should know who looks at the settings of a fleet in trouble.
 pub fn warning(config: &Value) -> Option<&'static str> {
-    let dark = at(config, &["allZonesDark"]).as_bool() == Some(true);
+    let dark = at(config, &["allZonesDisrupted"]).as_bool() == Some(true);
     dark.then_some("all zones are dark: whatever the settings say, nothing is evicted")
 }
 
@@ -71,7 +71,7 @@ mod tests {
             settings.insert(name.into(), value.into());
         }
         settings["node-monitor-grace-period"] = "8s".into();
-        json!({"settings": settings, "beatInterval": "2s", "allZonesDark": false})
+        json!({"settings": settings, "beatInterval": "2s", "allZonesDisrupted": false})
     }
 
     #[test]
@@ -126,6 +126,6 @@ mod tests {
     #[test]
     fn darkness_is_pointed_out() {
         assert_eq!(warning(&config()), None);
-        assert!(warning(&json!({"allZonesDark": true})).is_some_and(|text| text.contains("nothing is evicted")));
+        assert!(warning(&json!({"allZonesDisrupted": true})).is_some_and(|text| text.contains("nothing is evicted")));
     }
 }

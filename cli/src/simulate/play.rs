@@ -6,12 +6,12 @@ use std::slice;
 
 use muster_lifecycle::change::Change;
 use muster_lifecycle::command::{Command, Operation, Outcome, Precondition};
+use muster_lifecycle::disruption::Transition;
 use muster_lifecycle::pod::PodKey;
 use muster_lifecycle::rejection::Rejection;
 use muster_lifecycle::state::State;
 use muster_lifecycle::taint_eviction;
 use muster_lifecycle::text::Text;
-use muster_lifecycle::zone::Transition;
 
 use super::occurrence::{self, Ending, Occurrence, What};
 use super::scenario::{Action, Entry, Scenario};

@@ -6,7 +6,8 @@ mod pod;
 mod selection;
 mod timeline;
 
-use muster_lifecycle::policy::{Period, Policy};
+use muster_lifecycle::policy::Policy;
+use muster_lifecycle::time::Period;
 
 use self::selection::Roster;
 use super::located::{self, Fault, Field, clipped};

@@ -9,8 +9,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 
-use muster_lifecycle::policy::Period;
 use muster_lifecycle::text::Text;
+use muster_lifecycle::time::Period;
 use muster_lifecycle::zone::{ZoneKey, ZoneState};
 
 use super::occurrence::{Ending, Occurrence, PodAction, PodEnding, TaintAction, What, shown};

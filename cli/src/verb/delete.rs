@@ -2,7 +2,7 @@
 //!
 //! A pod is asked to stop and stays until its node says that it has; only `--force` does not wait for that.
 
-use muster_lifecycle::pod_rules;
+use muster_lifecycle::rule;
 use muster_proto::v1::write_request::Operation;
 use muster_proto::v1::{Delete, WriteResponse};
 
@@ -73,7 +73,7 @@ impl Args {
                 "--grace-period and --force are for pods, not for {kind}: leave them out"
             )));
         }
-        pod_rules::grace(self.grace_period, "--grace-period").map_err(|invalid| Failure::Usage(invalid.to_string()))?;
+        rule::pod::grace(self.grace_period, "--grace-period").map_err(|invalid| Failure::Usage(invalid.to_string()))?;
         match (self.force, self.grace_period) {
             (true, None | Some(0)) => Ok(Some(0)),
             (true, Some(seconds)) => Err(Failure::Usage(format!(

@@ -4,7 +4,7 @@ use std::io::Read;
 
 use anyhow::{Context as _, anyhow};
 use clap::ValueEnum;
-use muster_lifecycle::policy::Period;
+use muster_lifecycle::time::Period;
 
 use crate::exit::Failure;
 use crate::manifest::FILE_LIMIT;

@@ -8,7 +8,7 @@ use bytes::Bytes;
 use muster_client::{Client, Query};
 use muster_controller::enrolment::signer::check_node;
 use muster_lifecycle::join_token::check_ttl;
-use muster_lifecycle::policy::Period;
+use muster_lifecycle::time::Period;
 use muster_pki::{authority_print, secret};
 use muster_proto::token::Token;
 use muster_proto::v1::write_request::Operation;
@@ -59,7 +59,7 @@ fn node_name(text: &str) -> Result<String, String> {
 
 /// `10m`, `24h`: what the cluster would refuse is refused here.
 fn ttl(text: &str) -> Result<Duration, String> {
-    let period: Period = text.parse().map_err(|error: muster_lifecycle::policy::PolicyError| error.to_string())?;
+    let period: Period = text.parse().map_err(|error: muster_lifecycle::time::PeriodError| error.to_string())?;
     let ttl = Duration::from_millis(period.0);
     check_ttl(ttl).map(|()| ttl).map_err(|invalid| invalid.rule.to_string())
 }

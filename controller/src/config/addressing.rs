@@ -5,8 +5,8 @@ use ipnet::IpNet;
 use muster_lifecycle::addressing::{
     AddressRequest, Addressing, CLUSTER_CIDR, NODE_CIDR_QUARANTINE, SERVICE_CLUSTER_IP_RANGE,
 };
-use muster_lifecycle::policy::PolicyError;
-use muster_lifecycle::rejection::Invalid;
+use muster_lifecycle::invalid::Invalid;
+use muster_lifecycle::time::PeriodError;
 use serde::{Deserialize, Serialize};
 
 pub const ALLOCATE_NODE_CIDRS: &str = "allocate-node-cidrs";
@@ -73,7 +73,7 @@ impl AddressLayer {
             mask_size_ipv6: self.node_cidr_mask_size_ipv6,
             service_ranges: ranges(self.service_cluster_ip_range.as_deref(), SERVICE_CLUSTER_IP_RANGE)?,
             quarantine: quarantine
-                .map_err(|error: PolicyError| Invalid::new(NODE_CIDR_QUARANTINE, error.to_string()))?,
+                .map_err(|error: PeriodError| Invalid::new(NODE_CIDR_QUARANTINE, error.to_string()))?,
         })
     }
 }

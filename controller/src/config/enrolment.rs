@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use muster_lifecycle::credential::LATE_RENEWAL_MAX;
-use muster_lifecycle::policy::Period;
+use muster_lifecycle::time::Period;
 use serde::{Deserialize, Serialize};
 
 use super::{Error, invalid};
@@ -66,7 +66,7 @@ impl EnrolmentLayer {
 
 fn period(key: &'static str, text: Option<&str>, default: Period) -> Result<Period, Error> {
     let parsed = text.map_or(Ok(default), str::parse);
-    parsed.or_else(|error: muster_lifecycle::policy::PolicyError| invalid(key, error.to_string()))
+    parsed.or_else(|error: muster_lifecycle::time::PeriodError| invalid(key, error.to_string()))
 }
 
 impl Default for Enrolment {

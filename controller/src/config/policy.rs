@@ -6,8 +6,8 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
+use muster_lifecycle::invalid::Invalid;
 use muster_lifecycle::policy::Policy;
-use muster_lifecycle::rejection::Invalid;
 use serde::de::{DeserializeSeed, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize};
 

@@ -1,18 +1,18 @@
 //! One node: what it says, what was heard of it, what it carries, and what comes next.
 
-use crate::condition_taint::{self, Cause, NoExecuteAction};
 use crate::explain::wording::{heard_ago, heard_before, length, zone_name};
 use crate::explain::{
     Fact, Headline, Hearing, Moment, NodeExplanation, Prospect, in_order, reprieve, shown_excuses, zone,
 };
-use crate::health::{Evidence, Verdict};
-use crate::node::{Condition, ConditionStatus, Node};
-use crate::oversight;
+use crate::judge::health::{Evidence, Verdict};
+use crate::judge::oversight;
+use crate::object::node::{Condition, ConditionStatus, Node};
+use crate::object::taint::{Effect, Taint};
+use crate::object::zone::{EXCLUDE_DISRUPTION_LABEL, ZoneKey};
+use crate::rule::condition_taint::{self, Cause, NoExecuteAction};
 use crate::state::State;
-use crate::taint::{Effect, Taint};
-use crate::text::Text;
-use crate::time::{ClusterTime, Stamp};
-use crate::zone::{EXCLUDE_DISRUPTION_LABEL, ZoneKey};
+use crate::value::text::Text;
+use crate::value::time::{ClusterTime, Stamp};
 
 /// How much of what a node says about itself is repeated.
 const QUOTED_MAX: usize = 256;
@@ -43,7 +43,7 @@ pub fn node(state: &State, name: &str, hearing: &Hearing) -> Option<NodeExplanat
         now: Moment::from(now),
         headline: view.headline(),
         facts: view.facts(),
-        excuses: reprieve(state.regime(), now).into_iter().chain(shown_excuses(&hearing.excuses, now)).collect(),
+        excuses: reprieve(state.policy_state(), now).into_iter().chain(shown_excuses(&hearing.excuses, now)).collect(),
         outlook: prospects.first().cloned(),
         forecast: in_order(prospects),
     })

@@ -1,19 +1,19 @@
 //! One pod: where it is and why, what it waits for, and when it has to leave.
 
-use crate::condition_taint::{self, NoExecuteAction};
 use crate::explain::wording::{between, length};
 use crate::explain::{Fact, Headline, Moment, PodExplanation, Prospect, in_order};
-use crate::garbage;
-use crate::node::{ConditionStatus, Node};
-use crate::oversight;
-use crate::pod::{DISRUPTION_TARGET, POD_SCHEDULED, Pod, PodKey};
-use crate::policy::Period;
+use crate::judge::oversight;
+use crate::object::kind::WorkloadKind;
+use crate::object::node::{ConditionStatus, Node};
+use crate::object::pod::{DISRUPTION_TARGET, POD_SCHEDULED, Pod, PodKey};
+use crate::object::toleration::{self, Patience};
+use crate::object::zone::ZoneKey;
+use crate::rule::condition_taint::{self, NoExecuteAction};
+use crate::rule::garbage;
+use crate::rule::taint_eviction;
 use crate::state::State;
-use crate::taint_eviction;
-use crate::time::Stamp;
-use crate::toleration::{self, Patience};
-use crate::workload::WorkloadKind;
-use crate::zone::ZoneKey;
+use crate::value::time::Period;
+use crate::value::time::Stamp;
 
 struct View<'a> {
     state: &'a State,
@@ -109,7 +109,7 @@ impl View<'_> {
     /// How long it puts up with each of its node's NoExecute taints.
     fn taint_facts(&self) -> Vec<Fact> {
         let taints = self.node.into_iter().flat_map(|node| taint_eviction::no_execute(&node.spec.taints));
-        let fact = |taint: &crate::taint::Taint| {
+        let fact = |taint: &crate::object::taint::Taint| {
             let patience = match toleration::patience(&self.pod.spec.tolerations, taint) {
                 Patience::None => "it does not tolerate it".to_owned(),
                 Patience::Endless => "it tolerates it for ever".to_owned(),

@@ -1,9 +1,11 @@
 //! Lengths of time, shares and sightings in words.
 
 use crate::command::Sighting;
-use crate::policy::{Fraction, Policy, Rate, SizeScope};
-use crate::time::ClusterTime;
-use crate::zone::{Census, LOST_NODES_TOLERATED, Pace, ZoneKey, ZoneState};
+use crate::judge::disruption::{LOST_NODES_TOLERATED, Pace};
+use crate::object::policy::{Fraction, Policy, Rate, SizeScope};
+use crate::object::zone::{ZoneKey, ZoneState};
+use crate::store::census::Census;
+use crate::value::time::ClusterTime;
 
 /// Largest first; a length is said in at most two of them.
 const UNITS: [(&str, u64); 5] = [("d", 86_400_000), ("h", 3_600_000), ("min", 60_000), ("s", 1000), ("ms", 1)];

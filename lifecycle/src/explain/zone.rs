@@ -5,13 +5,15 @@ use crate::explain::{
     ExcuseNote, Fact, Headline, Moment, Prospect, WAITING_SHOWN_MAX, Waiting, When, ZoneExplanation, in_order,
     reprieve, shown_excuses, spared_because,
 };
-use crate::oversight;
-use crate::policy::{NODE_EVICTION_RATE, Rate, SECONDARY_NODE_EVICTION_RATE};
+use crate::judge::disruption::Pace;
+use crate::judge::oversight;
+use crate::object::policy::{NODE_EVICTION_RATE, Rate, SECONDARY_NODE_EVICTION_RATE};
+use crate::object::zone::ZoneKey;
+use crate::object::zone::ZoneRecord;
 use crate::state::State;
-use crate::text::Text;
-use crate::time::{ClusterTime, Stamp};
-use crate::zone::{Census, Pace, ZoneKey};
-use crate::zone_record::ZoneRecord;
+use crate::store::census::Census;
+use crate::value::text::Text;
+use crate::value::time::{ClusterTime, Stamp};
 
 /// `None` if no node is or was there. Of the excuses only those that concern everybody belong here.
 pub fn zone(state: &State, zone: &ZoneKey, excuses: &[ExcuseNote], now: Stamp) -> Option<ZoneExplanation> {
@@ -25,7 +27,7 @@ pub fn zone(state: &State, zone: &ZoneKey, excuses: &[ExcuseNote], now: Stamp) -
         now: Moment::from(now),
         headline: headline(state, record.map(AsRef::as_ref), &census, now),
         facts: standing(state, zone, now).into_iter().chain(upkeep(state, zone, now)).collect(),
-        excuses: reprieve(state.regime(), now).into_iter().chain(shown_excuses(excuses, now)).collect(),
+        excuses: reprieve(state.policy_state(), now).into_iter().chain(shown_excuses(excuses, now)).collect(),
         outlook: prospects.first().cloned(),
         forecast: in_order(prospects),
         queue_length: state.queue(zone).map_or(0, |queue| queue.len()),
@@ -58,7 +60,7 @@ pub(super) fn standing(state: &State, zone: &ZoneKey, now: Stamp) -> Vec<Fact> {
 
 fn rate_fact(state: &State, record: &ZoneRecord, census: &Census, now: Stamp) -> Fact {
     let rate = per_second(record.zone.rate);
-    if state.regime().all_dark {
+    if state.policy_state().all_disrupted {
         return Fact::new("rate", format!("{rate}: all zones are dark")).by("Z-6");
     }
     let why = match is_outdated(state, record, now) {
@@ -146,7 +148,7 @@ fn prospects(state: &State, zone: &ZoneKey, now: Stamp) -> Vec<Prospect> {
 pub(super) fn turn(state: &State, zone: &ZoneKey, place: String, at: ClusterTime, now: Stamp) -> Prospect {
     let rate = state.zones().get(zone).map_or(Rate::NEVER, |record| record.zone.rate);
     let paced = format!("{place}, at {}", per_second(rate));
-    match spared_because(state.regime(), now) {
+    match spared_because(state.policy_state(), now) {
         Some(spared) => Prospect::about(at, now, format!("{paced}, {spared}"), "Z-6"),
         None => Prospect::about(at, now, paced, "Q-2"),
     }
@@ -154,7 +156,7 @@ pub(super) fn turn(state: &State, zone: &ZoneKey, place: String, at: ClusterTime
 
 /// A turn that does not come, and why.
 pub(super) fn no_turn(state: &State, zone: &ZoneKey, place: &str, now: Stamp) -> Prospect {
-    if state.regime().all_dark {
+    if state.policy_state().all_disrupted {
         return Prospect::never(format!("{place}: all zones are dark, so nobody is evicted"), "Z-6");
     }
     let Some(record) = state.zones().get(zone) else {

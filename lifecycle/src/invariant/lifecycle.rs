@@ -1,12 +1,12 @@
 //! What is true of nodes, zones and queues.
 
-use crate::aggregator::AGGREGATORS_MAX;
-use crate::condition_taint;
-use crate::derived::Derived;
 use crate::invariant::{Held, ensure};
-use crate::policy::Rate;
+use crate::object::aggregator::AGGREGATORS_MAX;
+use crate::object::policy::Rate;
+use crate::rule::condition_taint;
 use crate::state::State;
-use crate::time::Stamp;
+use crate::store::derived::Derived;
+use crate::value::time::Stamp;
 
 pub(super) fn derived_equals_recomputation(state: &State) -> Held {
     let mut recomputed = Derived::default();
@@ -48,8 +48,8 @@ pub(super) fn buckets_follow_zones(state: &State) -> Held {
 }
 
 pub(super) fn nothing_moves_in_the_dark(state: &State) -> Held {
-    let all_dark = state.regime().all_dark;
-    let zones = state.zones().iter().filter(|record| all_dark && !record.is_retired());
+    let all_disrupted = state.policy_state().all_disrupted;
+    let zones = state.zones().iter().filter(|record| all_disrupted && !record.is_retired());
     zones.into_iter().try_for_each(|record| {
         let (key, rate) = (&record.key, record.zone.rate);
         ensure(rate == Rate::NEVER, || format!("zone {key} evicts {rate} nodes per second"))

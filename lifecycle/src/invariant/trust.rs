@@ -2,10 +2,10 @@
 
 use std::collections::BTreeSet;
 
-use crate::credential::CREDENTIALS_MAX;
-use crate::join_token::TOKENS_MAX;
-use crate::name;
+use crate::object::credential::CREDENTIALS_MAX;
+use crate::object::join_token::TOKENS_MAX;
 use crate::state::State;
+use crate::value::name;
 
 use super::{Held, ensure};
 
@@ -29,10 +29,10 @@ pub(super) fn tokens_and_credentials_are_valid(state: &State) -> Held {
     })
 }
 
-pub(super) fn forsaken_names_equal_recomputation(state: &State) -> Held {
+pub(super) fn expired_credentials_equal_recomputation(state: &State) -> Held {
     let forsaken = state.credentials().iter().filter(|credential| !state.nodes().contains(&credential.node));
     let recomputed: BTreeSet<_> =
         forsaken.map(|credential| (credential.forgettable_from(), &credential.node)).collect();
-    let kept: BTreeSet<_> = state.forsaken_names().collect();
+    let kept: BTreeSet<_> = state.expired_credentials().collect();
     ensure(kept == recomputed, || format!("kept {kept:?}, recomputed {recomputed:?}"))
 }

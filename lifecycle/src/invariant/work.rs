@@ -2,14 +2,14 @@
 
 use std::sync::Arc;
 
-use crate::address_index::AddressIndex;
-use crate::cidr::Span;
-use crate::derived::Derived;
 use crate::invariant::{Held, ensure};
-use crate::pod_index::PodIndex;
-use crate::pod_rules;
+use crate::object::record::Stored;
+use crate::rule;
 use crate::state::State;
-use crate::table::Stored;
+use crate::store::address_index::AddressIndex;
+use crate::store::derived::Derived;
+use crate::store::pod_index::PodIndex;
+use crate::value::cidr::Span;
 
 pub(super) fn pods_equal_recomputation(state: &State) -> Held {
     let mut recomputed = PodIndex::default();
@@ -48,7 +48,7 @@ pub(super) fn no_address_is_held_twice(state: &State) -> Held {
 pub(super) fn every_pod_is_valid(state: &State) -> Held {
     state.pods().iter().try_for_each(|pod| {
         let key = pod.key();
-        pod_rules::pod(pod).map_err(|invalid| format!("pod {key}: {invalid}"))?;
+        rule::pod::pod(pod).map_err(|invalid| format!("pod {key}: {invalid}"))?;
         let agree = pod.meta.deleted.is_some() == pod.ending.is_some();
         ensure(agree, || format!("pod {key} is deleted by one word and not by the other"))?;
         let is_homeless = pod.spec.binding.is_some() && state.node_of(pod).is_none();

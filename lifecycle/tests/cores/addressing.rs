@@ -1,7 +1,7 @@
 //! IP-1, IP-2: which flags make a plan for nodes' addresses, and what is said about those that do not.
 
 use muster_lifecycle::addressing::{AddressRequest, Addressing, QUARANTINE_DEFAULT};
-use muster_lifecycle::policy::Period;
+use muster_lifecycle::time::Period;
 
 /// Flags as on a command line; `mask`, `v4` and `v6` are the three sizes.
 fn request(text: &str) -> AddressRequest {

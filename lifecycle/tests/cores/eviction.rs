@@ -1,9 +1,10 @@
 //! The token bucket and the queue (Q-1 to Q-3, NE-4, NE-6).
 
-use muster_lifecycle::eviction::{Enqueued, Queue, TokenBucket};
+use muster_lifecycle::eviction_queue::{Enqueued, EvictionQueue};
 use muster_lifecycle::policy::Rate;
 use muster_lifecycle::text::Text;
 use muster_lifecycle::time::ClusterTime;
+use muster_lifecycle::token_bucket::TokenBucket;
 use proptest::prelude::*;
 
 use crate::fixture::at;
@@ -11,7 +12,7 @@ use crate::fixture::at;
 const TENTH: Rate = Rate(100_000);
 const ONE: Rate = Rate(1_000_000);
 
-fn names(queue: &Queue) -> Vec<&str> {
+fn names(queue: &EvictionQueue) -> Vec<&str> {
     queue.iter().map(|(name, _)| name.as_str()).collect()
 }
 
@@ -112,7 +113,7 @@ fn the_farthest_moment_does_not_overflow() {
 
 #[test]
 fn q_1_first_come_first_served_and_by_name_among_equals() {
-    let mut queue = Queue::default();
+    let mut queue = EvictionQueue::default();
     for (name, seconds) in [("c", 2), ("b", 1), ("a", 2), ("d", 3)] {
         assert_eq!(queue.enqueue(Text::from(name), at(seconds)), Enqueued::Added);
     }
@@ -124,7 +125,7 @@ fn q_1_first_come_first_served_and_by_name_among_equals() {
 
 #[test]
 fn q_1_who_left_can_come_again_at_the_end() {
-    let mut queue = Queue::default();
+    let mut queue = EvictionQueue::default();
     assert_eq!(queue.enqueue(Text::from("a"), at(1)), Enqueued::Added);
     assert_eq!(queue.enqueue(Text::from("b"), at(2)), Enqueued::Added);
     assert!(queue.remove("a") && !queue.remove("a") && !queue.contains("a"));
@@ -136,7 +137,7 @@ fn q_1_who_left_can_come_again_at_the_end() {
 
 #[test]
 fn ne_4_better_than_upstream_a_waiting_node_keeps_its_place() {
-    let mut queue = Queue::default();
+    let mut queue = EvictionQueue::default();
     for (name, seconds, expected) in [("a", 1, Enqueued::Added), ("b", 2, Enqueued::Added), ("a", 3, Enqueued::Kept)] {
         assert_eq!(queue.enqueue(Text::from(name), at(seconds)), expected);
     }
@@ -245,7 +246,7 @@ proptest! {
     fn a_queue_is_its_first_enqueues_in_order(
         asked in proptest::collection::vec((0..8_u8, 0..5_u64, any::<bool>()), 0..60),
     ) {
-        let mut queue = Queue::default();
+        let mut queue = EvictionQueue::default();
         let mut model: Vec<(ClusterTime, String)> = Vec::new();
         for (node, seconds, leaves) in asked {
             let name = format!("n{node}");

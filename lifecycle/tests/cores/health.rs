@@ -2,8 +2,9 @@
 
 use muster_lifecycle::health::{ConditionChange, Evidence, Excuse, Verdict, deadline, last_heard};
 use muster_lifecycle::node::{Condition, ConditionStatus};
-use muster_lifecycle::policy::{Period, Policy};
+use muster_lifecycle::policy::Policy;
 use muster_lifecycle::time::ClusterTime;
+use muster_lifecycle::time::Period;
 use proptest::prelude::*;
 
 use crate::fixture::*;

@@ -307,7 +307,7 @@ fn pods_that_fit_nowhere_keep_nobody_from_being_placed() {
         fleet.pod(&Wish { requests: "cpu=1000", owner: Some(7), ..Wish::of(name) });
     }
     fleet.pod(&Wish::of("small"));
-    let found = muster_lifecycle::chores::placements(&fleet.state, at(1), 16, |_| false);
+    let found = muster_lifecycle::todo::placements(&fleet.state, at(1), 16, |_| false);
     let bound = found.operations.iter().filter(|operation| matches!(operation, Operation::BindPod { .. })).count();
     assert_eq!((bound, found.operations.len()), (1, 16), "and some of the others are told why they wait");
 }

@@ -1,6 +1,7 @@
 //! Settings: defaults, the forms people write, and which ones do not go together.
 
-use muster_lifecycle::policy::{Fraction, Period, Policy, PolicyError, Rate, SizeScope};
+use muster_lifecycle::policy::{Fraction, Policy, PolicyError, Rate, SizeScope};
+use muster_lifecycle::time::{Period, PeriodError};
 use proptest::prelude::*;
 
 fn with(settings: &[(&str, &str)]) -> Policy {
@@ -63,7 +64,7 @@ fn durations_read_as_people_write_them() {
     for text in
         ["", "40", "s", "-1s", "1d", "1 s", "1s ", "1.0001s2", "0.0001s", "1e3s", "5mm", "99999999999999999h", "é"]
     {
-        assert!(matches!(text.parse::<Period>(), Err(PolicyError::Period { .. })), "{text}");
+        assert!(matches!(text.parse::<Period>(), Err(PeriodError { .. })), "{text}");
     }
 }
 

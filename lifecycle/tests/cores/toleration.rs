@@ -1,7 +1,7 @@
 //! T-2 to T-4, TE-5, TE-11 and TE-12: what a pod puts up with, and for how long.
 
-use muster_lifecycle::policy::Period;
 use muster_lifecycle::taint::Taint;
+use muster_lifecycle::time::Period;
 use muster_lifecycle::toleration::{
     Operator, Patience, Toleration, check_update, first_untolerated, patience, tolerates, with_daemon_defaults,
     with_defaults,

@@ -2,10 +2,12 @@
 
 use std::collections::BTreeMap;
 
+use muster_lifecycle::census::{Census, Evaluation};
+use muster_lifecycle::disruption::{FullDisruptionChange, Transition, Zones};
 use muster_lifecycle::meta::Pairs;
 use muster_lifecycle::node::ConditionStatus;
 use muster_lifecycle::policy::{Policy, Rate, SizeScope};
-use muster_lifecycle::zone::{Census, DarknessChange, Evaluation, Transition, Zone, ZoneKey, ZoneState, Zones};
+use muster_lifecycle::zone::{Zone, ZoneKey, ZoneState};
 use proptest::prelude::*;
 
 use crate::fixture::at;
@@ -85,7 +87,7 @@ fn z_1_what_is_not_a_zone_is_refused_with_the_right_form() {
 fn z_2_a_new_zone_starts_as_initial_at_the_primary_rate() {
     let step = step(&mut Zones::default(), &zones_with(&[("a", 3, 0)]), 5);
     assert_eq!(state_changes(&step), ["a Initial>Normal"]);
-    assert!(step.rates.is_empty() && step.darkness.is_none());
+    assert!(step.rates.is_empty() && step.full_disruption.is_none());
     let zone = step.next.zones[&key("a")];
     assert_eq!((zone.rate, zone.since), (PRIMARY, at(5)));
     assert_eq!(ZoneState::Initial.eviction_rate(1, 1, &Policy::default()), PRIMARY);
@@ -196,7 +198,7 @@ fn z_6_entering_the_dark_stops_everything_once() {
     step(&mut zones, &zones_with(&[("a", 5, 0), ("b", 5, 0)]), 0);
     let dark = zones_with(&[("a", 0, 5), ("b", 0, 5)]);
     let entered = step(&mut zones, &dark, 5);
-    assert_eq!(entered.darkness, Some(DarknessChange::Enter));
+    assert_eq!(entered.full_disruption, Some(FullDisruptionChange::Enter));
     assert_eq!(state_changes(&entered), ["a Normal>FullDisruption", "b Normal>FullDisruption"]);
     assert_eq!(rate_changes(&entered), ["a 0.1>0", "b 0.1>0"]);
     assert!(step(&mut zones, &dark, 10).is_quiet(), "nothing more while it stays dark");
@@ -208,7 +210,7 @@ fn z_6_leaving_the_dark_restarts_every_grace_and_sets_rates_by_state() {
     let mut zones = Zones::default();
     step(&mut zones, &zones_with(&[("a", 0, 5), ("b", 0, 5), ("c", 0, 60)]), 0);
     let left = step(&mut zones, &zones_with(&[("a", 2, 3), ("b", 0, 5), ("c", 20, 40)]), 65);
-    assert_eq!(left.darkness, Some(DarknessChange::Leave { grace_from: at(65) }));
+    assert_eq!(left.full_disruption, Some(FullDisruptionChange::Leave { grace_from: at(65) }));
     assert_eq!(rate_changes(&left), ["b 0>0.1", "c 0>0.01"]);
     assert_eq!(rates(&zones), ["a 0", "b 0.1", "c 0.01"]);
 }
@@ -222,7 +224,7 @@ fn z_6_without_darkness_zones_move_on_their_own() {
         (state_changes(&moved), rate_changes(&moved)),
         (vec!["a Normal>PartialDisruption".into()], vec!["a 0.1>0".into()])
     );
-    assert_eq!(moved.darkness, None);
+    assert_eq!(moved.full_disruption, None);
 }
 
 #[test]
@@ -230,17 +232,17 @@ fn z_6_better_than_upstream_the_dark_is_noticed_when_the_last_lit_zone_is_delete
     let mut zones = Zones::default();
     step(&mut zones, &zones_with(&[("a", 0, 5), ("b", 1, 0)]), 0);
     let alone = step(&mut zones, &zones_with(&[("a", 0, 5)]), 5);
-    assert_eq!(alone.darkness, Some(DarknessChange::Enter));
+    assert_eq!(alone.full_disruption, Some(FullDisruptionChange::Enter));
     assert_eq!(rate_changes(&alone), ["a 0.1>0"]);
 }
 
 #[test]
 fn z_7_a_single_dark_zone_is_all_dark_and_one_ready_node_is_light() {
     let mut zones = Zones::default();
-    assert_eq!(step(&mut zones, &zones_with(&[("a", 0, 2)]), 0).darkness, Some(DarknessChange::Enter));
+    assert_eq!(step(&mut zones, &zones_with(&[("a", 0, 2)]), 0).full_disruption, Some(FullDisruptionChange::Enter));
     assert_eq!(
-        step(&mut zones, &zones_with(&[("a", 1, 2)]), 5).darkness,
-        Some(DarknessChange::Leave { grace_from: at(5) })
+        step(&mut zones, &zones_with(&[("a", 1, 2)]), 5).full_disruption,
+        Some(FullDisruptionChange::Leave { grace_from: at(5) })
     );
     assert_eq!(rates(&zones), ["a 0.1"]);
 }
@@ -248,7 +250,7 @@ fn z_7_a_single_dark_zone_is_all_dark_and_one_ready_node_is_light() {
 #[test]
 fn z_7_an_empty_cluster_is_not_dark() {
     let mut zones = Zones::default();
-    assert!(step(&mut zones, &BTreeMap::new(), 0).is_quiet() && !zones.all_dark);
+    assert!(step(&mut zones, &BTreeMap::new(), 0).is_quiet() && !zones.all_disrupted);
 }
 
 #[test]
@@ -275,11 +277,11 @@ fn z_9_a_zone_of_excluded_nodes_has_no_say_and_no_rate_in_the_dark() {
     let mut zones = Zones::default();
     let mut census = zones_with(&[("a", 0, 5)]);
     census.insert(key("x"), Census { ready: 0, not_ready: 0, excluded: 5 });
-    assert_eq!(step(&mut zones, &census, 0).darkness, Some(DarknessChange::Enter));
+    assert_eq!(step(&mut zones, &census, 0).full_disruption, Some(FullDisruptionChange::Enter));
     assert_eq!(rates(&zones), ["a 0", "x 0"]);
     census.remove(&key("a"));
-    assert_eq!(step(&mut zones, &census, 5).darkness, None, "nobody counts, so there is no ground for a change");
-    assert!(zones.all_dark);
+    assert_eq!(step(&mut zones, &census, 5).full_disruption, None, "nobody counts, so there is no ground for a change");
+    assert!(zones.all_disrupted);
 }
 
 #[test]
@@ -287,7 +289,7 @@ fn z_10_better_than_upstream_a_new_zone_with_a_ready_node_ends_the_dark_for_all(
     let mut zones = Zones::default();
     step(&mut zones, &zones_with(&[("a", 0, 5), ("b", 0, 5)]), 0);
     let left = step(&mut zones, &zones_with(&[("a", 0, 5), ("b", 0, 5), ("new", 1, 0)]), 5);
-    assert_eq!(left.darkness, Some(DarknessChange::Leave { grace_from: at(5) }));
+    assert_eq!(left.full_disruption, Some(FullDisruptionChange::Leave { grace_from: at(5) }));
     assert_eq!(rates(&zones), ["a 0.1", "b 0.1", "new 0.1"]);
 }
 
@@ -296,7 +298,7 @@ fn z_10_a_new_dark_zone_gets_no_rate_in_the_dark() {
     let mut zones = Zones::default();
     step(&mut zones, &zones_with(&[("a", 0, 5)]), 0);
     let joined = step(&mut zones, &zones_with(&[("a", 0, 5), ("new", 0, 1)]), 5);
-    assert_eq!((joined.darkness, rate_changes(&joined)), (None, vec!["new 0.1>0".to_string()]));
+    assert_eq!((joined.full_disruption, rate_changes(&joined)), (None, vec!["new 0.1>0".to_string()]));
 }
 
 fn random_census() -> impl Strategy<Value = BTreeMap<ZoneKey, Census>> {
@@ -327,8 +329,8 @@ proptest! {
             let cluster = census.values().map(Census::size).sum();
             let counted: Vec<&Census> = census.values().filter(|zone| zone.size() > 0).collect();
             let nobody_ready = counted.iter().all(|zone| zone.ready == 0);
-            let all_dark = if counted.is_empty() { zones.all_dark } else { nobody_ready };
-            prop_assert_eq!(step.next.all_dark, all_dark);
+            let all_disrupted = if counted.is_empty() { zones.all_disrupted } else { nobody_ready };
+            prop_assert_eq!(step.next.all_disrupted, all_disrupted);
 
             let inhabited = |zone: &Census| zone.size() > 0 || zone.excluded > 0;
             let expected = census.iter().filter(|(_, zone)| inhabited(zone)).map(|(key, _)| key);
@@ -336,7 +338,7 @@ proptest! {
             for (key, zone) in &step.next.zones {
                 let state = census[key].state(policy.unhealthy_zone_threshold);
                 let by_state = state.eviction_rate(census[key].size(), cluster, &policy);
-                let rate = if all_dark { Rate::NEVER } else { by_state };
+                let rate = if all_disrupted { Rate::NEVER } else { by_state };
                 prop_assert_eq!((zone.state, zone.rate), (state, rate));
             }
             let second_look = step.next.advance(&census, &policy, at(second + 1));
@@ -368,14 +370,14 @@ proptest! {
                 prop_assert_eq!(own.1, change.from);
                 own.1 = change.to;
             }
-            match step.darkness {
-                Some(DarknessChange::Enter) => prop_assert!(!std::mem::replace(&mut told_dark, true)),
-                Some(DarknessChange::Leave { .. }) => prop_assert!(std::mem::replace(&mut told_dark, false)),
+            match step.full_disruption {
+                Some(FullDisruptionChange::Enter) => prop_assert!(!std::mem::replace(&mut told_dark, true)),
+                Some(FullDisruptionChange::Leave { .. }) => prop_assert!(std::mem::replace(&mut told_dark, false)),
                 None => {}
             }
             let shown = |(key, zone): (&ZoneKey, &Zone)| (key.clone(), (zone.state, zone.rate));
             let is: BTreeMap<_, _> = step.next.zones.iter().map(shown).collect();
-            prop_assert_eq!((&told, told_dark), (&is, step.next.all_dark));
+            prop_assert_eq!((&told, told_dark), (&is, step.next.all_disrupted));
             zones = step.next;
         }
     }

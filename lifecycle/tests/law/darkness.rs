@@ -41,7 +41,7 @@ fn z_6_entering_the_dark_stops_all_zones() {
         cluster.silence(name);
     }
     cluster.assess();
-    assert!(!cluster.state.regime().all_dark, "one node is ready");
+    assert!(!cluster.state.policy_state().all_disrupted, "one node is ready");
     assert_eq!(
         (cluster.zone_told("a").as_str(), cluster.zone_told("b").as_str()),
         ("FullDisruption 0.1", "Normal 0.1")
@@ -50,10 +50,10 @@ fn z_6_entering_the_dark_stops_all_zones() {
     let applied = cluster.lead(Operation::AssessZones);
     let told = [
         "ZoneStateChanged: zone r1/b went from Normal to FullDisruption: 0 of 2 nodes are ready, 0 nodes per second are evicted",
-        "AllZonesDark: every zone is dark: evictions stop, and those begun are taken back",
+        "AllZonesDisrupted: every zone is dark: evictions stop, and those begun are taken back",
     ];
     assert_eq!(events(&applied), told);
-    assert!(cluster.state.regime().all_dark);
+    assert!(cluster.state.policy_state().all_disrupted);
     assert_eq!(
         (cluster.zone_told("a").as_str(), cluster.zone_told("b").as_str()),
         ("FullDisruption 0", "FullDisruption 0")
@@ -99,7 +99,7 @@ fn lifts_are_bounded_and_only_for_the_dark() {
     assert_eq!(cluster.led(lift(&many[1..])), "unchanged");
     let mut lit = evicting();
     assert_eq!(oversight::lift(&lit.state), None);
-    assert_eq!(lit.refuses_leader(lift(&["a-00"])), Rejection::NotDark);
+    assert_eq!(lit.refuses_leader(lift(&["a-00"])), Rejection::NotAllDisrupted);
     assert_eq!(lit.no_execute("a-00"), [UNREACHABLE]);
 }
 
@@ -114,11 +114,14 @@ fn z_6_leaving_the_dark_gives_everybody_a_whole_grace() {
     let lit = cluster.now().cluster;
     let told = [
         "ZoneStateChanged: zone r1/b went from FullDisruption to Normal: 1 of 2 nodes are ready, 0.1 nodes per second are evicted",
-        "ZonesLitAgain: a zone is there again: every node has 40s from now on to be heard",
+        "ZonesRecovered: a zone is there again: every node has 40s from now on to be heard",
     ];
     assert_eq!(events(&applied), told);
     let until = ClusterTime(lit.0 + 40_000);
-    assert_eq!((cluster.state.regime().all_dark, cluster.state.regime().spared_until()), (false, Some(until)));
+    assert_eq!(
+        (cluster.state.policy_state().all_disrupted, cluster.state.policy_state().spared_until()),
+        (false, Some(until))
+    );
     assert_eq!(
         (cluster.zone_told("a").as_str(), cluster.zone_told("b").as_str()),
         ("FullDisruption 0.1", "Normal 0.1")
@@ -139,7 +142,7 @@ fn z_6_leaving_the_dark_gives_everybody_a_whole_grace() {
 fn z_6_a_failover_in_the_dark_or_after_it_forgets_nothing() {
     let mut cluster = dark();
     cluster.fail_over();
-    assert!(cluster.state.regime().all_dark && oversight::lift(&cluster.state).is_some());
+    assert!(cluster.state.policy_state().all_disrupted && oversight::lift(&cluster.state).is_some());
     cluster.report("b-00", "Ready=True");
     cluster.assess();
     cluster.fail_over();
@@ -151,10 +154,10 @@ fn z_6_a_failover_in_the_dark_or_after_it_forgets_nothing() {
 fn z_7_a_new_cluster_is_dark_until_the_first_node_is_ready() {
     let mut cluster = Cluster::with_node("a");
     cluster.assess();
-    assert!(cluster.state.regime().all_dark);
+    assert!(cluster.state.policy_state().all_disrupted);
     cluster.report("a", "Ready=True");
     cluster.assess();
-    assert!(!cluster.state.regime().all_dark);
+    assert!(!cluster.state.policy_state().all_disrupted);
 }
 
 #[test]
@@ -162,7 +165,10 @@ fn z_7_one_ready_node_keeps_a_single_zone_lit() {
     let mut cluster = Cluster::default();
     cluster.populate("a", 1, 59);
     cluster.assess();
-    assert_eq!((cluster.state.regime().all_dark, cluster.zone_told("a").as_str()), (false, "PartialDisruption 0.01"));
+    assert_eq!(
+        (cluster.state.policy_state().all_disrupted, cluster.zone_told("a").as_str()),
+        (false, "PartialDisruption 0.01")
+    );
 }
 
 #[test]
@@ -170,7 +176,7 @@ fn z_10_better_than_upstream_a_new_zone_with_a_ready_node_ends_the_dark_for_all(
     let mut cluster = dark();
     cluster.populate("new", 1, 0);
     cluster.assess();
-    assert!(!cluster.state.regime().all_dark);
+    assert!(!cluster.state.policy_state().all_disrupted);
     assert_eq!(
         ["a", "b", "new"].map(|zone| cluster.zone_told(zone)),
         ["FullDisruption 0.1", "FullDisruption 0.1", "Normal 0.1"]

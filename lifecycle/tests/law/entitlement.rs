@@ -1,14 +1,15 @@
 //! Who may ask for what: each origin against each operation.
 
 use muster_lifecycle::command::{Command, Entitled, Operation, Origin};
+use muster_lifecycle::invalid::Invalid;
+use muster_lifecycle::kind::WorkloadKind;
 use muster_lifecycle::meta::Uid;
 use muster_lifecycle::node::Incarnation;
 use muster_lifecycle::policy::Policy;
-use muster_lifecycle::rejection::{Invalid, Rejection};
+use muster_lifecycle::rejection::Rejection;
 use muster_lifecycle::replica::{ReplicaId, ReplicaRecord};
 use muster_lifecycle::text::Text;
 use muster_lifecycle::time::ClusterTime;
-use muster_lifecycle::workload::WorkloadKind;
 
 use crate::fixture::*;
 use crate::fleet::*;

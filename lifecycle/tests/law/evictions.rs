@@ -1,7 +1,7 @@
 //! NE-4 to NE-6, Q-1 to Q-3 and I-04: who is tainted for eviction, when, and at whose cost.
 
-use muster_lifecycle::change::Kind;
 use muster_lifecycle::command::{Batch, Command, Operation, Origin, Outcome, Position};
+use muster_lifecycle::kind::Kind;
 use muster_lifecycle::node::{Incarnation, NodeDraft};
 use muster_lifecycle::oversight::{EvictionStep, eviction_step};
 use muster_lifecycle::record::RecordKey;

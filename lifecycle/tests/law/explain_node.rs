@@ -4,8 +4,8 @@ use muster_lifecycle::command::{Command, Operation};
 use muster_lifecycle::explain::{self, ExcuseNote, Fact, Hearing, Moment, NodeExplanation, Prospect, When};
 use muster_lifecycle::health::Excuse;
 use muster_lifecycle::node::NodeDraft;
-use muster_lifecycle::policy::Period;
 use muster_lifecycle::text::Text;
+use muster_lifecycle::time::Period;
 use muster_lifecycle::time::{ClusterTime, WallTime};
 
 use crate::fixture::*;

@@ -10,7 +10,7 @@ use muster_lifecycle::state::{Applied, State, StateBuilder};
 use muster_lifecycle::text::Text;
 use muster_lifecycle::time::ClusterTime;
 use muster_lifecycle::zone::ZoneKey;
-use muster_lifecycle::zone_record::ZoneRecord;
+use muster_lifecycle::zone::ZoneRecord;
 
 use crate::fixture::*;
 

@@ -1,11 +1,11 @@
 //! When what is known of a name is forgotten, and that nobody gains by it.
 
-use muster_lifecycle::chores;
 use muster_lifecycle::command::{Command, Operation, Origin, Outcome};
 use muster_lifecycle::credential::{BY_HAND_LIFE, FORGOTTEN_MAX, LATE_RENEWAL_MAX, SignedKey};
 use muster_lifecycle::fingerprint::Fingerprint;
 use muster_lifecycle::text::Text;
 use muster_lifecycle::time::WallTime;
+use muster_lifecycle::todo;
 use proptest::prelude::*;
 
 use crate::fixture::*;
@@ -56,7 +56,7 @@ fn submit(cluster: &mut Cluster, operation: Operation) -> bool {
 /// Does what a leader finds to do.
 fn tidy(cluster: &mut Cluster) {
     loop {
-        let operations = chores::forsaken_names(&cluster.state, cluster.now().cluster).operations;
+        let operations = todo::expired_credentials(&cluster.state, cluster.now().cluster).operations;
         if operations.is_empty() {
             return;
         }
@@ -113,7 +113,7 @@ fn a_name_is_forgotten_when_nobody_can_have_a_good_certificate_for_it() {
         let mut cluster = with_tokens();
         let begun = cluster.now().cluster.0;
         steps.iter().for_each(|step| assert!(take(&mut cluster, step), "{step:?}"));
-        let due = chores::forsaken_names(&rebuilt(&cluster.state), cluster.now().cluster);
+        let due = todo::expired_credentials(&rebuilt(&cluster.state), cluster.now().cluster);
         let found = due.look_again_at.or((!due.operations.is_empty()).then(|| cluster.now().cluster));
         // Each command takes a second.
         assert_eq!(found.map(|found| (found.0 - begun) / 1000 / DAY), day, "{steps:?}");
@@ -152,7 +152,7 @@ fn names_are_forgotten_a_few_at_a_time() {
     let all = Operation::ForgetCredentials { names: names.iter().map(|name| Text::from(name.as_str())).collect() };
     assert!(!submit(&mut cluster, all), "too many");
     let now = cluster.now().cluster;
-    let operations = chores::forsaken_names(&cluster.state, now).operations;
+    let operations = todo::expired_credentials(&cluster.state, now).operations;
     operations.into_iter().for_each(|operation| assert!(submit(&mut cluster, operation)));
     assert_eq!(cluster.state.credentials().len(), 1);
     tidy(&mut cluster);

@@ -1,16 +1,16 @@
 //! GC-1 to GC-5 and OOS-1: which pods are taken away without their node's word.
 
 use muster_lifecycle::change::{Change, Object};
-use muster_lifecycle::chores;
 use muster_lifecycle::command::{Command, Operation};
 use muster_lifecycle::garbage::{ORPHAN_QUARANTINE, TERMINATED_KEPT};
+use muster_lifecycle::kind::WorkloadKind;
 use muster_lifecycle::meta::Uid;
 use muster_lifecycle::node::{Incarnation, NodeDraft};
 use muster_lifecycle::pod::{DISRUPTION_TARGET, PODS_PER_NODE_MAX, Phase, PodReport};
 use muster_lifecycle::rejection::Rejection;
 use muster_lifecycle::state::Applied;
 use muster_lifecycle::text::Text;
-use muster_lifecycle::workload::WorkloadKind;
+use muster_lifecycle::todo;
 
 use crate::fixture::*;
 use crate::fleet::*;
@@ -117,7 +117,7 @@ fn gc_3_the_agent_of_a_node_that_lives_gets_forty_seconds() {
     assert_eq!(cluster.the_pod("going").meta.deleted, early, "its own deadline stays");
     let refused = cluster.refuses_leader(collect(&cluster, "web"));
     assert_eq!(refused, Rejection::NotGarbage { name: Text::from("default/web") });
-    let look = chores::pod_garbage(&cluster.state, cluster.now().cluster, 10);
+    let look = todo::pod_garbage(&cluster.state, cluster.now().cluster, 10);
     let first = ORPHAN_QUARANTINE.after(stamp(deleted).cluster);
     assert_eq!((look.operations.len(), look.look_again_at), (0, Some(first)));
     cluster.wait(deleted + 40 - cluster.seconds_now());

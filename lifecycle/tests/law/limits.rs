@@ -4,9 +4,9 @@ use muster_lifecycle::command::{Batch, Command, Operation, Position};
 use muster_lifecycle::event::EVENTS_MAX;
 use muster_lifecycle::meta::{Pairs, Revision};
 use muster_lifecycle::node::NodeDraft;
-use muster_lifecycle::node_rules::NODE_BYTES_MAX;
 use muster_lifecycle::record::{RECORD_BYTES_MAX, RecordKey};
 use muster_lifecycle::replica::{REPLICAS_MAX, ReplicaId, ReplicaRecord};
+use muster_lifecycle::rule::node::NODE_BYTES_MAX;
 use muster_lifecycle::state::State;
 use muster_lifecycle::text::Text;
 

@@ -1,13 +1,13 @@
 //! IP-6 to IP-11 and I-07: which addresses nodes get for their pods, and when somebody else may have them.
 
-use muster_lifecycle::chores;
 use muster_lifecycle::command::{Command, Operation, Origin};
 use muster_lifecycle::meta::Uid;
 use muster_lifecycle::node::NodeDraft;
-use muster_lifecycle::policy::Period;
 use muster_lifecycle::record::RecordKey;
 use muster_lifecycle::rejection::Rejection;
 use muster_lifecycle::text::Text;
+use muster_lifecycle::time::Period;
+use muster_lifecycle::todo;
 
 use crate::fixture::*;
 use crate::fleet::*;
@@ -91,7 +91,7 @@ fn ip_8_when_nothing_is_free_it_is_told_and_made_up_for_later() {
     cluster.done(delete("a"));
     let freed = cluster.seconds_now();
     assert!(cluster.assign_cidrs().is_empty(), "it rests");
-    let look = chores::cidr_assignments(&cluster.state, cluster.now().cluster, 10);
+    let look = todo::cidr_assignments(&cluster.state, cluster.now().cluster, 10);
     assert_eq!(look.look_again_at.map(|at| at.0 / 1000), Some(freed + 60));
     cluster.wait(60);
     assert_eq!(cluster.assign_cidrs(), ["c"]);
@@ -282,7 +282,7 @@ fn i_07_after_a_restore_nothing_is_given_out_for_a_while() {
     let applied = cluster.agent(register(draft("b")));
     assert!(events(&applied)[1].contains("after a restore nothing is given out for a while"));
     let restored = cluster.seconds_now() - 1;
-    let look = chores::cidr_assignments(&cluster.state, cluster.now().cluster, 10);
+    let look = todo::cidr_assignments(&cluster.state, cluster.now().cluster, 10);
     assert_eq!((look.operations.len(), look.look_again_at.map(|at| at.0 / 1000)), (0, Some(restored + 60)));
     assert_eq!(cluster.led(assign(&["b"])), "unchanged", "whatever the leader thinks");
     cluster.wait(restored + 60 - cluster.seconds_now());

@@ -1,11 +1,12 @@
 //! The cluster's own settings: who decides them, once and later.
 
 use muster_lifecycle::command::Operation;
-use muster_lifecycle::policy::{Period, Policy};
+use muster_lifecycle::policy::Policy;
 use muster_lifecycle::record::RecordKey;
 use muster_lifecycle::rejection::Rejection;
 use muster_lifecycle::text::Text;
 use muster_lifecycle::time::ClusterTime;
+use muster_lifecycle::time::Period;
 
 use crate::fixture::*;
 
@@ -27,7 +28,7 @@ fn grace(cluster: &Cluster) -> String {
 #[test]
 fn the_first_leaders_flags_found_the_policy_and_later_ones_do_not() {
     let mut cluster = Cluster::default();
-    assert_eq!((grace(&cluster).as_str(), cluster.state.record(&RecordKey::Regime)), ("40s", None));
+    assert_eq!((grace(&cluster).as_str(), cluster.state.record(&RecordKey::FleetPolicyState)), ("40s", None));
     assert_eq!(cluster.led(found(50)), "created");
     assert_eq!(cluster.led(found(60)), "unchanged");
     assert_eq!(grace(&cluster), "50s");
@@ -63,14 +64,14 @@ fn a_shorter_grace_spares_everybody_until_the_agents_know() {
     let mut cluster = Cluster::default();
     cluster.populate("a", 2, 0);
     cluster.told(set("node-eviction-rate=1"));
-    assert_eq!(cluster.state.regime().spared_until(), None, "no grace changed");
+    assert_eq!(cluster.state.policy_state().spared_until(), None, "no grace changed");
     cluster.told(set("node-monitor-grace-period=8s"));
     let decided = cluster.now().cluster;
     let until = ClusterTime(decided.0 + 10_000 + 5_000);
-    assert_eq!(cluster.state.regime().spared_until(), Some(until), "the old beat interval, and the time to tell");
+    assert_eq!(cluster.state.policy_state().spared_until(), Some(until), "the old beat interval, and the time to tell");
     assert_eq!(cluster.refuses_leader(cluster.silent("a-00", None)), Rejection::Spared);
     cluster.told(set("node-monitor-grace-period=1h"));
-    assert_eq!(cluster.state.regime().spared_until(), Some(until), "a longer grace prolongs nothing");
+    assert_eq!(cluster.state.policy_state().spared_until(), Some(until), "a longer grace prolongs nothing");
     cluster.wait(15);
     assert_eq!(cluster.led(cluster.silent("a-00", None)), "changed");
 }
@@ -79,7 +80,7 @@ fn a_shorter_grace_spares_everybody_until_the_agents_know() {
 fn a_fleet_without_nodes_has_nobody_to_spare() {
     let mut cluster = Cluster::default();
     assert_eq!(cluster.led(found(8)), "created");
-    assert_eq!(cluster.state.regime().spared_until(), None);
+    assert_eq!(cluster.state.policy_state().spared_until(), None);
 }
 
 #[test]

@@ -1,9 +1,9 @@
 //! RG-4 and LB-1: an agent brings its node, and of one that exists it changes only what describes the machine.
 
 use muster_lifecycle::node::{ConditionStatus, NodeDraft, NodeStatus};
-use muster_lifecycle::node_rules::NODE_BYTES_MAX;
-use muster_lifecycle::reconciliation::reconciliation;
+use muster_lifecycle::reconcile::reconciliation;
 use muster_lifecycle::rejection::Rejection;
+use muster_lifecycle::rule::node::NODE_BYTES_MAX;
 use muster_lifecycle::text::Text;
 
 use crate::fixture::*;

@@ -1,7 +1,7 @@
 //! Every way to be refused that is not about a field.
 
-use muster_lifecycle::change::Kind;
 use muster_lifecycle::command::{Command, Operation, Origin, Precondition};
+use muster_lifecycle::kind::Kind;
 use muster_lifecycle::meta::{Revision, Uid};
 use muster_lifecycle::rejection::Rejection;
 use muster_lifecycle::text::Text;

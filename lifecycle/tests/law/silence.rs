@@ -1,15 +1,15 @@
 //! NH-8, NH-9 and PD-1: what the leader writes down when it no longer hears a node.
 
-use muster_lifecycle::change::Kind;
 use muster_lifecycle::command::{Operation, Sighting};
 use muster_lifecycle::health::{Excuse, NEVER_UPDATED, STATUS_UNKNOWN};
+use muster_lifecycle::kind::Kind;
 use muster_lifecycle::node::{ConditionStatus, Incarnation, NodeDraft};
 use muster_lifecycle::oversight;
-use muster_lifecycle::policy::Period;
 use muster_lifecycle::rejection::Rejection;
 use muster_lifecycle::replica::ReplicaId;
 use muster_lifecycle::text::Text;
 use muster_lifecycle::time::ClusterTime;
+use muster_lifecycle::time::Period;
 
 use crate::fixture::*;
 use crate::fleet::*;

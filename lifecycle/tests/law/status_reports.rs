@@ -1,8 +1,9 @@
 //! What an agent's word about its node changes, and what it does not.
 
-use muster_lifecycle::change::{Kind, Object};
+use muster_lifecycle::change::Object;
 use muster_lifecycle::command::Operation;
 use muster_lifecycle::event::EventType;
+use muster_lifecycle::kind::Kind;
 use muster_lifecycle::node::{ConditionStatus, Incarnation, NodeDraft, NodeInfo, NodeStatus};
 use muster_lifecycle::rejection::Rejection;
 use muster_lifecycle::text::Text;

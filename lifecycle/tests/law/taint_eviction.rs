@@ -1,12 +1,12 @@
 //! TE-1 to TE-13: which pods have to leave a tainted node, when, and what becomes of them then.
 
-use muster_lifecycle::chores;
 use muster_lifecycle::command::Operation;
+use muster_lifecycle::kind::WorkloadKind;
 use muster_lifecycle::meta::Uid;
 use muster_lifecycle::pod::{DISRUPTION_TARGET, Phase};
 use muster_lifecycle::rejection::Rejection;
 use muster_lifecycle::text::Text;
-use muster_lifecycle::workload::WorkloadKind;
+use muster_lifecycle::todo;
 
 use crate::fixture::*;
 use crate::fleet::*;
@@ -63,7 +63,7 @@ fn te_2_whoever_has_to_go_first_goes_first_whatever_its_node() {
     assert_eq!(order, ["early", "middle", "late"]);
     cluster.wait(62);
     assert_eq!(cluster.evict_pods(), ["early", "middle"]);
-    let next = chores::pod_evictions(&cluster.state, cluster.now().cluster, 10, |_| false);
+    let next = todo::pod_evictions(&cluster.state, cluster.now().cluster, 10, |_| false);
     assert_eq!(next.look_again_at.map(|at| at.0 / 1000), cluster.leaves_at("late"));
 }
 
@@ -311,9 +311,9 @@ fn nobody_is_evicted_from_nodes_that_are_spared_at_this_moment() {
     cluster.done(taint("b", "t:NoExecute", "", false));
     cluster.wait(100);
     let now = cluster.now().cluster;
-    let chores = chores::pod_evictions(&cluster.state, now, 10, |node| node.meta.name == "a");
+    let todo = todo::pod_evictions(&cluster.state, now, 10, |node| node.meta.name == "a");
     let other = Operation::EvictPod { key: pod_key("other"), uid: cluster.pod_uid("other") };
-    assert_eq!((chores.operations, chores.look_again_at.map(|at| at.0 - now.0)), (vec![other], Some(1000)));
+    assert_eq!((todo.operations, todo.look_again_at.map(|at| at.0 - now.0)), (vec![other], Some(1000)));
     assert_eq!(
         cluster.refuses_leader(Operation::EvictPod { key: pod_key("web"), uid: Uid(99) }).to_string().split(':').next(),
         Some("conflict on pod \"default/web\"")
@@ -328,7 +328,7 @@ fn i_03_a_spared_pod_is_looked_at_again_soon() {
     cluster.done(taint("a", "t:NoExecute", "", false));
     cluster.wait(60);
     let now = cluster.now().cluster;
-    let spared = chores::pod_evictions(&cluster.state, now, 10, |_| true);
+    let spared = todo::pod_evictions(&cluster.state, now, 10, |_| true);
     assert!(spared.operations.is_empty());
     assert!(spared.look_again_at.is_some_and(|at| at.0 <= now.0 + 1000), "{spared:?}");
 }

@@ -1,16 +1,17 @@
 //! Words for pods, workloads and addresses, and for the leader who looks after them.
 
 use muster_lifecycle::addressing::AddressRequest;
-use muster_lifecycle::chores::{self, Chores};
 use muster_lifecycle::command::{Command, Operation};
+use muster_lifecycle::kind::WorkloadKind;
 use muster_lifecycle::meta::Uid;
 use muster_lifecycle::node::{NodeDraft, NodeStatus};
 use muster_lifecycle::pod::{Phase, Pod, PodDraft, PodKey, PodReport, PodTemplate};
-use muster_lifecycle::policy::Period;
 use muster_lifecycle::state::Applied;
 use muster_lifecycle::text::Text;
 use muster_lifecycle::time::ClusterTime;
-use muster_lifecycle::workload::{Workload, WorkloadDraft, WorkloadKey, WorkloadKind};
+use muster_lifecycle::time::Period;
+use muster_lifecycle::todo::{self, Todo};
+use muster_lifecycle::workload::{Workload, WorkloadDraft, WorkloadKey};
 
 use crate::fixture::*;
 use crate::fleet::*;
@@ -201,28 +202,28 @@ impl Cluster {
 
 impl Cluster {
     pub(crate) fn evict_pods(&mut self) -> Vec<String> {
-        let chores = chores::pod_evictions(&self.state, self.now().cluster, MOST, |_| false);
-        self.perform(chores)
+        let todo = todo::pod_evictions(&self.state, self.now().cluster, MOST, |_| false);
+        self.perform(todo)
     }
 
     pub(crate) fn collect(&mut self) -> Vec<String> {
-        let chores = chores::pod_garbage(&self.state, self.now().cluster, MOST);
-        self.perform(chores)
+        let todo = todo::pod_garbage(&self.state, self.now().cluster, MOST);
+        self.perform(todo)
     }
 
     pub(crate) fn staff(&mut self) -> Vec<String> {
-        let chores = chores::staffing(&self.state, MOST);
-        self.perform(chores)
+        let todo = todo::staffing(&self.state, MOST);
+        self.perform(todo)
     }
 
     pub(crate) fn place(&mut self) -> Vec<String> {
-        let chores = chores::placements(&self.state, self.now().cluster, MOST, |_| false);
-        self.perform(chores)
+        let todo = todo::placements(&self.state, self.now().cluster, MOST, |_| false);
+        self.perform(todo)
     }
 
     pub(crate) fn assign_cidrs(&mut self) -> Vec<String> {
-        let chores = chores::cidr_assignments(&self.state, self.now().cluster, MOST);
-        self.perform(chores)
+        let todo = todo::cidr_assignments(&self.state, self.now().cluster, MOST);
+        self.perform(todo)
     }
 
     /// Everything, until nothing is left to do.
@@ -237,14 +238,14 @@ impl Cluster {
     }
 
     /// Does it in one entry, and says of each what or who it is about. What a leader finds to do can be done.
-    fn perform(&mut self, chores: Chores) -> Vec<String> {
-        if chores.operations.is_empty() {
+    fn perform(&mut self, todo: Todo) -> Vec<String> {
+        if todo.operations.is_empty() {
             return Vec::new();
         }
-        let shown: Vec<String> = chores.operations.iter().map(subject).collect();
+        let shown: Vec<String> = todo.operations.iter().map(subject).collect();
         // A look at rested blocks may wake them and still find none for every family.
-        let is_only_a_look = matches!(chores.operations[0], Operation::AssignCidrs { .. });
-        let commands: Vec<Command> = chores.operations.into_iter().map(|operation| self.leads(operation)).collect();
+        let is_only_a_look = matches!(todo.operations[0], Operation::AssignCidrs { .. });
+        let commands: Vec<Command> = todo.operations.into_iter().map(|operation| self.leads(operation)).collect();
         for (outcome, shown) in self.submit_all(commands).outcomes.iter().zip(&shown) {
             let told = told(outcome);
             let is_done = ["changed", "deleted"].contains(&told.as_str()) || is_only_a_look && told == "unchanged";

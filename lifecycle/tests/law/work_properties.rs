@@ -9,11 +9,11 @@ use std::sync::Arc;
 
 use ipnet::IpNet;
 use muster_lifecycle::command::{Command, Operation, Outcome, ReceiptEffect};
+use muster_lifecycle::kind::WorkloadKind;
 use muster_lifecycle::meta::Uid;
 use muster_lifecycle::node::{Incarnation, Node, NodeDraft, NodeStatus};
 use muster_lifecycle::pod::{Phase, PodDraft, PodReport};
 use muster_lifecycle::text::Text;
-use muster_lifecycle::workload::WorkloadKind;
 use proptest::prelude::*;
 use proptest::strategy::ValueTree;
 use proptest::test_runner::TestRunner;

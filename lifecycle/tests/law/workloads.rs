@@ -1,11 +1,12 @@
 //! Workloads: how many pods they keep, which go and which come, and what is refused.
 
 use muster_lifecycle::command::{Operation, Precondition};
+use muster_lifecycle::kind::WorkloadKind;
 use muster_lifecycle::meta::{OwnerReference, Uid};
 use muster_lifecycle::node::NodeDraft;
 use muster_lifecycle::pod::{Phase, PodDraft, PodKey};
 use muster_lifecycle::text::Text;
-use muster_lifecycle::workload::{WorkloadDraft, WorkloadKind};
+use muster_lifecycle::workload::WorkloadDraft;
 
 use crate::fixture::*;
 use crate::fleet::*;

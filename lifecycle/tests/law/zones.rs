@@ -1,9 +1,9 @@
 //! Z-2 to Z-5, Z-8, Z-9 and Z-11: zones as the replicated state keeps them.
 
+use muster_lifecycle::census::Census;
 use muster_lifecycle::command::Operation;
 use muster_lifecycle::oversight;
 use muster_lifecycle::text::Text;
-use muster_lifecycle::zone::Census;
 
 use crate::fixture::*;
 use crate::fleet::*;

@@ -13,9 +13,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::{StreamExt, stream};
-use muster_lifecycle::health::{DISK_PRESSURE, MEMORY_PRESSURE, PID_PRESSURE};
 use muster_lifecycle::name;
 use muster_lifecycle::node::{ConditionStatus, READY};
+use muster_lifecycle::node::{DISK_PRESSURE, MEMORY_PRESSURE, PID_PRESSURE};
 use tokio::process::Child;
 
 use super::check_board::{CheckBoard, Source};

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use muster_lifecycle::health::{DISK_PRESSURE, MEMORY_PRESSURE, PID_PRESSURE};
+use muster_lifecycle::node::{DISK_PRESSURE, MEMORY_PRESSURE, PID_PRESSURE};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Signal {

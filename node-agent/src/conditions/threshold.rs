@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::time::Duration;
 
-use muster_lifecycle::policy::Period;
 use muster_lifecycle::quantity::Quantity;
+use muster_lifecycle::time::Period;
 use thiserror::Error;
 
 use super::signal::Signal;

@@ -1,7 +1,7 @@
 //! The settings in force as JSON. They are changed one by one, by name, so they are only ever written here.
 
 use muster_lifecycle::addressing::Addressing;
-use muster_lifecycle::regime::Regime;
+use muster_lifecycle::policy_state::FleetPolicyState;
 use serde_json::{Map, Value, json};
 
 use super::OWN_API_VERSION;
@@ -10,17 +10,17 @@ use super::OWN_API_VERSION;
 pub const CONFIG_NAME: &str = "cluster";
 
 /// Every setting under its flag's name, and what follows from them or from the state of the fleet.
-pub fn config_to_json(regime: &Regime, addressing: Option<&Addressing>) -> Value {
+pub fn config_to_json(policy_state: &FleetPolicyState, addressing: Option<&Addressing>) -> Value {
     let settings: Map<String, Value> =
-        regime.policy.settings().into_iter().map(|(name, value)| (name.to_owned(), value.into())).collect();
+        policy_state.policy.settings().into_iter().map(|(name, value)| (name.to_owned(), value.into())).collect();
     let mut json = json!({
         "apiVersion": OWN_API_VERSION,
         "kind": "Config",
         "metadata": { "name": CONFIG_NAME },
         "settings": settings,
-        "beatInterval": regime.policy.beat_interval().to_string(),
-        "founded": regime.founded,
-        "allZonesDark": regime.all_dark,
+        "beatInterval": policy_state.policy.beat_interval().to_string(),
+        "founded": policy_state.founded,
+        "allZonesDisrupted": policy_state.all_disrupted,
     });
     if let Some(plan) = addressing {
         let settings = plan.settings().into_iter().map(|(name, value)| (name.to_owned(), Value::from(value)));
@@ -35,8 +35,8 @@ mod tests {
 
     #[test]
     fn settings_appear_under_their_flags_names() {
-        let mut regime = Regime { founded: true, ..Regime::default() };
-        regime.policy.set("node-monitor-grace-period", "8s").unwrap();
+        let mut policy_state = FleetPolicyState { founded: true, ..FleetPolicyState::default() };
+        policy_state.policy.set("node-monitor-grace-period", "8s").unwrap();
         let wanted = json!({
             "apiVersion": "muster/v1",
             "kind": "Config",
@@ -54,8 +54,8 @@ mod tests {
             },
             "beatInterval": "2s",
             "founded": true,
-            "allZonesDark": false,
+            "allZonesDisrupted": false,
         });
-        assert_eq!(config_to_json(&regime, None), wanted);
+        assert_eq!(config_to_json(&policy_state, None), wanted);
     }
 }

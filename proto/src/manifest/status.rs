@@ -1,7 +1,7 @@
 //! `status` of a Node: resources, conditions, addresses, and what runs on the machine.
 
-use muster_lifecycle::health::{DISK_PRESSURE, MEMORY_PRESSURE, PID_PRESSURE};
 use muster_lifecycle::node::{Address, Condition, ConditionStatus, NodeInfo, NodeStatus, READY, Resources};
+use muster_lifecycle::node::{DISK_PRESSURE, MEMORY_PRESSURE, PID_PRESSURE};
 use muster_lifecycle::quantity::{Quantity, QuantityError};
 use muster_lifecycle::text::Text;
 use muster_lifecycle::time::Stamp;

@@ -1,10 +1,11 @@
 //! ReplicaSets, StatefulSets and DaemonSets as Kubernetes JSON.
 
 use muster_lifecycle::command::Precondition;
+use muster_lifecycle::kind::WorkloadKind;
 use muster_lifecycle::meta::Pairs;
 use muster_lifecycle::pod::PodTemplate;
 use muster_lifecycle::pod_index::Staff;
-use muster_lifecycle::workload::{API_VERSION, Workload, WorkloadDraft, WorkloadKey, WorkloadKind};
+use muster_lifecycle::workload::{API_VERSION, Workload, WorkloadDraft, WorkloadKey};
 use serde_json::{Map, Value, json};
 
 use super::fields::{Fields, Read};

@@ -5,9 +5,9 @@ use std::collections::BTreeMap;
 use muster_lifecycle::meta::Pairs;
 use muster_lifecycle::name;
 use muster_lifecycle::node::ConditionStatus;
-use muster_lifecycle::policy::Period;
 use muster_lifecycle::taint::Taint;
 use muster_lifecycle::text::Text;
+use muster_lifecycle::time::Period;
 
 use super::{duration, length};
 use crate::simulate::located::{Fault, Field, Fields, clipped};

@@ -4,9 +4,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use muster_lifecycle::kind::WorkloadKind;
 use muster_lifecycle::name;
 use muster_lifecycle::text::Text;
-use muster_lifecycle::workload::{WorkloadKey, WorkloadKind};
+use muster_lifecycle::workload::WorkloadKey;
 
 use crate::simulate::located::{Fault, Field, clipped};
 use crate::simulate::world::{NAMESPACE, PodSpec};

@@ -6,11 +6,11 @@
 use std::time::Duration;
 
 use muster_actors::proposal::OPERATIONS_MAX;
-use muster_lifecycle::chores::{self, Chores};
+use muster_lifecycle::leader_view::LeaderView;
 use muster_lifecycle::node::Node;
 use muster_lifecycle::policy::Policy;
-use muster_lifecycle::sight::Sight;
 use muster_lifecycle::time::ClusterTime;
+use muster_lifecycle::todo::{self, Todo};
 use muster_pulse::moment::Moment;
 
 use super::replica::Replica;
@@ -29,7 +29,7 @@ impl<W: Witness> World<W> {
         if !has_any || !(is_due || self.looked_at != found) {
             return;
         }
-        let looks: [fn(&mut Self) -> Chores; 4] = [Self::evictions, Self::garbage, Self::staffing, Self::placements];
+        let looks: [fn(&mut Self) -> Todo; 4] = [Self::evictions, Self::garbage, Self::staffing, Self::placements];
         let again = looks.into_iter().filter_map(|look| self.work_off(look)).min();
         self.looked_at = self.state.revision();
         let rest = (self.looked_at != found).then(|| self.now.saturating_add(REST));
@@ -37,9 +37,9 @@ impl<W: Witness> World<W> {
     }
 
     /// Until nothing is left of this chore; when to look at it again.
-    fn work_off(&mut self, look: impl Fn(&mut Self) -> Chores) -> Option<Millis> {
+    fn work_off(&mut self, look: impl Fn(&mut Self) -> Todo) -> Option<Millis> {
         loop {
-            let Chores { operations, look_again_at } = look(self);
+            let Todo { operations, look_again_at } = look(self);
             let again = look_again_at.map(since_start);
             if operations.is_empty() {
                 return again;
@@ -52,25 +52,25 @@ impl<W: Witness> World<W> {
         }
     }
 
-    fn evictions(&mut self) -> Chores {
+    fn evictions(&mut self) -> Todo {
         let moment = self.moment();
-        let Some(leader) = &mut self.leader else { return Chores::default() };
+        let Some(leader) = &mut self.leader else { return Todo::default() };
         let (state, replica) = (&self.state, &self.replicas[leader.replica]);
         let heard = |node: &Node| last_heard(replica, node, moment);
         sight(replica, state.policy(), moment, &heard).evictions(state, &mut leader.spared, OPERATIONS_MAX)
     }
 
-    fn garbage(&mut self) -> Chores {
-        chores::pod_garbage(&self.state, self.cluster_now(), OPERATIONS_MAX)
+    fn garbage(&mut self) -> Todo {
+        todo::pod_garbage(&self.state, self.cluster_now(), OPERATIONS_MAX)
     }
 
-    fn staffing(&mut self) -> Chores {
-        chores::staffing(&self.state, OPERATIONS_MAX)
+    fn staffing(&mut self) -> Todo {
+        todo::staffing(&self.state, OPERATIONS_MAX)
     }
 
-    fn placements(&mut self) -> Chores {
+    fn placements(&mut self) -> Todo {
         let moment = self.moment();
-        let Some(leader) = &self.leader else { return Chores::default() };
+        let Some(leader) = &self.leader else { return Todo::default() };
         let (state, replica) = (&self.state, &self.replicas[leader.replica]);
         let heard = |node: &Node| last_heard(replica, node, moment);
         sight(replica, state.policy(), moment, &heard).placements(state, OPERATIONS_MAX)
@@ -82,8 +82,8 @@ fn sight<'a>(
     policy: &Policy,
     moment: Moment,
     heard: &'a dyn Fn(&Node) -> Option<ClusterTime>,
-) -> Sight<'a> {
-    Sight { now: moment.stamp.cluster, is_blind: is_blind(replica, policy, moment), heard }
+) -> LeaderView<'a> {
+    LeaderView { now: moment.stamp.cluster, is_blind: is_blind(replica, policy, moment), heard }
 }
 
 /// An excuse that concerns everybody is in force, or is about to be.

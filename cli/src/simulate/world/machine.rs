@@ -2,10 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use muster_lifecycle::health::{DISK_PRESSURE, MEMORY_PRESSURE, PID_PRESSURE, STATUS_UNKNOWN, STATUS_UNKNOWN_MESSAGE};
+use muster_lifecycle::health::{STATUS_UNKNOWN, STATUS_UNKNOWN_MESSAGE};
 use muster_lifecycle::load::PODS;
 use muster_lifecycle::meta::Pairs;
 use muster_lifecycle::node::{Condition, ConditionStatus, Incarnation, NodeDraft, NodeStatus, READY, Resources, Slot};
+use muster_lifecycle::node::{DISK_PRESSURE, MEMORY_PRESSURE, PID_PRESSURE};
 use muster_lifecycle::taint::Taint;
 use muster_lifecycle::text::Text;
 

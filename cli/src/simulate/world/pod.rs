@@ -3,12 +3,13 @@
 use std::collections::BTreeMap;
 
 use muster_lifecycle::command::{Command, Operation};
+use muster_lifecycle::kind::WorkloadKind;
 use muster_lifecycle::meta::{OwnerReference, Pairs, Uid};
 use muster_lifecycle::pod::{PodDraft, PodKey, PodTemplate};
 use muster_lifecycle::rejection::Rejection;
 use muster_lifecycle::text::Text;
 use muster_lifecycle::toleration::{self, Toleration};
-use muster_lifecycle::workload::{API_VERSION, WorkloadDraft, WorkloadKey, WorkloadKind};
+use muster_lifecycle::workload::{API_VERSION, WorkloadDraft, WorkloadKey};
 
 use super::agents::{by_operator, stamp};
 use super::machine::InitialReady;

@@ -6,7 +6,7 @@
 use muster_lifecycle::change::{Change, Object};
 use muster_lifecycle::command::{Command, Operation, Origin};
 use muster_lifecycle::pod::{Phase, Pod, PodReport};
-use muster_lifecycle::table::Stored;
+use muster_lifecycle::record::Stored;
 use muster_lifecycle::text::Text;
 
 use super::{MachineIndex, Witness, World};

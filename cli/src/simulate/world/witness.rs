@@ -2,9 +2,9 @@
 
 use muster_lifecycle::change::Change;
 use muster_lifecycle::command::{Command, Outcome};
+use muster_lifecycle::disruption::Transition;
 use muster_lifecycle::node::Slot;
 use muster_lifecycle::state::State;
-use muster_lifecycle::zone::Transition;
 
 use super::{Millis, ReplicaIndex};
 

@@ -2,8 +2,9 @@
 
 use muster_lifecycle::health::{NEVER_UPDATED, STATUS_UNKNOWN};
 use muster_lifecycle::node::{ConditionStatus, Node};
-use muster_lifecycle::policy::{Period, Policy};
+use muster_lifecycle::policy::Policy;
 use muster_lifecycle::state::State;
+use muster_lifecycle::time::Period;
 use muster_proto::v1;
 
 /// The part of the policy that agents are told.

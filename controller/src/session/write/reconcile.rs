@@ -10,7 +10,7 @@ use futures::future::BoxFuture;
 use muster_lifecycle::command::{Operation, Outcome};
 use muster_lifecycle::meta::Uid;
 use muster_lifecycle::node::Incarnation;
-use muster_lifecycle::reconciliation::reconciliation;
+use muster_lifecycle::reconcile::reconciliation;
 use muster_lifecycle::text::Text;
 use muster_proto::v1;
 use tokio::time::{Instant, timeout_at};

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use jiff::Timestamp;
 use muster_client::{Client, Query};
 use muster_lifecycle::explain::NodeExplanation;
-use muster_lifecycle::policy::Period;
+use muster_lifecycle::time::Period;
 use serde_json::Value;
 
 pub const NOT_READY: &str = "NodeNotReady";

@@ -1,0 +1,97 @@
+//! Where a pod that has no node may go, and where it goes best.
+//!
+//! [`refusal`] is the law: one node, one pod, yes or no. `apply` asks it again before it binds. [`Board`] is wisdom: of
+//! the nodes that would take the pod it picks the zone with the fewest siblings, and there the least loaded node.
+
+mod board;
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use crate::object::node::{ConditionStatus, Node};
+use crate::object::pod::PodSpec;
+use crate::object::taint::UNSCHEDULABLE_TAINT;
+use crate::object::toleration;
+use crate::store::load::{Load, Shortage};
+use crate::value::meta::Pairs;
+use crate::value::text::Text;
+
+pub use board::Board;
+
+/// Why a node does not take a pod.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Refusal {
+    Unreachable,
+    NotReady,
+    /// Silent for longer than it should be, and not judged yet.
+    Unheard,
+    Deleted,
+    Cordoned,
+    Taint(Text),
+    Selector,
+    Short(Shortage),
+}
+
+/// Nobody takes the pod. Each node is counted once, for the first thing that is wrong with it.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Unplaced {
+    pub nodes: usize,
+    pub refusals: BTreeMap<Refusal, usize>,
+}
+
+/// Why this node does not take the pod, if it does not.
+pub fn refusal(pod: &PodSpec, node: &Node, load: &Load) -> Option<Refusal> {
+    standing_refusal(pod, node).or_else(|| load.shortage(&pod.requests, &node.status.allocatable).map(Refusal::Short))
+}
+
+/// The part of it that does not depend on what else runs there.
+fn standing_refusal(pod: &PodSpec, node: &Node) -> Option<Refusal> {
+    match node.status.ready().map(|ready| ready.status) {
+        Some(ConditionStatus::True) => {}
+        Some(ConditionStatus::Unknown) => return Some(Refusal::Unreachable),
+        Some(ConditionStatus::False) | None => return Some(Refusal::NotReady),
+    }
+    if node.meta.deleted.is_some() {
+        return Some(Refusal::Deleted);
+    }
+    match toleration::first_untolerated(&pod.tolerations, &node.spec.taints) {
+        Some(taint) if taint.key == UNSCHEDULABLE_TAINT => return Some(Refusal::Cordoned),
+        Some(taint) => return Some(Refusal::Taint(taint.key.clone())),
+        None => {}
+    }
+    (!selects(&pod.node_selector, node)).then_some(Refusal::Selector)
+}
+
+pub fn selects(selector: &Pairs, node: &Node) -> bool {
+    selector.iter().all(|(key, value)| node.meta.labels.get(key) == Some(value))
+}
+
+// === impl Refusal, Unplaced ===
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Unreachable => f.write_str("unreachable"),
+            Self::NotReady => f.write_str("not ready"),
+            Self::Unheard => f.write_str("not heard of late"),
+            Self::Deleted => f.write_str("being deleted"),
+            Self::Cordoned => f.write_str("cordoned"),
+            Self::Taint(key) => write!(f, "with taint {key}"),
+            Self::Selector => f.write_str("not selected"),
+            Self::Short(Shortage::Resource(name)) => write!(f, "insufficient {name}"),
+            Self::Short(Shortage::Pods) => f.write_str("too many pods"),
+        }
+    }
+}
+
+/// `0/60 nodes: 30 unreachable, 12 cordoned, 18 insufficient memory`.
+impl fmt::Display for Unplaced {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "0/{} nodes", self.nodes)?;
+        for (index, (refusal, count)) in self.refusals.iter().enumerate() {
+            let separator = if index == 0 { ": " } else { ", " };
+            write!(f, "{separator}{count} {refusal}")?;
+        }
+        Ok(())
+    }
+}

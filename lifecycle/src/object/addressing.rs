@@ -1,0 +1,219 @@
+//! Which addresses nodes get for their pods: the ranges, what is kept out of them, and what rests (IP-1 to IP-11).
+//!
+//! The plan is replicated and so is what rests; who holds what is read off the nodes. So a block is given out inside
+//! `apply`, in one order, and never twice.
+
+use ipnet::IpNet;
+use serde::{Deserialize, Serialize};
+
+use crate::object::record::RecordKey;
+use crate::object::record::Stored;
+use crate::value::cidr::{FreeBlocks, Grid};
+use crate::value::invalid::Invalid;
+use crate::value::text::Text;
+use crate::value::time::ClusterTime;
+use crate::value::time::Period;
+
+/// What somebody asked for, in the words of the flags.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AddressRequest {
+    pub cluster_cidrs: Vec<IpNet>,
+    pub mask_size: Option<u8>,
+    pub mask_size_ipv4: Option<u8>,
+    pub mask_size_ipv6: Option<u8>,
+    pub service_ranges: Vec<IpNet>,
+    pub quarantine: Option<Period>,
+}
+
+/// The ranges in force. There is one such record, or none.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Addressing {
+    /// One per family.
+    pub pools: Box<[Pool]>,
+    /// Ranges of services: no node gets a block that touches them.
+    pub reserved: Box<[IpNet]>,
+    /// How long a block rests before somebody else gets it.
+    pub quarantine: Period,
+    /// After a restore: whoever got a block since the backup was made may still use it.
+    pub held_until: Option<ClusterTime>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Pool {
+    pub grid: Grid,
+    /// IP-3: where to look for the next free block.
+    pub cursor: u64,
+}
+
+/// A block that a node gave back.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Resting {
+    pub cidr: IpNet,
+    pub until: ClusterTime,
+    /// Who had it.
+    pub node: Text,
+}
+
+pub const CLUSTER_CIDR: &str = "cluster-cidr";
+pub const NODE_CIDR_MASK_SIZE: &str = "node-cidr-mask-size";
+pub const NODE_CIDR_MASK_SIZE_IPV4: &str = "node-cidr-mask-size-ipv4";
+pub const NODE_CIDR_MASK_SIZE_IPV6: &str = "node-cidr-mask-size-ipv6";
+pub const SERVICE_CLUSTER_IP_RANGE: &str = "service-cluster-ip-range";
+pub const NODE_CIDR_QUARANTINE: &str = "node-cidr-quarantine";
+
+const MASK_IPV4_DEFAULT: u8 = 24;
+const MASK_IPV6_DEFAULT: u8 = 64;
+
+/// Longer than an agent that has lost its fleet could take to learn that its Node is gone, with much to spare.
+pub const QUARANTINE_DEFAULT: Period = Period::from_secs(600);
+const QUARANTINE_MAX: Period = Period::from_secs(7 * 24 * 3600);
+
+/// IP-2: upstream's bound for IPv6, because a bitmap would not fit otherwise.
+const IPV6_BITS_MAX: u8 = 16;
+
+// === impl AddressRequest ===
+
+impl AddressRequest {
+    /// IP-1, IP-2: the plan that the flags ask for, or the flag that is wrong.
+    pub fn plan(&self) -> Result<Addressing, Invalid> {
+        self.check_families()?;
+        self.check_masks()?;
+        let pools = self.cluster_cidrs.iter().map(|range| self.pool(range)).collect::<Result<_, _>>()?;
+        let quarantine = self.quarantine.unwrap_or(QUARANTINE_DEFAULT);
+        if quarantine > QUARANTINE_MAX {
+            let rule = format!("{quarantine} is too long: at most {QUARANTINE_MAX}");
+            return Err(Invalid::new(NODE_CIDR_QUARANTINE, rule));
+        }
+        let plan = Addressing { pools, reserved: self.service_ranges.clone().into(), quarantine, held_until: None };
+        plan.check()?;
+        Ok(plan)
+    }
+
+    fn check_families(&self) -> Result<(), Invalid> {
+        let rule = match self.cluster_cidrs.as_slice() {
+            [_] => return Ok(()),
+            [first, second] if is_v6(first) != is_v6(second) => return Ok(()),
+            [] => "is required to allocate node CIDRs: one range, or one per address family".to_owned(),
+            [_, second] => format!("\"{second}\" has the family of the first: give one IPv4 and one IPv6 range"),
+            [_, _, ..] => format!("{} ranges are too many: one per address family", self.cluster_cidrs.len()),
+        };
+        Err(Invalid::new(CLUSTER_CIDR, rule))
+    }
+
+    fn check_masks(&self) -> Result<(), Invalid> {
+        let has = |v6: bool| self.cluster_cidrs.iter().any(|range| is_v6(range) == v6);
+        let per_family = self.mask_size_ipv4.or(self.mask_size_ipv6).is_some();
+        let wrong = |flag: &str, rule: &str| Err(Invalid::new(flag, rule));
+        if self.mask_size.is_some() && self.cluster_cidrs.len() > 1 {
+            return wrong(NODE_CIDR_MASK_SIZE, "is for one range only: use the flag of each family for two");
+        }
+        if self.mask_size.is_some() && per_family {
+            return wrong(NODE_CIDR_MASK_SIZE, "excludes the flags per family: use one or the other");
+        }
+        if self.mask_size_ipv4.is_some() && !has(false) {
+            return wrong(NODE_CIDR_MASK_SIZE_IPV4, "is given, but cluster-cidr has no IPv4 range");
+        }
+        if self.mask_size_ipv6.is_some() && !has(true) {
+            return wrong(NODE_CIDR_MASK_SIZE_IPV6, "is given, but cluster-cidr has no IPv6 range");
+        }
+        Ok(())
+    }
+
+    fn pool(&self, range: &IpNet) -> Result<Pool, Invalid> {
+        let (flag, own, default) = match is_v6(range) {
+            false => (NODE_CIDR_MASK_SIZE_IPV4, self.mask_size_ipv4, MASK_IPV4_DEFAULT),
+            true => (NODE_CIDR_MASK_SIZE_IPV6, self.mask_size_ipv6, MASK_IPV6_DEFAULT),
+        };
+        let flag = if self.mask_size.is_some() { NODE_CIDR_MASK_SIZE } else { flag };
+        let block_mask = self.mask_size.or(own).unwrap_or(default);
+        let grid = Grid { range: range.trunc(), block_mask };
+        check_grid(&grid).map_err(|rule| Invalid::new(flag, rule))?;
+        Ok(Pool { grid, cursor: 0 })
+    }
+}
+
+fn check_grid(grid: &Grid) -> Result<(), String> {
+    let (range, mask) = (grid.range, grid.block_mask);
+    if mask == 0 {
+        return Err("0 would be every address there is".to_owned());
+    }
+    if mask > range.max_prefix_len() {
+        return Err(format!("{mask} is more than the {} bits of an address", range.max_prefix_len()));
+    }
+    if mask < range.prefix_len() {
+        return Err(format!("{mask}: cluster CIDR {range} is smaller than one node's block, a /{mask}"));
+    }
+    if is_v6(&range) && mask - range.prefix_len() > IPV6_BITS_MAX {
+        let most = range.prefix_len() + IPV6_BITS_MAX;
+        return Err(format!("{mask}: {range} would have too many blocks: at most /{most}"));
+    }
+    Ok(())
+}
+
+// === impl Addressing ===
+
+impl Addressing {
+    /// Whether it makes sense, wherever it came from.
+    pub fn check(&self) -> Result<(), Invalid> {
+        let families = self.pools.iter().map(|pool| pool.grid.range);
+        let request = AddressRequest { cluster_cidrs: families.collect(), ..AddressRequest::default() };
+        request.check_families()?;
+        for pool in &self.pools {
+            check_grid(&pool.grid).map_err(|rule| Invalid::new(NODE_CIDR_MASK_SIZE, rule))?;
+            self.check_reserved(&pool.grid)?;
+        }
+        Ok(())
+    }
+
+    /// A block that a service range touches is no node's, so even a small one can be too much.
+    fn check_reserved(&self, grid: &Grid) -> Result<(), Invalid> {
+        let mut free = FreeBlocks::all_below(grid.blocks());
+        for reserved in &self.reserved {
+            if let Some((start, end)) = grid.touched_by(reserved) {
+                free.occupy(start, end);
+            }
+            if free.is_empty() {
+                let rule = format!("\"{reserved}\" leaves nothing of cluster CIDR {} for nodes", grid.range);
+                return Err(Invalid::new(SERVICE_CLUSTER_IP_RANGE, rule));
+            }
+        }
+        Ok(())
+    }
+
+    /// The settings in the form people write.
+    pub fn settings(&self) -> Vec<(&'static str, String)> {
+        let joined =
+            |nets: &mut dyn Iterator<Item = IpNet>| nets.map(|net| net.to_string()).collect::<Vec<_>>().join(",");
+        let mut settings = vec![(CLUSTER_CIDR, joined(&mut self.pools.iter().map(|pool| pool.grid.range)))];
+        for pool in &self.pools {
+            let flag = if is_v6(&pool.grid.range) { NODE_CIDR_MASK_SIZE_IPV6 } else { NODE_CIDR_MASK_SIZE_IPV4 };
+            settings.push((flag, pool.grid.block_mask.to_string()));
+        }
+        settings.push((SERVICE_CLUSTER_IP_RANGE, joined(&mut self.reserved.iter().copied())));
+        settings.push((NODE_CIDR_QUARANTINE, self.quarantine.to_string()));
+        settings
+    }
+
+    /// The same ranges, wherever the next block would be looked for.
+    pub fn is_same_plan(&self, other: &Self) -> bool {
+        self.settings() == other.settings()
+    }
+}
+
+fn is_v6(net: &IpNet) -> bool {
+    matches!(net, IpNet::V6(_))
+}
+
+// === impl Resting ===
+
+impl Stored for Resting {
+    type Key = IpNet;
+
+    fn key(&self) -> IpNet {
+        self.cidr
+    }
+
+    fn record_key(cidr: &IpNet) -> RecordKey {
+        RecordKey::Resting { cidr: *cidr }
+    }
+}

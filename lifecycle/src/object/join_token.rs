@@ -1,0 +1,121 @@
+//! Join tokens: what lets a machine that has no certificate yet ask for one, once.
+//!
+//! Only a hash of the secret is kept, so neither the state nor a backup of it can be used to join.
+
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use crate::object::record::RecordKey;
+use crate::object::record::Stored;
+use crate::value::fingerprint::Fingerprint;
+use crate::value::invalid::Invalid;
+use crate::value::name;
+use crate::value::text::Text;
+use crate::value::time::{ClusterTime, Stamp, later};
+
+/// How many tokens a cluster can know.
+pub const TOKENS_MAX: usize = 4_096;
+pub const ID_LEN: usize = 10;
+pub const TTL_MIN: Duration = Duration::from_secs(60);
+pub const TTL_MAX: Duration = Duration::from_secs(30 * 24 * 3600);
+/// How long after its end a token is still known, so that whoever comes with it hears what became of it.
+pub const REMEMBERED: Duration = Duration::from_secs(24 * 3600);
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct JoinToken {
+    pub id: Text,
+    /// Of its secret.
+    pub hash: Fingerprint,
+    /// The only node that may join with it; any, if none is named.
+    pub node: Option<Text>,
+    pub created: Stamp,
+    pub created_by: Text,
+    pub expires: Stamp,
+    pub used: Option<TokenUse>,
+    pub revoked: Option<Stamp>,
+}
+
+/// Who joined with a token.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct TokenUse {
+    pub node: Text,
+    pub key: Fingerprint,
+    pub at: Stamp,
+}
+
+/// What can still be done with a token.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Standing {
+    Open,
+    Used,
+    Revoked,
+    Expired,
+}
+
+// === impl JoinToken ===
+
+impl JoinToken {
+    pub fn standing(&self, now: ClusterTime) -> Standing {
+        match (&self.used, &self.revoked) {
+            (Some(_), _) => Standing::Used,
+            (None, Some(_)) => Standing::Revoked,
+            (None, None) if self.expires.cluster <= now => Standing::Expired,
+            (None, None) => Standing::Open,
+        }
+    }
+
+    /// Nobody needs to hear what became of it any more.
+    pub(crate) fn is_forgettable(&self, now: ClusterTime) -> bool {
+        later(self.expires.cluster, REMEMBERED) <= now
+    }
+
+    pub(crate) fn check(&self) -> Result<(), Invalid> {
+        check_id(&self.id)?;
+        match &self.node {
+            Some(node) => name::dns_subdomain(node).map_err(|rule| Invalid::new("node", rule)),
+            None => Ok(()),
+        }
+    }
+}
+
+impl Stored for JoinToken {
+    type Key = Text;
+
+    fn key(&self) -> Text {
+        self.id.clone()
+    }
+
+    fn record_key(id: &Text) -> RecordKey {
+        RecordKey::JoinToken { id: id.clone() }
+    }
+}
+
+// === impl Standing ===
+
+impl Standing {
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Open => "Open",
+            Self::Used => "Used",
+            Self::Revoked => "Revoked",
+            Self::Expired => "Expired",
+        }
+    }
+}
+
+pub fn check_id(id: &str) -> Result<(), Invalid> {
+    let well_formed = id.len() == ID_LEN && id.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit());
+    if well_formed {
+        return Ok(());
+    }
+    let rule = format!("{:?} is not a token id: {ID_LEN} characters of a-z and 0-9", Text::clipped(id, 64));
+    Err(Invalid::new("id", rule))
+}
+
+pub fn check_ttl(ttl: Duration) -> Result<(), Invalid> {
+    if (TTL_MIN..=TTL_MAX).contains(&ttl) {
+        return Ok(());
+    }
+    Err(Invalid::new("ttl", format!("{ttl:?} is not between 1 minute and 30 days")))
+}

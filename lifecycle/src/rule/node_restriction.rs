@@ -1,0 +1,104 @@
+//! What a node may touch (NR-1 to NR-5): its own Node, its status, and the pods that are bound to it.
+//!
+//! Each rule is decided here, by who asks, when the command is applied: no door can forget it. A refusal names the key
+//! and the rule, and nothing of the command is done.
+
+use crate::object::node::{Node, NodeDraft};
+use crate::object::pod::{Pod, PodKey, PodReport};
+use crate::object::zone::EXCLUDE_DISRUPTION_LABEL;
+use crate::rejection::Rejection;
+use crate::value::invalid::Invalid;
+use crate::value::meta::Pairs;
+use crate::value::text::Text;
+
+/// The labels by which an agent describes its machine.
+pub(crate) const MACHINE_LABELS: [&str; 12] = [
+    "kubernetes.io/hostname",
+    "kubernetes.io/os",
+    "kubernetes.io/arch",
+    "beta.kubernetes.io/os",
+    "beta.kubernetes.io/arch",
+    "topology.kubernetes.io/region",
+    "topology.kubernetes.io/zone",
+    "failure-domain.beta.kubernetes.io/region",
+    "failure-domain.beta.kubernetes.io/zone",
+    "node.kubernetes.io/instance-type",
+    "beta.kubernetes.io/instance-type",
+    "node.kubernetes.io/windows-build",
+];
+
+/// NR-4: of the labels in Kubernetes' own domains an agent may set those of its machine, and those in these.
+const OPEN_DOMAINS: [&str; 2] = ["kubelet.kubernetes.io", "node.kubernetes.io"];
+const KUBERNETES_DOMAINS: [&str; 2] = ["kubernetes.io", "k8s.io"];
+
+/// As a key of compact JSON: within a string its quotes would be escaped.
+const CONFIG_SOURCE_KEY: &str = "\"configSource\":";
+
+const NAMES_MAX: usize = 320;
+
+type Permitted = Result<(), Rejection>;
+
+/// NR-1: whoever speaks for `other` is not `own`.
+pub(crate) fn of_another(other: &str, own: &str) -> Rejection {
+    let (other, own) = (Text::clipped(other, NAMES_MAX), Text::clipped(own, NAMES_MAX));
+    forbidden("metadata.name", format!("{other:?} is not {own:?}: a node speaks for itself alone (NR-1)"))
+}
+
+/// NR-2 to NR-4: what an agent may say of the node it brings. `known` is the Node if it exists; what it already has is
+/// no change.
+pub(crate) fn registration(draft: &NodeDraft, known: Option<&Node>) -> Permitted {
+    let says = |list: Option<usize>| list.is_some_and(|length| length > 0);
+    if says(draft.owners.as_ref().map(|owners| owners.len())) {
+        return Err(immodest("metadata.ownerReferences", "NR-3"));
+    }
+    if says(draft.finalizers.as_ref().map(|finalizers| finalizers.len())) {
+        return Err(immodest("metadata.finalizers", "NR-3"));
+    }
+    if says(draft.pod_cidrs.as_ref().map(|cidrs| cidrs.len())) {
+        return Err(immodest("spec.podCIDRs", "NR-3"));
+    }
+    if draft.unmodelled.as_ref().is_some_and(|unmodelled| unmodelled.contains(CONFIG_SOURCE_KEY)) {
+        return Err(immodest("spec.configSource", "NR-2"));
+    }
+    let has = |key: &str, value: &Text| known.is_some_and(|known| known.meta.labels.get(key) == Some(value));
+    let mut labels = draft.labels.iter().flat_map(Pairs::iter);
+    match labels.find(|(key, value)| !is_open_label(key) && !has(key, value)) {
+        Some((key, _)) => Err(immodest(&format!("metadata.labels[{}]", Text::clipped(key, 253)), "NR-4")),
+        None => Ok(()),
+    }
+}
+
+/// NR-5: a report is about pods that are bound to the node. What is said of pods that are gone, or were bound to a former
+/// life of it, is merely late.
+pub(crate) fn pods<'a>(node: &Node, reports: &[PodReport], known: impl Fn(&PodKey) -> Option<&'a Pod>) -> Permitted {
+    let is_foreign = |report: &PodReport, pod: &Pod| pod.meta.uid == report.uid && pod.node() != Some(&node.meta.name);
+    let foreign = |report: &&PodReport| known(&report.key).is_some_and(|pod| is_foreign(report, pod));
+    match reports.iter().find(foreign) {
+        Some(report) => {
+            let key = format!("pods[{}]", Text::clipped(&report.key.to_string(), NAMES_MAX));
+            let rule =
+                format!("is not bound to node {:?}: a node reports on its own pods alone (NR-5)", node.meta.name);
+            Err(forbidden(&key, rule))
+        }
+        None => Ok(()),
+    }
+}
+
+/// NR-4: whether an agent may set this label. A node that could take itself out of its zone's arithmetic could switch off
+/// the brake for its neighbours.
+pub fn is_open_label(label: &str) -> bool {
+    let domain = label.split_once('/').map_or("", |(domain, _)| domain);
+    let is_under =
+        |parent: &str| domain.strip_suffix(parent).is_some_and(|rest| rest.is_empty() || rest.ends_with('.'));
+    let ours = KUBERNETES_DOMAINS.into_iter().any(is_under);
+    let open = MACHINE_LABELS.contains(&label) || OPEN_DOMAINS.into_iter().any(is_under);
+    label != EXCLUDE_DISRUPTION_LABEL && (!ours || open)
+}
+
+fn immodest(key: &str, rule: &str) -> Rejection {
+    forbidden(key, format!("is not for a node's agent to set ({rule})"))
+}
+
+fn forbidden(key: &str, rule: String) -> Rejection {
+    Rejection::Forbidden(Invalid::new(key, rule))
+}

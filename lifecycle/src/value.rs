@@ -1,0 +1,13 @@
+//! Plain values: text, time, quantities, names, metadata. They know nothing of the objects made of them.
+
+pub mod cidr;
+pub(crate) mod decimal;
+pub mod fingerprint;
+pub mod invalid;
+pub mod meta;
+pub mod name;
+pub mod quantity;
+pub mod replica_id;
+pub mod selector;
+pub mod text;
+pub mod time;
