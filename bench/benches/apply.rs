@@ -7,7 +7,7 @@
 use divan::Bencher;
 use divan::counter::ItemsCount;
 use mimalloc::MiMalloc;
-use muster_bench::ledger::{self, BATCH, Ledger};
+use muster_bench::local_state::{self, BATCH, LocalState};
 use muster_bench::node;
 use muster_lifecycle::command::{Command, Operation, Sighting};
 use muster_lifecycle::node::MEMORY_PRESSURE;
@@ -34,34 +34,34 @@ fn registrations(bencher: Bencher<'_, '_>, nodes: usize) {
 
 #[divan::bench(args = FLEETS)]
 fn silent_verdicts(bencher: Bencher<'_, '_>, nodes: usize) {
-    let ledger = fleet(nodes);
-    let verdicts = some_of(&ledger).map(mark_silent).collect();
-    measure(bencher, &ledger, verdicts);
+    let local = fleet(nodes);
+    let verdicts = some_of(&local).map(mark_silent).collect();
+    measure(bencher, &local, verdicts);
 }
 
 #[divan::bench(args = FLEETS)]
 fn status_reports(bencher: Bencher<'_, '_>, nodes: usize) {
-    let ledger = fleet(nodes);
-    let reports = some_of(&ledger).map(report_pressure).collect();
-    measure(bencher, &ledger, reports);
+    let local = fleet(nodes);
+    let reports = some_of(&local).map(report_pressure).collect();
+    measure(bencher, &local, reports);
 }
 
-fn measure(bencher: Bencher<'_, '_>, ledger: &Ledger, commands: Vec<Command>) {
+fn measure(bencher: Bencher<'_, '_>, local: &LocalState, commands: Vec<Command>) {
     assert_eq!(commands.len(), BATCH);
-    let batch = ledger::batch(commands, AT);
+    let batch = local_state::batch(commands, AT);
     bencher
         .counter(ItemsCount::new(BATCH))
-        .with_inputs(|| ledger.clone())
-        .bench_local_refs(|ledger| ledger.apply(&batch).expect("all of it is legal"));
+        .with_inputs(|| local.clone())
+        .bench_local_refs(|local| local.apply(&batch).expect("all of it is legal"));
 }
 
-fn fleet(nodes: usize) -> Ledger {
-    let mut ledger = Ledger::default();
+fn fleet(nodes: usize) -> LocalState {
+    let mut local = LocalState::default();
     for first in (0..nodes).step_by(BATCH) {
-        let batch = ledger::batch(register(first, nodes.min(first + BATCH)), 0);
-        ledger.apply(&batch).expect("all of it is legal");
+        let batch = local_state::batch(register(first, nodes.min(first + BATCH)), 0);
+        local.apply(&batch).expect("all of it is legal");
     }
-    ledger
+    local
 }
 
 fn register(from: usize, to: usize) -> Vec<Command> {
@@ -69,14 +69,14 @@ fn register(from: usize, to: usize) -> Vec<Command> {
 }
 
 /// A batch of them, from all over the fleet.
-fn some_of(ledger: &Ledger) -> impl Iterator<Item = &Node> {
-    let nodes = ledger.state.nodes();
+fn some_of(local: &LocalState) -> impl Iterator<Item = &Node> {
+    let nodes = local.state.nodes();
     let step = nodes.len() / BATCH;
     nodes.iter().map(AsRef::as_ref).step_by(step).take(BATCH)
 }
 
 fn mark_silent(node: &Node) -> Command {
-    ledger::by_leader(Operation::MarkSilent {
+    local_state::by_leader(Operation::MarkSilent {
         name: node.meta.name.clone(),
         incarnation: node.incarnation,
         from: node.status.ready().map(|ready| ready.status),
@@ -91,7 +91,7 @@ fn report_pressure(node: &Node) -> Command {
     for condition in status.conditions.iter_mut().filter(|condition| &*condition.kind == MEMORY_PRESSURE) {
         condition.status = ConditionStatus::True;
     }
-    ledger::by_agent(Operation::ReportStatus {
+    local_state::by_agent(Operation::ReportStatus {
         name: node.meta.name.clone(),
         incarnation: node.incarnation,
         status: Box::new(status),

@@ -1,13 +1,21 @@
-//! The load: nodes that are told apart from real ones by nothing a replica can see, at a fraction of their cost.
+//! Load generators: simulated nodes that a replica cannot tell from real ones, at a fraction of their cost.
 //!
-//! Three shapes, and every report says which: a *crowd* is many nodes on one stream (as an aggregator carries them), a
-//! *bundle* is many streams of one node each on one connection (*paced* ones beat no oftener than nodes do), and an
-//! *agent* has a connection of its own.
+//! Three shapes, and every report says which: a simulated *aggregator* carries many nodes on one stream, *streams* are
+//! many streams of one node each on one connection (*saturating* ones beat as fast as the replicas read, *paced* ones no
+//! oftener than nodes do), and an *agent* has a connection of its own.
 
-pub mod agents;
-pub mod bundle;
-pub mod crowd;
-pub mod doors;
-pub mod fleet;
-pub mod flooder;
-pub mod paced;
+pub(crate) mod agents;
+pub(crate) mod aggregator;
+mod backoff;
+mod carry;
+pub(crate) mod doors;
+pub(crate) mod fleet;
+pub(crate) mod flooding;
+mod last_error;
+pub mod node;
+pub(crate) mod paced;
+pub(crate) mod replica_sets;
+pub(crate) mod saturating;
+pub mod simulated_zone;
+mod slices;
+mod wire;

@@ -2,9 +2,9 @@
 //!
 //! ```text
 //!   flags, file --> AgentSettings --+
-//!   state directory, token ----+--> ProgramParts --> Program: one Session, its watchdog, its doors
-//!   machine --> MachineObserver ------+                  |  /metrics, the socket behind `status`
-//!   what runs pods ------------+                  +--> goodbye on SIGTERM; pods go on running
+//!   state directory, token ---------+--> ProgramParts --> Program: one Session, its watchdog, its listeners
+//!   machine --> MachineObserver ----+                        |  /metrics, the socket behind `status`
+//!   pod runtime --------------------+                        +--> goodbye on SIGTERM; pods go on running
 //! ```
 //!
 //! Every flag is checked before the agent contacts anything.

@@ -2,9 +2,9 @@
 //!
 //! ```text
 //!   /proc, statvfs --> Probe --> MachineSample --> Pressures (thresholds, minimum reclaim, anti-flap) --+
-//!   a command or an address --> NetworkCheck --+                                                 v
-//!   executables of a directory --> CustomChecks +--> CheckBoard --------------> Monitor --> MachineConditions, newest wins
-//!   pod runtime --> Readiness ----------------------------------------^
+//!   a command or an address --> NetworkCheck ----+                                                       v
+//!   executables of a directory --> CustomChecks -+--> CheckBoard ------> Monitor --> MachineConditions, newest wins
+//!   pod runtime --> Readiness ----------------------------------------------^
 //! ```
 //!
 //! A plain value decides when a shortage is a pressure; sample and time are arguments ([`Pressures`]). Everything else

@@ -3,11 +3,11 @@
 //! ```text
 //!   muster-agent: agent (flags, state) --+--> facts, conditions: the machine; process: its pods
 //!                                        v
-//!   owner --report, acknowledged, stop--> Session (one node) ----+
-//!   owner --report, stop----------------> AggregatorSession (many nodes) --+--> door of some replica, over TLS
-//!   operator --silence, kill, flap------> simulated::Fleet ------+        | Move, silence: next door first
-//!     ^                                     (many Sessions)                |
-//!     +--------------- SessionState, newest wins <------------------------+
+//!   owner --report, acknowledged, stop--> Session (one node) -------------+
+//!   owner --report, stop----------------> AggregatorSession (many nodes) -+--> connection to one replica, over TLS
+//!   operator --silence, kill, flap------> SimulatedFleet (Sessions) ------+        | Move, silence: attach elsewhere
+//!     ^                                                                            |
+//!     +--------------- SessionState, newest wins <---------------------------------+
 //! ```
 //!
 //! Plain values decide what to send and when; the time is an argument ([`SessionTerms`], the conversation of a session

@@ -3,7 +3,7 @@
 //! ```text
 //!   PodOrders ---> NodePods --start, stop, kill--> Runtime (processes, a simulation)
 //!   PodsReport <---  |  ^                             |
-//!   PodsTaken ------>+  +---- PodInbox <---- PodUpdateSender -------+   newest per pod wins
+//!   PodsTaken ------>+  +-- PodInbox <-- PodUpdate ---+   newest per pod wins
 //! ```
 //!
 //! [`NodePods`] is a plain value; the time is an argument. Its runtime may be slow: nothing waits for it, and its

@@ -2,8 +2,8 @@
 //!
 //! ```text
 //!   NodePods --start, stop, kill--> ProcessRuntime --one task per pod (PodTask)--> shim of the pod --> its processes
-//!      ^------------- PodUpdateSender <------------|  |                                          |
-//!                                       |  +-- memory      ended uids, orders         +-- pods/UID/state.json, logs/
+//!      ^---------- PodUpdates <---------|  |                                          |
+//!                                       |  +-- EndedLog: ended uids, orders           +-- pods/UID/state.json, logs/
 //!                                       +-- pods/UID/record.json, before anything runs
 //! ```
 //!

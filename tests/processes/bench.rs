@@ -3,8 +3,7 @@
 
 use std::time::Instant;
 
-use muster_bench::carried::{self, Zone};
-use muster_bench::cluster::Cluster;
+use muster_bench::{BenchCluster, SimulatedZone, simulated_zone};
 use muster_testing::dev::DevCluster;
 use muster_testing::operator::Operator;
 use muster_testing::process::MUSTER;
@@ -15,12 +14,12 @@ const NODES: usize = 5;
 #[tokio::test(flavor = "multi_thread")]
 async fn beats_are_counted_by_those_who_heard_them() {
     let running = DevCluster::start();
-    let cluster = Cluster::attach(&MUSTER, running.dir.path()).unwrap();
+    let cluster = BenchCluster::attach(&MUSTER, running.dir.path()).unwrap();
     assert!(!cluster.is_own());
     let client = cluster.client().unwrap();
     let before = cluster.accepted().await.unwrap();
-    let zone = Zone::start(&cluster, &client, 0, NODES).await.unwrap();
-    carried::wait_ready(&client, NODES).await.unwrap();
+    let zone = SimulatedZone::start(&cluster, &client, 0, NODES).await.unwrap();
+    simulated_zone::wait_ready(&client, NODES).await.unwrap();
     let start = Instant::now();
     while cluster.accepted().await.unwrap().since(&before).total() < NODES as u64 {
         assert!(start.elapsed() < PATIENCE, "no beats are counted");

@@ -1,5 +1,5 @@
-//! Nodes with a TLS connection each, as agents have them: a session, a beat now and then, and back to another replica
-//! when theirs is gone.
+//! Simulated agents, each with a TLS connection of its own: a session, a beat now and then, and another replica when
+//! the agent's own is gone.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -13,166 +13,155 @@ use prost::Message as _;
 use rustls::ClientConfig;
 use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinSet;
-use tokio::time::{sleep, sleep_until};
+use tokio::time::sleep_until;
 
-use crate::latency::Latencies;
-use crate::load::doors::Doors;
-use crate::node;
-use crate::progress;
-use crate::wire::{self, Event, StreamId, Wire};
+use super::backoff::Backoff;
+use super::carry::{self, VERSION};
+use super::doors::AgentDoors;
+use super::last_error::LastError;
+use super::node;
+use super::wire::{self, StreamId, Wire, WireEvent};
+use crate::harness::wait;
+use crate::measure::latency::Latencies;
 
-const RETRY_FIRST: Duration = Duration::from_millis(200);
 /// The longest pause between two attempts, however long the replica allows.
-pub const RETRY_CAP: Duration = Duration::from_secs(7);
-const LOOK_AGAIN: Duration = Duration::from_millis(100);
-const SPEAK_EVERY: Duration = Duration::from_secs(5);
-/// After so long without any progress nothing more is waited for.
+pub(crate) const RETRY_CAP: Duration = Duration::from_secs(7);
+/// Without any progress for so long, the wait ends with an error.
 const STUCK_AFTER: Duration = Duration::from_secs(60);
-/// At the first start, until [`Agents::rush`].
+/// Agents that connect at the same time, until [`AgentPool::allow_rush`].
 const CONNECTING_AT_ONCE: usize = 64;
-/// One beat in so many asks for an answer, by which latency is measured.
+/// One beat in so many asks for an acknowledgement, by which latency is measured.
 const ASK_EVERY: u64 = 100;
 
+/// What the agents are to do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Phase {
+enum Instruction {
     Rest,
-    /// Each agent once in such a time.
+    /// Each agent beats once in this time.
     Beat(Duration),
 }
 
-pub struct Agents {
-    phase: watch::Sender<Phase>,
-    shared: Arc<Shared>,
-    pub count: usize,
+/// Agents of many nodes. They end when it is dropped.
+pub(crate) struct AgentPool {
+    instruction: watch::Sender<Instruction>,
+    state: Arc<PoolState>,
+    pub(crate) count: usize,
     _tasks: JoinSet<()>,
 }
 
-struct Shared {
-    doors: Doors,
+struct PoolState {
+    doors: AgentDoors,
     instance: u64,
-    gate: Semaphore,
-    /// By door.
+    connecting: Semaphore,
+    /// Attached agents, by door.
     attached: Vec<AtomicUsize>,
     attempts: AtomicUsize,
-    said: AtomicU64,
+    sent: AtomicU64,
     lost: AtomicUsize,
     latencies: std::sync::Mutex<Vec<Duration>>,
-    last_error: std::sync::Mutex<Option<String>>,
+    last_error: LastError,
 }
 
 struct Agent {
-    shared: Arc<Shared>,
+    pool: Arc<PoolState>,
     number: usize,
     tls: Arc<ClientConfig>,
-    phases: watch::Receiver<Phase>,
+    instructions: watch::Receiver<Instruction>,
     sequence: u64,
+    /// The beat that asked for an acknowledgement, and when.
     asked: Option<(u64, Instant)>,
-    /// The longest pause between two attempts.
-    pause_cap: Duration,
+    backoff: Backoff,
     /// Where in its interval it beats.
     share: f64,
 }
 
-// === impl Agents ===
+// === impl AgentPool ===
 
-impl Agents {
-    /// The nodes 0 to `count`, which exist already, spread over all replicas.
-    pub fn start(doors: &Doors, count: usize, instance: u64) -> Result<Self> {
-        let (phase, phases) = watch::channel(Phase::Rest);
-        let shared = Arc::new(Shared {
+impl AgentPool {
+    /// Starts agents of the nodes 0 to `count`, which exist already, spread over all replicas.
+    pub(crate) fn start(doors: &AgentDoors, count: usize, instance: u64) -> Result<Self> {
+        let (instruction, instructions) = watch::channel(Instruction::Rest);
+        let state = Arc::new(PoolState {
             doors: doors.clone(),
             instance,
-            gate: Semaphore::new(CONNECTING_AT_ONCE),
+            connecting: Semaphore::new(CONNECTING_AT_ONCE),
             attached: std::iter::repeat_with(AtomicUsize::default).take(doors.count()).collect(),
             attempts: AtomicUsize::new(0),
-            said: AtomicU64::new(0),
+            sent: AtomicU64::new(0),
             lost: AtomicUsize::new(0),
             latencies: std::sync::Mutex::default(),
-            last_error: std::sync::Mutex::default(),
+            last_error: LastError::default(),
         });
         let mut tasks = JoinSet::new();
         for number in 0..count {
-            let tls = doors.identity(&node::name(number))?;
             let agent = Agent {
-                shared: Arc::clone(&shared),
+                pool: Arc::clone(&state),
                 number,
-                tls,
-                phases: phases.clone(),
+                tls: doors.identity(&node::name(number))?,
+                instructions: instructions.clone(),
                 sequence: 0,
                 asked: None,
-                pause_cap: RETRY_CAP,
+                backoff: Backoff::new(RETRY_CAP),
                 share: rand::random(),
             };
             tasks.spawn(agent.run());
         }
-        Ok(Self { phase, shared, count, _tasks: tasks })
+        Ok(Self { instruction, state, count, _tasks: tasks })
     }
 
-    pub fn attached(&self) -> usize {
-        (0..self.shared.attached.len()).map(|door| self.attached_at(door)).sum()
+    pub(crate) fn attached(&self) -> usize {
+        (0..self.state.attached.len()).map(|door| self.attached_at(door)).sum()
     }
 
-    pub fn attached_at(&self, door: usize) -> usize {
-        self.shared.attached[door % self.shared.attached.len()].load(Ordering::SeqCst)
+    pub(crate) fn attached_at(&self, door: usize) -> usize {
+        self.state.attached_at(door).load(Ordering::SeqCst)
     }
 
-    /// From now on nobody waits for others to be connected first.
-    pub fn rush(&self) {
-        self.shared.gate.add_permits(self.count);
+    /// From now on any number of agents may connect at the same time.
+    pub(crate) fn allow_rush(&self) {
+        self.state.connecting.add_permits(self.count);
     }
 
     /// Connections that were begun, also in vain.
-    pub fn attempts(&self) -> usize {
-        self.shared.attempts.load(Ordering::Relaxed)
+    pub(crate) fn attempts(&self) -> usize {
+        self.state.attempts.load(Ordering::Relaxed)
     }
 
-    pub fn lost(&self) -> usize {
-        self.shared.lost.load(Ordering::Relaxed)
+    /// Connections that ended after the replica had welcomed the agent.
+    pub(crate) fn lost(&self) -> usize {
+        self.state.lost.load(Ordering::Relaxed)
     }
 
-    pub fn said(&self) -> u64 {
-        self.shared.said.load(Ordering::Relaxed)
+    /// Beats sent so far. A status counts as a beat.
+    pub(crate) fn sent(&self) -> u64 {
+        self.state.sent.load(Ordering::Relaxed)
     }
 
-    pub fn take_latencies(&self) -> Latencies {
-        let taken = self.shared.latencies.lock().map(|mut kept| std::mem::take(&mut *kept));
+    /// Latencies of acknowledgements since the last call.
+    pub(crate) fn take_latencies(&self) -> Latencies {
+        let taken = self.state.latencies.lock().map(|mut kept| std::mem::take(&mut *kept));
         taken.unwrap_or_default().into_iter().collect()
     }
 
-    pub async fn wait_attached(&self, wanted: usize) -> Result<()> {
-        let (mut seen, mut since, mut spoken) = (0, Instant::now(), Instant::now());
-        loop {
-            let attached = self.attached();
-            if attached >= wanted {
-                return Ok(());
-            }
-            if attached != seen {
-                (seen, since) = (attached, Instant::now());
-            } else if since.elapsed() > STUCK_AFTER {
-                let error = self.shared.last_error.lock().ok().and_then(|error| error.clone());
-                bail!("{attached} of {wanted} agents are attached and no more come; the last error: {error:?}");
-            }
-            if spoken.elapsed() > SPEAK_EVERY {
-                progress::say(format_args!("{attached} of {wanted} agents are attached"));
-                spoken = Instant::now();
-            }
-            sleep(LOOK_AGAIN).await;
-        }
+    pub(crate) async fn wait_attached(&self) -> Result<()> {
+        let why = || format!("the last error: {}", self.state.last_error.text());
+        wait::for_count("agents are attached", self.count, STUCK_AFTER, || self.attached(), why).await
     }
 
-    /// So many beats per second of all together.
-    pub fn beat(&self, per_second: f64) {
-        self.phase.send_replace(Phase::Beat(Duration::from_secs_f64(self.count as f64 / per_second)));
+    /// All agents together beat so often.
+    pub(crate) fn beat(&self, per_second: f64) {
+        let interval = Duration::from_secs_f64(self.count as f64 / per_second);
+        self.instruction.send_replace(Instruction::Beat(interval));
     }
 
-    pub fn rest(&self) {
-        self.phase.send_replace(Phase::Rest);
+    pub(crate) fn rest(&self) {
+        self.instruction.send_replace(Instruction::Rest);
     }
 }
 
-// === impl Shared ===
+// === impl PoolState ===
 
-impl Shared {
+impl PoolState {
     fn attached_at(&self, door: usize) -> &AtomicUsize {
         &self.attached[door % self.attached.len()]
     }
@@ -182,21 +171,20 @@ impl Shared {
 
 impl Agent {
     async fn run(mut self) {
-        let (mut door, mut pause) = (self.number, RETRY_FIRST);
+        let mut door = self.number;
         loop {
             let mut welcomed = false;
             let ended = self.attend(door, &mut welcomed).await;
             if welcomed {
-                self.shared.attached_at(door).fetch_sub(1, Ordering::SeqCst);
-                self.shared.lost.fetch_add(1, Ordering::Relaxed);
-                pause = RETRY_FIRST;
+                self.pool.attached_at(door).fetch_sub(1, Ordering::SeqCst);
+                self.pool.lost.fetch_add(1, Ordering::Relaxed);
+                self.backoff.reset();
             }
-            if let (Err(error), Ok(mut last)) = (ended, self.shared.last_error.lock()) {
-                *last = Some(format!("{error:#}"));
+            if let Err(error) = ended {
+                self.pool.last_error.set(format!("{error:#}"));
             }
-            sleep(pause.mul_f64(0.5 + rand::random::<f64>() / 2.0)).await;
-            pause = (pause * 2).min(self.pause_cap);
-            door += another(self.shared.doors.count(), rand::random::<u32>() as usize);
+            self.backoff.pause().await;
+            door += step_to_another(self.pool.doors.count(), rand::random::<u32>() as usize);
         }
     }
 
@@ -204,48 +192,44 @@ impl Agent {
     async fn attend(&mut self, door: usize, welcomed: &mut bool) -> Result<()> {
         let (mut wire, stream) = self.begin(door).await?;
         *welcomed = true;
-        self.shared.attached_at(door).fetch_add(1, Ordering::SeqCst);
+        self.pool.attached_at(door).fetch_add(1, Ordering::SeqCst);
         let mut next = tokio::time::Instant::now();
         loop {
-            let phase = *self.phases.borrow_and_update();
-            if let Phase::Beat(every) = phase
+            let instruction = *self.instructions.borrow_and_update();
+            if let Instruction::Beat(every) = instruction
                 && next < tokio::time::Instant::now()
             {
                 next = tokio::time::Instant::now() + every.mul_f64(self.share);
                 self.share = 1.0;
             }
-            let beats = matches!(phase, Phase::Beat(_));
+            let beats = matches!(instruction, Instruction::Beat(_));
             tokio::select! {
-                event = wire.next() => self.happened(event?, &mut wire, stream)?,
-                changed = self.phases.changed() => changed.context("the load has ended")?,
+                event = wire.next() => self.handle(event?, &mut wire, stream)?,
+                changed = self.instructions.changed() => changed.context("the load has ended")?,
                 () = sleep_until(next), if beats => self.beat(&mut wire, stream),
             }
         }
     }
 
+    /// Connects, and returns once the replica has welcomed the agent.
     async fn begin(&mut self, door: usize) -> Result<(Wire, StreamId)> {
-        let shared = Arc::clone(&self.shared);
-        let _turn = shared.gate.acquire().await?;
-        shared.attempts.fetch_add(1, Ordering::Relaxed);
-        let target = shared.doors.target_with(door, Arc::clone(&self.tls))?;
+        let pool = Arc::clone(&self.pool);
+        let _turn = pool.connecting.acquire().await?;
+        pool.attempts.fetch_add(1, Ordering::Relaxed);
+        let target = pool.doors.target_with(door, Arc::clone(&self.tls))?;
         let mut wire = Wire::connect(&target).await?;
         let stream = wire.open(wire::SESSION);
-        let (node, instance) = (node::name(self.number), shared.instance);
-        let hello = v1::Hello { node, instance, version: "bench".to_owned(), ..v1::Hello::default() };
-        wire.say(stream, &encoded(Up::Hello(hello)));
+        let (node, instance) = (node::name(self.number), pool.instance);
+        let hello = v1::Hello { node, instance, version: VERSION.to_owned(), ..v1::Hello::default() };
+        wire.send(stream, &encoded(Up::Hello(hello)));
         loop {
-            let told = match wire.next().await? {
-                Event::Message { message, .. } => v1::ServerMessage::decode(message)?.message,
-                Event::Pong(_) => None,
-                Event::Ended { .. } => bail!("the replica ended the stream"),
-            };
-            match told {
+            match received(wire.next().await?)? {
                 Some(Down::Welcome(welcome)) => {
                     if let Some(cap) = welcome.terms.map(|terms| terms.backoff_cap_ms).filter(|cap| *cap > 0) {
-                        self.pause_cap = RETRY_CAP.min(Duration::from_millis(cap.into()));
+                        self.backoff.cap = RETRY_CAP.min(Duration::from_millis(cap.into()));
                     }
                     if welcome.status_wanted {
-                        self.post(&mut wire, stream);
+                        self.post_status(&mut wire, stream);
                     }
                     return Ok((wire, stream));
                 }
@@ -255,16 +239,11 @@ impl Agent {
         }
     }
 
-    fn happened(&mut self, event: Event, wire: &mut Wire, stream: StreamId) -> Result<()> {
-        let message = match event {
-            Event::Message { message, .. } => message,
-            Event::Pong(_) => return Ok(()),
-            Event::Ended { .. } => bail!("the replica ended the stream"),
-        };
-        match v1::ServerMessage::decode(message)?.message {
+    fn handle(&mut self, event: WireEvent, wire: &mut Wire, stream: StreamId) -> Result<()> {
+        match received(event)? {
             Some(Down::Acknowledged(acknowledged)) => self.acknowledged(acknowledged.sequence),
-            Some(Down::StatusWanted(_)) => self.post(wire, stream),
-            Some(Down::Move(go)) => bail!("sent away: {}", go.why),
+            Some(Down::StatusWanted(_)) => self.post_status(wire, stream),
+            Some(Down::Move(go)) => bail!("the replica sent the agent away: {}", go.why),
             Some(_) | None => {}
         }
         Ok(())
@@ -276,34 +255,41 @@ impl Agent {
         if acknowledge {
             self.asked = Some((self.sequence, Instant::now()));
         }
-        wire.say(stream, &encoded(Up::Beat(v1::Beat { sequence: self.sequence, acknowledge })));
-        self.shared.said.fetch_add(1, Ordering::Relaxed);
+        wire.send(stream, &encoded(Up::Beat(v1::Beat { sequence: self.sequence, acknowledge })));
+        self.pool.sent.fetch_add(1, Ordering::Relaxed);
     }
 
     fn acknowledged(&mut self, sequence: u64) {
         if let Some((asked, since)) = self.asked
             && asked == sequence
-            && let Ok(mut latencies) = self.shared.latencies.lock()
+            && let Ok(mut latencies) = self.pool.latencies.lock()
         {
             latencies.push(since.elapsed());
             self.asked = None;
         }
     }
 
-    fn post(&mut self, wire: &mut Wire, stream: StreamId) {
+    fn post_status(&mut self, wire: &mut Wire, stream: StreamId) {
         self.sequence += 1;
         let (sequence, running) = (self.sequence, Some(v1::Running::default()));
         let report = v1::StatusReport { sequence, status: node::status(self.number).into(), running };
-        wire.say(stream, &encoded(Up::Status(report)));
-        self.shared.said.fetch_add(1, Ordering::Relaxed);
+        wire.send(stream, &encoded(Up::Status(report)));
+        self.pool.sent.fetch_add(1, Ordering::Relaxed);
     }
 }
 
-/// How many doors further on to try next: any other one, so that those of one replica spread over all the rest.
-fn another(doors: usize, dice: usize) -> usize {
+/// How many doors further on to try next: any other one, so that the agents of one replica spread over all the rest.
+fn step_to_another(doors: usize, dice: usize) -> usize {
     match doors {
         0 | 1 => 1,
         doors => 1 + dice % (doors - 1),
+    }
+}
+
+fn received(event: WireEvent) -> Result<Option<Down>> {
+    match carry::message(event)? {
+        Some((_, message)) => Ok(v1::ServerMessage::decode(message)?.message),
+        None => Ok(None),
     }
 }
 
@@ -316,9 +302,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_next_door_is_another_and_any_other() {
-        let reached: std::collections::BTreeSet<usize> = (0..10).map(|dice| another(3, dice)).collect();
+    fn the_next_door_is_any_other_one() {
+        let reached: std::collections::BTreeSet<usize> = (0..10).map(|dice| step_to_another(3, dice)).collect();
         assert_eq!(reached, [1, 2].into());
-        assert_eq!(another(1, 7), 1);
+        assert_eq!(step_to_another(1, 7), 1);
     }
 }

@@ -1,4 +1,4 @@
-//! Where the load goes and as whom: the agents' doors of the replicas, and certificates that open them.
+//! Doors that the load connects to: the agents' doors of the replicas, and the certificates that open them.
 
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::sync::Arc;
@@ -10,15 +10,15 @@ use muster_proto::v1;
 use muster_proto::v1::write_request::Operation;
 use rustls::ClientConfig;
 
-use crate::cluster::Cluster;
-use crate::node;
-use crate::wire::Target;
+use crate::harness::cluster::BenchCluster;
+use crate::load::node;
+use crate::load::wire::WireTarget;
 
 const AGGREGATOR: &str = "bench";
 
 /// The agents' doors, by replica.
 #[derive(Clone)]
-pub struct Doors {
+pub(crate) struct AgentDoors {
     doors: Vec<Door>,
     fleet: Arc<FleetFolder>,
     tls: Arc<ClientConfig>,
@@ -31,11 +31,11 @@ struct Door {
     address: SocketAddr,
 }
 
-// === impl Doors ===
+// === impl AgentDoors ===
 
-impl Doors {
-    /// With the certificate of an aggregator that may carry all nodes of the load.
-    pub async fn open(cluster: &Cluster, client: &Client) -> Result<Self> {
+impl AgentDoors {
+    /// Opens them with the certificate of an aggregator that may carry all nodes of the load.
+    pub(crate) async fn open(cluster: &BenchCluster, client: &Client) -> Result<Self> {
         let scope = v1::AggregatorScope { name: AGGREGATOR.to_owned(), nodes: vec![format!("{}*", node::PREFIX)] };
         client.write(Operation::Aggregator(scope)).await?;
         let fleet = cluster.fleet()?;
@@ -50,29 +50,29 @@ impl Doors {
         Ok(Self { doors: doors.collect::<Result<_>>()?, fleet: Arc::new(fleet), tls })
     }
 
-    pub fn count(&self) -> usize {
+    pub(crate) fn count(&self) -> usize {
         self.doors.len()
     }
 
-    /// The replica behind the `number`th door, counted round.
-    pub fn replica(&self, number: usize) -> u64 {
+    /// The replica behind the `number`th door; after the last comes the first again.
+    pub(crate) fn replica(&self, number: usize) -> u64 {
         self.doors[number % self.doors.len()].replica
     }
 
-    /// To the `number`th door, counted round, as the aggregator.
-    pub fn target(&self, number: usize) -> Result<Target> {
+    /// Connects to the `number`th door as the aggregator.
+    pub(crate) fn target(&self, number: usize) -> Result<WireTarget> {
         self.target_with(number, Arc::clone(&self.tls))
     }
 
-    /// What a node shows at the doors.
-    pub fn identity(&self, node: &str) -> Result<Arc<ClientConfig>> {
+    /// A node's certificate, as its agent shows it at the doors.
+    pub(crate) fn identity(&self, node: &str) -> Result<Arc<ClientConfig>> {
         let issued = self.fleet.issue_node(node)?;
         Ok(tls::agent(self.fleet.client_authority().certificate_pem(), &issued.certificate, &issued.key)?)
     }
 
-    /// To the `number`th door, counted round, with another certificate.
-    pub fn target_with(&self, number: usize, tls: Arc<ClientConfig>) -> Result<Target> {
+    /// Connects to the `number`th door with another certificate.
+    pub(crate) fn target_with(&self, number: usize, tls: Arc<ClientConfig>) -> Result<WireTarget> {
         let door = &self.doors[number % self.doors.len()];
-        Target::new(door.address, &door.host, tls)
+        WireTarget::new(door.address, &door.host, tls)
     }
 }

@@ -1,4 +1,4 @@
-//! A whole fleet in crowds: so many nodes on few streams, spread over all replicas.
+//! A whole fleet on simulated aggregators: many nodes on few streams, spread over all replicas.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -6,125 +6,107 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, bail};
-use tokio::time::sleep;
+use anyhow::{Context, Result};
 
-use crate::load::crowd::{Crowd, Tally};
-use crate::load::doors::Doors;
-use crate::{patience, progress};
+use super::aggregator::{FleetCounts, SimulatedAggregator};
+use super::doors::AgentDoors;
+use crate::harness::wait;
 
 /// As many as a rack agent or an edge gateway might carry.
-const NODES_PER_CROWD: usize = 10_000;
-const LOOK_AGAIN: Duration = Duration::from_millis(100);
-const SPEAK_EVERY: Duration = Duration::from_secs(5);
-/// After so long without any progress nothing more is waited for, and a little later in a large fleet.
+const NODES_PER_AGGREGATOR: usize = 10_000;
+/// Without any progress for so long, the wait ends with an error; a large fleet gets a little longer.
 const STUCK_AFTER: Duration = Duration::from_secs(120);
 
 #[derive(Default)]
-pub struct Load {
-    crowds: Vec<Crowd>,
-    pub tally: Arc<Tally>,
-    pub nodes: usize,
+pub(crate) struct FleetLoad {
+    aggregators: Vec<SimulatedAggregator>,
+    pub(crate) counts: Arc<FleetCounts>,
+    pub(crate) nodes: usize,
 }
 
 /// When each silenced node last beat, by number.
-pub type Silenced = BTreeMap<usize, Instant>;
+pub(crate) type Silenced = BTreeMap<usize, Instant>;
 
-// === impl Load ===
+// === impl FleetLoad ===
 
-impl Load {
-    /// Begins to bind and to register those that are missing to `nodes`, beside those that beat already; nothing is waited
-    /// for.
-    pub fn grow(&mut self, doors: &Doors, nodes: usize, instance: u64) {
-        let known = self.crowds.len();
-        for (place, numbers) in crowds(self.nodes..nodes, doors.count()).enumerate() {
-            let tally = Arc::clone(&self.tally);
-            self.crowds.push(Crowd::start(doors.clone(), known + place, numbers, instance, tally));
+impl FleetLoad {
+    /// Begins to bind and to register the nodes that are missing to `nodes`, beside those that beat already. Does not
+    /// wait.
+    pub(crate) fn grow(&mut self, doors: &AgentDoors, nodes: usize, instance: u64) {
+        let known = self.aggregators.len();
+        for (place, numbers) in groups(self.nodes..nodes, doors.count()).enumerate() {
+            let counts = Arc::clone(&self.counts);
+            self.aggregators.push(SimulatedAggregator::start(doors.clone(), known + place, numbers, instance, counts));
         }
         self.nodes = self.nodes.max(nodes);
     }
 
-    pub fn streams(&self) -> usize {
-        self.crowds.len()
+    pub(crate) fn streams(&self) -> usize {
+        self.aggregators.len()
     }
 
-    /// So often was a node refused and tried again.
-    pub fn refused(&self) -> usize {
-        self.tally.refused.load(Ordering::Relaxed)
+    /// How often a node was refused and tried again.
+    pub(crate) fn refused(&self) -> usize {
+        self.counts.refused.load(Ordering::Relaxed)
     }
 
-    pub fn bound(&self) -> usize {
-        self.tally.bound.load(Ordering::Relaxed)
+    pub(crate) fn bound(&self) -> usize {
+        self.counts.bound.load(Ordering::Relaxed)
     }
 
-    /// Until so many nodes beat.
-    pub async fn wait_bound(&self, wanted: usize) -> Result<()> {
-        let (mut seen, mut since, mut spoken) = (0, Instant::now(), Instant::now());
-        let patience = patience::with(STUCK_AFTER, wanted);
-        loop {
-            let bound = self.bound();
-            if bound >= wanted {
-                return Ok(());
-            }
-            if bound != seen {
-                (seen, since) = (bound, Instant::now());
-            } else if since.elapsed() > patience {
-                let refusal = self.tally.last_refusal().unwrap_or_else(|| "nothing was refused".to_owned());
-                bail!("{bound} of {wanted} nodes are bound and no more come; the last refusal: {refusal}");
-            }
-            if spoken.elapsed() > SPEAK_EVERY {
-                progress::say(format_args!("{bound} of {wanted} nodes beat"));
-                spoken = Instant::now();
-            }
-            sleep(LOOK_AGAIN).await;
-        }
+    /// Waits until so many nodes are bound and beat.
+    pub(crate) async fn wait_bound(&self, wanted: usize) -> Result<()> {
+        let why = || format!("the last refusal: {}", self.counts.last_refusal());
+        wait::for_count("nodes beat", wanted, wait::limit(STUCK_AFTER, wanted), || self.bound(), why).await
     }
 
     /// These nodes beat no more.
-    pub async fn silence(&self, numbers: &[usize]) -> Result<Silenced> {
+    pub(crate) async fn silence(&self, numbers: &[usize]) -> Result<Silenced> {
         let mut silenced = Silenced::new();
-        for crowd in &self.crowds {
-            let own: Vec<usize> = numbers.iter().copied().filter(|number| crowd.numbers.contains(number)).collect();
+        for aggregator in &self.aggregators {
+            let own: Vec<usize> =
+                numbers.iter().copied().filter(|number| aggregator.numbers.contains(number)).collect();
             if own.is_empty() {
                 continue;
             }
-            for (number, last) in crowd.silence(own).await? {
+            for (number, last) in aggregator.silence(own).await? {
                 silenced.insert(number, last.with_context(|| format!("node {number} has never beaten"))?);
             }
         }
         Ok(silenced)
     }
 
-    pub async fn speak(&self, numbers: &[usize]) -> Result<()> {
-        for crowd in &self.crowds {
-            let own: Vec<usize> = numbers.iter().copied().filter(|number| crowd.numbers.contains(number)).collect();
+    pub(crate) async fn speak(&self, numbers: &[usize]) -> Result<()> {
+        for aggregator in &self.aggregators {
+            let own: Vec<usize> =
+                numbers.iter().copied().filter(|number| aggregator.numbers.contains(number)).collect();
             if !own.is_empty() {
-                crowd.speak(own).await?;
+                aggregator.speak(own).await?;
             }
         }
         Ok(())
     }
 
-    /// Nobody is silent any longer.
-    pub async fn speak_all(&self) -> Result<()> {
-        for crowd in &self.crowds {
-            crowd.speak(crowd.numbers.clone().collect()).await?;
+    /// All nodes beat again.
+    pub(crate) async fn speak_all(&self) -> Result<()> {
+        for aggregator in &self.aggregators {
+            aggregator.speak(aggregator.numbers.clone().collect()).await?;
         }
         Ok(())
     }
 
-    /// Lets go of all nodes, so that other streams may have them.
-    pub async fn release(self) -> Result<()> {
-        for crowd in self.crowds {
-            crowd.release().await?;
+    /// Releases all nodes, so that other streams may bind them.
+    pub(crate) async fn release(self) -> Result<()> {
+        for aggregator in self.aggregators {
+            aggregator.release().await?;
         }
         Ok(())
     }
 }
 
-/// Who goes into a crowd with whom: as few crowds as will do, and no fewer than there are doors.
-fn crowds(numbers: Range<usize>, doors: usize) -> impl Iterator<Item = Range<usize>> {
-    let size = NODES_PER_CROWD.min(numbers.len().div_ceil(doors)).max(1);
+/// Groups of nodes, one per aggregator: as few as will do, and no fewer than there are doors.
+fn groups(numbers: Range<usize>, doors: usize) -> impl Iterator<Item = Range<usize>> {
+    let size = NODES_PER_AGGREGATOR.min(numbers.len().div_ceil(doors)).max(1);
     numbers.clone().step_by(size).map(move |first| first..(first + size).min(numbers.end))
 }
 
@@ -133,7 +115,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn crowds_are_at_every_door_and_leave_nobody_out() {
+    fn groups_are_at_every_door_and_leave_no_node_out() {
         for (numbers, expected) in [
             (0..0, vec![]),
             (0..2, vec![0..1, 1..2]),
@@ -141,7 +123,7 @@ mod tests {
             (300..1_000, vec![300..534, 534..768, 768..1_000]),
             (10_000..45_000, vec![10_000..20_000, 20_000..30_000, 30_000..40_000, 40_000..45_000]),
         ] {
-            assert_eq!(crowds(numbers.clone(), 3).collect::<Vec<_>>(), expected, "{numbers:?}");
+            assert_eq!(groups(numbers.clone(), 3).collect::<Vec<_>>(), expected, "{numbers:?}");
         }
     }
 }

@@ -1,134 +1,131 @@
-//! Streams of one node each that beat as seldom as nodes do, many on a connection, and that behave badly when they are
-//! told to: drop all connections and come back at once, take no answers, or read nothing at all for a while.
+//! Paced streams: streams of one node each, many on a connection, that beat no oftener than nodes do.
+//!
+//! They misbehave when they are told to: drop all connections and come back at once, take no answers, or stop reading
+//! for a while.
 
 use std::collections::VecDeque;
 use std::ops::Range;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
-use bytes::Bytes;
 use muster_proto::v1;
-use muster_proto::v1::carrier_message::Message as Up;
 use muster_proto::v1::carrier_reply::Message as Down;
-use prost::Message as _;
 use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 
-use crate::comeback::Present;
-use crate::load::doors::Doors;
-use crate::node;
-use crate::wire::{self, Event, Opening, StreamId, Wire};
+use super::backoff::Backoff;
+use super::carry::{self, ONLY_HANDLE};
+use super::doors::AgentDoors;
+use super::last_error::LastError;
+use super::node;
+use super::slices::Slices;
+use super::wire::{self, StreamId, Wire, WireEvent, WireOptions};
+use crate::measure::recovery::Recovered;
 
-/// The only node of a stream.
-const HANDLE: u32 = 0;
-/// The beats of an interval are spread over so many parts of it.
-const SLICES: usize = 20;
-/// Connections that are set up at the same time, at first.
-const BEGINNING_AT_ONCE: usize = 16;
+/// Connections that are set up at the same time, until [`PacedStreams::reconnect`].
+const CONNECTING_AT_ONCE: usize = 16;
 /// How long a refused node waits before it is bound again.
 const REFUSED_PAUSE: Duration = Duration::from_secs(1);
-const RETRY_FIRST: Duration = Duration::from_millis(200);
-const LOOK_AGAIN: Duration = Duration::from_millis(50);
-const PATIENCE: Duration = Duration::from_secs(120);
+const POLL_EVERY: Duration = Duration::from_millis(50);
+const BIND_TIMEOUT: Duration = Duration::from_secs(120);
 /// A window that a few dozen answers fill.
-const CHOKED: Opening = Opening { window: 512, receive_buffer: None };
-/// So small that soon nothing more can be sent to whoever does not read.
-const NARROW: Opening = Opening { window: 1 << 20, receive_buffer: Some(4 << 10) };
+const SMALL_WINDOW: WireOptions = WireOptions { window: 512, receive_buffer: None };
+/// So small that soon nothing more can be sent to a connection that does not read.
+const SMALL_BUFFER: WireOptions = WireOptions { window: 1 << 20, receive_buffer: Some(4 << 10) };
 /// How often an answer is asked for that will not be taken.
 const ASK_EVERY: Duration = Duration::from_millis(50);
 
 /// Which nodes, and how they are carried.
 #[derive(Debug, Clone)]
-pub struct Plan {
+pub(crate) struct StreamPlan {
     /// They exist already.
-    pub numbers: Range<usize>,
-    pub connections: usize,
-    pub door: usize,
-    pub instance: u64,
+    pub(crate) numbers: Range<usize>,
+    pub(crate) connections: usize,
+    pub(crate) door: usize,
+    pub(crate) instance: u64,
     /// Between two beats of a node.
-    pub interval: Duration,
-    pub manner: Manner,
+    pub(crate) interval: Duration,
+    pub(crate) behaviour: Behaviour,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Manner {
-    Plain,
-    /// The first stream of every connection wants every beat answered and takes no answer.
-    Choking,
-    /// Fit for [`Paced::deafen`].
-    Narrow,
+pub(crate) enum Behaviour {
+    Normal,
+    /// The first stream of every connection asks for an answer to every beat and takes none.
+    FirstTakesNoAnswers,
+    /// With a small receive buffer, fit for [`PacedStreams::stop_reading`].
+    SmallBuffer,
 }
 
+/// What the connections are to do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Order {
+enum Instruction {
     Beat,
     Reconnect,
-    Deafen(Duration),
+    StopReading(Duration),
 }
 
 /// Runs until it is dropped.
-pub struct Paced {
-    pub nodes: usize,
-    pub connections: usize,
-    pub tally: Arc<Tally>,
-    orders: watch::Sender<Order>,
-    gate: Arc<Semaphore>,
+pub(crate) struct PacedStreams {
+    pub(crate) nodes: usize,
+    pub(crate) connections: usize,
+    pub(crate) counts: Arc<PacedCounts>,
+    instruction: watch::Sender<Instruction>,
+    connecting: Arc<Semaphore>,
     _drivers: JoinSet<()>,
 }
 
 #[derive(Debug, Default)]
-pub struct Tally {
+pub(crate) struct PacedCounts {
     /// Nodes.
-    pub bound: AtomicUsize,
+    bound: AtomicUsize,
     /// Connections that ended without being told to.
-    pub lost: AtomicUsize,
+    pub(crate) lost: AtomicUsize,
     /// Connections that were given up as they were told to.
-    pub left: AtomicUsize,
-    pub refused: AtomicUsize,
-    pub said: AtomicU64,
-    /// Of streams that take no answers.
-    pub asked: AtomicU64,
+    left: AtomicUsize,
+    /// Bindings.
+    pub(crate) refused: AtomicUsize,
+    /// Beats of streams that take no answers.
+    pub(crate) asked: AtomicU64,
     /// The number of the newest answer that came.
-    pub answered: AtomicU64,
-    last_trouble: Mutex<Option<String>>,
+    pub(crate) answered: AtomicU64,
+    last_error: LastError,
 }
 
 struct Driver {
-    doors: Doors,
+    doors: AgentDoors,
     door: usize,
-    plan: Arc<Plan>,
+    plan: Arc<StreamPlan>,
     numbers: Vec<usize>,
-    tally: Arc<Tally>,
-    gate: Arc<Semaphore>,
-    orders: watch::Receiver<Order>,
-    pause: Duration,
+    counts: Arc<PacedCounts>,
+    connecting: Arc<Semaphore>,
+    instructions: watch::Receiver<Instruction>,
+    backoff: Backoff,
 }
 
 /// One connection with its streams.
-struct Line {
+struct Connection {
     wire: Wire,
     streams: Vec<StreamId>,
-    names: Vec<String>,
+    numbers: Vec<usize>,
     bound: Vec<bool>,
     bound_count: usize,
     refused: VecDeque<(Instant, usize)>,
-    tally: Arc<Tally>,
-    step: Duration,
-    slice: usize,
-    next_slice: Instant,
+    counts: Arc<PacedCounts>,
+    slices: Slices,
     sequence: u64,
 }
 
-// === impl Paced ===
+// === impl PacedStreams ===
 
-impl Paced {
-    pub fn start(doors: &Doors, plan: Plan) -> Self {
-        let (plan, tally) = (Arc::new(plan), Arc::<Tally>::default());
-        let (orders, taken) = watch::channel(Order::Beat);
-        let gate = Arc::new(Semaphore::new(BEGINNING_AT_ONCE));
+impl PacedStreams {
+    pub(crate) fn start(doors: &AgentDoors, plan: StreamPlan) -> Self {
+        let (plan, counts) = (Arc::new(plan), Arc::<PacedCounts>::default());
+        let (instruction, instructions) = watch::channel(Instruction::Beat);
+        let connecting = Arc::new(Semaphore::new(CONNECTING_AT_ONCE));
         let mut drivers = JoinSet::new();
         for connection in 0..plan.connections {
             let driver = Driver {
@@ -136,73 +133,58 @@ impl Paced {
                 door: plan.door + connection,
                 plan: Arc::clone(&plan),
                 numbers: plan.numbers.clone().skip(connection).step_by(plan.connections).collect(),
-                tally: Arc::clone(&tally),
-                gate: Arc::clone(&gate),
-                orders: taken.clone(),
-                pause: RETRY_FIRST,
+                counts: Arc::clone(&counts),
+                connecting: Arc::clone(&connecting),
+                instructions: instructions.clone(),
+                backoff: Backoff::new(plan.interval),
             };
             drivers.spawn(driver.run());
         }
         let (nodes, connections) = (plan.numbers.len(), plan.connections);
-        Self { nodes, connections, tally, orders, gate, _drivers: drivers }
+        Self { nodes, connections, counts, instruction, connecting, _drivers: drivers }
     }
 
-    pub async fn wait_bound(&self) -> Result<()> {
+    pub(crate) async fn wait_bound(&self) -> Result<()> {
         let waiting = async {
-            while self.tally.bound.load(Ordering::Relaxed) < self.nodes {
-                sleep(LOOK_AGAIN).await;
+            while self.counts.bound.load(Ordering::Relaxed) < self.nodes {
+                sleep(POLL_EVERY).await;
             }
         };
-        timeout(PATIENCE, waiting).await.with_context(|| {
-            let bound = self.tally.bound.load(Ordering::Relaxed);
-            format!("{bound} of {} streams are bound; the last trouble: {:?}", self.nodes, self.tally.last_trouble())
+        timeout(BIND_TIMEOUT, waiting).await.with_context(|| {
+            let bound = self.counts.bound.load(Ordering::Relaxed);
+            format!("{bound} of {} streams are bound; the last error: {}", self.nodes, self.counts.last_error.text())
         })
     }
 
-    /// All connections are dropped without a word, and all begin anew at once.
-    pub fn reconnect(&self) {
-        self.gate.add_permits(self.connections);
-        self.orders.send_replace(Order::Reconnect);
+    /// Drops all connections without a word and begins all of them anew at once.
+    pub(crate) fn reconnect(&self) {
+        self.connecting.add_permits(self.connections);
+        self.instruction.send_replace(Instruction::Reconnect);
     }
 
-    /// Nothing is read for so long, while beats that want to be answered are said on; then all connections are dropped
-    /// and begin anew.
-    pub fn deafen(&self, duration: Duration) {
-        self.orders.send_replace(Order::Deafen(duration));
+    /// Reads nothing for so long, while it goes on sending beats that want an answer; then drops all connections and
+    /// begins them anew.
+    pub(crate) fn stop_reading(&self, duration: Duration) {
+        self.instruction.send_replace(Instruction::StopReading(duration));
     }
 
-    /// After everybody was sent away `times` times.
-    pub fn back(&self, times: usize) -> Present {
-        // In this order: whoever has left is not counted as bound.
-        let left = self.tally.left.load(Ordering::SeqCst);
-        let count = self.tally.bound.load(Ordering::SeqCst);
-        Present { count, complete: left >= times * self.connections && count == self.nodes }
-    }
-}
-
-// === impl Tally ===
-
-impl Tally {
-    /// Why a connection last ended or a node was last refused.
-    pub fn last_trouble(&self) -> Option<String> {
-        self.last_trouble.lock().ok()?.clone()
-    }
-
-    fn trouble(&self, why: String) {
-        if let Ok(mut last) = self.last_trouble.lock() {
-            *last = Some(why);
-        }
+    /// How many nodes are bound, after every connection was given up once.
+    pub(crate) fn recovered(&self) -> Recovered {
+        // In this order: a node of a connection that has left is not counted as bound.
+        let left = self.counts.left.load(Ordering::SeqCst);
+        let count = self.counts.bound.load(Ordering::SeqCst);
+        Recovered { count, complete: left >= self.connections && count == self.nodes }
     }
 }
 
-// === impl Manner ===
+// === impl Behaviour ===
 
-impl Manner {
-    fn opening(self) -> Opening {
+impl Behaviour {
+    fn wire_options(self) -> WireOptions {
         match self {
-            Self::Plain => Opening::default(),
-            Self::Choking => CHOKED,
-            Self::Narrow => NARROW,
+            Self::Normal => WireOptions::default(),
+            Self::FirstTakesNoAnswers => SMALL_WINDOW,
+            Self::SmallBuffer => SMALL_BUFFER,
         }
     }
 }
@@ -213,12 +195,11 @@ impl Driver {
     async fn run(mut self) {
         loop {
             match self.attend().await {
-                Ok(()) => drop(self.tally.left.fetch_add(1, Ordering::SeqCst)),
+                Ok(()) => drop(self.counts.left.fetch_add(1, Ordering::SeqCst)),
                 Err(error) => {
-                    self.tally.lost.fetch_add(1, Ordering::Relaxed);
-                    self.tally.trouble(format!("{error:#}"));
-                    sleep(self.pause.mul_f64(0.5 + rand::random::<f64>() / 2.0)).await;
-                    self.pause = (self.pause * 2).min(self.plan.interval);
+                    self.counts.lost.fetch_add(1, Ordering::Relaxed);
+                    self.counts.last_error.set(format!("{error:#}"));
+                    self.backoff.pause().await;
                     self.door += 1;
                 }
             }
@@ -227,63 +208,61 @@ impl Driver {
 
     /// One connection until it is to be given up.
     async fn attend(&mut self) -> Result<()> {
-        let mut turn = Some(Arc::clone(&self.gate).acquire_owned().await?);
+        let mut turn = Some(Arc::clone(&self.connecting).acquire_owned().await?);
         let target = self.doors.target(self.door)?;
-        let wire = Wire::connect_with(&target, self.plan.manner.opening()).await?;
-        let mut line = Line::open(wire, &self.numbers, &self.plan, Arc::clone(&self.tally));
-        let (choking, mut next_question) = (self.plan.manner == Manner::Choking, Instant::now());
+        let wire = Wire::connect_with(&target, self.plan.behaviour.wire_options()).await?;
+        let mut connection = Connection::open(wire, self.numbers.clone(), &self.plan, Arc::clone(&self.counts));
+        let asks = self.plan.behaviour == Behaviour::FirstTakesNoAnswers;
+        let mut next_question = Instant::now();
         loop {
             tokio::select! {
-                event = line.wire.next() => line.happened(event?)?,
-                () = sleep_until(line.next_slice) => line.beat(),
-                () = sleep_until(next_question), if choking => {
-                    line.choke();
+                event = connection.wire.next() => connection.handle(event?)?,
+                () = sleep_until(connection.slices.due) => connection.beat(),
+                () = sleep_until(next_question), if asks => {
+                    connection.ask_without_reading();
                     next_question = Instant::now() + ASK_EVERY;
                 }
-                changed = self.orders.changed() => {
+                changed = self.instructions.changed() => {
                     changed?;
-                    let order = *self.orders.borrow_and_update();
-                    match order {
-                        Order::Beat => {}
-                        Order::Reconnect => return Ok(()),
-                        Order::Deafen(duration) => {
-                            line.deafened(duration).await;
+                    let instruction = *self.instructions.borrow_and_update();
+                    match instruction {
+                        Instruction::Beat => {}
+                        Instruction::Reconnect => return Ok(()),
+                        Instruction::StopReading(duration) => {
+                            connection.beat_without_reading(duration).await;
                             return Ok(());
                         }
                     }
                 }
             }
-            if line.is_whole() {
-                self.pause = RETRY_FIRST;
+            if connection.is_whole() {
+                self.backoff.reset();
                 drop(turn.take());
             }
         }
     }
 }
 
-// === impl Line ===
+// === impl Connection ===
 
-impl Line {
-    fn open(mut wire: Wire, numbers: &[usize], plan: &Plan, tally: Arc<Tally>) -> Self {
-        let hello = v1::CarrierHello { instance: plan.instance, version: "bench".to_owned(), moving: false };
-        let hello = encoded(Up::Hello(hello));
+impl Connection {
+    fn open(mut wire: Wire, numbers: Vec<usize>, plan: &StreamPlan, counts: Arc<PacedCounts>) -> Self {
+        let hello = carry::hello(plan.instance);
         let streams: Vec<StreamId> = numbers.iter().map(|_| wire.open(wire::CARRY)).collect();
-        streams.iter().for_each(|stream| wire.say(*stream, &hello));
-        let mut line = Self {
+        streams.iter().for_each(|stream| wire.send(*stream, &hello));
+        let mut connection = Self {
             wire,
-            names: numbers.iter().map(|number| node::name(*number)).collect(),
+            numbers,
             bound: vec![false; streams.len()],
             bound_count: 0,
             streams,
             refused: VecDeque::new(),
-            tally,
-            step: plan.interval / SLICES as u32,
-            slice: 0,
-            next_slice: Instant::now(),
+            counts,
+            slices: Slices::new(plan.interval),
             sequence: 0,
         };
-        (0..line.streams.len()).for_each(|place| line.bind(place));
-        line
+        (0..connection.streams.len()).for_each(|place| connection.bind(place));
+        connection
     }
 
     fn is_whole(&self) -> bool {
@@ -291,26 +270,18 @@ impl Line {
     }
 
     fn bind(&mut self, place: usize) {
-        let node = self.names[place].clone();
-        let bindings = vec![v1::Binding { handle: HANDLE, node, incarnation: 0, orders_revision: 0 }];
-        self.wire.say(self.streams[place], &encoded(Up::Bind(v1::Bind { bindings })));
+        let bind = carry::bind(vec![carry::binding(ONLY_HANDLE, self.numbers[place])]);
+        self.wire.send(self.streams[place], &bind);
     }
 
-    fn happened(&mut self, event: Event) -> Result<()> {
-        match event {
-            Event::Message { stream, message } => self.told(stream, message),
-            Event::Pong(_) => Ok(()),
-            Event::Ended { stream } => bail!("the replica ended stream {stream}"),
-        }
-    }
-
-    fn told(&mut self, stream: StreamId, message: Bytes) -> Result<()> {
-        match v1::CarrierReply::decode(message)?.message {
+    fn handle(&mut self, event: WireEvent) -> Result<()> {
+        let Some((stream, message)) = carry::message(event)? else { return Ok(()) };
+        match carry::decoded(message)? {
             Some(Down::Bound(bound)) => bound.nodes.into_iter().for_each(|node| self.bound(stream, node)),
             Some(Down::Acknowledged(answer)) => {
-                self.tally.answered.fetch_max(answer.sequence, Ordering::Relaxed);
+                self.counts.answered.fetch_max(answer.sequence, Ordering::Relaxed);
             }
-            Some(Down::Move(go)) => bail!("sent away: {}", go.why),
+            Some(Down::Move(go)) => bail!("the replica sent the aggregator away: {}", go.why),
             Some(Down::Welcome(_) | Down::Terms(_) | Down::Carried(_)) | None => {}
         }
         Ok(())
@@ -322,84 +293,71 @@ impl Line {
         match (self.bound[place], bound) {
             (false, true) => {
                 self.bound_count += 1;
-                self.tally.bound.fetch_add(1, Ordering::SeqCst);
+                self.counts.bound.fetch_add(1, Ordering::SeqCst);
             }
             (true, false) => {
                 self.bound_count -= 1;
-                self.tally.bound.fetch_sub(1, Ordering::SeqCst);
+                self.counts.bound.fetch_sub(1, Ordering::SeqCst);
             }
             (true, true) | (false, false) => {}
         }
         self.bound[place] = bound;
         if !bound {
-            self.tally.refused.fetch_add(1, Ordering::Relaxed);
-            self.tally.trouble(format!("{} was refused: {}", self.names[place], node.refused));
+            self.counts.refused.fetch_add(1, Ordering::Relaxed);
+            let name = node::name(self.numbers[place]);
+            self.counts.last_error.set(format!("{name} was refused: {}", node.refused));
             self.refused.push_back((Instant::now() + REFUSED_PAUSE, place));
         }
     }
 
     fn beat(&mut self) {
-        let message = beats(0);
-        for place in (self.slice..self.streams.len()).step_by(SLICES) {
-            self.say(place, &message);
+        let message = carry::beats(vec![ONLY_HANDLE], 0);
+        for place in self.slices.places(self.streams.len()) {
+            self.send(place, &message);
         }
-        self.turn();
+        self.slices.advance();
         while let Some((_, place)) = self.refused.pop_front_if(|(at, _)| *at <= Instant::now()) {
             self.bind(place);
         }
     }
 
-    fn turn(&mut self) {
-        self.slice = (self.slice + 1) % SLICES;
-        self.next_slice = (self.next_slice + self.step).max(Instant::now());
-    }
-
-    /// Without room there is nothing to be said: the replica does not read this stream.
-    fn say(&mut self, place: usize, message: &[u8]) {
+    /// Without room nothing is sent: the replica does not read this stream.
+    fn send(&mut self, place: usize, message: &[u8]) {
         let stream = self.streams[place];
         if self.bound[place] && self.wire.has_room(stream, message.len() + wire::PREFIX) {
-            self.wire.say(stream, message);
-            self.tally.said.fetch_add(1, Ordering::Relaxed);
+            self.wire.send(stream, message);
         }
     }
 
-    /// Once all is bound the first stream asks and asks, and takes no answer.
-    fn choke(&mut self) {
+    /// Once all nodes are bound, the first stream asks for answers and takes none.
+    fn ask_without_reading(&mut self) {
         let Some(first) = self.streams.first().copied().filter(|_| self.is_whole()) else { return };
         self.wire.withhold(first);
         self.sequence += 1;
-        let message = beats(self.sequence);
-        self.say(0, &message);
-        self.tally.asked.fetch_add(1, Ordering::Relaxed);
+        let message = carry::beats(vec![ONLY_HANDLE], self.sequence);
+        self.send(0, &message);
+        self.counts.asked.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Whatever becomes of the connection meanwhile, nobody looks.
-    async fn deafened(&mut self, duration: Duration) {
+    /// What becomes of the connection meanwhile does not matter: it is given up afterwards.
+    async fn beat_without_reading(&mut self, duration: Duration) {
         let until = Instant::now() + duration;
         let mut broken = false;
         while Instant::now() < until {
             self.sequence += 1;
-            let message = beats(self.sequence);
-            (0..self.streams.len()).for_each(|place| self.say(place, &message));
+            let message = carry::beats(vec![ONLY_HANDLE], self.sequence);
+            (0..self.streams.len()).for_each(|place| self.send(place, &message));
             if !broken {
-                broken = matches!(timeout(self.step, self.wire.write()).await, Ok(Err(_)));
+                broken = matches!(timeout(self.slices.length(), self.wire.write()).await, Ok(Err(_)));
             }
-            sleep_until(self.next_slice.min(until)).await;
-            self.turn();
+            sleep_until(self.slices.due.min(until)).await;
+            self.slices.advance();
         }
     }
 }
 
-impl Drop for Line {
+impl Drop for Connection {
     fn drop(&mut self) {
-        self.tally.bound.fetch_sub(self.bound_count, Ordering::SeqCst);
+        self.counts.bound.fetch_sub(self.bound_count, Ordering::SeqCst);
     }
-}
-
-fn beats(acknowledge: u64) -> Vec<u8> {
-    encoded(Up::Beats(v1::Beats { handles: vec![HANDLE], acknowledge }))
-}
-
-fn encoded(message: Up) -> Vec<u8> {
-    v1::CarrierMessage { message: Some(message) }.encode_to_vec()
 }

@@ -1,9 +1,9 @@
-//! Where an axis has its ticks, and what is written at them.
+//! Axis of a plot: its ticks and their labels.
 
 /// An axis from the first tick to the last.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Axis {
-    pub ticks: Vec<f64>,
+pub(crate) struct Axis {
+    pub(crate) ticks: Vec<f64>,
     spacing: Spacing,
 }
 
@@ -19,14 +19,14 @@ enum Spacing {
 const WANTED: f64 = 5.0;
 /// Lengths of a step, by powers of ten.
 const STEPS: [f64; 4] = [1.0, 2.0, 5.0, 10.0];
-/// What the logarithm of a power of ten may be off by.
+/// The logarithm of a power of ten may be off by so much.
 const ON_TICK: f64 = 1e-9;
 
 // === impl Axis ===
 
 impl Axis {
     /// Begins at zero, or below if there is anything below, and ends at or beyond the last value.
-    pub fn over(values: impl Iterator<Item = f64>) -> Self {
+    pub(crate) fn over(values: impl Iterator<Item = f64>) -> Self {
         let (low, high) = values
             .filter(|value| value.is_finite())
             .fold((0.0, 0.0), |(low, high), value: f64| (f64::min(low, value), f64::max(high, value)));
@@ -37,7 +37,7 @@ impl Axis {
     }
 
     /// Logarithmic, by powers of ten around all values. There is no place on it for zero or less.
-    pub fn decades(values: impl Iterator<Item = f64>) -> Self {
+    pub(crate) fn decades(values: impl Iterator<Item = f64>) -> Self {
         let powers = values.filter(|value| value.is_finite() && *value > 0.0).map(f64::log10);
         let ends = powers.fold(None, |ends: Option<(f64, f64)>, power| {
             Some(ends.map_or((power, power), |(low, high)| (low.min(power), high.max(power))))
@@ -48,8 +48,8 @@ impl Axis {
         Self { ticks: (first..=last).map(|power| 10_f64.powi(power)).collect(), spacing: Spacing::Decades }
     }
 
-    /// The share of the way along the axis, from 0 to 1; not finite for what has no place on it.
-    pub fn place(&self, value: f64) -> f64 {
+    /// The share of the way along the axis, from 0 to 1; not finite for a value that has no place on it.
+    pub(crate) fn place(&self, value: f64) -> f64 {
         let along = |value: f64| match self.spacing {
             Spacing::Even(_) => value,
             Spacing::Decades => value.log10(),
@@ -58,7 +58,7 @@ impl Axis {
     }
 
     /// Ticks that are evenly spaced share a unit, those by powers of ten have one each.
-    pub fn label(&self, tick: f64) -> String {
+    pub(crate) fn label(&self, tick: f64) -> String {
         let (step, most, thousands_from) = match self.spacing {
             Spacing::Even(step) => (step, self.high().abs().max(self.low().abs()), 1e4),
             Spacing::Decades => (tick, tick, 1e3),
@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn decades_hold_all_that_is_more_than_nothing() {
+    fn decades_hold_all_values_above_zero() {
         let labels = |values: &[f64]| {
             let axis = Axis::decades(values.iter().copied());
             axis.ticks.iter().map(|tick| axis.label(*tick)).collect::<Vec<_>>()

@@ -1,10 +1,13 @@
-//! One plot: series of one unit over seconds, or costs over nodes, as an SVG that stands on its own, on white paper.
+//! Plot of series of one unit over seconds, or of costs over nodes, as an SVG of its own on white paper.
+//!
+//! `plotters` would write fixed colours into every element where ours are CSS classes that follow the page's light or dark
+//! theme, and give no series a tooltip; for these 370 lines it brings 3 crates and 20 more into the lock file for wasm.
 
 use std::fmt::Write;
 
 use super::axis::Axis;
-use super::escaped;
-use crate::timeline::Series;
+use super::page::escaped;
+use crate::report::timeline::Series;
 
 const WIDTH: f64 = 760.0;
 const PLOT_HEIGHT: f64 = 200.0;
@@ -17,34 +20,34 @@ const LEGEND_ROW: f64 = 18.0;
 const LEGEND_SWATCH: f64 = 24.0;
 /// Generous, because fonts differ.
 const LETTER: f64 = 7.2;
-/// As many as can be told apart; more only make the file larger.
+/// As many as a reader can tell apart; more only make the file larger.
 const POINTS_MAX: usize = 300;
 const COLOURS: usize = 8;
 const STYLE: &str = include_str!("plot.css");
 
-/// Where a series stands in the legend.
+/// Place of a series in the legend.
 #[derive(Debug, Clone, Copy, PartialEq)]
 struct Spot {
     x: f64,
     row: usize,
 }
 
-/// Both axes, and what is written behind the numbers of the one from left to right.
+/// Both axes, and the unit of the one from left to right.
 struct Axes {
     across: Axis,
     up: Axis,
     unit_across: &'static str,
 }
 
-/// What was seen over time.
-pub fn over_time(title: &str, unit: &str, series: &[&Series]) -> String {
+/// Plots a timeline.
+pub(crate) fn over_time(title: &str, unit: &str, series: &[&Series]) -> String {
     let across = Axis::over(points(series).map(|(at, _)| at));
     let up = Axis::over(points(series).map(|(_, value)| value));
     svg(title, unit, series, &Axes { across, up, unit_across: " s" })
 }
 
-/// Costs by the number of nodes, both logarithmic: what grows in proportion is a line at one slope, whatever its unit.
-pub fn over_nodes(title: &str, name: &str, series: &[&Series]) -> String {
+/// Plots costs by the number of nodes, both logarithmic: a cost in proportion is a line at one slope, whatever its unit.
+pub(crate) fn over_nodes(title: &str, name: &str, series: &[&Series]) -> String {
     let across = Axis::decades(points(series).map(|(nodes, _)| nodes));
     let up = Axis::decades(points(series).map(|(_, cost)| cost));
     svg(title, name, series, &Axes { across, up, unit_across: " nodes" })
@@ -127,13 +130,13 @@ fn line(number: usize, series: &Series, axes: &Axes) -> String {
     }
 }
 
-/// The colour, and a dash for series beyond the colours and for what was not measured.
+/// The colour, and a dash for series beyond the colours and for those that were not measured.
 fn class(number: usize, series: &Series) -> String {
     let dash = if number >= COLOURS || series.unit.is_empty() { " dashed" } else { "" };
     format!("c{}{dash}", number % COLOURS)
 }
 
-/// Of many points that would fall onto one another the highest is kept, so that no peak is lost.
+/// Keeps the highest of points that would fall onto one another, so that no peak is lost.
 fn thinned(points: &[(f64, f64)]) -> Vec<(f64, f64)> {
     let finite: Vec<(f64, f64)> =
         points.iter().copied().filter(|(at, value)| at.is_finite() && value.is_finite()).collect();
@@ -184,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn a_single_point_is_a_dot_and_none_is_nothing() {
+    fn a_single_point_is_a_dot_and_no_point_is_nothing() {
         let (dot, none) = (series("dot", vec![(1.0, 1.0)]), series("none", vec![(1.0, f64::NAN)]));
         let svg = over_time("memory", "MiB", &[&dot, &none]);
         assert_eq!((svg.matches("<circle").count(), svg.matches("<polyline").count()), (1, 0));
@@ -192,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn what_grows_in_proportion_is_a_straight_line_over_nodes() {
+    fn a_cost_in_proportion_is_a_straight_line_over_nodes() {
         let (memory, nothing) =
             (series("memory", vec![(1e3, 1.0), (1e4, 10.0), (1e5, 100.0)]), series("nothing", vec![(1e3, 0.0)]));
         let svg = over_nodes("costs", "cost", &[&memory, &nothing]);

@@ -4,9 +4,7 @@ use std::path::PathBuf;
 
 use clap::ValueEnum;
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
-use muster_bench::catalog::{self, ALL, CATALOG, OTHER};
-use muster_bench::frame::{self, Outlets, Tally};
-use muster_bench::setting::{self, Setting};
+use muster_bench::{ALL, BenchOptions, CATALOG, OTHER, OutputFiles, RunSummary, runner};
 
 use super::Context;
 use crate::exit::{Exit, Failure};
@@ -62,11 +60,11 @@ reported, by which factor or difference; 1 if a scenario failed: beats lost, ref
 2 if what was asked for makes no sense. `all` goes on with the others and says at the end how many failed.";
 
 pub async fn run(context: &Context, args: Args) -> Result<(), Failure> {
-    let scenarios = catalog::select(&args.scenario);
-    let outlets = Outlets { json: args.json.clone(), report: args.report.clone() };
-    let setting = args.setting(context)?;
-    frame::check(&scenarios, &setting).map_err(|wrong| Failure::Usage(wrong.to_string()))?;
-    let Tally { failed, total } = frame::run(&scenarios, &setting, outlets).await.map_err(Failure::Other)?;
+    let scenarios = muster_bench::select(&args.scenario);
+    let files = OutputFiles { json: args.json.clone(), report: args.report.clone() };
+    let options = args.options(context)?;
+    runner::check(&scenarios, &options).map_err(|wrong| Failure::Usage(wrong.to_string()))?;
+    let RunSummary { failed, total } = runner::run(&scenarios, &options, files).await.map_err(Failure::Other)?;
     match failed {
         0 => Ok(()),
         failed => Err(Failure::Several { failed, total, exit: Exit::Error }),
@@ -76,9 +74,9 @@ pub async fn run(context: &Context, args: Args) -> Result<(), Failure> {
 // === impl Args ===
 
 impl Args {
-    fn setting(&self, context: &Context) -> Result<Setting, Failure> {
+    fn options(&self, context: &Context) -> Result<BenchOptions, Failure> {
         let count = |number: Option<u32>| number.map(|number| number as usize);
-        Ok(Setting {
+        Ok(BenchOptions {
             binary: std::env::current_exe()?,
             scale: self.scale.into(),
             nodes: count(self.nodes),
@@ -93,7 +91,7 @@ impl Args {
 
 // === impl Scale ===
 
-impl From<Scale> for setting::Scale {
+impl From<Scale> for muster_bench::BenchScale {
     fn from(scale: Scale) -> Self {
         match scale {
             Scale::Small => Self::Small,

@@ -40,7 +40,7 @@ pub struct AgentArgs {
     /// A TOML file with the names of these flags as keys; flags win
     #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,
-    /// A one-time token, as `muster token create` prints it, needed once per machine: @FILE reads it from a file, @- from
+    /// A one-time token of `muster token create`, needed once per machine: @FILE reads it from a file, @- from
     /// the input, where `ps` does not show it
     #[arg(long, value_name = "@FILE|TOKEN")]
     pub join: Option<JoinArgument>,

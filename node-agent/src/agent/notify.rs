@@ -1,4 +1,7 @@
 //! Notifications to systemd (sd_notify): ready, status, stopping, and the watchdog.
+//!
+//! Crate `sd-notify` finds the socket in the environment at every call and sends on a blocking socket, so a stuck
+//! systemd could block the agent, and tests would have to change the environment, which is unsafe code.
 
 use std::ffi::OsStr;
 use std::io;

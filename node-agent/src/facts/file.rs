@@ -1,6 +1,7 @@
-//! Small files in which kernel and distribution describe a machine, below a root that tests can replace. Crate
-//! `procfs` reads the same files, but without a bound on their size and with a fixed `/proc`, and it parses far more
-//! than the agent needs.
+//! Small files in which kernel and distribution describe a machine, below a root that tests can replace.
+//!
+//! Crate `procfs` would add `procfs-core`, `bitflags` and `hex`. It reads lines without a bound on their length, and
+//! its `Meminfo` fails if one of a dozen fields is missing that the agent does not need.
 
 use std::fs::File;
 use std::io::{self, Read};

@@ -1,4 +1,4 @@
-//! The rules of a stream that carries many nodes.
+//! Rules of an aggregator's stream.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

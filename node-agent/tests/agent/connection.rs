@@ -1,4 +1,4 @@
-//! A TLS connection as the server library wants it, and as a frozen process would leave it: open, and dead.
+//! TLS connection for the server library that can be frozen: open, and without any progress.
 
 use std::io;
 use std::pin::Pin;

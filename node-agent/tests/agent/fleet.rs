@@ -1,4 +1,4 @@
-//! Simulated nodes and the parts they play.
+//! Simulated nodes and their behaviours.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! Agents against a replica that the test plays by hand: real TLS and HTTP/2 on loopback, every word scripted.
+//! Tests of agents against a scripted replica: real TLS and HTTP/2 on loopback.
 
 #![allow(clippy::unwrap_used, reason = "a helper that fails is a failed test")]
 

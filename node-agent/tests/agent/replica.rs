@@ -1,6 +1,6 @@
-//! A replica whose part the test plays: it takes the streams that agents open, hears what they say and answers by hand,
-//! except for acknowledgements, which it gives by itself until it is told to withhold them, and machine_reports, which it
-//! keeps and takes.
+//! Scripted replica: it accepts the streams that agents open, receives what they send and answers as the test says,
+//! except for acknowledgements, which it gives by itself until it is told to withhold them, and machine reports, which
+//! it keeps and accepts.
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
@@ -89,7 +89,7 @@ impl Replica {
 
     /// The next session stream, and the hello that opened it.
     pub(crate) async fn session(&mut self) -> (SessionStream, v1::Hello) {
-        let mut session = timeout(TIMEOUT, self.sessions.recv()).await.expect("nobody came").unwrap();
+        let mut session = timeout(TIMEOUT, self.sessions.recv()).await.expect("no agent connected").unwrap();
         match session.receive().await {
             Some(Up::Hello(hello)) => (session, hello),
             other => panic!("hello was due, not {other:?}"),
@@ -104,7 +104,7 @@ impl Replica {
     }
 
     pub(crate) async fn carrier(&mut self) -> CarrierStream {
-        timeout(TIMEOUT, self.carriers.recv()).await.expect("nobody came").unwrap()
+        timeout(TIMEOUT, self.carriers.recv()).await.expect("no agent connected").unwrap()
     }
 
     /// True if no session was opened meanwhile.
@@ -179,7 +179,7 @@ impl SessionStream {
         }
     }
 
-    /// Nobody asked for it, and it does not say what runs.
+    /// A machine report: not asked for, and without the running pods.
     async fn is_machine_report(&mut self, message: &Up) -> bool {
         let Up::Register(register @ v1::Register { running: None, .. }) = message else { return false };
         self.machine_reports.push(register.clone());

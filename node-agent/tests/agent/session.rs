@@ -1,4 +1,4 @@
-//! The rules of one node's session.
+//! Rules of one node's session.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -215,7 +215,7 @@ async fn an_agent_told_to_move_keeps_its_stream_until_another_replica_welcomes_i
     old.beat().await;
     refusing.refuse(Status::unavailable("no contact to the leader either")).await;
     let state = agent.state(|state| state.last_error.is_some()).await;
-    assert_eq!(state.attached_to, Some(1), "nobody accepts, so the old stream is kept");
+    assert_eq!(state.attached_to, Some(1), "no replica accepts, so the old stream is kept");
 
     let (new, hello) = others[0].session().await;
     assert!(hello.moving);
@@ -239,7 +239,7 @@ async fn a_renewed_agent_keeps_its_stream_until_its_own_replica_welcomes_it_anew
     assert_eq!((hello.moving, hello.incarnation, hello.instance), (true, 4, 77));
     assert!(old.hear_for(QUIET).await.expect("the old stream must stay open").len() > 2);
     new.refuse(Status::unavailable("busy")).await;
-    // Then anybody will do.
+    // Then any replica serves.
     let (new, hello) = others[0].session().await;
     assert!(hello.moving);
     old.beat().await;

@@ -1,4 +1,4 @@
-//! Replicas that hang, or do not acknowledge: left when another takes the agent in, and not before.
+//! Replicas that hang or do not acknowledge: an agent leaves them once another replica accepts it, and not before.
 
 use std::time::Duration;
 
@@ -188,7 +188,7 @@ async fn a_carrier_keeps_a_replica_that_acknowledges_and_one_that_nobody_replace
     while Instant::now() < until {
         old.beats().await;
     }
-    assert!(second.carrier().now_or_never().is_none(), "nobody looked for another");
+    assert!(second.carrier().now_or_never().is_none(), "no search for another replica");
 
     old.acknowledges = false;
     for _ in 0..3 {

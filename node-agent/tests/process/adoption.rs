@@ -1,4 +1,4 @@
-//! What an agent finds when it starts again: after a restart, after its own violent death, after a reboot.
+//! Adoption of running pods: after a restart of the agent, after its kill, and after a reboot.
 
 use std::io::Write;
 use std::process::{Child, Command, Stdio};
@@ -140,7 +140,7 @@ async fn after_a_reboot_nothing_is_killed_by_its_number() {
         assert!(bench.lost, "{policy}");
         let reason = bench.newest(uid).map(|news| (&*news.status.reason, news.stopped));
         assert_eq!(reason, told.map(|reason| (reason, true)), "{policy}");
-        assert!(is_alive(pid), "whoever has the number now is a stranger");
+        assert!(is_alive(pid), "the process with this pid now is not the pod's");
     }
 }
 

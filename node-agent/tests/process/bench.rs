@@ -1,4 +1,4 @@
-//! A runtime in a directory of its own, and somebody who listens to it.
+//! Test bench: a process runtime in a directory of its own, with a listener.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -87,7 +87,7 @@ impl Bench {
         self.runtime.as_ref().unwrap()
     }
 
-    /// A pod that nobody else has.
+    /// A pod that no other test uses.
     pub(crate) fn uid(&mut self) -> PodUid {
         let uid = PodUid(rand::random());
         self.uids.push(uid);

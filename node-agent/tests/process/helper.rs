@@ -1,4 +1,4 @@
-//! Helps to test the process runtime: a pod's shim, or an agent that starts a pod and waits to be killed.
+//! Helper program for these tests: a pod's shim, or an agent that starts a pod and waits to be killed.
 
 use std::io::Read;
 use std::path::Path;

@@ -1,4 +1,4 @@
-//! How pods start, restart and end.
+//! Lifecycle of pods: start, restart and end.
 
 use std::os::unix::fs::PermissionsExt;
 use std::time::Duration;

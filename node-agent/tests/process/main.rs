@@ -1,4 +1,4 @@
-//! The process runtime with real processes: what it starts, how that ends, and what an agent finds when it is back.
+//! Tests of the process runtime with real processes: what it starts, how that ends, and what the next agent adopts.
 #![allow(clippy::unwrap_used)]
 
 mod adoption;

@@ -1,4 +1,4 @@
-//! Credentials that somebody else made.
+//! Credentials issued elsewhere.
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;

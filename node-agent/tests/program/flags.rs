@@ -1,4 +1,4 @@
-//! Every flag and every key of the file: what it may be, and what is said if it is something else.
+//! Flags and keys of the file: valid values, and the error of each invalid one.
 
 use std::net::IpAddr;
 use std::os::unix::fs::PermissionsExt;

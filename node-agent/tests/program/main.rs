@@ -1,4 +1,4 @@
-//! The agent as a program: flags and file, the Node it brings, what it says of itself, and how it ends.
+//! Tests of the agent program: flags and file, the Node it registers, its status, and how it ends.
 
 #![allow(clippy::unwrap_used, reason = "a helper that fails is a failed test")]
 

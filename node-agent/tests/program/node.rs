@@ -1,4 +1,4 @@
-//! RG-2: the Node that an agent brings.
+//! RG-2: the Node that an agent registers.
 
 use std::collections::BTreeMap;
 

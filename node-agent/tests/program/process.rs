@@ -1,4 +1,4 @@
-//! The real binary: exit codes, and that a mistake is found before anything is contacted.
+//! Tests of the real binary: exit codes, and mistakes that are found before anything is contacted.
 
 use std::net::TcpListener;
 use std::process::{Command, Output};
@@ -35,7 +35,7 @@ fn a_bad_flag_ends_with_2_before_anything_is_contacted() {
         assert_eq!(output.status.code(), Some(2), "{flags:?}: {complaint}");
         assert!(complaint.contains(expected), "{flags:?}: {complaint}");
     }
-    assert!(replica.accept().is_err(), "nobody knocked");
+    assert!(replica.accept().is_err(), "nothing connected");
 }
 
 #[test]
@@ -50,9 +50,9 @@ fn a_metrics_port_that_is_taken_ends_with_1_before_a_token_is_spent() {
     let output = agent(&flags);
     let complaint = complaint(&output);
     assert_eq!(output.status.code(), Some(1), "{complaint}");
-    let expected = format!("error: --metrics-address \"{metrics}\": cannot be listened at: Address already in use");
+    let expected = format!("error: --metrics-address \"{metrics}\": cannot listen there: Address already in use");
     assert!(complaint.contains(&expected), "{complaint}");
-    assert!(replica.accept().is_err(), "nobody knocked");
+    assert!(replica.accept().is_err(), "nothing connected");
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! An agent at work, with a replica whose part the test plays.
+//! Tests of a running agent against a scripted replica.
 
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixDatagram;
@@ -202,7 +202,7 @@ async fn without_the_right_to_register_an_agent_waits_for_its_node() {
     let waiting = "node rack-1 does not exist and does not register itself: waiting for an operator to create it";
     assert_eq!(view.session.last_error.as_deref(), Some(waiting));
     agent.told_systemd(&format!("STATUS={waiting}")).await;
-    // It comes again, and by then somebody has created it.
+    // The agent connects again; an operator has created the Node meanwhile.
     let mut session = replica.welcomed(welcome(2, 3, BEAT_MS)).await;
     agent.told_systemd("STATUS=attached to replica ").await;
     // Deleted under its agent, it waits again.

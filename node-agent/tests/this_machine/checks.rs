@@ -1,4 +1,4 @@
-//! Checks of the operator, with real programs: exit codes, floods, hangs, and files that are none.
+//! Custom checks with real programs: exit codes, floods, hangs, and files that are refused.
 
 use std::fs::Permissions;
 use std::os::unix::fs::PermissionsExt;
@@ -51,7 +51,7 @@ async fn started(child: &Path) -> String {
 
 fn is_alive(process: &str) -> bool {
     let status = std::fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
-    // A zombie is as dead as it gets until somebody asks for it.
+    // A zombie stays until its parent reaps it.
     !status.is_empty() && !status.contains(") Z ")
 }
 
@@ -146,7 +146,7 @@ fn files_that_are_no_checks_are_refused_with_the_reason() {
         ("not a name", 0o755, "is not a qualified name"),
         (".hidden", 0o755, "is not a qualified name"),
         ("Writable", 0o757, "every user may write to it: run chmod o-w"),
-        ("Plain", 0o644, "it is not executable: chmod +x"),
+        ("Plain", 0o644, "it is not executable: run chmod +x"),
     ];
     for (name, mode, _) in cases {
         put(directory.path(), name, "", mode);

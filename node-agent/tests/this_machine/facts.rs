@@ -1,4 +1,4 @@
-//! What is said of this machine is what its own tools say of it.
+//! Facts of this machine, compared with its own tools.
 
 use std::io::Write as _;
 use std::process::Command;

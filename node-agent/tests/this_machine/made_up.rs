@@ -1,4 +1,4 @@
-//! Machines that nobody has: files that are missing, huge or garbage are left out and never the end of the agent.
+//! Made-up machines: files that are missing, huge or garbage are left out and never end the agent.
 
 use std::net::IpAddr;
 use std::path::Path;

@@ -265,7 +265,7 @@ async fn a_forgotten_pod_is_killed_and_counts_as_running_until_it_has_stopped() 
     assert_eq!((bench.runtime.take(), bench.runs()), (vec![Told::Kill(A)], vec![A]));
     bench.update(A, LocalPodStatus::new(PodPhase::Running, "Terminating", ""), false);
     bench.ends(A, PodPhase::Failed);
-    assert_eq!((bench.runs(), bench.pods.report_due()), (vec![], None), "nobody is told");
+    assert_eq!((bench.runs(), bench.pods.report_due()), (vec![], None), "it is not reported");
 }
 
 #[tokio::test]
@@ -296,7 +296,7 @@ async fn after_complete_orders_every_other_pod_stops() {
     assert_eq!(bench.report(), [reported(B, "Pending", false)]);
     bench.ends(A, PodPhase::Failed);
     bench.pods.taken(bench.sequence);
-    assert_eq!(bench.pods.report_due(), None, "nobody asked for the other");
+    assert_eq!(bench.pods.report_due(), None, "the other pod was not ordered");
 }
 
 #[tokio::test]
