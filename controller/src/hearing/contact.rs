@@ -7,7 +7,6 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use muster_lifecycle::replica::ReplicaId;
 use muster_pulse::tick::Tick;
 use muster_raft::replica::Replica;
 use tokio::sync::watch;
