@@ -32,8 +32,8 @@ pub use command::client;
 pub use judge::{disruption, health, leader_view, oversight, placement, spared, staffing, todo};
 pub use object::{
     addressing, aggregator, credential, event, join_token, kind, node, pod, pod_requests, policy, policy_state, record,
-    replica, slot, taint, token_bucket, toleration, workload, zone,
+    replica, selector, slot, taint, token_bucket, toleration, workload, zone,
 };
 pub use rule::{condition_taint, garbage, node_restriction, reconcile, taint_eviction};
 pub use store::{census, change, eviction_queue, load, pod_index, table};
-pub use value::{cidr, fingerprint, invalid, meta, name, quantity, selector, text, time};
+pub use value::{cidr, fingerprint, invalid, meta, name, quantity, text, time};

@@ -14,6 +14,7 @@ pub mod policy;
 pub mod policy_state;
 pub mod record;
 pub mod replica;
+pub mod selector;
 pub mod slot;
 pub mod taint;
 pub mod token_bucket;

@@ -8,6 +8,5 @@ pub mod meta;
 pub mod name;
 pub mod quantity;
 pub mod replica_id;
-pub mod selector;
 pub mod text;
 pub mod time;
