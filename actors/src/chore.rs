@@ -54,8 +54,8 @@ impl Chore {
 
     pub(crate) fn look(self, state: &State, moment: Moment, ground: &Ground, memory: &mut Memory) -> Todo {
         let now = moment.stamp.cluster;
-        let fleet = ground.surroundings.ear.fleet();
-        let heard = |node: &Node| fleet.last_heard(node.slot).map(|(at, _)| moment.cluster_time_of(at));
+        let tables = ground.surroundings.pulses.tables();
+        let heard = |node: &Node| tables.last_heard(node.slot).map(|(at, _)| moment.cluster_time_of(at));
         let sight = || LeaderView { now, is_blind: ground.is_blind(state.policy(), moment), heard: &heard };
         match self {
             Self::TaintEviction => sight().evictions(state, &mut memory.spared, OPERATIONS_MAX),

@@ -187,7 +187,7 @@ impl State {
         let started = Instant::now();
         let (committed, moment) = self.now();
         let half_a_grace = duration(committed.policy().shortest_grace()) / 2;
-        let unheard = self.ground.surroundings.ear.fleet().unheard(moment.tick.before(half_a_grace));
+        let unheard = self.ground.surroundings.pulses.tables().unheard(moment.tick.before(half_a_grace));
         let is_due = |node: &&Arc<Node>| unheard.contains(&node.slot) && !is_known_to_be_silent(node);
         let called: Vec<&Arc<Node>> = committed.nodes().iter().filter(is_due).collect();
         let (nodes, first) = (committed.nodes().len(), called.len());
@@ -319,7 +319,7 @@ impl State {
     /// Agents come back as fast as the policy has them beat.
     fn heed(&mut self, policy: &Policy) {
         if self.policy.as_ref() != Some(policy) {
-            let mut blindness = self.ground.surroundings.ear.blindness();
+            let mut blindness = self.ground.surroundings.pulses.blindness();
             blindness.set_backoff_cap(duration(policy.beat_interval()));
             self.policy = Some(policy.clone());
         }
@@ -329,10 +329,10 @@ impl State {
     fn sweep(&mut self, policy: &Policy, moment: Moment) -> BTreeMap<Arc<ZoneKey>, Hearings> {
         let started = std::time::Instant::now();
         let grace = duration(policy.node_monitor_grace_period.min(policy.node_startup_grace_period));
-        let fleet = self.ground.surroundings.ear.fleet();
-        let mut blindness = self.ground.surroundings.ear.blindness();
+        let tables = self.ground.surroundings.pulses.tables();
+        let mut blindness = self.ground.surroundings.pulses.blindness();
         blindness.tick(moment.tick, duration(policy.sweep_period()), grace);
-        let hearings = self.atlas.sweep(&fleet, &blindness, grace, moment.tick);
+        let hearings = self.atlas.sweep(&tables, &blindness, grace, moment.tick);
         drop(blindness);
         self.ground.surroundings.observer.swept(started.elapsed(), self.atlas.silent());
         hearings
@@ -341,7 +341,7 @@ impl State {
     fn pass_on(&self, mut hearings: BTreeMap<Arc<ZoneKey>, Hearings>, committed: state::State, moment: Moment) {
         let look = Arc::new(Look {
             state: committed,
-            fleet: self.ground.surroundings.ear.fleet(),
+            tables: self.ground.surroundings.pulses.tables(),
             moment,
             started: std::time::Instant::now(),
             observer: Arc::clone(&self.ground.surroundings.observer),

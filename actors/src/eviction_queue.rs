@@ -158,12 +158,12 @@ impl State {
     }
 
     fn next_step(&mut self, committed: &state::State, moment: Moment) -> Step {
-        let (fleet, now) = (self.ground.surroundings.ear.fleet(), moment.stamp.cluster);
+        let (tables, now) = (self.ground.surroundings.pulses.tables(), moment.stamp.cluster);
         let is_blind = self.ground.is_blind(committed.policy(), moment);
         let queue = committed.queue(&self.key);
         self.spared.keep_only(|name| queue.is_some_and(|queue| queue.contains(name)));
         let is_spared = |node: &Node| {
-            let heard = fleet.last_heard(node.slot).map(|(at, _)| moment.cluster_time_of(at));
+            let heard = tables.last_heard(node.slot).map(|(at, _)| moment.cluster_time_of(at));
             self.spared.passes_over(node, heard, committed.policy(), now)
         };
         next_step(committed, &self.key, now, is_blind, self.found_silent.count(), is_spared)

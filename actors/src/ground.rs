@@ -58,7 +58,7 @@ impl Ground {
     /// An excuse that concerns everybody is in force, or is about to be because the round that notices it is overdue.
     pub(crate) fn is_blind(&self, policy: &Policy, moment: Moment) -> bool {
         let (period, grace) = (duration(policy.sweep_period()), duration(policy.shortest_grace()));
-        let blindness = self.surroundings.ear.blindness();
+        let blindness = self.surroundings.pulses.blindness();
         blindness.excused_until(None, moment.tick).is_some() || blindness.is_overdue(moment.tick, period, grace)
     }
 }
@@ -75,10 +75,10 @@ fn duration(period: Period) -> Duration {
 
 #[cfg(test)]
 mod tests {
+    use muster_lifecycle::replica::ReplicaId;
     use muster_lifecycle::state::State;
     use muster_lifecycle::time::{ClusterTime, Stamp, WallTime};
-    use muster_pulse::ear::Ear;
-    use muster_pulse::fleet::Origin;
+    use muster_pulse::monitor::PulseMonitor;
     use tokio::sync::mpsc;
 
     use super::*;
@@ -89,14 +89,14 @@ mod tests {
     fn whoever_asks_before_the_late_round_is_told_that_we_are_blind() {
         let (ground, policy) = (ground(), Policy::default());
         let (period, grace) = (duration(policy.sweep_period()), duration(policy.shortest_grace()));
-        let ear = &ground.surroundings.ear;
-        ear.blindness().tick(moment(100).tick, period, grace);
+        let pulses = &ground.surroundings.pulses;
+        pulses.blindness().tick(moment(100).tick, period, grace);
         assert!(!ground.is_blind(&policy, moment(101)));
         assert!(ground.is_blind(&policy, moment(160)), "no round for a minute");
-        ear.blindness().tick(moment(160).tick, period, grace);
+        pulses.blindness().tick(moment(160).tick, period, grace);
         assert!(ground.is_blind(&policy, moment(161)), "the round has noticed it");
         for second in 161..=200 {
-            ear.blindness().tick(moment(second).tick, period, grace);
+            pulses.blindness().tick(moment(second).tick, period, grace);
         }
         assert!(!ground.is_blind(&policy, moment(200)));
     }
@@ -120,7 +120,7 @@ mod tests {
 
     fn ground() -> Arc<Ground> {
         let surroundings = Surroundings {
-            ear: Arc::new(Ear::new(Origin(1), Duration::from_secs(10))),
+            pulses: Arc::new(PulseMonitor::new(ReplicaId(1), Duration::from_secs(10))),
             ledger: Arc::new(NoLedger),
             proposals: mpsc::channel(1).0,
             observer: Arc::new(Quiet),

@@ -7,8 +7,8 @@ use std::time::Instant;
 use muster_lifecycle::node::Slot;
 use muster_lifecycle::state::State;
 use muster_lifecycle::text::Text;
-use muster_pulse::fleet::Fleet;
-use muster_pulse::sweep::Hearing;
+use muster_pulse::by_replica::PulseTables;
+use muster_pulse::sweep::PulseState;
 
 use crate::roster::Roster;
 use crate::surroundings::Observer;
@@ -31,7 +31,7 @@ pub(crate) struct News<R> {
 pub(crate) type Touched = BTreeMap<Slot, Text>;
 
 /// By index of the slot: the last word about it counts.
-pub(crate) type Hearings = BTreeMap<u32, (Slot, Hearing)>;
+pub(crate) type Hearings = BTreeMap<u32, (Slot, PulseState)>;
 
 /// Everybody who is to be watched: whoever is not called is not.
 #[derive(Debug)]
@@ -45,7 +45,7 @@ pub(crate) struct RollCall<R> {
 /// One round of judging: everybody judges by the same state, tables and moment.
 pub(crate) struct Look {
     pub(crate) state: State,
-    pub(crate) fleet: Arc<Fleet>,
+    pub(crate) tables: Arc<PulseTables>,
     pub(crate) moment: Moment,
     pub(crate) started: Instant,
     pub(crate) observer: Arc<dyn Observer>,
@@ -112,11 +112,11 @@ mod tests {
     fn the_last_word_about_a_slot_counts_and_doubt_stays() {
         let slot = Slot { index: 4, generation: 1 };
         let mut news: News<Vec<u8>> = News::rebuilt();
-        news.hearings.insert(4, (slot, Hearing::Silent));
+        news.hearings.insert(4, (slot, PulseState::Silent));
         let mut later = News::called(vec![7]);
-        later.hearings.insert(4, (slot, Hearing::Heard));
+        later.hearings.insert(4, (slot, PulseState::Heard));
         news.absorb(later);
-        assert_eq!(news.hearings[&4], (slot, Hearing::Heard));
+        assert_eq!(news.hearings[&4], (slot, PulseState::Heard));
         let call = news.roll_call.unwrap();
         assert_eq!((call.roster, call.unsure), (Some(vec![7]), true));
     }

@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use muster_lifecycle::text::Text;
 use muster_lifecycle::time::ClusterTime;
-use muster_pulse::sweep::Hearing;
+use muster_pulse::sweep::PulseState;
 use ractor::{ActorProcessingErr, ActorRef};
 
 use crate::ground::Ground;
@@ -24,7 +24,7 @@ pub(crate) struct Actor;
 
 #[derive(Debug)]
 pub(crate) enum Msg {
-    Hearing(Hearing),
+    Pulse(PulseState),
     /// What the node is judged by changed: its object, or the policy.
     Changed,
     Judge(Arc<Look>),
@@ -67,9 +67,9 @@ pub(crate) fn examine(watch: &mut NodeWatch, name: &str, look: &Look, ground: &G
         Some(node) if watch.is_due(look.moment.stamp.cluster) => {
             let started = Instant::now();
             // Read before the verdict, so that a beat that comes between the two makes the verdict fall.
-            let trace = watch.trace(&look.fleet);
-            let blindness = ground.surroundings.ear.blindness();
-            let judgement = watch.judge(&look.state, node, &look.fleet, &blindness, look.moment);
+            let trace = watch.trace(&look.tables);
+            let blindness = ground.surroundings.pulses.blindness();
+            let judgement = watch.judge(&look.state, node, &look.tables, &blindness, look.moment);
             drop(blindness);
             ground.surroundings.observer.judged(&judgement, started.elapsed());
             match judgement {
@@ -82,10 +82,10 @@ pub(crate) fn examine(watch: &mut NodeWatch, name: &str, look: &Look, ground: &G
     Finding { due: watch.due_at(), transition }
 }
 
-pub(crate) fn hear(watch: &mut NodeWatch, hearing: Hearing) {
+pub(crate) fn hear(watch: &mut NodeWatch, hearing: PulseState) {
     match hearing {
-        Hearing::Heard => watch.was_heard(),
-        Hearing::Silent => watch.fell_silent(),
+        PulseState::Heard => watch.was_heard(),
+        PulseState::Silent => watch.fell_silent(),
     }
 }
 
@@ -105,7 +105,7 @@ impl ractor::Actor for Actor {
     async fn handle(&self, _: ActorRef<Msg>, message: Msg, state: &mut State) -> Result<(), ActorProcessingErr> {
         state.home.ground.probe(ActorKind::Node, &state.name);
         match message {
-            Msg::Hearing(hearing) => hear(&mut state.watch, hearing),
+            Msg::Pulse(hearing) => hear(&mut state.watch, hearing),
             Msg::Changed => state.watch.reconsider(),
             Msg::Settled => state.watch.settled(),
             Msg::Judge(look) => state.judge(&look),

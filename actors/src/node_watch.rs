@@ -12,7 +12,7 @@ use muster_lifecycle::state::State;
 use muster_lifecycle::time::ClusterTime;
 use muster_lifecycle::time::Period;
 use muster_pulse::blindness::{Blindness, Trace};
-use muster_pulse::fleet::Fleet;
+use muster_pulse::by_replica::PulseTables;
 use muster_pulse::tick::Tick;
 
 use muster_pulse::moment::Moment;
@@ -113,14 +113,14 @@ impl NodeWatch {
         &mut self,
         state: &State,
         node: &Node,
-        fleet: &Fleet,
+        tables: &PulseTables,
         blindness: &Blindness,
         moment: Moment,
     ) -> Judgement {
         if !self.is_due(moment.stamp.cluster) || node.incarnation != self.incarnation {
             return Judgement::Nothing;
         }
-        let trace = self.trace(fleet);
+        let trace = self.trace(tables);
         let evidence = evidence(state, node, trace, blindness, moment);
         match evidence.verdict(state.policy()) {
             Verdict::Alive => self.look_again(evidence.deadline(state.policy())),
@@ -140,8 +140,8 @@ impl NodeWatch {
     }
 
     /// What is known of the last beat.
-    pub fn trace(&self, fleet: &Fleet) -> Trace {
-        match fleet.last_heard(self.slot) {
+    pub fn trace(&self, tables: &PulseTables) -> Trace {
+        match tables.last_heard(self.slot) {
             Some((at, through)) => Trace::Heard { at, through },
             None => Trace::Unplaced { since: self.since },
         }
@@ -179,7 +179,7 @@ pub fn evidence<'a>(
 
 pub fn sighting(trace: Trace, moment: Moment) -> Option<Sighting> {
     match trace {
-        Trace::Heard { at, through } => Some(Sighting { at: moment.cluster_time_of(at), through: through.0 }),
+        Trace::Heard { at, through } => Some(Sighting { at: moment.cluster_time_of(at), through }),
         Trace::Unplaced { .. } => None,
     }
 }

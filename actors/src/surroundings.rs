@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use muster_lifecycle::state::State;
-use muster_pulse::ear::Ear;
+use muster_pulse::monitor::PulseMonitor;
 use tokio::sync::mpsc;
 
 use crate::node_watch::Judgement;
@@ -55,7 +55,7 @@ impl Probe for Quiet {}
 
 #[derive(Clone)]
 pub struct Surroundings {
-    pub ear: Arc<Ear>,
+    pub pulses: Arc<PulseMonitor>,
     pub ledger: Arc<dyn Ledger>,
     /// Bounded. When it is full the tree waits for its next round and proposes then what still stands.
     pub proposals: mpsc::Sender<Proposal>,

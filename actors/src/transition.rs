@@ -7,7 +7,7 @@ use muster_lifecycle::health::Verdict;
 use muster_lifecycle::node::{Node, Slot};
 use muster_lifecycle::state::State;
 use muster_pulse::blindness::{Blindness, Trace};
-use muster_pulse::fleet::Fleet;
+use muster_pulse::by_replica::PulseTables;
 use muster_pulse::moment::Moment;
 use muster_pulse::tick::Tick;
 
@@ -26,20 +26,20 @@ pub(crate) struct Transition {
 impl Transition {
     /// A transition may wait its turn behind many others. If its node was heard meanwhile, or we went blind, it is not
     /// proposed (I-03): the node is judged anew.
-    pub(crate) fn stands(&self, fleet: &Fleet, blindness: &Blindness, now: Tick) -> bool {
+    pub(crate) fn stands(&self, tables: &PulseTables, blindness: &Blindness, now: Tick) -> bool {
         let Some(trace) = self.trace else { return true };
-        let heard = fleet.last_heard(self.slot).map(|(at, _)| at);
+        let heard = tables.last_heard(self.slot).map(|(at, _)| at);
         let known = match trace {
             Trace::Heard { at, .. } => Some(at),
             Trace::Unplaced { .. } => None,
         };
-        heard == known && blindness.excused_until(trace.origin(), now).is_none()
+        heard == known && blindness.excused_until(trace.replica(), now).is_none()
     }
 
     /// Makes it what it would be if it were decided now; false if it would not be. Where many wait, a verdict is older than the
     /// log takes it by the time it is its turn.
-    pub(crate) fn renew(&mut self, state: &State, fleet: &Fleet, blindness: &Blindness, now: Moment) -> bool {
-        let stands = self.stands(fleet, blindness, now.tick);
+    pub(crate) fn renew(&mut self, state: &State, tables: &PulseTables, blindness: &Blindness, now: Moment) -> bool {
+        let stands = self.stands(tables, blindness, now.tick);
         let (Some(trace), Operation::MarkSilent { name, incarnation, decided, .. }) = (self.trace, &mut self.operation)
         else {
             return stands;
@@ -58,7 +58,7 @@ impl Transition {
 mod tests {
     use std::time::Duration;
 
-    use muster_pulse::fleet::Origin;
+    use muster_lifecycle::replica::ReplicaId;
 
     use super::*;
 
@@ -74,25 +74,25 @@ mod tests {
 
     #[test]
     fn a_verdict_falls_when_the_node_is_heard_or_we_go_blind() {
-        let (fleet, mut blindness) = (Fleet::new(Origin(1)), Blindness::new(Duration::from_secs(1)));
-        let _ = fleet.own().beat(SLOT, at(10));
-        let verdict = transition(Some(Trace::Heard { at: at(10), through: Origin(1) }));
-        assert!(verdict.stands(&fleet, &blindness, at(60)));
+        let (tables, mut blindness) = (PulseTables::new(ReplicaId(1)), Blindness::new(Duration::from_secs(1)));
+        let _ = tables.own().beat(SLOT, at(10));
+        let verdict = transition(Some(Trace::Heard { at: at(10), through: ReplicaId(1) }));
+        assert!(verdict.stands(&tables, &blindness, at(60)));
         blindness.quorum_lost(at(61));
-        assert!(!verdict.stands(&fleet, &blindness, at(61)));
+        assert!(!verdict.stands(&tables, &blindness, at(61)));
         blindness.quorum_heard(at(62));
-        assert!(verdict.stands(&fleet, &blindness, at(70)));
-        let _ = fleet.own().beat(SLOT, at(71));
-        assert!(!verdict.stands(&fleet, &blindness, at(71)));
+        assert!(verdict.stands(&tables, &blindness, at(70)));
+        let _ = tables.own().beat(SLOT, at(71));
+        assert!(!verdict.stands(&tables, &blindness, at(71)));
     }
 
     #[test]
     fn a_verdict_about_an_unplaced_node_falls_with_its_first_beat() {
-        let (fleet, blindness) = (Fleet::new(Origin(1)), Blindness::new(Duration::from_secs(1)));
+        let (tables, blindness) = (PulseTables::new(ReplicaId(1)), Blindness::new(Duration::from_secs(1)));
         let verdict = transition(Some(Trace::Unplaced { since: at(0) }));
-        assert!(verdict.stands(&fleet, &blindness, at(60)));
-        let _ = fleet.own().beat(SLOT, at(60));
-        assert!(!verdict.stands(&fleet, &blindness, at(60)));
-        assert!(transition(None).stands(&fleet, &blindness, at(60)));
+        assert!(verdict.stands(&tables, &blindness, at(60)));
+        let _ = tables.own().beat(SLOT, at(60));
+        assert!(!verdict.stands(&tables, &blindness, at(60)));
+        assert!(transition(None).stands(&tables, &blindness, at(60)));
     }
 }

@@ -298,15 +298,15 @@ impl State {
     }
 
     fn next_transitions(&mut self) -> (Vec<Transition>, Vec<Transition>) {
-        let ear = Arc::clone(&self.ground.surroundings.ear);
+        let pulses = Arc::clone(&self.ground.surroundings.pulses);
         let ledger = &self.ground.surroundings.ledger;
-        let (fleet, state, now) = (ear.fleet(), ledger.state(), ledger.moment());
+        let (tables, state, now) = (pulses.tables(), ledger.state(), ledger.moment());
         let (mut standing, mut fallen) = (Vec::new(), Vec::new());
-        let blindness = ear.blindness();
+        let blindness = pulses.blindness();
         while standing.len() < VERDICTS_MAX
             && let Some(mut transition) = self.waiting.pop()
         {
-            let still = transition.renew(&state, &fleet, &blindness, now);
+            let still = transition.renew(&state, &tables, &blindness, now);
             let group = if still { &mut standing } else { &mut fallen };
             group.push(transition);
         }

@@ -12,6 +12,7 @@ use muster_bench::node;
 use muster_lifecycle::command::{Command, Operation, Sighting};
 use muster_lifecycle::node::MEMORY_PRESSURE;
 use muster_lifecycle::node::{ConditionStatus, Node};
+use muster_lifecycle::replica::ReplicaId;
 use muster_lifecycle::time::ClusterTime;
 
 /// As in the binary.
@@ -79,7 +80,7 @@ fn mark_silent(node: &Node) -> Command {
         name: node.meta.name.clone(),
         incarnation: node.incarnation,
         from: node.status.ready().map(|ready| ready.status),
-        heard: Some(Sighting { at: ClusterTime(0), through: 1 }),
+        heard: Some(Sighting { at: ClusterTime(0), through: ReplicaId(1) }),
         decided: ClusterTime(AT),
     })
 }

@@ -15,8 +15,8 @@ use muster_controller::handshakes::Handshakes;
 use muster_controller::hearing::Hearing;
 use muster_controller::session::beat::Beats;
 use muster_lifecycle::node::Slot;
+use muster_lifecycle::replica::ReplicaId;
 use muster_pulse::digest::{Boot, Request};
-use muster_pulse::fleet::Origin;
 use muster_pulse::outbox::Outbox;
 use muster_pulse::sweep::{self, Sweep};
 use muster_pulse::table::CHUNK_SLOTS;
@@ -102,17 +102,17 @@ fn carried(beats: &Beats, slots: &[Slot], first: u32) -> u64 {
 
 /// What goes on beside the beats: the leader's sweep, and a peer that pulls the full table.
 fn read(hearing: &Hearing, slots: &[Slot], reading: &AtomicBool) {
-    let fleet = hearing.ear().fleet();
+    let tables = hearing.pulses().tables();
     let mut sweep = Sweep::over(0..(NODES as usize).div_ceil(CHUNK_SLOTS));
     for slot in slots {
-        sweep.watch(*slot, Tick::BOOT, sweep::Hearing::Heard).expect("the slot is swept");
+        sweep.watch(*slot, Tick::BOOT, sweep::PulseState::Heard).expect("the slot is swept");
     }
     let mut buffer = Vec::new();
     while reading.load(Ordering::Relaxed) {
-        sweep.run(&fleet, &hearing.ear().blindness(), GRACE, hearing.tick(), |change| {
+        sweep.run(&tables, &hearing.pulses().blindness(), GRACE, hearing.tick(), |change| {
             black_box(change);
         });
-        let mut digest = Outbox::new(&fleet, Boot(1)).answer(Request { asked: 1, applied: None }, hearing.tick());
+        let mut digest = Outbox::new(&tables, Boot(1)).answer(Request { asked: 1, applied: None }, hearing.tick());
         while digest.next_into(&mut buffer) {
             black_box(&buffer);
         }
@@ -122,5 +122,5 @@ fn read(hearing: &Hearing, slots: &[Slot], reading: &AtomicBool) {
 fn hearing() -> Hearing {
     let clock = Arc::new(SystemClock);
     let feed = Feed::new(Arc::clone(&clock) as _);
-    Hearing::new(Origin(1), Duration::from_secs(10), clock, feed, Handshakes::default())
+    Hearing::new(ReplicaId(1), Duration::from_secs(10), clock, feed, Handshakes::default())
 }

@@ -86,7 +86,7 @@ impl Agent for AgentService {
         match identity.kind {
             Role::Node(_) | Role::Aggregator(_) | Role::Canary(_) => Ok(Response::new(v1::WhoIsResponse {
                 fleet: identity.fleet.to_string(),
-                replica: self.replica.id(),
+                replica: self.replica.id().0,
                 has_leader: self.replica.leader().is_some(),
             })),
             Role::Replica(_) | Role::Operator | Role::Viewer | Role::Lapsed(_) | Role::Stranger => {

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
+use muster_lifecycle::replica::ReplicaId;
 use muster_raft::connector::{Connector, Io};
 use rustix::net::sockopt;
 use rustls::ClientConfig;
@@ -37,8 +38,8 @@ impl TlsConnector {
 }
 
 impl Connector for TlsConnector {
-    fn connect(&self, target: u64, address: &str) -> BoxFuture<'static, io::Result<Box<dyn Io>>> {
-        let (tls, name, address) = (Arc::clone(&self.tls), self.fleet.replica_name(target), address.to_owned());
+    fn connect(&self, target: ReplicaId, address: &str) -> BoxFuture<'static, io::Result<Box<dyn Io>>> {
+        let (tls, name, address) = (Arc::clone(&self.tls), self.fleet.replica_name(target.0), address.to_owned());
         async move {
             let address = parse(&address)?;
             dial(tls, &name, &address).await

@@ -12,10 +12,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use muster_actors::surroundings::Probe;
+use muster_lifecycle::replica::ReplicaId;
 use muster_pki::tls::ReplicaTls;
 use muster_proto::v1::operator_server::OperatorServer;
 use muster_proto::v1::pulse_server::PulseServer;
-use muster_pulse::fleet::Origin;
 use muster_raft::clock::Clock;
 use muster_raft::replica::Replica;
 use tokio_util::sync::CancellationToken;
@@ -65,7 +65,7 @@ impl Duties {
         // Agents pause no longer between two attempts than between two beats. A leader keeps this up to date.
         let backoff_cap = Duration::from_millis(replica.current().state.policy().beat_interval().0);
         let feed = Arc::clone(replica.feed());
-        let hearing = Hearing::new(Origin(config.id), backoff_cap, clock, feed, handshakes);
+        let hearing = Hearing::new(ReplicaId(config.id), backoff_cap, clock, feed, handshakes);
         let contact = Contact::new(hearing.clone());
         let sessions = Sessions::new(replica.clone(), hearing.clone(), contact.clone());
         let (metrics, given_up) = (Arc::default(), GivenUp::default());
@@ -116,7 +116,7 @@ impl Duties {
 
     fn explainer(&self) -> Explainer {
         let (hearing, given_up) = (self.hearing.clone(), self.given_up.clone());
-        let insight = Insight::new(Arc::clone(self.hearing.ear()), move || hearing.moment())
+        let insight = Insight::new(Arc::clone(self.hearing.pulses()), move || hearing.moment())
             .with_quarantine(move |node| given_up.reason(node));
         Explainer::new(self.replica.clone(), insight)
     }

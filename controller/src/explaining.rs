@@ -11,18 +11,17 @@ use muster_lifecycle::explain::{self, EXCUSES_SHOWN_MAX, ExcuseNote, Hearing};
 use muster_lifecycle::health::{Evidence, Excuse};
 use muster_lifecycle::node::Node;
 use muster_lifecycle::pod::PodKey;
+use muster_lifecycle::replica::ReplicaId;
 use muster_lifecycle::state::State;
 use muster_proto::operation;
 use muster_proto::v1;
 use muster_proto::v1::pulse_client::PulseClient;
 use muster_pulse::blindness::{Blindness, Trace};
-use muster_pulse::ear::Ear;
 use muster_pulse::excuse::InForce;
-use muster_pulse::fleet::Origin;
 use muster_pulse::moment::Moment;
+use muster_pulse::monitor::PulseMonitor;
 use muster_raft::peers::Lane;
 use muster_raft::replica::Replica;
-use muster_raft::types::ReplicaId;
 use serde::Serialize;
 use tokio::time::{Instant, timeout_at};
 use tonic::{Code, Status};
@@ -34,7 +33,7 @@ use crate::view::resolve_zone;
 /// What an explanation takes besides the state: what this replica hears with, its clocks, and whom it gave up watching.
 #[derive(Clone)]
 pub struct Insight {
-    ear: Arc<Ear>,
+    pulses: Arc<PulseMonitor>,
     now: Arc<dyn Fn() -> Moment + Send + Sync>,
     quarantine: Arc<Quarantine>,
 }
@@ -87,8 +86,8 @@ impl Subject {
 // === impl Insight ===
 
 impl Insight {
-    pub fn new(ear: Arc<Ear>, now: impl Fn() -> Moment + Send + Sync + 'static) -> Self {
-        Self { ear, now: Arc::new(now), quarantine: Arc::new(|_| None) }
+    pub fn new(pulses: Arc<PulseMonitor>, now: impl Fn() -> Moment + Send + Sync + 'static) -> Self {
+        Self { pulses, now: Arc::new(now), quarantine: Arc::new(|_| None) }
     }
 
     /// Unless told otherwise, everybody is watched.
@@ -107,7 +106,7 @@ impl Insight {
             }
             Subject::Zone(name) => {
                 let (zone, moment) = (resolve_zone(state, name)?, (self.now)());
-                let mut excuses = notes(&self.ear.blindness(), moment, None);
+                let mut excuses = notes(&self.pulses.blindness(), moment, None);
                 excuses.retain(|note| note.concerns_this_node);
                 to_json(explain::zone(state, &zone, &excuses, moment.stamp), "zone", name)
             }
@@ -118,14 +117,14 @@ impl Insight {
     fn hearing(&self, state: &State, node: &Node) -> Hearing {
         let moment = (self.now)();
         let watched_since = moment.tick_of(node.meta.created.cluster);
-        let trace = NodeWatch::new(node, watched_since).trace(&self.ear.fleet());
-        let blindness = self.ear.blindness();
+        let trace = NodeWatch::new(node, watched_since).trace(&self.pulses.tables());
+        let blindness = self.pulses.blindness();
         let blind = node_watch::excuse(&blindness, trace, moment);
         let unplaced = fresh_grace(state, node, &blindness, trace, moment);
         Hearing {
             heard: node_watch::sighting(trace, moment),
             excuse: blind.into_iter().chain(unplaced).max_by_key(|excuse| excuse.end()),
-            excuses: notes(&blindness, moment, trace.origin()),
+            excuses: notes(&blindness, moment, trace.replica()),
             note: (self.quarantine)(&node.meta.name),
             now: moment.stamp,
         }
@@ -143,13 +142,13 @@ fn fresh_grace(state: &State, node: &Node, blindness: &Blindness, trace: Trace, 
 }
 
 /// Every excuse in force, in words, for a node last heard through `through`.
-fn notes(blindness: &Blindness, moment: Moment, through: Option<Origin>) -> Vec<ExcuseNote> {
+fn notes(blindness: &Blindness, moment: Moment, through: Option<ReplicaId>) -> Vec<ExcuseNote> {
     let note = |in_force: InForce| {
-        let origin = in_force.excuse.origin();
+        let replica = in_force.excuse.replica();
         ExcuseNote {
             text: in_words(&in_force),
             until: moment.cluster_time_of(in_force.until),
-            concerns_this_node: origin.is_none() || origin == through,
+            concerns_this_node: replica.is_none() || replica == through,
         }
     };
     blindness.in_force(moment.tick).take(EXCUSES_SHOWN_MAX).map(note).collect()
@@ -230,7 +229,7 @@ fn passed_on(leader: ReplicaId, status: &Status) -> Status {
 mod tests {
     use std::time::Duration;
 
-    use muster_lifecycle::command::{Batch, Command, Operation, Origin as Author, Outcome, Position};
+    use muster_lifecycle::command::{Batch, Command, Operation, Origin, Outcome, Position};
     use muster_lifecycle::meta::Uid;
     use muster_lifecycle::time::{ClusterTime, Stamp, WallTime};
     use muster_proto::manifest::node_from_json;
@@ -239,8 +238,8 @@ mod tests {
 
     use super::*;
 
-    const ME: Origin = Origin(1);
-    const OTHER: Origin = Origin(2);
+    const ME: ReplicaId = ReplicaId(1);
+    const OTHER: ReplicaId = ReplicaId(2);
     /// Cluster time is an hour ahead of the replica's own, and wall time another ten.
     const CLUSTER_AHEAD: u64 = 3_600;
     const WALL_AHEAD: u64 = 36_000;
@@ -268,7 +267,7 @@ mod tests {
         });
         let draft = Box::new(node_from_json(node.to_string().as_bytes()).unwrap().draft);
         let operation = Operation::CreateNode { draft, uid: Uid(1) };
-        let origin = Author::Operator { user: "alice".into() };
+        let origin = Origin::Operator { user: "alice".into() };
         let batch = Batch { stamp: stamp(10), commands: vec![Command { origin, request: None, operation }] };
         let mut state = State::new();
         let applied = state.apply(Position { term: 1, index: 1 }, &batch);
@@ -278,9 +277,9 @@ mod tests {
 
     /// An ear that knows of another replica, and what it makes of the one node at `seconds`.
     fn insight(seconds: u64) -> Insight {
-        let ear = Arc::new(Ear::new(ME, Duration::from_secs(2)));
-        ear.admit(OTHER).unwrap();
-        Insight::new(ear, move || moment(seconds))
+        let pulses = Arc::new(PulseMonitor::new(ME, Duration::from_secs(2)));
+        pulses.admit(OTHER).unwrap();
+        Insight::new(pulses, move || moment(seconds))
     }
 
     fn explained(insight: &Insight, kind: &str, name: &str) -> Value {
@@ -290,7 +289,7 @@ mod tests {
 
     fn hear_through_the_other(insight: &Insight, seconds: u64) {
         let slot = state().node("a").unwrap().slot;
-        let _ = insight.ear.admit(OTHER).unwrap().beat(slot, tick(seconds));
+        let _ = insight.pulses.admit(OTHER).unwrap().beat(slot, tick(seconds));
     }
 
     #[test]
@@ -308,8 +307,8 @@ mod tests {
     fn excuses_say_whom_they_concern_and_move_the_deadline() {
         let insight = insight(60);
         hear_through_the_other(&insight, 15);
-        insight.ear.blindness().digest_missed(OTHER, tick(58));
-        insight.ear.blindness().canary_late(ME, tick(59));
+        insight.pulses.blindness().digest_missed(OTHER, tick(58));
+        insight.pulses.blindness().canary_late(ME, tick(59));
         let node = explained(&insight, "node", "a");
         let excuses = node["excuses"].as_array().unwrap();
         let concerns = |text: &str| {
@@ -325,8 +324,8 @@ mod tests {
     #[test]
     fn an_excuse_that_is_over_says_that_agents_may_still_come_back() {
         let insight = insight(60);
-        insight.ear.blindness().quorum_lost(tick(50));
-        insight.ear.blindness().quorum_heard(tick(59));
+        insight.pulses.blindness().quorum_lost(tick(50));
+        insight.pulses.blindness().quorum_heard(tick(59));
         let zone = explained(&insight, "zone", "b");
         let text = zone["excuses"][0]["text"].as_str().unwrap();
         assert_eq!(text, "the leader does not hear a quorum; that is over, and agents are given time to come back");
@@ -335,15 +334,15 @@ mod tests {
     #[test]
     fn a_zone_is_excused_only_by_what_concerns_everybody() {
         let insight = insight(60);
-        insight.ear.blindness().digest_missed(OTHER, tick(58));
+        insight.pulses.blindness().digest_missed(OTHER, tick(58));
         assert_eq!(explained(&insight, "zone", "/b")["excuses"], json!([]));
     }
 
     #[test]
     fn a_node_that_nobody_can_place_has_a_grace_from_when_that_was_clear() {
         let insight = insight(60);
-        insight.ear.blindness().took_over([OTHER], tick(45));
-        insight.ear.blindness().digest_complete(OTHER, tick(46));
+        insight.pulses.blindness().took_over([OTHER], tick(45));
+        insight.pulses.blindness().digest_complete(OTHER, tick(46));
         let node = explained(&insight, "node", "a");
         assert_eq!(node["headline"]["aside"], "no replica remembers having heard it");
         assert_eq!(node["forecast"][0]["at"]["clusterMs"], (46 + 40 + CLUSTER_AHEAD) * 1_000);
@@ -377,11 +376,11 @@ mod tests {
 
     #[test]
     fn only_what_is_wrong_with_the_question_is_final() {
-        let passed = |code| passed_on(3, &Status::new(code, "because")).code();
+        let passed = |code| passed_on(ReplicaId(3), &Status::new(code, "because")).code();
         assert_eq!((passed(Code::NotFound), passed(Code::InvalidArgument)), (Code::NotFound, Code::InvalidArgument));
         for code in [Code::FailedPrecondition, Code::PermissionDenied, Code::Internal, Code::Unavailable] {
             assert_eq!(passed(code), Code::Unavailable, "{code:?}");
         }
-        assert!(passed_on(3, &Status::internal("x")).message().contains("replica 3"));
+        assert!(passed_on(ReplicaId(3), &Status::internal("x")).message().contains("replica 3"));
     }
 }

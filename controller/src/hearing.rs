@@ -22,12 +22,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use muster_lifecycle::node::Slot;
+use muster_lifecycle::replica::ReplicaId;
 use muster_lifecycle::time::ClusterTime;
 use muster_proto::v1;
 use muster_pulse::digest::Boot;
-use muster_pulse::ear::Ear;
-use muster_pulse::fleet::Origin;
 use muster_pulse::moment::Moment;
+use muster_pulse::monitor::PulseMonitor;
 use muster_pulse::outbox::Outbox;
 use muster_pulse::table::{Beat, PulseTable};
 use muster_pulse::tick::Tick;
@@ -44,7 +44,7 @@ const QUEUE_REPORT_PERIOD: Duration = Duration::from_secs(1);
 pub struct Hearing(Arc<Shared>);
 
 struct Shared {
-    ear: Arc<Ear>,
+    pulses: Arc<PulseMonitor>,
     own: Arc<PulseTable>,
     clock: Arc<dyn Clock>,
     started: Duration,
@@ -55,9 +55,9 @@ struct Shared {
     sessions: AtomicU64,
     queue_reported: Mutex<Option<Tick>>,
     /// How each replica, this one included, last said that it hears itself.
-    canaries: Mutex<BTreeMap<Origin, CanaryWord>>,
+    canaries: Mutex<BTreeMap<ReplicaId, CanaryWord>>,
     /// When each peer last acknowledged a digest of ours.
-    told: Mutex<BTreeMap<Origin, Tick>>,
+    told: Mutex<BTreeMap<ReplicaId, Tick>>,
 }
 
 /// What a replica last said of its canary.
@@ -73,16 +73,16 @@ impl Hearing {
     /// `backoff_cap` is the longest pause that agents make between two attempts to connect; `handshakes` are those
     /// of the agent door.
     pub fn new(
-        me: Origin,
+        me: ReplicaId,
         backoff_cap: Duration,
         clock: Arc<dyn Clock>,
         feed: Arc<Feed>,
         handshakes: Handshakes,
     ) -> Self {
-        let ear = Arc::new(Ear::new(me, backoff_cap));
+        let pulses = Arc::new(PulseMonitor::new(me, backoff_cap));
         Self(Arc::new(Shared {
-            own: ear.own(),
-            ear,
+            own: pulses.own(),
+            pulses,
             started: clock.boot_time(),
             clock,
             feed,
@@ -96,12 +96,12 @@ impl Hearing {
         }))
     }
 
-    pub fn ear(&self) -> &Arc<Ear> {
-        &self.0.ear
+    pub fn pulses(&self) -> &Arc<PulseMonitor> {
+        &self.0.pulses
     }
 
-    pub fn me(&self) -> Origin {
-        self.0.ear.me()
+    pub fn me(&self) -> ReplicaId {
+        self.0.pulses.me()
     }
 
     /// Now, in this replica's own monotonic time.
@@ -152,15 +152,15 @@ impl Hearing {
     pub(crate) fn another_is_well(&self, limit: Duration) -> bool {
         let (me, now) = (self.me(), self.tick());
         let well = |word: &CanaryWord| word.late_since.is_none() && now.elapsed_since(word.said) <= limit;
-        self.canaries().iter().any(|(origin, word)| *origin != me && well(word))
+        self.canaries().iter().any(|(replica, word)| *replica != me && well(word))
     }
 
-    fn canaries(&self) -> MutexGuard<'_, BTreeMap<Origin, CanaryWord>> {
+    fn canaries(&self) -> MutexGuard<'_, BTreeMap<ReplicaId, CanaryWord>> {
         self.0.canaries.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// When `peer` last showed that it has what was heard here.
-    pub(crate) fn last_told(&self, peer: Origin) -> Option<Tick> {
+    pub(crate) fn last_told(&self, peer: ReplicaId) -> Option<Tick> {
         self.told().get(&peer).copied()
     }
 
@@ -170,18 +170,18 @@ impl Hearing {
     }
 
     /// `peer`, a member, acknowledged a digest.
-    pub(crate) fn acknowledged_by(&self, peer: Origin) {
+    pub(crate) fn acknowledged_by(&self, peer: ReplicaId) {
         let now = self.tick();
         self.told().insert(peer, now);
     }
 
-    fn told(&self) -> MutexGuard<'_, BTreeMap<Origin, Tick>> {
+    fn told(&self) -> MutexGuard<'_, BTreeMap<ReplicaId, Tick>> {
         self.0.told.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// What one peer is told from, beginning with the full table.
     pub(crate) fn outbox(&self) -> Outbox {
-        Outbox::new(&self.0.ear.fleet(), self.0.boot)
+        Outbox::new(&self.0.pulses.tables(), self.0.boot)
     }
 
     pub(crate) fn wellbeing(&self) -> v1::Wellbeing {
@@ -197,24 +197,24 @@ impl Hearing {
         let mut reported = self.0.queue_reported.lock().unwrap_or_else(PoisonError::into_inner);
         if reported.is_none_or(|last| now.elapsed_since(last) >= QUEUE_REPORT_PERIOD) {
             *reported = Some(now);
-            self.0.ear.blindness().handshakes_queued(now);
+            self.0.pulses.blindness().handshakes_queued(now);
         }
     }
 
     /// How a replica, this one or a peer, hears itself.
-    fn canary(&self, origin: Origin, late: bool, now: Tick) {
-        if origin == self.me() {
+    fn canary(&self, replica: ReplicaId, late: bool, now: Tick) {
+        if replica == self.me() {
             self.0.canary_late.store(late, Ordering::Relaxed);
         }
         let mut canaries = self.canaries();
-        let word = canaries.entry(origin).or_insert(CanaryWord { said: now, late_since: None });
+        let word = canaries.entry(replica).or_insert(CanaryWord { said: now, late_since: None });
         *word = CanaryWord { said: now, late_since: late.then(|| word.late_since.unwrap_or(now)) };
         drop(canaries);
-        let mut blindness = self.0.ear.blindness();
+        let mut blindness = self.0.pulses.blindness();
         if late {
-            blindness.canary_late(origin, now);
+            blindness.canary_late(replica, now);
         } else {
-            blindness.canary_heard(origin, now);
+            blindness.canary_heard(replica, now);
         }
     }
 }
@@ -228,7 +228,7 @@ mod tests {
 
     use super::*;
 
-    const ME: Origin = Origin(1);
+    const ME: ReplicaId = ReplicaId(1);
     const NODE: Slot = Slot { index: 5, generation: 1 };
     /// Short, so that what prolongs a window shows.
     const BACKOFF_CAP: Duration = Duration::from_secs(1);
@@ -239,7 +239,7 @@ mod tests {
         clock.advance(1_500);
         assert_eq!(hearing.beat(NODE), Beat::Heard);
         let heard = Tick::since_boot(Duration::from_millis(1_500));
-        assert_eq!(hearing.ear().fleet().last_heard(NODE), Some((heard, ME)));
+        assert_eq!(hearing.pulses().tables().last_heard(NODE), Some((heard, ME)));
     }
 
     #[test]
@@ -263,14 +263,14 @@ mod tests {
         hearing.sessions().store(7, Ordering::Relaxed);
         let told = v1::Wellbeing { canary_late: true, handshakes_queued: true, sessions: 7 };
         assert_eq!(hearing.wellbeing(), told);
-        hearing.canary(Origin(2), false, hearing.tick());
+        hearing.canary(ReplicaId(2), false, hearing.tick());
         assert!(hearing.canary_late(), "a peer's canary says nothing about the own one");
     }
 
     #[test]
     fn how_long_the_own_canary_is_late_and_whether_a_peer_is_better_off() {
         let (hearing, clock) = hearing();
-        let (peer, limit) = (Origin(2), Duration::from_secs(3));
+        let (peer, limit) = (ReplicaId(2), Duration::from_secs(3));
         assert_eq!((hearing.canary_late_for(), hearing.another_is_well(limit)), (None, false));
         hearing.canary(ME, true, hearing.tick());
         clock.advance(4_000);
@@ -289,18 +289,18 @@ mod tests {
     #[test]
     fn queued_handshakes_prolong_the_windows_in_force_once_a_second() {
         let (hearing, clock) = hearing();
-        hearing.ear().blindness().digest_missed(Origin(2), hearing.tick());
-        let until = |hearing: &Hearing| hearing.ear().blindness().excused_until(Some(Origin(2)), hearing.tick());
+        hearing.pulses().blindness().digest_missed(ReplicaId(2), hearing.tick());
+        let until = |hearing: &Hearing| hearing.pulses().blindness().excused_until(Some(ReplicaId(2)), hearing.tick());
         clock.advance(1_000);
         hearing.handshakes_queued(hearing.tick());
-        let prolonged = (hearing.tick().after(PROLONGED_BY), Excuse::Digest(Origin(2)));
+        let prolonged = (hearing.tick().after(PROLONGED_BY), Excuse::Digest(ReplicaId(2)));
         assert_eq!(until(&hearing), Some(prolonged));
         clock.advance(900);
         hearing.handshakes_queued(hearing.tick());
         assert_eq!(until(&hearing), Some(prolonged));
         clock.advance(100);
         hearing.handshakes_queued(hearing.tick());
-        assert_eq!(until(&hearing), Some((hearing.tick().after(PROLONGED_BY), Excuse::Digest(Origin(2)))));
+        assert_eq!(until(&hearing), Some((hearing.tick().after(PROLONGED_BY), Excuse::Digest(ReplicaId(2)))));
     }
 
     #[derive(Default)]

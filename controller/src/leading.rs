@@ -20,10 +20,10 @@ use muster_actors::tree::Tree;
 use muster_lifecycle::addressing::Addressing;
 use muster_lifecycle::command::{Command, Operation, Origin, Outcome};
 use muster_lifecycle::policy::Policy;
+use muster_lifecycle::replica::ReplicaId;
 use muster_lifecycle::state::State;
 use muster_lifecycle::time::Period;
 use muster_pulse::excuse::Excuse;
-use muster_pulse::fleet;
 use muster_pulse::moment::Moment;
 use muster_raft::feed::{Gone, Watcher};
 use muster_raft::replica::Replica;
@@ -126,7 +126,7 @@ impl Leading {
             let current = self.replica.current();
             let policy = current.state.policy();
             let (period, grace) = (duration(policy.sweep_period()), duration(policy.shortest_grace()));
-            self.hearing.ear().blindness().tick(self.hearing.tick(), period, grace);
+            self.hearing.pulses().blindness().tick(self.hearing.tick(), period, grace);
         }
     }
 
@@ -145,9 +145,9 @@ impl Leading {
     fn take_over(&self) {
         let me = self.replica.id();
         let voters = self.replica.members().into_iter().filter(|(id, member)| member.voter && *id != me);
-        let others: Vec<fleet::Origin> = voters.map(|(id, _)| fleet::Origin(id)).collect();
+        let others: Vec<ReplicaId> = voters.map(|(id, _)| id).collect();
         let (seamless, window) = {
-            let mut blindness = self.hearing.ear().blindness();
+            let mut blindness = self.hearing.pulses().blindness();
             (blindness.took_over(others, self.hearing.tick()), blindness.reattach_window())
         };
         if !seamless {
@@ -159,7 +159,7 @@ impl Leading {
     async fn judge(&self, term: u64) {
         let (proposals, proposed) = mpsc::channel(PROPOSALS_MAX);
         let surroundings = Surroundings {
-            ear: Arc::clone(self.hearing.ear()),
+            pulses: Arc::clone(self.hearing.pulses()),
             ledger: Arc::new(ReplicaLedger { replica: self.replica.clone(), hearing: self.hearing.clone() }),
             proposals,
             observer: Arc::clone(&self.observer),
@@ -289,7 +289,7 @@ impl Leading {
         let current = self.replica.current();
         let policy = current.state.policy();
         let (period, grace) = (duration(policy.sweep_period()), duration(policy.shortest_grace()));
-        let (now, blindness) = (self.hearing.tick(), self.hearing.ear().blindness());
+        let (now, blindness) = (self.hearing.tick(), self.hearing.pulses().blindness());
         match blindness.excused_until(None, now) {
             Some((_, excuse)) => Err(excuse.to_string()),
             // It stood still, and the round that will say so has not come yet.
@@ -318,14 +318,14 @@ impl Leading {
     /// Does not wait for voters that cannot be reached: their missing digests excuse the nodes they heard.
     async fn gather(&self) {
         loop {
-            let awaited: Vec<fleet::Origin> = self.hearing.ear().blindness().awaited().collect();
+            let awaited: Vec<ReplicaId> = self.hearing.pulses().blindness().awaited().collect();
             if awaited.is_empty() {
                 return std::future::pending().await;
             }
             let reached = self.replica.reach_members().await;
-            for origin in awaited {
-                if reached.get(&origin.0).is_none_or(Result::is_err) {
-                    self.hearing.ear().blindness().unreachable(origin, self.hearing.tick());
+            for peer in awaited {
+                if reached.get(&peer).is_none_or(Result::is_err) {
+                    self.hearing.pulses().blindness().unreachable(peer, self.hearing.tick());
                 }
             }
             tokio::time::sleep(REACH_PAUSE).await;

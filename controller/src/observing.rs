@@ -7,10 +7,10 @@ use muster_actors::node_watch::Judgement;
 use muster_actors::surroundings::{ActorKind, Observer};
 use muster_lifecycle::census::Census;
 use muster_lifecycle::pod::Phase;
+use muster_lifecycle::replica::ReplicaId;
 use muster_lifecycle::state::State;
 use muster_lifecycle::zone::ZoneKey;
 use muster_pulse::excuse::Excuse;
-use muster_pulse::fleet::Origin;
 use muster_raft::replica::Replica;
 use tokio_util::sync::CancellationToken;
 
@@ -107,10 +107,10 @@ fn zone_figure(state: &State, key: &ZoneKey, census: &Census) -> ZoneFigures {
 
 fn digest_figures(replica: &Replica, hearing: &Hearing) -> Vec<DigestFigures> {
     let now = hearing.tick();
-    let blindness = hearing.ear().blindness();
+    let blindness = hearing.pulses().blindness();
     let others = replica.members().into_keys().filter(|id| *id != replica.id());
-    let age = |id: u64| Some(now.elapsed_since(blindness.last_digest(Origin(id))?));
-    others.filter_map(|origin| Some(DigestFigures { origin, age: age(origin)? })).collect()
+    let age = |id: ReplicaId| Some(now.elapsed_since(blindness.last_digest(id)?));
+    others.filter_map(|origin| Some(DigestFigures { origin: origin.0, age: age(origin)? })).collect()
 }
 
 fn raft_figures(replica: &Replica) -> RaftFigures {
@@ -172,7 +172,7 @@ pub async fn sample(metrics: Arc<Metrics>, replica: Replica, hearing: Hearing, s
 
 fn sample_excuses(metrics: &Metrics, hearing: &Hearing) {
     let now = hearing.tick();
-    let in_force: Vec<Blind> = hearing.ear().blindness().in_force(now).map(|excuse| kind(excuse.excuse)).collect();
+    let in_force: Vec<Blind> = hearing.pulses().blindness().in_force(now).map(|excuse| kind(excuse.excuse)).collect();
     for excuse in Blind::ALL {
         metrics.pulse.excused(excuse, in_force.contains(&excuse));
     }

@@ -7,6 +7,7 @@ use futures::stream::BoxStream;
 use futures::{Stream, StreamExt, stream};
 use muster_lifecycle::command::{Command, Operation, Origin, Outcome, ReceiptEffect, RequestId};
 use muster_lifecycle::meta::{Revision, Uid};
+use muster_lifecycle::replica::ReplicaId;
 use muster_pki::HostPort;
 use muster_pki::identity::{Identity, Role};
 use muster_proto::manifest::CONFIG_NAME;
@@ -374,12 +375,12 @@ fn membership_change(request: v1::MemberRequest) -> Result<MembershipChange, Sta
                 agent: require_address("add.agent", add.agent)?,
                 client: require_address("add.client", add.client)?,
             };
-            MembershipChange::Add { id: add.id, endpoint }
+            MembershipChange::Add { id: ReplicaId(add.id), endpoint }
         }
-        Action::Promote(id) => MembershipChange::Promote { id },
-        Action::Remove(id) => MembershipChange::Remove { id },
+        Action::Promote(id) => MembershipChange::Promote { id: ReplicaId(id) },
+        Action::Remove(id) => MembershipChange::Remove { id: ReplicaId(id) },
         Action::Transfer(0) => MembershipChange::Transfer { to: None },
-        Action::Transfer(id) => MembershipChange::Transfer { to: Some(id) },
+        Action::Transfer(id) => MembershipChange::Transfer { to: Some(ReplicaId(id)) },
     })
 }
 

@@ -1,9 +1,9 @@
 //! The cluster at a glance, as one replica sees it.
 
+use muster_lifecycle::replica::ReplicaId;
 use muster_proto::v1;
 use muster_raft::reach::Reached;
 use muster_raft::replica::{Member, Replica};
-use muster_raft::types::ReplicaId;
 
 /// Asks every member how it is; those that do not answer are shown with the reason.
 pub async fn overview(replica: &Replica, fleet: String) -> v1::StatusResponse {
@@ -32,12 +32,12 @@ pub async fn overview(replica: &Replica, fleet: String) -> v1::StatusResponse {
     let counts = current.state.node_counts();
     v1::StatusResponse {
         fleet,
-        leader,
+        leader: leader.map(|leader| leader.0),
         term: replica.term(),
         applied: current.applied_index(),
         revision: current.state.revision().0,
         digest: current.state.digest().to_string(),
-        answered_by: replica.id(),
+        answered_by: replica.id().0,
         replicas,
         nodes_total: counts.total as u64,
         nodes_ready: counts.ready as u64,
@@ -51,7 +51,7 @@ fn member_status(id: ReplicaId, member: &Member, leader: Option<ReplicaId>) -> v
         (false, false) => "learner",
     };
     v1::ReplicaStatus {
-        id,
+        id: id.0,
         role: role.to_owned(),
         peer: member.endpoint.peer.clone(),
         agent: member.endpoint.agent.clone(),

@@ -9,14 +9,13 @@ use std::sync::{Arc, Mutex, PoisonError};
 use bytes::Bytes;
 use futures::StreamExt;
 use futures::stream::{self, BoxStream};
+use muster_lifecycle::replica::ReplicaId;
 use muster_proto::v1;
 use muster_proto::v1::pulse_server::{Pulse, PulseServer};
 use muster_pulse::digest::{Applied, Boot, PART_MAX, Request as PulseRequest};
-use muster_pulse::fleet::Origin;
 use muster_pulse::outbox::{Outbox, Parts};
 use muster_raft::greeting::ProvenReplica;
 use muster_raft::replica::Replica;
-use muster_raft::types::ReplicaId;
 use tonic::{Request, Response, Status};
 
 use crate::door::DoorKind;
@@ -73,7 +72,7 @@ impl PulseService {
         let mut outboxes = self.outboxes.lock().unwrap_or_else(PoisonError::into_inner);
         outboxes.retain(|id, _| members.contains_key(id));
         if request.applied.is_some_and(|applied| self.hearing.is_own(applied.boot)) {
-            self.hearing.acknowledged_by(Origin(from));
+            self.hearing.acknowledged_by(from);
         }
         let outbox = outboxes.entry(from).or_insert_with(|| self.hearing.outbox());
         Ok(outbox.answer(request, self.hearing.tick()))

@@ -3,8 +3,9 @@
 use std::sync::Arc;
 
 use muster_lifecycle::node::Node;
+use muster_lifecycle::replica::ReplicaId;
 use muster_proto::v1;
-use muster_pulse::fleet::{Fleet, Origin};
+use muster_pulse::by_replica::PulseTables;
 use muster_pulse::tick::Tick;
 use muster_raft::replica::Replica;
 
@@ -21,7 +22,7 @@ pub struct Pulses {
 
 /// One moment's answers.
 struct Roll {
-    fleet: Arc<Fleet>,
+    tables: Arc<PulseTables>,
     now: Tick,
     first_hand: bool,
 }
@@ -37,12 +38,12 @@ impl Pulses {
     pub fn parts(&self, first_hand: bool) -> impl Iterator<Item = v1::PulsesPart> + Send + use<> {
         let nodes: Vec<Arc<Node>> = self.replica.current().state.nodes().iter().cloned().collect();
         let (replica, leads) = (self.replica.id(), self.replica.leader() == Some(self.replica.id()));
-        let roll = Roll { fleet: self.hearing.ear().fleet(), now: self.hearing.tick(), first_hand };
+        let roll = Roll { tables: self.hearing.pulses().tables(), now: self.hearing.tick(), first_hand };
         let count = nodes.len().div_ceil(NODES_PER_PART).max(1);
         (0..count).map(move |part| {
             let rest = &nodes[part * NODES_PER_PART..];
             let pulses = rest.iter().take(NODES_PER_PART).map(|node| roll.call(node)).collect();
-            v1::PulsesPart { replica, leads, pulses }
+            v1::PulsesPart { replica: replica.0, leads, pulses }
         })
     }
 }
@@ -60,10 +61,10 @@ impl Roll {
         }
     }
 
-    fn heard(&self, node: &Node) -> Option<(Tick, Origin)> {
+    fn heard(&self, node: &Node) -> Option<(Tick, ReplicaId)> {
         if self.first_hand {
-            return self.fleet.own().heard(node.slot).map(|heard| (heard, self.fleet.me()));
+            return self.tables.own().heard(node.slot).map(|heard| (heard, self.tables.me()));
         }
-        self.fleet.last_heard(node.slot)
+        self.tables.last_heard(node.slot)
     }
 }

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use muster_actors::surroundings::{Probe, Quiet};
 use muster_lifecycle::meta::Uid;
+use muster_lifecycle::replica::ReplicaId;
 use muster_pki::FleetMember;
 use muster_pki::identity::Role;
 use muster_pki::tls::{self, ReplicaTls};
@@ -23,7 +24,7 @@ use muster_raft::log_store::{Birth, Identity};
 use muster_raft::peer_service::peer_service;
 use muster_raft::replica::{Replica, Timing};
 use muster_raft::store::{OpenOptions, Store, StoreError};
-use muster_raft::types::{Endpoint, ReplicaId};
+use muster_raft::types::Endpoint;
 use thiserror::Error;
 use tokio::runtime::Handle;
 use tokio_util::sync::CancellationToken;
@@ -166,7 +167,8 @@ async fn start_replica(
     };
     let opened = tokio::task::spawn_blocking(move || Store::open(options)).await;
     let store = opened.map_err(|error| ServeError::Start(error.to_string()))??;
-    let introduction = Introduction { fleet: config.fleet.to_string().into(), id: config.id, store: store.2.store_id };
+    let introduction =
+        Introduction { fleet: config.fleet.to_string().into(), id: ReplicaId(config.id), store: store.2.store_id };
     let started = Replica::start(introduction, store, feed, connector, timing, VERSION).await;
     started.map_err(|error| ServeError::Start(error.to_string()))
 }
@@ -202,11 +204,11 @@ async fn take_part(replica: &Replica, config: &ServerConfig, shutdown: &Cancella
 }
 
 fn initial_members(config: &ServerConfig) -> BTreeMap<ReplicaId, Endpoint> {
-    config.initial_members.iter().map(|member| (member.id, endpoint(member))).collect()
+    config.initial_members.iter().map(|member| (ReplicaId(member.id), endpoint(member))).collect()
 }
 
 pub(crate) fn store_identity(config: &ServerConfig) -> Identity {
-    Identity { replica: config.id, fleet: Uid(config.fleet.number()) }
+    Identity { replica: ReplicaId(config.id), fleet: Uid(config.fleet.number()) }
 }
 
 pub(crate) fn endpoint(member: &FleetMember) -> Endpoint {
@@ -277,7 +279,7 @@ async fn run_door(
 /// Tells the services of the peers' door which replica the certificate belongs to.
 pub fn prove_replica(mut request: Request<()>) -> Result<Request<()>, Status> {
     let proven = match request.extensions().get::<Peer>().map(|peer| &peer.identity.kind) {
-        Some(Role::Replica(id)) => ProvenReplica(*id),
+        Some(Role::Replica(id)) => ProvenReplica(ReplicaId(*id)),
         _ => return Err(Status::permission_denied("only replicas may speak here")),
     };
     request.extensions_mut().insert(proven);

@@ -8,7 +8,7 @@ use muster_controller::handshakes::Handshakes;
 use muster_controller::hearing::Hearing;
 use muster_controller::session::beat::{Beats, UNBOUND};
 use muster_lifecycle::node::Slot;
-use muster_pulse::fleet::Origin;
+use muster_lifecycle::replica::ReplicaId;
 use muster_pulse::table::Beat;
 use muster_raft::clock::SystemClock;
 use muster_raft::feed::Feed;
@@ -40,5 +40,5 @@ fn a_beat_allocates_nothing() {
 fn hearing() -> Hearing {
     let clock = Arc::new(SystemClock);
     let feed = Feed::new(Arc::clone(&clock) as _);
-    Hearing::new(Origin(1), Duration::from_secs(10), clock, feed, Handshakes::default())
+    Hearing::new(ReplicaId(1), Duration::from_secs(10), clock, feed, Handshakes::default())
 }

@@ -19,6 +19,7 @@ use muster_controller::metrics::raft::RaftFigures;
 use muster_controller::metrics::state::StateFigures;
 use muster_controller::metrics::zones::ZoneFigures;
 use muster_controller::metrics::{CONTENT_TYPE, Figures, Metrics};
+use muster_lifecycle::replica::ReplicaId;
 use muster_pki::secret::{self, Access};
 use muster_pki::tls::{self, Credentials, ReplicaTls};
 use muster_pki::{ClientConfig, FleetFolder, Grant, ReplicaPlan, Subject, Usage, Validity, identity};
@@ -295,7 +296,11 @@ fn sources(metrics: &Arc<Metrics>, leader: &Arc<AtomicU64>) -> Sources {
     };
     let leader = Arc::clone(leader);
     let known = move || Some(leader.load(Ordering::Relaxed)).filter(|id| *id != NOBODY);
-    Sources { metrics: Arc::clone(metrics), figures, checks: Arc::new(move || vec![Check::leader(known())]) }
+    Sources {
+        metrics: Arc::clone(metrics),
+        figures,
+        checks: Arc::new(move || vec![Check::leader(known().map(ReplicaId))]),
+    }
 }
 
 async fn handshake<S: AsyncRead + AsyncWrite + Unpin>(

@@ -17,6 +17,7 @@ use muster_client::connect;
 use muster_controller::connector::TlsConnector;
 use muster_controller::door::{DoorKind, Limits, door_limits};
 use muster_controller::listener::{BindError, Connection, Door, HANDSHAKE_TIMEOUT, Listener, Peer, Refusal, Tcp};
+use muster_lifecycle::replica::ReplicaId;
 use muster_pki::identity::{self, Role};
 use muster_pki::tls::{Credentials, ReplicaTls};
 use muster_pki::{Authority, FleetFolder, FleetId, HostPort, ReplicaPlan, Subject, Usage, Validity};
@@ -268,12 +269,12 @@ async fn peers_connect_only_to_the_replica_they_mean() {
     let (mut incoming, address) = rig.open(DoorKind::Peer);
     let peers = TlsConnector::new(rig.replica_tls().peer_client, rig.fleet.id().clone());
     // The door belongs to replica 1; its address must not pass for that of replica 2.
-    let error = connected(peers.connect(2, &address)).await.err().unwrap();
+    let error = connected(peers.connect(ReplicaId(2), &address)).await.err().unwrap();
     assert!(error.to_string().contains("certificate"), "{error}");
     let other = TlsConnector::new(rig.replica_tls().peer_client, FleetId::random());
-    assert!(connected(other.connect(1, &address)).await.is_err());
+    assert!(connected(other.connect(ReplicaId(1), &address)).await.is_err());
 
-    let mut stream = connected(peers.connect(1, &address)).await.unwrap();
+    let mut stream = connected(peers.connect(ReplicaId(1), &address)).await.unwrap();
     let mut connection = incoming.next().await.unwrap().unwrap();
     assert_eq!(connection.peer().identity.kind, Role::Replica(1));
     stream.write_all(b"vote").await.unwrap();

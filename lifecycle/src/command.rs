@@ -14,7 +14,7 @@ use crate::object::credential::SignedKey;
 use crate::object::node::{ConditionStatus, Incarnation, NodeDraft, NodeStatus};
 use crate::object::pod::{PodDraft, PodKey, PodReport};
 use crate::object::policy::Policy;
-use crate::object::replica::ReplicaRecord;
+use crate::object::replica::{ReplicaId, ReplicaRecord};
 use crate::object::taint::{Taint, TaintSelector};
 use crate::object::workload::{WorkloadDraft, WorkloadKey};
 use crate::rejection::Rejection;
@@ -57,7 +57,7 @@ pub enum Origin {
         term: u64,
     },
     Replica {
-        id: u64,
+        id: ReplicaId,
     },
     /// The node's own agent, or an aggregator that carries it.
     Node {
@@ -69,7 +69,7 @@ pub enum Origin {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Sighting {
     pub at: ClusterTime,
-    pub through: u64,
+    pub through: ReplicaId,
 }
 
 /// Makes a retried write apply once. One client id belongs to one writer that numbers its requests
@@ -146,7 +146,7 @@ pub enum Operation {
     },
     /// A replica left the membership; its id is never used again.
     RetireReplica {
-        id: u64,
+        id: ReplicaId,
     },
     /// An agent brings its node. One that exists keeps what operators decided (RG-4).
     RegisterNode {

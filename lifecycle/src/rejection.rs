@@ -8,6 +8,7 @@ use crate::object::kind::Kind;
 use crate::object::node::{ConditionStatus, Incarnation};
 use crate::value::invalid::Invalid;
 use crate::value::meta::{Revision, Uid};
+use crate::value::replica_id::ReplicaId;
 use crate::value::text::Text;
 use crate::value::time::Period;
 
@@ -45,9 +46,9 @@ pub enum Rejection {
         "replica {id} is known with another store: its disk was wiped or replaced, and a vote it gave may be forgotten; \
              remove it (`muster member remove {id}`) and add a new replica under a new id"
     )]
-    ReplicaStoreChanged { id: u64 },
+    ReplicaStoreChanged { id: ReplicaId },
     #[error("replica {id} was removed from the cluster; ids are never reused, add the machine under a new id")]
-    ReplicaRetired { id: u64 },
+    ReplicaRetired { id: ReplicaId },
     #[error("limit reached: {what} (at most {limit})")]
     LimitReached { what: Text, limit: u64 },
     #[error("{what} is not for {origin} to do")]

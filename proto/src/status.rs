@@ -89,6 +89,7 @@ mod tests {
     use muster_lifecycle::kind::Kind;
     use muster_lifecycle::meta::{Revision, Uid};
     use muster_lifecycle::node::{ConditionStatus, Incarnation};
+    use muster_lifecycle::replica::ReplicaId;
 
     use super::*;
 
@@ -113,8 +114,8 @@ mod tests {
             ),
             (Rejection::ForeignTerm { proposed: 1, committed: 2 }, Code::Aborted),
             (Rejection::Overtaken { sequence: 1, latest: u64::MAX }, Code::Aborted),
-            (Rejection::ReplicaStoreChanged { id: 3 }, Code::FailedPrecondition),
-            (Rejection::ReplicaRetired { id: 3 }, Code::FailedPrecondition),
+            (Rejection::ReplicaStoreChanged { id: ReplicaId(3) }, Code::FailedPrecondition),
+            (Rejection::ReplicaRetired { id: ReplicaId(3) }, Code::FailedPrecondition),
             (Rejection::LimitReached { what: "nodes".into(), limit: 5 }, Code::ResourceExhausted),
             (Rejection::NotEntitled { what: "evict-node".into(), origin: "alice".into() }, Code::PermissionDenied),
             (other_incarnation, Code::Aborted),

@@ -7,8 +7,9 @@ use std::time::Duration;
 use divan::counter::ItemsCount;
 use divan::{Bencher, black_box};
 use muster_lifecycle::node::Slot;
+use muster_lifecycle::replica::ReplicaId;
+use muster_pulse::by_replica::PulseTables;
 use muster_pulse::digest::{Applied, Boot, Request};
-use muster_pulse::fleet::{Fleet, Origin};
 use muster_pulse::inbox::{Inbox, Progress};
 use muster_pulse::outbox::Outbox;
 use muster_pulse::table::PulseTable;
@@ -17,7 +18,7 @@ use muster_pulse::tick::Tick;
 const SLOTS: u32 = 1_000_000;
 /// One in so many was heard since the last digest.
 const NEWS: usize = 10;
-const TELLER: Origin = Origin(2);
+const TELLER: ReplicaId = ReplicaId(2);
 const BOOT: Boot = Boot(1);
 /// What was heard by then is told in full tables only.
 const LONG_AGO: u64 = 10;
@@ -81,14 +82,14 @@ struct Teller {
 
 impl Teller {
     fn new() -> Self {
-        let fleet = Fleet::new(TELLER);
-        let mut teller = Self { outbox: Outbox::new(&fleet, BOOT), first: Vec::new() };
+        let tables = PulseTables::new(TELLER);
+        let mut teller = Self { outbox: Outbox::new(&tables, BOOT), first: Vec::new() };
         teller.first = teller.parts_as_of(FULL, FIRST_DIGEST);
         for index in 0..SLOTS {
-            let _ = fleet.own().beat(Slot { index, generation: 1 }, at(LONG_AGO));
+            let _ = tables.own().beat(Slot { index, generation: 1 }, at(LONG_AGO));
         }
         for index in (0..SLOTS).step_by(NEWS) {
-            let _ = fleet.own().beat(Slot { index, generation: 1 }, at(LATELY));
+            let _ = tables.own().beat(Slot { index, generation: 1 }, at(LATELY));
         }
         teller
     }

@@ -6,9 +6,10 @@ use std::time::Duration;
 use divan::counter::ItemsCount;
 use divan::{Bencher, black_box};
 use muster_lifecycle::node::Slot;
+use muster_lifecycle::replica::ReplicaId;
 use muster_pulse::blindness::Blindness;
-use muster_pulse::fleet::{Fleet, Origin};
-use muster_pulse::sweep::{Hearing, Sweep};
+use muster_pulse::by_replica::PulseTables;
+use muster_pulse::sweep::{PulseState, Sweep};
 use muster_pulse::table::CHUNK_SLOTS;
 use muster_pulse::tick::Tick;
 
@@ -46,7 +47,7 @@ fn one_percent_changed(bencher: Bencher<'_, '_>) {
 }
 
 struct Ground {
-    fleet: Fleet,
+    tables: PulseTables,
     blindness: Blindness,
     sweep: Sweep,
 }
@@ -55,21 +56,21 @@ struct Ground {
 
 impl Ground {
     fn new() -> Self {
-        let mut fleet = Fleet::new(Origin(1));
+        let mut tables = PulseTables::new(ReplicaId(1));
         let mut sweep = Sweep::over(0..(SLOTS as usize).div_ceil(CHUNK_SLOTS));
-        let others = [2, 3].map(|origin| fleet.admit(Origin(origin)).cloned().expect("there is room"));
-        let tables = [fleet.own().clone()].into_iter().chain(others).cycle();
-        for (index, table) in (0..SLOTS).zip(tables) {
+        let others = [2, 3].map(|replica| tables.admit(ReplicaId(replica)).cloned().expect("there is room"));
+        let each = [tables.own().clone()].into_iter().chain(others).cycle();
+        for (index, table) in (0..SLOTS).zip(each) {
             let slot = Slot { index, generation: 1 };
             let _ = table.beat(slot, at(if index % QUIET == 0 { QUIET_SINCE } else { HEARD }));
-            sweep.watch(slot, Tick::BOOT, Hearing::Heard).expect("the slot is swept");
+            sweep.watch(slot, Tick::BOOT, PulseState::Heard).expect("the slot is swept");
         }
-        Self { fleet, blindness: Blindness::new(Duration::from_secs(10)), sweep }
+        Self { tables, blindness: Blindness::new(Duration::from_secs(10)), sweep }
     }
 
     fn changes(&mut self, now: u64) -> u32 {
         let mut changes = 0;
-        self.sweep.run(&self.fleet, &self.blindness, GRACE, at(now), |change| {
+        self.sweep.run(&self.tables, &self.blindness, GRACE, at(now), |change| {
             black_box(change);
             changes += 1;
         });

@@ -6,12 +6,13 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use muster_lifecycle::node::Slot;
+use muster_lifecycle::replica::ReplicaId;
 use muster_pulse::blindness::Blindness;
+use muster_pulse::by_replica::PulseTables;
 use muster_pulse::digest::Boot;
-use muster_pulse::fleet::{Fleet, Origin};
 use muster_pulse::inbox::Inbox;
 use muster_pulse::outbox::Outbox;
-use muster_pulse::sweep::{Hearing, Sweep};
+use muster_pulse::sweep::{PulseState, Sweep};
 use muster_pulse::table::{CHUNK_SLOTS, PulseTable};
 use muster_pulse::tick::Tick;
 
@@ -20,12 +21,12 @@ const ROUNDS: u32 = 20;
 const GRACE: Duration = Duration::from_secs(40);
 
 fn main() -> Result<(), Box<dyn Error>> {
-    let mut fleet = Fleet::new(Origin(1));
-    fleet.admit(Origin(2))?;
-    fleet.admit(Origin(3))?;
-    beats(&fleet);
-    sweeps(&fleet)?;
-    digests(&fleet)
+    let mut tables = PulseTables::new(ReplicaId(1));
+    tables.admit(ReplicaId(2))?;
+    tables.admit(ReplicaId(3))?;
+    beats(&tables);
+    sweeps(&tables)?;
+    digests(&tables)
 }
 
 fn slot(index: u32) -> Slot {
@@ -47,48 +48,48 @@ fn best(what: &str, per: u32, mut round: impl FnMut(u32)) {
     println!("{what:<48} {best:>12.1?} {:>8.2} ns each", best.as_nanos() as f64 / f64::from(per));
 }
 
-fn beats(fleet: &Fleet) {
-    let tables: Vec<&PulseTable> = fleet.tables().map(|(_, table)| table).collect();
+fn beats(tables: &PulseTables) {
+    let each: Vec<&PulseTable> = tables.iter().map(|(_, table)| table).collect();
     best("1M beats, in order, one thread", NODES, |round| {
         for index in 0..NODES {
-            let _ = black_box(fleet.own().beat(slot(index), now(round)));
+            let _ = black_box(tables.own().beat(slot(index), now(round)));
         }
     });
     best("1M beats, scattered, one thread", NODES, |round| {
         let scattered = |step: u32| (u64::from(step) * 611_953 % u64::from(NODES)) as u32;
         for step in 0..NODES {
-            let _ = black_box(fleet.own().beat(slot(scattered(step)), now(100 + round)));
+            let _ = black_box(tables.own().beat(slot(scattered(step)), now(100 + round)));
         }
     });
     for index in 0..NODES {
-        let _ = tables[index as usize % tables.len()].beat(slot(index), now(1000));
+        let _ = each[index as usize % each.len()].beat(slot(index), now(1000));
     }
 }
 
-fn sweeps(fleet: &Fleet) -> Result<(), Box<dyn Error>> {
+fn sweeps(tables: &PulseTables) -> Result<(), Box<dyn Error>> {
     let mut blindness = Blindness::new(Duration::from_secs(10));
     let mut sweep = Sweep::over(0..(NODES as usize).div_ceil(CHUNK_SLOTS));
     for index in 0..NODES {
-        sweep.watch(slot(index), Tick::BOOT, Hearing::Heard)?;
+        sweep.watch(slot(index), Tick::BOOT, PulseState::Heard)?;
     }
     let mut changes = 0;
-    best("sweep of 1M slots, 3 origins, all well", NODES, |round| {
-        sweep.run(fleet, &blindness, GRACE, now(2000 + round), |_| changes += 1);
+    best("sweep of 1M slots, 3 replicas, all well", NODES, |round| {
+        sweep.run(tables, &blindness, GRACE, now(2000 + round), |_| changes += 1);
     });
-    blindness.digest_missed(Origin(2), now(60_000));
+    blindness.digest_missed(ReplicaId(2), now(60_000));
     best("sweep, two thirds silent, one third excused", NODES, |_| {
-        sweep.run(fleet, &blindness, GRACE, now(60_001), |_| changes += 1);
+        sweep.run(tables, &blindness, GRACE, now(60_001), |_| changes += 1);
     });
     println!("changes reported: {changes}, silent: {}", sweep.silent());
     Ok(())
 }
 
-fn digests(fleet: &Fleet) -> Result<(), Box<dyn Error>> {
+fn digests(tables: &PulseTables) -> Result<(), Box<dyn Error>> {
     for index in 0..NODES {
-        let _ = fleet.own().beat(slot(index), now(3000 + index / 100));
+        let _ = tables.own().beat(slot(index), now(3000 + index / 100));
     }
-    let mut outbox = Outbox::new(fleet, Boot(1));
-    let mut inbox = Inbox::new(Origin(1), Arc::default());
+    let mut outbox = Outbox::new(tables, Boot(1));
+    let mut inbox = Inbox::new(ReplicaId(1), Arc::default());
     let asked = now(20_000);
     let mut parts = Vec::new();
     best("full digest of 1M slots, told", NODES, |_| {

@@ -8,9 +8,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use crate::by_replica::HEARD_THROUGH_MAX;
 use crate::excuse::{Excuse, InForce, Period, REATTACH_MAX};
-use crate::fleet::{ORIGINS_MAX, Origin};
 use crate::tick::Tick;
+use muster_lifecycle::replica::ReplicaId;
 
 /// A peer whose last complete digest is older than this, or than half a short grace, is late.
 pub const DIGEST_LATE: Duration = Duration::from_secs(1);
@@ -24,9 +25,9 @@ pub struct Blindness {
     /// At most one period per excuse: a later one makes an earlier one of the same kind irrelevant.
     periods: BTreeMap<Excuse, Period>,
     /// The voters whose full table a new leader still waits for.
-    awaited: BTreeSet<Origin>,
+    awaited: BTreeSet<ReplicaId>,
     /// How each peer's digests came in.
-    digests: BTreeMap<Origin, Told>,
+    digests: BTreeMap<ReplicaId, Told>,
     last_tick: Option<Tick>,
 }
 
@@ -44,7 +45,7 @@ struct Told {
 pub enum Trace {
     Heard {
         at: Tick,
-        through: Origin,
+        through: ReplicaId,
     },
     /// No reachable replica has heard it. Its clock starts at `since`, or when a new leader knows that nobody has.
     Unplaced {
@@ -64,7 +65,7 @@ pub struct Deadline {
 
 impl Trace {
     /// Through whom it was last heard.
-    pub fn origin(self) -> Option<Origin> {
+    pub fn replica(self) -> Option<ReplicaId> {
         match self {
             Self::Heard { through, .. } => Some(through),
             Self::Unplaced { .. } => None,
@@ -102,8 +103,8 @@ impl Blindness {
     /// If it has known all along what the others heard, it knows the fleet as well as the leader before it did, and nobody
     /// needs time to come back only because somebody else leads. If not, it may have been cut off together with the agents
     /// it heard, they may have moved to where it could not hear them, or it was not there when they did. Says whether.
-    pub fn took_over(&mut self, voters: impl IntoIterator<Item = Origin>, now: Tick) -> bool {
-        self.awaited = voters.into_iter().take(ORIGINS_MAX).collect();
+    pub fn took_over(&mut self, voters: impl IntoIterator<Item = ReplicaId>, now: Tick) -> bool {
+        self.awaited = voters.into_iter().take(HEARD_THROUGH_MAX).collect();
         let seamless = self.is_informed(now);
         let period = if seamless { Period::seamless(now) } else { Period::new(now) };
         self.periods.insert(Excuse::Takeover, period);
@@ -114,48 +115,48 @@ impl Blindness {
     }
 
     /// The voters whose full table is still to come.
-    pub fn awaited(&self) -> impl Iterator<Item = Origin> + '_ {
+    pub fn awaited(&self) -> impl Iterator<Item = ReplicaId> + '_ {
         self.awaited.iter().copied()
     }
 
     /// A voter that cannot be reached is not waited for; its silence is excused by its missing digests instead.
-    pub fn unreachable(&mut self, origin: Origin, now: Tick) {
-        self.awaited.remove(&origin);
+    pub fn unreachable(&mut self, replica: ReplicaId, now: Tick) {
+        self.awaited.remove(&replica);
         self.settle_takeover(now);
-        self.open(Excuse::Digest(origin), now);
+        self.open(Excuse::Digest(replica), now);
     }
 
-    /// A digest of `origin` is complete, so that all it had heard is known here.
-    pub fn digest_complete(&mut self, origin: Origin, now: Tick) {
-        if self.digests.contains_key(&origin) || self.digests.len() < ORIGINS_MAX {
+    /// A digest of `replica` is complete, so that all it had heard is known here.
+    pub fn digest_complete(&mut self, replica: ReplicaId, now: Tick) {
+        if self.digests.contains_key(&replica) || self.digests.len() < HEARD_THROUGH_MAX {
             let gap_max = self.gap_max();
-            let told = self.digests.entry(origin).or_insert(Told { unbroken_since: now, last: now });
+            let told = self.digests.entry(replica).or_insert(Told { unbroken_since: now, last: now });
             if now.elapsed_since(told.last) > gap_max {
                 told.unbroken_since = now;
             }
             told.last = now;
         }
-        self.close(Excuse::Digest(origin), now);
-        self.awaited.remove(&origin);
+        self.close(Excuse::Digest(replica), now);
+        self.awaited.remove(&replica);
         self.settle_takeover(now);
     }
 
-    /// When a digest of `origin` was last complete.
-    pub fn last_digest(&self, origin: Origin) -> Option<Tick> {
-        self.digests.get(&origin).map(|told| told.last)
+    /// When a digest of `replica` was last complete.
+    pub fn last_digest(&self, replica: ReplicaId) -> Option<Tick> {
+        self.digests.get(&replica).map(|told| told.last)
     }
 
     /// A request for a digest failed, or its answer took too long.
-    pub fn digest_missed(&mut self, origin: Origin, now: Tick) {
-        self.open(Excuse::Digest(origin), now);
+    pub fn digest_missed(&mut self, replica: ReplicaId, now: Tick) {
+        self.open(Excuse::Digest(replica), now);
     }
 
-    pub fn canary_late(&mut self, origin: Origin, now: Tick) {
-        self.open(Excuse::Canary(origin), now);
+    pub fn canary_late(&mut self, replica: ReplicaId, now: Tick) {
+        self.open(Excuse::Canary(replica), now);
     }
 
-    pub fn canary_heard(&mut self, origin: Origin, now: Tick) {
-        self.close(Excuse::Canary(origin), now);
+    pub fn canary_heard(&mut self, replica: ReplicaId, now: Tick) {
+        self.close(Excuse::Canary(replica), now);
     }
 
     pub fn quorum_lost(&mut self, now: Tick) {
@@ -181,9 +182,10 @@ impl Blindness {
         }
         let allowed = DIGEST_LATE.min(grace / 2);
         let late = |told: &Told| now.elapsed_since(told.last) > allowed;
-        let late: Vec<Origin> = self.digests.iter().filter(|(_, told)| late(told)).map(|(origin, _)| *origin).collect();
-        for origin in late {
-            self.open(Excuse::Digest(origin), now);
+        let late: Vec<ReplicaId> =
+            self.digests.iter().filter(|(_, told)| late(told)).map(|(replica, _)| *replica).collect();
+        for replica in late {
+            self.open(Excuse::Digest(replica), now);
         }
     }
 
@@ -195,21 +197,21 @@ impl Blindness {
     }
 
     /// The replica left the cluster: neither waited for nor excused any more.
-    pub fn forget(&mut self, origin: Origin, now: Tick) {
-        self.digests.remove(&origin);
-        self.periods.retain(|excuse, _| excuse.origin() != Some(origin));
-        self.awaited.remove(&origin);
+    pub fn forget(&mut self, replica: ReplicaId, now: Tick) {
+        self.digests.remove(&replica);
+        self.periods.retain(|excuse, _| excuse.replica() != Some(replica));
+        self.awaited.remove(&replica);
         self.settle_takeover(now);
     }
 
-    /// Until when the nodes last heard through `origin` (`None`: through nobody) may not be judged, and why.
-    pub fn excused_until(&self, origin: Option<Origin>, now: Tick) -> Option<(Tick, Excuse)> {
-        self.longest(origin, now).filter(|(until, _)| *until > now)
+    /// Until when the nodes last heard through `replica` (`None`: through nobody) may not be judged, and why.
+    pub fn excused_until(&self, replica: Option<ReplicaId>, now: Tick) -> Option<(Tick, Excuse)> {
+        self.longest(replica, now).filter(|(until, _)| *until > now)
     }
 
     /// The excuse that moves the deadline of a slot with this trace furthest, be it over or not, and until when.
     pub fn excuse_for(&self, trace: Trace, now: Tick) -> Option<(Tick, Excuse)> {
-        self.longest(trace.origin(), now)
+        self.longest(trace.replica(), now)
     }
 
     /// From when on a slot's silence counts: its last beat, or for an unplaced one when it was clear that nobody has it.
@@ -243,9 +245,9 @@ impl Blindness {
         Some(takeover.counted_end(Excuse::Takeover, now, self.window))
     }
 
-    /// The excuse that concerns `origin` and lasts longest, be it over or not.
-    fn longest(&self, origin: Option<Origin>, now: Tick) -> Option<(Tick, Excuse)> {
-        let concerns = |excuse: Excuse| excuse.origin().is_none() || excuse.origin() == origin;
+    /// The excuse that concerns `replica` and lasts longest, be it over or not.
+    fn longest(&self, replica: Option<ReplicaId>, now: Tick) -> Option<(Tick, Excuse)> {
+        let concerns = |excuse: Excuse| excuse.replica().is_none() || excuse.replica() == replica;
         let concerning = self.periods.iter().filter(|(excuse, _)| concerns(**excuse));
         concerning.map(|(excuse, period)| (period.until(*excuse, now, self.window), *excuse)).max()
     }
@@ -287,10 +289,10 @@ impl Blindness {
         }
     }
 
-    /// Excuses are kept for as many origins as a fleet can have, so that made-up ids cannot fill memory.
+    /// Excuses are kept for as many replicas as there can be, so that made-up ids cannot fill memory.
     fn is_full_for(&self, excuse: Excuse) -> bool {
-        let origins: BTreeSet<Origin> = self.periods.keys().filter_map(|known| known.origin()).collect();
-        excuse.origin().is_some_and(|origin| origins.len() >= ORIGINS_MAX && !origins.contains(&origin))
+        let replicas: BTreeSet<ReplicaId> = self.periods.keys().filter_map(|known| known.replica()).collect();
+        excuse.replica().is_some_and(|replica| replicas.len() >= HEARD_THROUGH_MAX && !replicas.contains(&replica))
     }
 
     fn settle_takeover(&mut self, now: Tick) {

@@ -1,6 +1,6 @@
 //! What one replica tells another about its own receipts, as bytes.
 //!
-//! A digest answers one request and comes in parts of bounded size. Every part says who heard (`origin`), in which life
+//! A digest answers one request and comes in parts of bounded size. Every part says who heard (`replica`), in which life
 //! (`boot`), as which digest of that life (`sequence`), building on which one (`base`, zero for a full table) and in answer
 //! to which request (`asked`); then, for each slot in ascending order, how far it lies behind the one before, its
 //! generation unless it is the first, and the age of its last beat. Ages are rounded up, never down: a node may look
@@ -12,10 +12,10 @@ use muster_lifecycle::node::Slot;
 use muster_lifecycle::slot::FIRST_GENERATION;
 use thiserror::Error;
 
-use crate::fleet::Origin;
 use crate::table::{GENERATION_MAX, SLOTS_MAX};
 use crate::tick::Tick;
 use crate::varint;
+use muster_lifecycle::replica::ReplicaId;
 
 /// A part is never longer, in bytes.
 pub const PART_MAX: usize = 256 * 1024;
@@ -67,7 +67,7 @@ pub enum DigestError {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Header {
-    pub(crate) origin: Origin,
+    pub(crate) replica: ReplicaId,
     pub(crate) boot: Boot,
     pub(crate) sequence: u64,
     pub(crate) base: u64,
@@ -100,7 +100,7 @@ impl Header {
 
     pub(crate) fn put(&self, buffer: &mut Vec<u8>) {
         buffer.push(VERSION);
-        varint::put(buffer, self.origin.0);
+        varint::put(buffer, self.replica.0);
         buffer.extend(self.boot.0.to_le_bytes());
         for number in [self.sequence, self.base, self.asked, self.part] {
             varint::put(buffer, number);
@@ -127,11 +127,11 @@ impl Header {
     }
 
     fn take_fields(rest: &mut &[u8]) -> Option<Self> {
-        let origin = Origin(varint::take(rest)?);
+        let replica = ReplicaId(varint::take(rest)?);
         let (boot, after) = rest.split_first_chunk()?;
         *rest = after;
         let header = Self {
-            origin,
+            replica,
             boot: Boot(u64::from_le_bytes(*boot)),
             sequence: varint::take(rest)?,
             base: varint::take(rest)?,

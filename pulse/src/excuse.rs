@@ -1,14 +1,14 @@
 //! Why a silence may be ours and not the node's, from when, and for how long that counts.
 //!
 //! An excuse lasts while we are blind and one reattach window longer, unless nobody lost its way meanwhile. What keeps a
-//! replica that is lost for good from excusing its nodes for ever is that blindness towards one origin counts for a
+//! replica that is lost for good from excusing its nodes for ever is that blindness towards one replica counts for a
 //! bounded time only.
 
 use std::fmt;
 use std::time::Duration;
 
-use crate::fleet::Origin;
 use crate::tick::Tick;
+use muster_lifecycle::replica::ReplicaId;
 
 /// No reattach window is longer, and none is prolonged beyond this.
 pub const REATTACH_MAX: Duration = Duration::from_secs(120);
@@ -16,7 +16,7 @@ pub const REATTACH_MAX: Duration = Duration::from_secs(120);
 /// What one report of queued handshakes adds to the windows in force.
 pub const PROLONGED_BY: Duration = Duration::from_secs(5);
 
-/// An origin that keeps failing is judged for at least this long between two runs of excuses: several sweeps.
+/// An replica that keeps failing is judged for at least this long between two runs of excuses: several sweeps.
 pub const JUDGED_BETWEEN_RUNS: Duration = Duration::from_secs(5);
 
 /// While it lasts, blindness is not over now.
@@ -32,9 +32,9 @@ pub enum Excuse {
     /// This replica does not hear a quorum.
     Quorum,
     /// This replica's digest was lost or late.
-    Digest(Origin),
+    Digest(ReplicaId),
     /// This replica does not hear its own beat through its own listener in time.
-    Canary(Origin),
+    Canary(ReplicaId),
 }
 
 /// An excuse that holds back verdicts now, for `explain`.
@@ -63,11 +63,11 @@ pub(crate) struct Period {
 // === impl Excuse ===
 
 impl Excuse {
-    /// The one origin it concerns, or `None` if it concerns every node.
-    pub fn origin(self) -> Option<Origin> {
+    /// The one replica it concerns, or `None` if it concerns every node.
+    pub fn replica(self) -> Option<ReplicaId> {
         match self {
             Self::Takeover | Self::Stall | Self::Quorum => None,
-            Self::Digest(origin) | Self::Canary(origin) => Some(origin),
+            Self::Digest(replica) | Self::Canary(replica) => Some(replica),
         }
     }
 }
@@ -78,8 +78,8 @@ impl fmt::Display for Excuse {
             Self::Takeover => f.write_str("the leader is new and still gathers what the other replicas heard"),
             Self::Stall => f.write_str("the leader itself stood still"),
             Self::Quorum => f.write_str("the leader does not hear a quorum"),
-            Self::Digest(origin) => write!(f, "what replica {origin} heard is missing or late"),
-            Self::Canary(origin) => write!(f, "replica {origin} is slow to hear even itself"),
+            Self::Digest(replica) => write!(f, "what replica {replica} heard is missing or late"),
+            Self::Canary(replica) => write!(f, "replica {replica} is slow to hear even itself"),
         }
     }
 }

@@ -13,9 +13,9 @@ use std::time::Duration;
 use thiserror::Error;
 
 use crate::digest::{Applied, Boot, DigestError, Entries, Header, Request};
-use crate::fleet::Origin;
 use crate::table::PulseTable;
 use crate::tick::Tick;
+use muster_lifecycle::replica::ReplicaId;
 
 /// An answer counts as missed when this has passed since the request, or since the last part of a full table.
 pub const ROUND_TRIP_MAX: Duration = Duration::from_secs(1);
@@ -26,7 +26,7 @@ pub const FULL_TABLE_MAX: Duration = Duration::from_secs(10);
 /// One per peer that this replica pulls from.
 #[derive(Debug)]
 pub struct Inbox {
-    origin: Origin,
+    replica: ReplicaId,
     table: Arc<PulseTable>,
     asked: u64,
     awaited: Option<Awaited>,
@@ -47,18 +47,18 @@ pub enum InboxError {
     #[error(transparent)]
     Malformed(#[from] DigestError),
     #[error("replica {from} sent a digest of replica {about}'s receipts: only first-hand receipts count")]
-    Echo { from: Origin, about: Origin },
+    Echo { from: ReplicaId, about: ReplicaId },
     #[error("replica {from} answered request {answered}, but {asked} is the one in flight: the answer is dropped")]
-    Unasked { from: Origin, answered: u64, asked: u64 },
+    Unasked { from: ReplicaId, answered: u64, asked: u64 },
     #[error(
         "replica {from} took {round_trip:?} to answer; over {ROUND_TRIP_MAX:?}, or {FULL_TABLE_MAX:?} for a full \
          table, counts as missed"
     )]
-    Late { from: Origin, round_trip: Duration },
+    Late { from: ReplicaId, round_trip: Duration },
     #[error("replica {from} sent part {found} of a digest where part {expected} was due: the digest is dropped")]
-    OutOfOrder { from: Origin, expected: u64, found: u64 },
+    OutOfOrder { from: ReplicaId, expected: u64, found: u64 },
     #[error("replica {from} sent digest {sequence} on top of {base}, which is not what was acknowledged: ask anew")]
-    Gap { from: Origin, sequence: u64, base: u64 },
+    Gap { from: ReplicaId, sequence: u64, base: u64 },
 }
 
 /// The request in flight, and how much of its answer is here.
@@ -74,9 +74,9 @@ struct Awaited {
 // === impl Inbox ===
 
 impl Inbox {
-    /// Listens to `origin`, whose identity the caller has verified, into the table kept for it.
-    pub fn new(origin: Origin, table: Arc<PulseTable>) -> Self {
-        Self { origin, table, asked: 0, awaited: None, applied: None, complete_as_of: None }
+    /// Listens to `replica`, whose identity the caller has verified, into the table kept for it.
+    pub fn new(replica: ReplicaId, table: Arc<PulseTable>) -> Self {
+        Self { replica, table, asked: 0, awaited: None, applied: None, complete_as_of: None }
     }
 
     /// The next request, made at `now`. Whatever was in flight is given up. If some of that was here already, it is too
@@ -125,9 +125,9 @@ impl Inbox {
 
     /// When the request that this part answers was made.
     fn check(&self, header: &Header, now: Tick) -> Result<Tick, InboxError> {
-        let from = self.origin;
-        if header.origin != from {
-            return Err(InboxError::Echo { from, about: header.origin });
+        let from = self.replica;
+        if header.replica != from {
+            return Err(InboxError::Echo { from, about: header.replica });
         }
         let Some(awaited) = self.awaited.as_ref().filter(|_| header.asked == self.asked) else {
             return Err(InboxError::Unasked { from, answered: header.asked, asked: self.asked });

@@ -1,7 +1,7 @@
 //! The ear: who was heard when, through which replica.
 //!
 //! ```text
-//!   session --beat--> own PulseTable --Outbox--> digest parts --> a peer's Inbox --> its table for this origin
+//!   session --beat--> own PulseTable --Outbox--> digest parts --> a peer's Inbox --> its table for this replica
 //!                          |                                                              |
 //!                          +------------------------- Fleet ------------------------------+
 //!                                                       |
@@ -13,12 +13,12 @@
 //! this replica's own monotonic time and never leave it: between replicas only ages travel.
 
 pub mod blindness;
+pub mod by_replica;
 pub mod digest;
-pub mod ear;
 pub mod excuse;
-pub mod fleet;
 pub mod inbox;
 pub mod moment;
+pub mod monitor;
 pub mod outbox;
 pub mod sweep;
 pub mod table;

@@ -10,10 +10,11 @@ use std::time::Duration;
 
 use muster_lifecycle::node::Slot;
 
+use crate::by_replica::PulseTables;
 use crate::digest::{Age, Boot, ENTRY_MAX, EntryWriter, Header, PART_MAX, Request};
-use crate::fleet::{Fleet, Origin};
 use crate::table::{CHUNK_SLOTS, CHUNKS_MAX, PulseTable};
 use crate::tick::Tick;
+use muster_lifecycle::replica::ReplicaId;
 
 /// How far a digest reaches back behind the one it builds on.
 pub const STRAGGLER: Duration = Duration::from_secs(1);
@@ -21,7 +22,7 @@ pub const STRAGGLER: Duration = Duration::from_secs(1);
 /// One per peer that pulls from this replica.
 #[derive(Debug)]
 pub struct Outbox {
-    origin: Origin,
+    replica: ReplicaId,
     boot: Boot,
     own: Arc<PulseTable>,
     sequence: u64,
@@ -50,10 +51,10 @@ struct Mark {
 // === impl Outbox ===
 
 impl Outbox {
-    /// Tells the fleet's own table and no other: hearsay has no way in.
-    pub fn new(fleet: &Fleet, boot: Boot) -> Self {
-        let own = Arc::clone(fleet.own());
-        Self { origin: fleet.me(), boot, own, sequence: 0, sent: None, acknowledged: None }
+    /// Tells this replica's own table and no other: hearsay has no way in.
+    pub fn new(tables: &PulseTables, boot: Boot) -> Self {
+        let own = Arc::clone(tables.own());
+        Self { replica: tables.me(), boot, own, sequence: 0, sent: None, acknowledged: None }
     }
 
     /// The digest that answers `request`: everything heard since the one it acknowledges, or all if that is not known here.
@@ -63,7 +64,7 @@ impl Outbox {
         self.sequence += 1;
         self.sent = Some(Mark { sequence: self.sequence, made: now });
         let header = Header {
-            origin: self.origin,
+            replica: self.replica,
             boot: self.boot,
             sequence: self.sequence,
             base: base.map_or(0, |mark| mark.sequence),

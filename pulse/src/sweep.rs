@@ -2,7 +2,7 @@
 //!
 //! A sweep remembers one bit per slot: silent or not. It asks of every table, 64 slots at a time, "heard within the
 //! grace period?", and compares the answers with those bits. Only where they differ does it look closer: through whom the
-//! node was last heard, and whether that silence is excused. So a healthy fleet costs a few loads and one comparison
+//! node was last heard, and whether that silence is excused. So a healthy tables costs a few loads and one comparison
 //! per slot and table, and nothing is allocated.
 
 use std::ops::Range;
@@ -12,9 +12,10 @@ use muster_lifecycle::node::Slot;
 use thiserror::Error;
 
 use crate::blindness::{Blindness, Trace};
-use crate::fleet::{Fleet, ORIGINS_MAX, Origin};
+use crate::by_replica::{HEARD_THROUGH_MAX, PulseTables};
 use crate::table::{CHUNK_SLOTS, CHUNKS_MAX, Chunk, Word, place};
 use crate::tick::{TICK_BITS, Tick};
+use muster_lifecycle::replica::ReplicaId;
 
 const GROUP: usize = u64::BITS as usize;
 const GROUPS_PER_CHUNK: usize = CHUNK_SLOTS / GROUP;
@@ -30,7 +31,7 @@ pub struct Sweep {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Hearing {
+pub enum PulseState {
     Heard,
     Silent,
 }
@@ -39,7 +40,7 @@ pub enum Hearing {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Change {
     pub slot: Slot,
-    pub hearing: Hearing,
+    pub hearing: PulseState,
     pub trace: Trace,
 }
 
@@ -51,13 +52,13 @@ pub enum SweepError {
 
 /// What one run judges by, worked out once instead of per slot.
 struct Bar<'a> {
-    fleet: &'a Fleet,
+    tables: &'a PulseTables,
     blindness: &'a Blindness,
     grace: Duration,
     now: Tick,
     /// The first tick that is within grace.
     fresh_from: u64,
-    excused: [Option<Origin>; ORIGINS_MAX],
+    excused: [Option<ReplicaId>; HEARD_THROUGH_MAX],
     /// An excuse that concerns everybody is in force: nobody falls silent in this run.
     all_excused: bool,
 }
@@ -78,7 +79,7 @@ impl Sweep {
 
     /// Watches the node that holds `slot`. `believed` is what State says of it, so that only what differs is reported.
     /// If nobody has ever heard it, its grace starts at `since`, which may lie ahead to give a starting node longer.
-    pub fn watch(&mut self, slot: Slot, since: Tick, believed: Hearing) -> Result<(), SweepError> {
+    pub fn watch(&mut self, slot: Slot, since: Tick, believed: PulseState) -> Result<(), SweepError> {
         let position = self.position(slot)?;
         self.held[position] = Word::pack(slot.generation, since).ok_or_else(|| self.not_mine(slot))?;
         self.believe(position, believed);
@@ -90,7 +91,7 @@ impl Sweep {
         let position = self.position(slot)?;
         if self.held[position].generation() == slot.generation {
             self.held[position] = Word::EMPTY;
-            self.believe(position, Hearing::Heard);
+            self.believe(position, PulseState::Heard);
         }
         Ok(())
     }
@@ -104,15 +105,15 @@ impl Sweep {
     /// A node already found silent stays so until it is heard: an excuse that comes up later does not revive it.
     pub fn run(
         &mut self,
-        fleet: &Fleet,
+        tables: &PulseTables,
         blindness: &Blindness,
         grace: Duration,
         now: Tick,
         mut on_change: impl FnMut(Change),
     ) {
-        let bar = Bar::new(fleet, blindness, grace, now);
+        let bar = Bar::new(tables, blindness, grace, now);
         for chunk in 0..self.chunks.len() {
-            let heard = chunk_of_each(fleet, self.chunks.start + chunk);
+            let heard = chunk_of_each(tables, self.chunks.start + chunk);
             for group in chunk * GROUPS_PER_CHUNK..(chunk + 1) * GROUPS_PER_CHUNK {
                 self.run_group(group, &heard, &bar, &mut on_change);
             }
@@ -145,19 +146,19 @@ impl Sweep {
         let index = u32::try_from(self.chunks.start * CHUNK_SLOTS + position).ok()?;
         let (generation, since) = self.held[position].unpack()?;
         let slot = Slot { index, generation };
-        let trace = match bar.fleet.last_heard(slot) {
+        let trace = match bar.tables.last_heard(slot) {
             Some((at, through)) => Trace::Heard { at, through },
             None => Trace::Unplaced { since },
         };
-        let hearing = if fresh { Hearing::Heard } else { Hearing::Silent };
+        let hearing = if fresh { PulseState::Heard } else { PulseState::Silent };
         (fresh || bar.is_silent(trace)).then_some(Change { slot, hearing, trace })
     }
 
-    fn believe(&mut self, position: usize, hearing: Hearing) {
+    fn believe(&mut self, position: usize, hearing: PulseState) {
         let bit = 1 << (position % GROUP);
         match hearing {
-            Hearing::Heard => self.silent[position / GROUP] &= !bit,
-            Hearing::Silent => self.silent[position / GROUP] |= bit,
+            PulseState::Heard => self.silent[position / GROUP] &= !bit,
+            PulseState::Silent => self.silent[position / GROUP] |= bit,
         }
     }
 
@@ -176,15 +177,15 @@ impl Sweep {
 // === impl Bar ===
 
 impl<'a> Bar<'a> {
-    fn new(fleet: &'a Fleet, blindness: &'a Blindness, grace: Duration, now: Tick) -> Self {
-        let mut excused = [None; ORIGINS_MAX];
-        let origins = fleet.tables().map(|(origin, _)| origin);
-        for (place, origin) in excused.iter_mut().zip(origins) {
-            *place = blindness.excused_until(Some(origin), now).map(|_| origin);
+    fn new(tables: &'a PulseTables, blindness: &'a Blindness, grace: Duration, now: Tick) -> Self {
+        let mut excused = [None; HEARD_THROUGH_MAX];
+        let replicas = tables.iter().map(|(replica, _)| replica);
+        for (place, replica) in excused.iter_mut().zip(replicas) {
+            *place = blindness.excused_until(Some(replica), now).map(|_| replica);
         }
         let fresh_from = (now.before(grace).millis() + 1).min(Tick::MAX.millis());
         let all_excused = blindness.excused_until(None, now).is_some();
-        Self { fleet, blindness, grace, now, fresh_from, excused, all_excused }
+        Self { tables, blindness, grace, now, fresh_from, excused, all_excused }
     }
 
     /// One bit per slot of a group: some table heard its holder within grace.
@@ -197,7 +198,7 @@ impl<'a> Bar<'a> {
         per_table.fold(0, |fresh, bits| fresh | bits)
     }
 
-    /// Cheap where whole origins are excused, which is when it is asked most.
+    /// Cheap where whole replicas are excused, which is when it is asked most.
     fn is_silent(&self, trace: Trace) -> bool {
         let excused = match trace {
             Trace::Heard { through, .. } => self.excused.contains(&Some(through)),
@@ -212,9 +213,9 @@ fn bits(is_set: impl Fn(usize) -> bool) -> u64 {
 }
 
 /// The tables' chunks of this number; `None` where a table has not heard anything there.
-fn chunk_of_each(fleet: &Fleet, number: usize) -> [Option<&Chunk>; ORIGINS_MAX] {
-    let mut chunks = [None; ORIGINS_MAX];
-    for (place, (_, table)) in chunks.iter_mut().zip(fleet.tables()) {
+fn chunk_of_each(tables: &PulseTables, number: usize) -> [Option<&Chunk>; HEARD_THROUGH_MAX] {
+    let mut chunks = [None; HEARD_THROUGH_MAX];
+    for (place, (_, table)) in chunks.iter_mut().zip(tables.iter()) {
         *place = table.chunk(number);
     }
     chunks

@@ -3,9 +3,10 @@
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
+use muster_lifecycle::replica::ReplicaId;
 use muster_pulse::blindness::{Blindness, Deadline, Trace};
+use muster_pulse::by_replica::HEARD_THROUGH_MAX;
 use muster_pulse::excuse::{Excuse, InForce, REATTACH_MAX};
-use muster_pulse::fleet::{ORIGINS_MAX, Origin};
 use muster_pulse::tick::Tick;
 
 const GRACE: Duration = Duration::from_secs(40);
@@ -13,14 +14,14 @@ const CAP: Duration = Duration::from_secs(10);
 /// Twice the cap.
 const WINDOW: u64 = 20;
 const PERIOD: Duration = Duration::from_secs(1);
-const TWO: Origin = Origin(2);
-const THREE: Origin = Origin(3);
+const TWO: ReplicaId = ReplicaId(2);
+const THREE: ReplicaId = ReplicaId(3);
 
 fn at(seconds: u64) -> Tick {
     Tick::since_boot(Duration::from_secs(seconds))
 }
 
-fn heard(seconds: u64, through: Origin) -> Trace {
+fn heard(seconds: u64, through: ReplicaId) -> Trace {
     Trace::Heard { at: at(seconds), through }
 }
 
@@ -95,7 +96,7 @@ fn whoever_was_cut_off_or_away_before_it_took_over_gives_everybody_a_window() {
             told_every_second(it, 1_000..=1_000);
         }),
         ("a third that is no voter fell silent", |it| {
-            it.digest_complete(Origin(9), at(990));
+            it.digest_complete(ReplicaId(9), at(990));
             told_every_second(it, 0..=1_000);
         }),
     ];
@@ -199,8 +200,8 @@ fn a_stall_longer_than_grace_kills_nobody() {
     let mut blindness = blindness();
     blindness.tick(at(100), PERIOD, GRACE);
     blindness.tick(at(220), PERIOD, GRACE);
-    for origin in [Origin(1), TWO] {
-        assert_eq!(blindness.deadline(heard(99, origin), GRACE, at(220)).at, at(220 + WINDOW));
+    for replica in [ReplicaId(1), TWO] {
+        assert_eq!(blindness.deadline(heard(99, replica), GRACE, at(220)).at, at(220 + WINDOW));
     }
 }
 
@@ -377,11 +378,11 @@ fn a_replica_that_left_is_neither_waited_for_nor_excused() {
 fn excuses_are_kept_for_a_bounded_number_of_origins() {
     let mut blindness = blindness();
     for id in 0..10_000 {
-        blindness.digest_missed(Origin(id), at(100));
-        blindness.canary_late(Origin(id), at(100));
-        blindness.digest_complete(Origin(id), at(100));
+        blindness.digest_missed(ReplicaId(id), at(100));
+        blindness.canary_late(ReplicaId(id), at(100));
+        blindness.digest_complete(ReplicaId(id), at(100));
     }
-    assert_eq!(blindness.in_force(at(101)).count(), 2 * ORIGINS_MAX);
+    assert_eq!(blindness.in_force(at(101)).count(), 2 * HEARD_THROUGH_MAX);
 }
 
 #[test]

@@ -7,22 +7,23 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use muster_lifecycle::node::Slot;
+use muster_lifecycle::replica::ReplicaId;
+use muster_pulse::by_replica::PulseTables;
 use muster_pulse::digest::{AGE_QUANTUM, Boot, PART_MAX, Request};
-use muster_pulse::fleet::{Fleet, Origin};
 use muster_pulse::inbox::{FULL_TABLE_MAX, Inbox, InboxError, Progress, ROUND_TRIP_MAX};
 use muster_pulse::outbox::Outbox;
 use muster_pulse::table::PulseTable;
 use muster_pulse::tick::Tick;
 use proptest::prelude::*;
 
-const TELLER: Origin = Origin(2);
+const TELLER: ReplicaId = ReplicaId(2);
 /// The two processes did not start at the same time.
 const TELLER_BOOTED: u64 = 50_000;
 
 /// One teller, one listener, the network between them, and the truth. Times are milliseconds of true time.
 struct World {
     now: u64,
-    fleet: Fleet,
+    tables: PulseTables,
     outbox: Outbox,
     boots: u64,
     inbox: Inbox,
@@ -49,12 +50,12 @@ enum Step {
 
 impl World {
     fn new() -> Self {
-        let fleet = Fleet::new(TELLER);
+        let tables = PulseTables::new(TELLER);
         let table = Arc::new(PulseTable::new());
         Self {
             now: TELLER_BOOTED,
-            outbox: Outbox::new(&fleet, Boot(0)),
-            fleet,
+            outbox: Outbox::new(&tables, Boot(0)),
+            tables,
             boots: 0,
             inbox: Inbox::new(TELLER, Arc::clone(&table)),
             table,
@@ -73,7 +74,7 @@ impl World {
     }
 
     fn beat(&mut self, slot: Slot) {
-        let _ = self.fleet.own().beat(slot, self.teller_now());
+        let _ = self.tables.own().beat(slot, self.teller_now());
         let holder = self.current.entry(slot.index).or_insert(slot);
         if holder.generation <= slot.generation {
             *holder = slot;
@@ -137,8 +138,8 @@ impl World {
 
     fn restart_teller(&mut self) {
         self.boots += 1;
-        self.fleet = Fleet::new(TELLER);
-        self.outbox = Outbox::new(&self.fleet, Boot(self.boots));
+        self.tables = PulseTables::new(TELLER);
+        self.outbox = Outbox::new(&self.tables, Boot(self.boots));
         self.current.clear();
     }
 
@@ -239,20 +240,20 @@ proptest! {
 fn an_echo_is_refused() {
     let mut world = World::new();
     world.beat(Slot { index: 1, generation: 1 });
-    let mut of_another = Inbox::new(Origin(3), Arc::default());
+    let mut of_another = Inbox::new(ReplicaId(3), Arc::default());
     let request = of_another.ask(Tick::BOOT);
     let part = world.answer(request).remove(0);
     let result = of_another.receive(&part, Tick::BOOT);
-    assert_eq!(result, Err(InboxError::Echo { from: Origin(3), about: TELLER }));
+    assert_eq!(result, Err(InboxError::Echo { from: ReplicaId(3), about: TELLER }));
 }
 
 #[test]
 fn a_digest_tells_only_what_its_sender_heard_itself() {
     let mut world = World::new();
     let hearsay = Slot { index: 9, generation: 1 };
-    let mut fleet = world.fleet.clone();
-    let _ = fleet.admit(Origin(3)).unwrap().beat(hearsay, world.teller_now());
-    world.outbox = Outbox::new(&fleet, Boot(7));
+    let mut tables = world.tables.clone();
+    let _ = tables.admit(ReplicaId(3)).unwrap().beat(hearsay, world.teller_now());
+    world.outbox = Outbox::new(&tables, Boot(7));
     assert!(world.exchange(1, 1));
     assert_eq!(world.table.heard(hearsay), None);
 }

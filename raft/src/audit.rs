@@ -12,7 +12,7 @@ use thiserror::Error;
 use tokio_util::sync::CancellationToken;
 
 use crate::replica::Replica;
-use crate::types::ReplicaId;
+use muster_lifecycle::replica::ReplicaId;
 
 const AUDIT_INTERVAL: Duration = Duration::from_secs(5);
 

@@ -6,6 +6,7 @@
 use std::io;
 
 use futures::future::BoxFuture;
+use muster_lifecycle::replica::ReplicaId;
 use tokio::io::{AsyncRead, AsyncWrite};
 
 /// A connected, authenticated byte stream, whatever carries it.
@@ -19,5 +20,5 @@ pub trait Connector: Send + Sync + 'static {
     ///
     /// The stream must lead to that very replica: an implementation verifies who answered, because addresses are
     /// reused and an answer from the wrong replica would corrupt the vote count.
-    fn connect(&self, target: u64, address: &str) -> BoxFuture<'static, io::Result<Box<dyn Io>>>;
+    fn connect(&self, target: ReplicaId, address: &str) -> BoxFuture<'static, io::Result<Box<dyn Io>>>;
 }

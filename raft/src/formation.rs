@@ -15,7 +15,8 @@ use tokio_util::sync::CancellationToken;
 
 use crate::reach::{self, Reached};
 use crate::replica::Replica;
-use crate::types::{Endpoint, ReplicaId};
+use crate::types::Endpoint;
+use muster_lifecycle::replica::ReplicaId;
 
 const ROUND_PAUSE: Duration = Duration::from_millis(200);
 
@@ -139,24 +140,30 @@ mod tests {
     fn an_empty_replica_founds_only_when_all_are_there_and_as_the_lowest() {
         let mine = Uid(1);
         let none = BTreeMap::new();
-        assert_eq!(judge(1, 3, &none, mine), Verdict::WaitForOthers);
-        assert_eq!(judge(1, 1, &none, mine), Verdict::Found);
-        let second = BTreeMap::from([(2, reached(false, None))]);
-        assert_eq!(judge(1, 3, &second, mine), Verdict::WaitForOthers);
-        let both = BTreeMap::from([(2, reached(false, None)), (3, reached(false, None))]);
-        assert_eq!(judge(1, 3, &both, mine), Verdict::Found);
-        let others = BTreeMap::from([(1, reached(false, None)), (3, reached(false, None))]);
-        assert_eq!(judge(2, 3, &others, mine), Verdict::WaitForOthers);
+        assert_eq!(judge(ReplicaId(1), 3, &none, mine), Verdict::WaitForOthers);
+        assert_eq!(judge(ReplicaId(1), 1, &none, mine), Verdict::Found);
+        let second = BTreeMap::from([(ReplicaId(2), reached(false, None))]);
+        assert_eq!(judge(ReplicaId(1), 3, &second, mine), Verdict::WaitForOthers);
+        let both = BTreeMap::from([(ReplicaId(2), reached(false, None)), (ReplicaId(3), reached(false, None))]);
+        assert_eq!(judge(ReplicaId(1), 3, &both, mine), Verdict::Found);
+        let others = BTreeMap::from([(ReplicaId(1), reached(false, None)), (ReplicaId(3), reached(false, None))]);
+        assert_eq!(judge(ReplicaId(2), 3, &others, mine), Verdict::WaitForOthers);
     }
 
     #[test]
     fn i_28_a_wiped_replica_never_comes_back_under_its_old_id() {
         let mine = Uid(1);
-        let joined = BTreeMap::from([(2, reached(true, Some(1)))]);
-        assert_eq!(judge(1, 3, &joined, mine), Verdict::WaitForLog);
-        let wiped = BTreeMap::from([(2, reached(true, Some(7)))]);
-        assert_eq!(judge(1, 3, &wiped, mine), Verdict::Refuse(FormationError::Wiped { id: 1, witness: 2 }));
-        let removed = BTreeMap::from([(3, Reached { retired: true, ..reached(true, None) })]);
-        assert_eq!(judge(1, 3, &removed, mine), Verdict::Refuse(FormationError::Retired { id: 1 }));
+        let joined = BTreeMap::from([(ReplicaId(2), reached(true, Some(1)))]);
+        assert_eq!(judge(ReplicaId(1), 3, &joined, mine), Verdict::WaitForLog);
+        let wiped = BTreeMap::from([(ReplicaId(2), reached(true, Some(7)))]);
+        assert_eq!(
+            judge(ReplicaId(1), 3, &wiped, mine),
+            Verdict::Refuse(FormationError::Wiped { id: ReplicaId(1), witness: ReplicaId(2) })
+        );
+        let removed = BTreeMap::from([(ReplicaId(3), Reached { retired: true, ..reached(true, None) })]);
+        assert_eq!(
+            judge(ReplicaId(1), 3, &removed, mine),
+            Verdict::Refuse(FormationError::Retired { id: ReplicaId(1) })
+        );
     }
 }

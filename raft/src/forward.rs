@@ -17,7 +17,7 @@ use crate::membership::{MembershipChange, MembershipError};
 use crate::peers::{Lane, Peers};
 use crate::proposer::{ProposeError, Settled};
 use crate::replica::{Raft, Replica, RequestError};
-use crate::types::ReplicaId;
+use muster_lifecycle::replica::ReplicaId;
 
 /// Leaders at the peers' door.
 #[derive(Clone)]

@@ -13,7 +13,7 @@ use tokio::time::Instant;
 
 use crate::proposer::{ProposeError, Settled};
 use crate::replica::RequestError;
-use crate::types::ReplicaId;
+use muster_lifecycle::replica::ReplicaId;
 
 /// Writes waiting for a call. Beyond this the caller is told to come back later.
 const QUEUE_MAX: usize = 16_384;
@@ -185,7 +185,7 @@ mod tests {
     #[tokio::test]
     async fn what_waits_together_goes_together_and_each_has_its_own_answer() {
         let (leader, forwarder) = scripted(echo);
-        let writes = (0..40).map(|number| write(&forwarder, 1, number));
+        let writes = (0..40).map(|number| write(&forwarder, ReplicaId(1), number));
         leader.gate.add_permits(40);
         let answers = join_all(writes).await;
         for (number, answer) in answers.into_iter().enumerate() {
@@ -198,7 +198,7 @@ mod tests {
     async fn one_that_is_refused_takes_nobody_along() {
         let (leader, forwarder) = scripted(|said| Ok(said.iter().map(|number| odd_refused(*number)).collect()));
         leader.gate.add_permits(8);
-        let answers = join_all((0..8).map(|number| write(&forwarder, 1, number))).await;
+        let answers = join_all((0..8).map(|number| write(&forwarder, ReplicaId(1), number))).await;
         let expected: Vec<Answer> = (0..8).map(odd_refused).collect();
         assert_eq!(answers, expected);
     }
@@ -207,11 +207,11 @@ mod tests {
     async fn what_became_of_all_is_told_to_each_and_the_forgotten_do_not_wait() {
         let (leader, forwarder) = scripted(|_| Err(ProposeError::Unknown.into()));
         leader.gate.add_permits(3);
-        let answers = join_all((0..3).map(|number| write(&forwarder, 1, number))).await;
+        let answers = join_all((0..3).map(|number| write(&forwarder, ReplicaId(1), number))).await;
         assert_eq!(answers, vec![Err(RequestError::Refused(ProposeError::Unknown)); 3]);
         let (leader, forwarder) = scripted(|said| Ok(vec![done(said[0])]));
         leader.gate.add_permits(3);
-        let answers = join_all((0..3).map(|number| write(&forwarder, 1, number))).await;
+        let answers = join_all((0..3).map(|number| write(&forwarder, ReplicaId(1), number))).await;
         assert!(answers.iter().all(|answer| matches!(answer, Ok(_) | Err(RequestError::Forwarding(_)))));
         assert_eq!(answers[0], done(0));
     }
@@ -219,7 +219,8 @@ mod tests {
     #[tokio::test]
     async fn so_many_calls_are_under_way_and_no_call_is_larger_than_it_may_be() {
         let (leader, forwarder) = scripted(echo);
-        let writes: Vec<_> = (0..2_000).map(|number| tokio::spawn(write(&forwarder, 1, number as u8))).collect();
+        let writes: Vec<_> =
+            (0..2_000).map(|number| tokio::spawn(write(&forwarder, ReplicaId(1), number as u8))).collect();
         leader.until_asked(CALLS_MAX).await;
         leader.gate.add_permits(2_000);
         for written in join_all(writes).await {
@@ -235,20 +236,20 @@ mod tests {
     async fn a_full_queue_turns_away_and_who_went_away_is_not_sent() {
         let (leader, forwarder) = scripted(echo);
         for calls in 1..=CALLS_MAX {
-            tokio::spawn(write(&forwarder, 1, 1));
+            tokio::spawn(write(&forwarder, ReplicaId(1), 1));
             leader.until_asked(calls).await;
         }
         // Given up as soon as they wait. The gatherer takes one of them meanwhile, so once is not enough.
         let turned_away = loop {
-            while write(&forwarder, 1, 2).now_or_never().is_none() {}
+            while write(&forwarder, ReplicaId(1), 2).now_or_never().is_none() {}
             tokio::task::yield_now().await;
-            if let Some(answer) = write(&forwarder, 1, 3).now_or_never() {
+            if let Some(answer) = write(&forwarder, ReplicaId(1), 3).now_or_never() {
                 break answer;
             }
         };
         assert_eq!(turned_away, Err(RequestError::Refused(ProposeError::Overloaded)));
         leader.gate.add_permits(QUEUE_MAX);
-        while write(&forwarder, 1, 4).await != done(4) {
+        while write(&forwarder, ReplicaId(1), 4).await != done(4) {
             tokio::task::yield_now().await;
         }
         assert!(leader.calls().iter().all(|(_, said)| !said.contains(&2)), "given up before they were under way");
@@ -258,10 +259,10 @@ mod tests {
     async fn a_call_is_for_one_leader() {
         let (leader, forwarder) = scripted(echo);
         leader.gate.add_permits(8);
-        let answers = join_all((0..8).map(|number| write(&forwarder, number.into(), number))).await;
+        let answers = join_all((0..8).map(|number| write(&forwarder, ReplicaId(number.into()), number))).await;
         assert!(answers.iter().all(Result::is_ok));
         for (to, said) in leader.calls() {
-            assert!(said.iter().all(|number| ReplicaId::from(*number) == to), "{to}: {said:?}");
+            assert!(said.iter().all(|number| ReplicaId(u64::from(*number)) == to), "{to}: {said:?}");
         }
     }
 

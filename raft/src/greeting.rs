@@ -12,7 +12,7 @@ use muster_proto::v1;
 use thiserror::Error;
 
 use crate::feed::{Feed, Published};
-use crate::types::ReplicaId;
+use muster_lifecycle::replica::ReplicaId;
 
 /// The replica that the other end proved to be by its certificate. Put into the request's extensions by
 /// whoever terminates TLS.
@@ -68,9 +68,9 @@ impl Introduction {
         v1::Greeting {
             fleet: self.fleet.to_string(),
             generation: wire_generation(&current),
-            from: self.id,
+            from: self.id.0,
             from_store: store_bytes(self.store),
-            to,
+            to: to.0,
             to_store,
         }
     }
@@ -83,21 +83,22 @@ impl Introduction {
         feed: &Feed,
     ) -> Result<ReplicaId, Refusal> {
         let greeting = greeting.ok_or(Refusal::NoGreeting)?;
+        let from = ReplicaId(greeting.from);
         self.check_belonging(proven, greeting)?;
         let current = feed.current();
         let ours = wire_generation(&current);
         if ours != UNSETTLED && greeting.generation != UNSETTLED && greeting.generation != ours {
             return Err(Refusal::OtherGeneration { theirs: greeting.generation, ours });
         }
-        if let Some(known) = current.state.replicas().get(&greeting.from) {
+        if let Some(known) = current.state.replicas().get(&from) {
             if known.retired {
-                return Err(Refusal::Retired { id: greeting.from });
+                return Err(Refusal::Retired { id: from });
             }
             if store_bytes(known.store) != greeting.from_store {
-                return Err(Refusal::OtherStore { subject: format!("replica {}", greeting.from) });
+                return Err(Refusal::OtherStore { subject: format!("replica {from}") });
             }
         }
-        Ok(greeting.from)
+        Ok(from)
     }
 
     pub(crate) fn check_belonging(
@@ -106,14 +107,15 @@ impl Introduction {
         greeting: &v1::Greeting,
     ) -> Result<(), Refusal> {
         let ProvenReplica(proven) = proven.ok_or(Refusal::NotProven)?;
-        if proven != greeting.from {
-            return Err(Refusal::Impostor { claimed: greeting.from, proven });
+        let (from, to) = (ReplicaId(greeting.from), ReplicaId(greeting.to));
+        if proven != from {
+            return Err(Refusal::Impostor { claimed: from, proven });
         }
         if greeting.fleet != *self.fleet {
             return Err(Refusal::OtherFleet { theirs: greeting.fleet.clone(), ours: self.fleet.to_string() });
         }
-        if greeting.to != self.id {
-            return Err(Refusal::WrongAddress { meant: greeting.to, ours: self.id });
+        if to != self.id {
+            return Err(Refusal::WrongAddress { meant: to, ours: self.id });
         }
         if !greeting.to_store.is_empty() && greeting.to_store != store_bytes(self.store) {
             return Err(Refusal::OtherStore { subject: format!("this replica ({})", self.id) });

@@ -12,7 +12,8 @@ use tokio::time::{Instant, timeout_at};
 
 use crate::proposer::ProposeError;
 use crate::replica::{RETRY_PAUSE, Replica, RequestError};
-use crate::types::{Endpoint, ReplicaId, TypeConfig};
+use crate::types::{Endpoint, TypeConfig};
+use muster_lifecycle::replica::ReplicaId;
 
 /// How far behind the leader a learner may be when it becomes a voter.
 const PROMOTION_LAG_MAX: u64 = 1_000;

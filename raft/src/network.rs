@@ -21,7 +21,8 @@ use tonic::{Code, Status};
 use crate::codec::{decode, encode};
 use crate::peers::{Lane, Peers};
 use crate::snapshot_store::SnapshotFile;
-use crate::types::{Endpoint, LogId, ReplicaId, TypeConfig, Vote};
+use crate::types::{Endpoint, LogId, TypeConfig, Vote};
+use muster_lifecycle::replica::ReplicaId;
 
 /// How long one chunk of a snapshot may take before the transfer counts as stuck.
 const SNAPSHOT_CHUNK_TIMEOUT: Duration = Duration::from_secs(10);

@@ -24,7 +24,8 @@ use crate::proposer::{ProposeError, Settled};
 use crate::replica::{Replica, RequestError};
 use crate::sealed::Draft;
 use crate::snapshot_store::{SnapshotError, SnapshotFile};
-use crate::types::{ReplicaId, TypeConfig};
+use crate::types::TypeConfig;
+use muster_lifecycle::replica::ReplicaId;
 
 /// Longest a forwarded request may keep the leader busy, whatever the caller asks for.
 const REQUEST_TIMEOUT_MAX: Duration = Duration::from_secs(60);
@@ -54,10 +55,10 @@ impl PeerService {
     }
 
     fn refuse(&self, proven: Option<ProvenReplica>, refusal: Refusal) -> Status {
-        let from = proven.map_or(0, |proven| proven.0);
+        let from = proven.map_or_else(ReplicaId::default, |proven| proven.0);
         let mut refused = self.refused.lock().unwrap_or_else(PoisonError::into_inner);
         if refused.insert(from, refusal.clone()).as_ref() != Some(&refusal) {
-            tracing::warn!(%refusal, from, "refused a message from a replica");
+            tracing::warn!(%refusal, %from, "refused a message from a replica");
         }
         refusal.into()
     }
@@ -105,15 +106,15 @@ impl Peer for PeerService {
         let belonging = replica.peers.introduction.check_belonging(proven, &greeting);
         belonging.map_err(|refusal| self.refuse(proven, refusal))?;
         let current = replica.current();
-        let known = current.state.replicas().get(&greeting.from);
+        let known = current.state.replicas().get(&ReplicaId(greeting.from));
         let metrics = replica.raft.metrics().borrow_watched().clone();
         Ok(Response::new(v1::HelloResponse {
-            id: replica.id(),
+            id: replica.id().0,
             store: store_bytes(replica.info.store_id),
             initialized: metrics.last_log_index.is_some() || metrics.current_term > 0,
             known_store: known.map_or_else(Bytes::new, |known| store_bytes(known.store)),
             retired: known.is_some_and(|known| known.retired),
-            leader: metrics.current_leader,
+            leader: metrics.current_leader.map(|leader| leader.0),
             term: metrics.current_term,
             applied: current.applied_index(),
             revision: current.state.revision().0,

@@ -14,7 +14,8 @@ use crate::connector::Connector;
 use crate::feed::Feed;
 use crate::greeting::{Introduction, ProvenReplica, Refusal};
 use crate::replica::Replica;
-use crate::types::{Endpoint, ReplicaId};
+use crate::types::Endpoint;
+use muster_lifecycle::replica::ReplicaId;
 
 /// Largest message between replicas. A batch is bounded far below this.
 pub const PEER_MESSAGE_MAX: usize = 8 * 1024 * 1024;

@@ -12,7 +12,8 @@ use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 use crate::sealed::Sealed;
-use crate::types::{Endpoint, Entry, LogId, ReplicaId, StoredMembership, TypeConfig, Vote};
+use crate::types::{Endpoint, Entry, LogId, StoredMembership, TypeConfig, Vote};
+use muster_lifecycle::replica::ReplicaId;
 
 type Membership = openraft::Membership<ReplicaId, Endpoint>;
 

@@ -18,7 +18,8 @@ use crate::log_store::Capacity;
 use crate::persisted::DecodeError;
 use crate::replica::Raft;
 use crate::sealed::{Draft, Sealed};
-use crate::types::{ReplicaId, TypeConfig};
+use crate::types::TypeConfig;
+use muster_lifecycle::replica::ReplicaId;
 
 /// Commands waiting to be proposed. Beyond this the caller is told to come back later.
 const QUEUE_MAX: usize = 16_384;

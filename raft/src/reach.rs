@@ -6,7 +6,8 @@ use muster_lifecycle::meta::Uid;
 use muster_lifecycle::table::Digest;
 
 use crate::peers::{Lane, Peers};
-use crate::types::{Endpoint, ReplicaId};
+use crate::types::Endpoint;
+use muster_lifecycle::replica::ReplicaId;
 
 const GREETING_TIMEOUT: Duration = Duration::from_millis(500);
 

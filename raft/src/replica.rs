@@ -29,7 +29,8 @@ use crate::snapshot_pressure::SnapshotPressure;
 use crate::snapshot_store::{SnapshotFile, SnapshotStore};
 use crate::state_machine::StateMachine;
 use crate::store::StoreInfo;
-use crate::types::{Endpoint, ReplicaId, TypeConfig};
+use crate::types::{Endpoint, TypeConfig};
+use muster_lifecycle::replica::ReplicaId;
 
 pub type Raft = openraft::Raft<TypeConfig, StateMachine>;
 

@@ -22,7 +22,8 @@ use crate::persisted::log_id;
 use crate::snapshot_pressure::SnapshotPressure;
 use crate::snapshot_store::{self, Found, SnapshotHeader, SnapshotStore};
 use crate::state_machine::{Parts, Publisher, StateMachine};
-use crate::types::{Endpoint, LogId, ReplicaId, StoredMembership, Vote};
+use crate::types::{Endpoint, LogId, StoredMembership, Vote};
+use muster_lifecycle::replica::ReplicaId;
 
 /// The term and index at which a restored cluster begins. All its replicas begin there.
 const RESTORED_TERM: u64 = 1;

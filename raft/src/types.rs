@@ -3,6 +3,7 @@
 use std::fmt;
 
 use muster_lifecycle::command::Outcome;
+use muster_lifecycle::replica::ReplicaId;
 use serde::{Deserialize, Serialize};
 
 use crate::sealed::Sealed;
@@ -24,8 +25,6 @@ impl fmt::Display for Endpoint {
 /// The answers to a batch, in its order. Empty for entries that carry no commands.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Outcomes(pub Vec<Outcome>);
-
-pub type ReplicaId = u64;
 
 openraft::declare_raft_types!(
     pub TypeConfig:

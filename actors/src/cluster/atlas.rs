@@ -11,8 +11,8 @@ use muster_lifecycle::node::{Node, Slot};
 use muster_lifecycle::state::State;
 use muster_lifecycle::zone::ZoneKey;
 use muster_pulse::blindness::Blindness;
-use muster_pulse::fleet::Fleet;
-use muster_pulse::sweep::{Hearing, Sweep};
+use muster_pulse::by_replica::PulseTables;
+use muster_pulse::sweep::{PulseState, Sweep};
 use muster_pulse::table::{CHUNK_SLOTS, SLOTS_MAX};
 use muster_pulse::tick::Tick;
 
@@ -62,7 +62,7 @@ impl Atlas {
         let settled = known.map_or(Settled::New, |place| Settled::MovedFrom(place.zone.as_ref().clone()));
         self.reach(slot);
         let zone = self.shared(zone);
-        match self.sweep.watch(slot, since, Hearing::Heard) {
+        match self.sweep.watch(slot, since, PulseState::Heard) {
             Ok(()) => self.places[slot.index as usize] = Some(Place { generation: slot.generation, zone, since }),
             Err(error) => tracing::error!(node = %node.meta.name, %error, "a node cannot be watched"),
         }
@@ -112,14 +112,14 @@ impl Atlas {
     /// What changed for whom since the last sweep, by zone.
     pub(super) fn sweep(
         &mut self,
-        fleet: &Fleet,
+        tables: &PulseTables,
         blindness: &Blindness,
         grace: Duration,
         now: Tick,
     ) -> BTreeMap<Arc<ZoneKey>, Hearings> {
         let mut by_zone: BTreeMap<Arc<ZoneKey>, Hearings> = BTreeMap::new();
         let places = &self.places;
-        self.sweep.run(fleet, blindness, grace, now, |change| {
+        self.sweep.run(tables, blindness, grace, now, |change| {
             if let Some(place) = places.get(change.slot.index as usize).and_then(Option::as_ref) {
                 let hearings = by_zone.entry(Arc::clone(&place.zone)).or_default();
                 hearings.insert(change.slot.index, (change.slot, change.hearing));
@@ -153,7 +153,7 @@ impl Atlas {
         let mut wider = Sweep::over(0..chunks);
         for (slot, since) in self.slots().filter_map(|slot| Some((slot, self.place(slot)?.since))) {
             // It was within the narrower one.
-            let _ = wider.watch(slot, since, Hearing::Heard);
+            let _ = wider.watch(slot, since, PulseState::Heard);
         }
         self.sweep = wider;
         self.places.resize(chunks * CHUNK_SLOTS, None);

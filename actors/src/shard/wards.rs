@@ -12,7 +12,7 @@ use muster_lifecycle::state;
 use muster_lifecycle::text::Text;
 use muster_lifecycle::time::ClusterTime;
 use muster_lifecycle::zone::ZoneKey;
-use muster_pulse::sweep::Hearing;
+use muster_pulse::sweep::PulseState;
 use ractor::{ActorId, ActorRef};
 use tokio::time::Instant;
 
@@ -156,16 +156,16 @@ impl Wards {
 // === what is heard of them ===
 
 impl Wards {
-    pub(super) fn hear(&mut self, slot: Slot, hearing: Hearing) {
+    pub(super) fn hear(&mut self, slot: Slot, hearing: PulseState) {
         let Some(ward) = self.wards.get_mut(&slot.index).filter(|ward| ward.slot == slot) else { return };
         match &mut ward.keeper {
             Keeper::Shard(watch) => node::hear(watch, hearing),
-            Keeper::Actor(actor) => drop(actor.cast(node::Msg::Hearing(hearing))),
+            Keeper::Actor(actor) => drop(actor.cast(node::Msg::Pulse(hearing))),
             Keeper::Nobody => return,
         }
         match hearing {
-            Hearing::Heard => drop(self.due.remove(&slot.index)),
-            Hearing::Silent => drop(self.due.entry(slot.index).or_insert(ClusterTime(0))),
+            PulseState::Heard => drop(self.due.remove(&slot.index)),
+            PulseState::Silent => drop(self.due.entry(slot.index).or_insert(ClusterTime(0))),
         }
     }
 

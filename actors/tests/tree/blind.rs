@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use muster_actors::Ledger;
 use muster_lifecycle::command::Operation;
-use muster_pulse::fleet::Origin;
+use muster_lifecycle::replica::ReplicaId;
 use muster_pulse::tick::Tick;
 
 use crate::stage::{Stage, seconds};
@@ -27,10 +27,10 @@ async fn architecture_8_nobody_is_declared_dead_while_the_leader_is_blind() {
     stage.pass(seconds(10)).await;
     ["a-0", "a-1"].iter().for_each(|name| stage.kill(name));
     stage.pass(seconds(30)).await;
-    stage.ear.blindness().quorum_lost(tick(&stage));
+    stage.pulses.blindness().quorum_lost(tick(&stage));
     stage.pass(seconds(100)).await;
     assert_eq!(verdicts(&stage), 0);
-    stage.ear.blindness().quorum_heard(tick(&stage));
+    stage.pulses.blindness().quorum_heard(tick(&stage));
     let sighted = stage.world.elapsed();
     stage.beat_again("a-1");
     stage.until("a-0 is marked", seconds(60), |stage| stage.is_unknown("a-0")).await;
@@ -45,10 +45,10 @@ async fn agents_that_beat_faster_get_less_time_to_come_back() {
     stage.set_policy("node-monitor-grace-period", "8s");
     stage.grow().await;
     stage.pass(seconds(10)).await;
-    stage.ear.blindness().quorum_lost(tick(&stage));
+    stage.pulses.blindness().quorum_lost(tick(&stage));
     stage.kill("a-0");
     stage.pass(seconds(20)).await;
-    stage.ear.blindness().quorum_heard(tick(&stage));
+    stage.pulses.blindness().quorum_heard(tick(&stage));
     let sighted = stage.world.elapsed();
     stage.until("a-0 is marked", seconds(60), |stage| stage.is_unknown("a-0")).await;
     let after = stage.marked()["a-0"] - sighted;
@@ -62,22 +62,22 @@ async fn a_blindness_that_comes_up_later_holds_evictions_back() {
     stage.pass(seconds(10)).await;
     (0..3).for_each(|number| stage.kill(&format!("a-{number}")));
     stage.until("the first is evicted", seconds(60), |stage| !stage.evicted().is_empty()).await;
-    stage.ear.blindness().quorum_lost(tick(&stage));
+    stage.pulses.blindness().quorum_lost(tick(&stage));
     let before = verdicts(&stage);
     stage.pass(seconds(60)).await;
     assert_eq!(verdicts(&stage), before);
-    stage.ear.blindness().quorum_heard(tick(&stage));
+    stage.pulses.blindness().quorum_heard(tick(&stage));
     stage.until("the others follow", seconds(60), |stage| stage.evicted().len() == 3).await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_new_leader_judges_nobody_before_it_has_gathered_what_the_others_heard() {
     let stage = Stage::set().with_zone("a", 6);
-    let peer = stage.ear.admit(Origin(2)).unwrap();
+    let peer = stage.pulses.admit(ReplicaId(2)).unwrap();
     // Of a-0 only the peer knows, and its table is still to come.
     stage.kill("a-0");
     stage.pass(seconds(100)).await;
-    stage.ear.blindness().took_over([Origin(2)], tick(&stage));
+    stage.pulses.blindness().took_over([ReplicaId(2)], tick(&stage));
     stage.grow().await;
     stage.pass(seconds(15)).await;
     assert_eq!(verdicts(&stage), 0);
@@ -93,10 +93,10 @@ async fn a_new_leader_judges_nobody_before_it_has_gathered_what_the_others_heard
     });
     // What the peer tells is complete from here on.
     let digests = tokio::spawn({
-        let (world, ear) = (Arc::clone(&stage.world), Arc::clone(&stage.ear));
+        let (world, pulses) = (Arc::clone(&stage.world), Arc::clone(&stage.pulses));
         async move {
             loop {
-                ear.blindness().digest_complete(Origin(2), world.moment().tick);
+                pulses.blindness().digest_complete(ReplicaId(2), world.moment().tick);
                 tokio::time::sleep(Duration::from_millis(250)).await;
             }
         }

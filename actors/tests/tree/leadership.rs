@@ -13,7 +13,7 @@ async fn hand_over(stage: &Stage, term: u64) {
     stage.prune().await;
     stage.world.set_term(term);
     let now = stage.world.moment().tick;
-    stage.ear.blindness().took_over([], now);
+    stage.pulses.blindness().took_over([], now);
     stage.grow_with(term, Arc::new(Quiet), Arc::new(Quiet)).await;
 }
 

@@ -6,6 +6,7 @@ use muster_actors::Settlement;
 use muster_lifecycle::command::{Operation, Origin, Sighting};
 use muster_lifecycle::meta::Uid;
 use muster_lifecycle::node::{ConditionStatus, NodeDraft};
+use muster_lifecycle::replica::ReplicaId;
 use muster_lifecycle::text::Text;
 
 use crate::stage::{ANY, Stage, seconds};
@@ -47,7 +48,10 @@ async fn the_verdict_says_when_and_through_whom_the_node_was_last_heard() {
         let Operation::MarkSilent { heard, from, .. } = &entry.operation else { return None };
         Some((*heard, *from))
     });
-    assert!(matches!(heard, Some((Some(Sighting { through: 1, .. }), Some(ConditionStatus::True)))), "{heard:?}");
+    assert!(
+        matches!(heard, Some((Some(Sighting { through: ReplicaId(1), .. }), Some(ConditionStatus::True)))),
+        "{heard:?}"
+    );
 }
 
 #[tokio::test(start_paused = true)]

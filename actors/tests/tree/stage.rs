@@ -11,12 +11,12 @@ use muster_lifecycle::command::{Batch, Command, Operation, Origin, Outcome, Posi
 use muster_lifecycle::invariant::check_all;
 use muster_lifecycle::meta::Uid;
 use muster_lifecycle::node::{Condition, ConditionStatus, Node, NodeDraft, NodeStatus, Slot};
+use muster_lifecycle::replica::ReplicaId;
 use muster_lifecycle::state::State;
 use muster_lifecycle::text::Text;
 use muster_lifecycle::time::{ClusterTime, Stamp, WallTime};
-use muster_pulse::ear::Ear;
-use muster_pulse::fleet;
 use muster_pulse::moment::Moment;
+use muster_pulse::monitor::PulseMonitor;
 use muster_pulse::tick::Tick;
 use tokio::sync::mpsc;
 use tokio::time::Instant;
@@ -33,7 +33,7 @@ const PAST: u64 = 1_000_000;
 
 pub(crate) struct Stage {
     pub(crate) world: Arc<World>,
-    pub(crate) ear: Arc<Ear>,
+    pub(crate) pulses: Arc<PulseMonitor>,
 }
 
 pub(crate) struct World {
@@ -184,9 +184,9 @@ impl Stage {
             tree: None,
         };
         let world = Arc::new(World { started: Instant::now(), inner: Mutex::new(inner) });
-        let ear = Arc::new(Ear::new(fleet::Origin(1), Duration::from_secs(10)));
-        tokio::spawn(beat(Arc::clone(&world), Arc::clone(&ear)));
-        Self { world, ear }
+        let pulses = Arc::new(PulseMonitor::new(ReplicaId(1), Duration::from_secs(10)));
+        tokio::spawn(beat(Arc::clone(&world), Arc::clone(&pulses)));
+        Self { world, pulses }
     }
 
     /// Nodes that registered as ready and beat, named after the zone: `a-0`, `a-1`, ...
@@ -224,7 +224,7 @@ impl Stage {
         let (proposals, inbox) = mpsc::channel(PROPOSALS_MAX);
         tokio::spawn(Arc::clone(&self.world).serve(inbox));
         let surroundings = Surroundings {
-            ear: Arc::clone(&self.ear),
+            pulses: Arc::clone(&self.pulses),
             ledger: Arc::clone(&self.world) as Arc<dyn Ledger>,
             proposals,
             observer,
@@ -294,7 +294,7 @@ impl Stage {
     /// It beats from now on, and has not got round to reporting yet.
     pub(crate) fn beat_again(&self, name: &str) {
         let slot = self.node(name).slot;
-        let _ = self.ear.own().beat(slot, self.world.moment().tick);
+        let _ = self.pulses.own().beat(slot, self.world.moment().tick);
         self.world.inner.lock().unwrap().beating.insert(Text::from(name), slot);
     }
 
@@ -349,11 +349,11 @@ impl Stage {
     }
 }
 
-async fn beat(world: Arc<World>, ear: Arc<Ear>) {
+async fn beat(world: Arc<World>, pulses: Arc<PulseMonitor>) {
     loop {
         let beating = world.inner.lock().unwrap().beating.clone();
         for slot in beating.into_values() {
-            let _ = ear.own().beat(slot, world.moment().tick);
+            let _ = pulses.own().beat(slot, world.moment().tick);
         }
         tokio::time::sleep(BEAT_INTERVAL).await;
     }

@@ -124,7 +124,7 @@ async fn i_03_pods_of_lost_nodes_stay_while_the_leader_is_blind_and_an_operators
     stage.until("all pods have a node", seconds(5), |stage| stage.bound() == 6).await;
     stage.kill("a-0");
     stage.until("a-0 is evicted", seconds(90), |stage| stage.is_evicted("a-0")).await;
-    stage.ear.blindness().quorum_lost(stage.world.moment().tick);
+    stage.pulses.blindness().quorum_lost(stage.world.moment().tick);
     stage.pass(seconds(60)).await;
     assert!(stage.evicted_pods().is_empty(), "nobody knows whether a-0 is back");
     let taint = vec!["maintenance:NoExecute".parse().unwrap()];
@@ -137,7 +137,7 @@ async fn i_03_pods_of_lost_nodes_stay_while_the_leader_is_blind_and_an_operators
     };
     stage.operator(operation);
     stage.until("b-0's pod is evicted", seconds(5), |stage| stage.evicted_pods().len() == 1).await;
-    stage.ear.blindness().quorum_heard(stage.world.moment().tick);
+    stage.pulses.blindness().quorum_heard(stage.world.moment().tick);
     stage.until("a-0's pod is evicted", seconds(60), |stage| stage.evicted_pods().len() == 2).await;
 }
 

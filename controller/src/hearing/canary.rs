@@ -123,7 +123,7 @@ impl Canary {
     }
 
     fn open(&self) -> Channel {
-        let (connector, me, address) = (Arc::clone(&self.connector), self.hearing.me().0, self.address.to_string());
+        let (connector, me, address) = (Arc::clone(&self.connector), self.hearing.me(), self.address.to_string());
         let connect = service_fn(move |_: Uri| {
             let connecting = connector.connect(me, &address);
             async move { connecting.await.map(TokioIo::new) }

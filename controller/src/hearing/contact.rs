@@ -7,7 +7,6 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use muster_pulse::fleet::Origin;
 use muster_pulse::tick::Tick;
 use muster_raft::replica::Replica;
 use tokio::sync::watch;
@@ -105,10 +104,10 @@ impl Contact {
     }
 
     fn standing(&self, replica: &Replica) -> Standing {
-        match replica.leader().map(Origin) {
+        match replica.leader() {
             Some(leader) if leader == self.0.hearing.me() => Standing::Leading { since_quorum: replica.since_quorum() },
             Some(leader) => Standing::Following {
-                last_digest: self.0.hearing.ear().blindness().last_digest(leader),
+                last_digest: self.0.hearing.pulses().blindness().last_digest(leader),
                 last_told: self.0.hearing.last_told(leader),
             },
             None => Standing::Leaderless,
@@ -116,7 +115,7 @@ impl Contact {
     }
 
     fn tell_quorum(&self, quorum: Quorum, now: Tick) {
-        let mut blindness = self.0.hearing.ear().blindness();
+        let mut blindness = self.0.hearing.pulses().blindness();
         match quorum {
             Quorum::Heard => blindness.quorum_heard(now),
             Quorum::Lost => blindness.quorum_lost(now),

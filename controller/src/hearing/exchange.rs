@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use muster_lifecycle::policy::Policy;
-use muster_pulse::fleet::Origin;
+use muster_lifecycle::replica::ReplicaId;
 use muster_pulse::inbox::Inbox;
 use muster_pulse::tick::Tick;
 use muster_raft::replica::Replica;
@@ -33,13 +33,13 @@ struct Exchange {
     metrics: Arc<Metrics>,
     pulls: Pulls,
     /// Left the cluster, and when. What they heard still counts.
-    leaving: BTreeMap<Origin, Tick>,
+    leaving: BTreeMap<ReplicaId, Tick>,
     complaints: Gate,
 }
 
 /// One task per member.
 #[derive(Default)]
-struct Pulls(BTreeMap<Origin, AbortOnDropHandle<()>>);
+struct Pulls(BTreeMap<ReplicaId, AbortOnDropHandle<()>>);
 
 /// Pulls from every other member until `stop`.
 pub async fn run(hearing: Hearing, replica: Replica, metrics: Arc<Metrics>, stop: CancellationToken) {
@@ -61,20 +61,19 @@ pub async fn run(hearing: Hearing, replica: Replica, metrics: Arc<Metrics>, stop
 impl Exchange {
     fn look(&mut self) {
         let me = self.hearing.me();
-        let members: BTreeSet<Origin> =
-            self.replica.members().into_keys().map(Origin).filter(|member| *member != me).collect();
-        for origin in self.pulls.other_than(&members) {
-            self.leave(origin);
+        let members: BTreeSet<ReplicaId> = self.replica.members().into_keys().filter(|member| *member != me).collect();
+        for peer in self.pulls.other_than(&members) {
+            self.leave(peer);
         }
         self.forget_departed();
         let interval = Duration::from_millis(self.replica.current().state.policy().beat_interval().0);
-        self.hearing.ear().blindness().set_backoff_cap(interval);
-        for origin in members {
-            if self.pulls.has_died(origin) {
-                self.note_death(origin);
+        self.hearing.pulses().blindness().set_backoff_cap(interval);
+        for peer in members {
+            if self.pulls.has_died(peer) {
+                self.note_death(peer);
             }
-            if !self.pulls.is_under_way(origin) {
-                self.join(origin);
+            if !self.pulls.is_under_way(peer) {
+                self.join(peer);
             }
         }
         if self.hearing.handshakes().queued() {
@@ -82,14 +81,14 @@ impl Exchange {
         }
     }
 
-    fn join(&mut self, origin: Origin) {
-        match self.hearing.ear().admit(origin) {
+    fn join(&mut self, peer: ReplicaId) {
+        match self.hearing.pulses().admit(peer) {
             Ok(table) => {
-                self.leaving.remove(&origin);
+                self.leaving.remove(&peer);
                 let (hearing, replica, metrics) =
                     (self.hearing.clone(), self.replica.clone(), Arc::clone(&self.metrics));
-                let pull = Pull::new(hearing, replica, metrics, Inbox::new(origin, table), origin);
-                self.pulls.begin(origin, pull.run());
+                let pull = Pull::new(hearing, replica, metrics, Inbox::new(peer, table), peer);
+                self.pulls.begin(peer, pull.run());
             }
             Err(error) => {
                 if self.complaints.pass(Instant::now()).is_some() {
@@ -100,29 +99,29 @@ impl Exchange {
     }
 
     /// Nothing came from there since the pull died, and a new one begins with the full table.
-    fn note_death(&self, origin: Origin) {
-        self.hearing.ear().blindness().digest_missed(origin, self.hearing.tick());
+    fn note_death(&self, peer: ReplicaId) {
+        self.hearing.pulses().blindness().digest_missed(peer, self.hearing.tick());
         if self.complaints.pass(Instant::now()).is_some() {
-            tracing::error!(replica = %origin, "listening to a replica ended by itself, it is begun anew");
+            tracing::error!(replica = %peer, "listening to a replica ended by itself, it is begun anew");
         }
     }
 
-    fn leave(&mut self, origin: Origin) {
+    fn leave(&mut self, peer: ReplicaId) {
         let now = self.hearing.tick();
-        self.pulls.end(origin);
-        self.hearing.ear().blindness().unreachable(origin, now);
-        self.leaving.insert(origin, now);
+        self.pulls.end(peer);
+        self.hearing.pulses().blindness().unreachable(peer, now);
+        self.leaving.insert(peer, now);
     }
 
     fn forget_departed(&mut self) {
-        let (ear, now) = (self.hearing.ear(), self.hearing.tick());
+        let (pulses, now) = (self.hearing.pulses(), self.hearing.tick());
         let grace = longest_grace(self.replica.current().state.policy());
-        self.leaving.retain(|origin, left| {
-            let excused = ear.blindness().excused_until(Some(*origin), now).is_some();
+        self.leaving.retain(|peer, left| {
+            let excused = pulses.blindness().excused_until(Some(*peer), now).is_some();
             let counts = excused || now <= left.after(grace);
             if !counts {
-                ear.dismiss(*origin);
-                ear.blindness().forget(*origin, now);
+                pulses.dismiss(*peer);
+                pulses.blindness().forget(*peer, now);
             }
             counts
         });
@@ -133,24 +132,24 @@ impl Exchange {
 
 impl Pulls {
     /// In place of an earlier one, if there is one.
-    fn begin(&mut self, origin: Origin, pull: impl Future<Output = ()> + Send + 'static) {
-        self.0.insert(origin, AbortOnDropHandle::new(tokio::spawn(pull)));
+    fn begin(&mut self, peer: ReplicaId, pull: impl Future<Output = ()> + Send + 'static) {
+        self.0.insert(peer, AbortOnDropHandle::new(tokio::spawn(pull)));
     }
 
-    fn end(&mut self, origin: Origin) {
-        self.0.remove(&origin);
+    fn end(&mut self, peer: ReplicaId) {
+        self.0.remove(&peer);
     }
 
-    fn is_under_way(&self, origin: Origin) -> bool {
-        self.0.get(&origin).is_some_and(|pull| !pull.is_finished())
+    fn is_under_way(&self, peer: ReplicaId) -> bool {
+        self.0.get(&peer).is_some_and(|pull| !pull.is_finished())
     }
 
     /// Begun and not ended by us: a pull has no end of its own.
-    fn has_died(&self, origin: Origin) -> bool {
-        self.0.get(&origin).is_some_and(AbortOnDropHandle::is_finished)
+    fn has_died(&self, peer: ReplicaId) -> bool {
+        self.0.get(&peer).is_some_and(AbortOnDropHandle::is_finished)
     }
 
-    fn other_than(&self, members: &BTreeSet<Origin>) -> Vec<Origin> {
+    fn other_than(&self, members: &BTreeSet<ReplicaId>) -> Vec<ReplicaId> {
         self.0.keys().filter(|known| !members.contains(known)).copied().collect()
     }
 }
@@ -164,7 +163,7 @@ fn longest_grace(policy: &Policy) -> Duration {
 mod tests {
     use super::*;
 
-    const PEER: Origin = Origin(2);
+    const PEER: ReplicaId = ReplicaId(2);
     const PATIENCE: Duration = Duration::from_secs(10);
 
     #[tokio::test]
@@ -184,7 +183,7 @@ mod tests {
         pulls.begin(PEER, std::future::pending());
         tokio::task::yield_now().await;
         assert!(pulls.is_under_way(PEER) && !pulls.has_died(PEER));
-        assert_eq!(pulls.other_than(&BTreeSet::from([Origin(3)])), [PEER]);
+        assert_eq!(pulls.other_than(&BTreeSet::from([ReplicaId(3)])), [PEER]);
         pulls.end(PEER);
         assert!(!pulls.is_under_way(PEER) && !pulls.has_died(PEER));
     }

@@ -8,10 +8,10 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
+use muster_lifecycle::replica::ReplicaId;
 use muster_proto::v1;
 use muster_proto::v1::pulse_client::PulseClient;
 use muster_pulse::digest::{PART_MAX, Request};
-use muster_pulse::fleet::Origin;
 use muster_pulse::inbox::{Inbox, InboxError, Progress, ROUND_TRIP_MAX};
 use muster_pulse::tick::Tick;
 use muster_raft::peers::Lane;
@@ -36,7 +36,7 @@ pub(super) struct Pull {
     hearing: Hearing,
     replica: Replica,
     metrics: Arc<Metrics>,
-    origin: Origin,
+    peer: ReplicaId,
     inbox: Inbox,
     /// Since when the peer's word is missing.
     missing: Option<Tick>,
@@ -61,8 +61,14 @@ enum Missed {
 // === impl Pull ===
 
 impl Pull {
-    pub(super) fn new(hearing: Hearing, replica: Replica, metrics: Arc<Metrics>, inbox: Inbox, origin: Origin) -> Self {
-        Self { hearing, replica, metrics, origin, inbox, missing: None, received: 0 }
+    pub(super) fn new(
+        hearing: Hearing,
+        replica: Replica,
+        metrics: Arc<Metrics>,
+        inbox: Inbox,
+        peer: ReplicaId,
+    ) -> Self {
+        Self { hearing, replica, metrics, peer, inbox, missing: None, received: 0 }
     }
 
     pub(super) async fn run(mut self) {
@@ -80,12 +86,12 @@ impl Pull {
         self.received = 0;
         let pulled = self.pull(request, asked_at).await;
         let took = self.hearing.tick().elapsed_since(asked_at);
-        self.metrics.pulse.pulled(self.origin.0, outcome(&pulled), took, self.received);
+        self.metrics.pulse.pulled(self.peer.0, outcome(&pulled), took, self.received);
         match pulled {
             Ok(()) => {
                 // A peer that restarted between two pulls dropped its agents, although no pull failed.
                 if life.is_some() && life != self.inbox.boot() {
-                    self.hearing.ear().blindness().digest_missed(self.origin, asked_at);
+                    self.hearing.pulses().blindness().digest_missed(self.peer, asked_at);
                 }
                 self.complete();
             }
@@ -94,7 +100,7 @@ impl Pull {
     }
 
     async fn pull(&mut self, request: Request, asked_at: Tick) -> Result<(), Missed> {
-        let reached = self.replica.peer_channel(self.origin.0, Lane::Pulse);
+        let reached = self.replica.peer_channel(self.peer, Lane::Pulse);
         let (channel, greeting) = reached.ok_or(Missed::NotMember)?;
         let mut client = PulseClient::new(channel).max_decoding_message_size(PART_MESSAGE_MAX);
         let asking = client.pull(on_the_wire(request, greeting));
@@ -121,13 +127,13 @@ impl Pull {
     fn note_if_slow(&self, asked_at: Tick) {
         let now = self.hearing.tick();
         if now.elapsed_since(asked_at) > ROUND_TRIP_MAX {
-            self.hearing.ear().blindness().digest_missed(self.origin, now);
+            self.hearing.pulses().blindness().digest_missed(self.peer, now);
         }
     }
 
     fn take(&self, wellbeing: v1::Wellbeing) {
         let now = self.hearing.tick();
-        self.hearing.canary(self.origin, wellbeing.canary_late, now);
+        self.hearing.canary(self.peer, wellbeing.canary_late, now);
         if wellbeing.handshakes_queued {
             self.hearing.handshakes_queued(now);
         }
@@ -135,9 +141,9 @@ impl Pull {
 
     fn complete(&mut self) {
         let now = self.hearing.tick();
-        self.hearing.ear().blindness().digest_complete(self.origin, now);
+        self.hearing.pulses().blindness().digest_complete(self.peer, now);
         if let Some(since) = self.missing.take() {
-            tracing::info!(replica = %self.origin, missing = ?now.elapsed_since(since), "heard through a replica again");
+            tracing::info!(replica = %self.peer, missing = ?now.elapsed_since(since), "heard through a replica again");
         }
     }
 
@@ -147,14 +153,14 @@ impl Pull {
             self.inbox.restart();
         }
         if self.missing.is_none() {
-            tracing::warn!(replica = %self.origin, reason = %missed, "what a replica heard is missing");
+            tracing::warn!(replica = %self.peer, reason = %missed, "what a replica heard is missing");
         }
         let since = *self.missing.get_or_insert(now);
-        let mut blindness = self.hearing.ear().blindness();
+        let mut blindness = self.hearing.pulses().blindness();
         if now.elapsed_since(since) > UNREACHABLE_AFTER {
-            blindness.unreachable(self.origin, now);
+            blindness.unreachable(self.peer, now);
         } else {
-            blindness.digest_missed(self.origin, now);
+            blindness.digest_missed(self.peer, now);
         }
     }
 }

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use muster_lifecycle::replica::ReplicaId;
+
 /// As long as agents would be kept waiting before they are told to move.
 const SILENCE_LIMIT: Duration = Duration::from_secs(3);
 
@@ -17,7 +19,7 @@ pub struct Check {
 
 impl Check {
     /// A replica that knows no leader can neither take writes nor promise that its reads are fresh.
-    pub fn leader(leader: Option<u64>) -> Self {
+    pub fn leader(leader: Option<ReplicaId>) -> Self {
         let reason = "no leader is known; if this lasts, see with `muster status` which replicas do not answer";
         Self { name: "leader", outcome: leader.map(|_| ()).ok_or_else(|| reason.to_owned()) }
     }
@@ -72,7 +74,7 @@ mod tests {
     #[test]
     fn a_failure_is_always_said_and_a_success_on_request() {
         let disk = Check { name: "disk", outcome: Ok(()) };
-        let fit = [Check::leader(Some(2)), disk.clone()];
+        let fit = [Check::leader(Some(ReplicaId(2))), disk.clone()];
         assert_eq!(report(&fit, false), "ok\n");
         assert_eq!(report(&fit, true), "[+]leader ok\n[+]disk ok\nreadyz check passed\n");
         let unfit = [Check::leader(None), disk];

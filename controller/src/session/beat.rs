@@ -26,7 +26,7 @@ pub const UNBOUND: Slot = Slot { index: u32::MAX, generation: 0 };
 
 impl Beats {
     pub fn new(hearing: Hearing, figures: Arc<SessionFigures>) -> Self {
-        let own = hearing.ear().own();
+        let own = hearing.pulses().own();
         Self { hearing, own, figures }
     }
 

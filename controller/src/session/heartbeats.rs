@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use muster_lifecycle::node::{Condition, ConditionStatus, Node};
 use muster_lifecycle::time::{ClusterTime, Stamp, WallTime};
-use muster_pulse::fleet::Fleet;
+use muster_pulse::by_replica::PulseTables;
 use muster_pulse::tick::Tick;
 use muster_raft::feed::Feed;
 
@@ -15,7 +15,7 @@ use crate::hearing::Hearing;
 
 /// One moment's view of when each node was heard: taken once for a list of any length.
 pub struct Heartbeats {
-    fleet: Arc<Fleet>,
+    tables: Arc<PulseTables>,
     tick: Tick,
     now: Stamp,
 }
@@ -29,7 +29,7 @@ pub fn rendered(node: &Node, hearing: &Hearing, feed: &Feed) -> Option<Stamp> {
 
 impl Heartbeats {
     pub fn now(hearing: &Hearing, feed: &Feed) -> Self {
-        Self { fleet: hearing.ear().fleet(), tick: hearing.tick(), now: feed.stamp() }
+        Self { tables: hearing.pulses().tables(), tick: hearing.tick(), now: feed.stamp() }
     }
 
     /// The newest of what is stored and what was heard. `None` if the node vouches for none of its conditions: the last
@@ -42,7 +42,7 @@ impl Heartbeats {
     }
 
     fn heard(&self, node: &Node) -> Option<Stamp> {
-        let (heard, _) = self.fleet.last_heard(node.slot)?;
+        let (heard, _) = self.tables.last_heard(node.slot)?;
         let age = u64::try_from(self.tick.elapsed_since(heard).as_millis()).unwrap_or(u64::MAX);
         let wall = self.now.wall.0.saturating_sub_unsigned(age);
         Some(Stamp { cluster: ClusterTime(self.now.cluster.0.saturating_sub(age)), wall: WallTime(wall) })
@@ -61,35 +61,36 @@ mod tests {
     use muster_lifecycle::meta::Uid;
     use muster_lifecycle::node::NodeStatus;
     use muster_lifecycle::node::{NodeDraft, Slot};
+    use muster_lifecycle::replica::ReplicaId;
     use muster_lifecycle::state::State;
-    use muster_pulse::fleet::Origin as Through;
 
     use super::*;
 
     #[test]
     fn the_newest_of_stored_and_heard_counts() {
         let node = node(ConditionStatus::True);
-        let (fleet, now) = (Fleet::new(Through(1)), Stamp { cluster: ClusterTime(60_000), wall: WallTime(1_060_000) });
+        let (tables, now) =
+            (PulseTables::new(ReplicaId(1)), Stamp { cluster: ClusterTime(60_000), wall: WallTime(1_060_000) });
         let tick = Tick::since_boot(Duration::from_secs(50));
-        let heard_at = |fleet: &Fleet| {
-            let view = Heartbeats { fleet: Arc::new(fleet.clone()), tick, now };
+        let heard_at = |tables: &PulseTables| {
+            let view = Heartbeats { tables: Arc::new(tables.clone()), tick, now };
             view.of(&node).map(|stamp| (stamp.cluster.0, stamp.wall.0))
         };
-        assert_eq!(heard_at(&fleet), Some((10_000, 0)), "as stored");
-        let _ = fleet.own().beat(node.slot, Tick::since_boot(Duration::from_secs(48)));
-        assert_eq!(heard_at(&fleet), Some((58_000, 1_058_000)));
+        assert_eq!(heard_at(&tables), Some((10_000, 0)), "as stored");
+        let _ = tables.own().beat(node.slot, Tick::since_boot(Duration::from_secs(48)));
+        assert_eq!(heard_at(&tables), Some((58_000, 1_058_000)));
         let stranger = Slot { generation: node.slot.generation + 1, ..node.slot };
-        let _ = fleet.own().beat(stranger, tick);
-        assert_eq!(heard_at(&fleet), Some((10_000, 0)), "its successor's beats are not its own");
+        let _ = tables.own().beat(stranger, tick);
+        assert_eq!(heard_at(&tables), Some((10_000, 0)), "its successor's beats are not its own");
     }
 
     #[test]
     fn an_unknown_condition_is_not_vouched_for() {
         let node = node(ConditionStatus::Unknown);
-        let fleet = Fleet::new(Through(1));
+        let tables = PulseTables::new(ReplicaId(1));
         let tick = Tick::since_boot(Duration::from_secs(50));
-        let _ = fleet.own().beat(node.slot, tick);
-        let view = Heartbeats { fleet: Arc::new(fleet), tick, now: Stamp::default() };
+        let _ = tables.own().beat(node.slot, tick);
+        let view = Heartbeats { tables: Arc::new(tables), tick, now: Stamp::default() };
         assert_eq!(view.of(&node), None);
     }
 

@@ -18,13 +18,13 @@ use muster_controller::listener::{Door, Incoming, Tcp};
 use muster_controller::pulse_service::{Claims, Explains, pulse_service};
 use muster_controller::server::prove_replica;
 use muster_controller::session::Sessions;
-use muster_lifecycle::command::{Command, Operation, Origin as Author, Outcome};
+use muster_lifecycle::command::{Command, Operation, Origin, Outcome};
 use muster_lifecycle::meta::Uid;
+use muster_lifecycle::replica::ReplicaId;
 use muster_pki::tls::ReplicaTls;
 use muster_pki::{FleetFolder, ReplicaPlan};
 use muster_proto::v1;
 use muster_pulse::excuse::{Excuse, InForce};
-use muster_pulse::fleet::Origin;
 use muster_raft::abort::RecordAbort;
 use muster_raft::clock::{Clock, SystemClock};
 use muster_raft::disk::sim::SimDisk;
@@ -34,7 +34,7 @@ use muster_raft::log_store::{Birth, Identity};
 use muster_raft::peer_service::peer_service;
 use muster_raft::replica::{Replica, Timing};
 use muster_raft::store::{OpenOptions, Store};
-use muster_raft::types::{Endpoint, ReplicaId};
+use muster_raft::types::Endpoint;
 use tempfile::TempDir;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
@@ -118,7 +118,7 @@ impl Cluster {
 
     pub async fn start_with(ids: &[ReplicaId], terms: Terms) -> Self {
         let dir = tempfile::tempdir().unwrap();
-        let plans: Vec<_> = ids.iter().map(|id| plan(*id)).collect();
+        let plans: Vec<_> = ids.iter().map(|id| plan(id.0)).collect();
         let fleet = FleetFolder::create(dir.path(), &plans).unwrap();
         let disks = ids.iter().map(|id| (*id, SimDisk::new())).collect();
         let mut cluster = Self { _dir: dir, fleet, disks, terms, running: BTreeMap::new() };
@@ -135,7 +135,7 @@ impl Cluster {
         let feed = Feed::new(Arc::new(SystemClock));
         let replica = self.launch(id, &feed).await;
         let clock: Arc<dyn Clock> = Arc::new(SystemClock);
-        let hearing = Hearing::new(Origin(id), self.terms.backoff_cap, clock, feed, Handshakes::default());
+        let hearing = Hearing::new(id, self.terms.backoff_cap, clock, feed, Handshakes::default());
         let (contact, stop) = (Contact::new(hearing.clone()), CancellationToken::new());
         let peer_door = self.open_peer_door(id, &replica, &hearing, &stop);
         tokio::spawn(exchange::run(hearing.clone(), replica.clone(), Arc::default(), stop.clone()));
@@ -159,7 +159,7 @@ impl Cluster {
     /// Changes settings of the policy, through whoever leads by then.
     pub async fn set_policy(&self, changes: &[(&str, &str)]) {
         let changes = changes.iter().map(|(name, value)| ((*name).into(), (*value).into())).collect();
-        let origin = Author::Operator { user: "alice".into() };
+        let origin = Origin::Operator { user: "alice".into() };
         let command = Command { origin, request: None, operation: Operation::SetPolicy { changes } };
         let settling = async {
             loop {
@@ -186,7 +186,7 @@ impl Cluster {
     /// The excuse as replica `id` holds it, if it is in force there.
     pub fn excuse(&self, id: ReplicaId, excuse: Excuse) -> Option<InForce> {
         let hearing = self.hearing(id);
-        let blindness = hearing.ear().blindness();
+        let blindness = hearing.pulses().blindness();
         blindness.in_force(hearing.tick()).find(|in_force| in_force.excuse == excuse)
     }
 
@@ -268,15 +268,15 @@ impl Cluster {
             agent: plan.agent.to_string(),
             client: plan.client.to_string(),
         };
-        self.fleet.replicas().iter().map(|plan| (plan.id, endpoint(plan))).collect()
+        self.fleet.replicas().iter().map(|plan| (ReplicaId(plan.id), endpoint(plan))).collect()
     }
 
     fn plan(&self, id: ReplicaId) -> &ReplicaPlan {
-        self.fleet.replicas().iter().find(|plan| plan.id == id).expect("it is planned")
+        self.fleet.replicas().iter().find(|plan| plan.id == id.0).expect("it is planned")
     }
 
     fn tls(&self, id: ReplicaId) -> ReplicaTls {
-        ReplicaTls::load(&self.fleet.replica_dir(id).join("tls")).unwrap()
+        ReplicaTls::load(&self.fleet.replica_dir(id.0).join("tls")).unwrap()
     }
 }
 
@@ -291,7 +291,7 @@ impl AgentDoor {
 }
 
 /// On a loopback address of its own, so that a replica finds its ports free again after a restart.
-fn plan(id: ReplicaId) -> ReplicaPlan {
+fn plan(id: u64) -> ReplicaPlan {
     let [one, two]: [u8; 2] = rand::random();
     let host = Ipv4Addr::new(127, one, two, u8::try_from(id).unwrap());
     // All are held until all are known, or one could be given twice.

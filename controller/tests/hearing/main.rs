@@ -11,10 +11,10 @@ use cluster::{Cluster, Terms, eventually, within};
 use muster_controller::hearing::canary::CANARY_LATE;
 use muster_controller::hearing::contact::CONTACT_LOST;
 use muster_lifecycle::node::Slot;
+use muster_lifecycle::replica::ReplicaId;
 use muster_proto::v1;
 use muster_proto::v1::pulse_client::PulseClient;
 use muster_pulse::excuse::Excuse;
-use muster_pulse::fleet::Origin;
 use muster_pulse::table::{Beat, CHUNK_SLOTS};
 use muster_raft::membership::MembershipChange;
 use muster_raft::peers::Lane;
@@ -23,14 +23,15 @@ use tonic::Code;
 
 #[tokio::test]
 async fn a_beat_on_one_replica_is_known_on_the_others_within_a_second() {
-    let cluster = Cluster::start(&[1, 2, 3]).await;
-    eventually("first digests", || [1, 3].iter().all(|id| has_digest(&cluster, *id, 2))).await;
+    let cluster = Cluster::start(&[1, 2, 3].map(ReplicaId)).await;
+    eventually("first digests", || [1, 3].map(ReplicaId).iter().all(|id| has_digest(&cluster, *id, ReplicaId(2))))
+        .await;
     // Several tries, because whoever shares this machine may hold up one of them.
     let mut prompt = false;
     for index in 0..5 {
         let slot = slot(index);
-        assert_eq!(cluster.hearing(2).beat(slot), Beat::Heard);
-        let known = || [1, 3].iter().all(|id| origin_of(&cluster, *id, slot) == Some(Origin(2)));
+        assert_eq!(cluster.hearing(ReplicaId(2)).beat(slot), Beat::Heard);
+        let known = || [1, 3].map(ReplicaId).iter().all(|id| heard_through(&cluster, *id, slot) == Some(ReplicaId(2)));
         prompt |= within(Duration::from_secs(1), known).await;
         eventually("the beat is known", known).await;
     }
@@ -39,12 +40,12 @@ async fn a_beat_on_one_replica_is_known_on_the_others_within_a_second() {
 
 #[tokio::test]
 async fn a_beat_is_never_dated_later_than_it_was() {
-    let cluster = Cluster::start(&[1, 2]).await;
-    let before = cluster.hearing(1).tick();
-    let _ = cluster.hearing(2).beat(slot(0));
-    let after = cluster.hearing(1).tick();
-    eventually("the beat is known", || origin_of(&cluster, 1, slot(0)).is_some()).await;
-    let (heard, _) = cluster.hearing(1).ear().fleet().last_heard(slot(0)).unwrap();
+    let cluster = Cluster::start(&[1, 2].map(ReplicaId)).await;
+    let before = cluster.hearing(ReplicaId(1)).tick();
+    let _ = cluster.hearing(ReplicaId(2)).beat(slot(0));
+    let after = cluster.hearing(ReplicaId(1)).tick();
+    eventually("the beat is known", || heard_through(&cluster, ReplicaId(1), slot(0)).is_some()).await;
+    let (heard, _) = cluster.hearing(ReplicaId(1)).pulses().tables().last_heard(slot(0)).unwrap();
     assert!(heard <= after, "{heard:?} after {after:?}");
     // At most one round trip and the rounding of ages earlier, and a round trip over a second would not count.
     assert!(heard >= before.before(Duration::from_millis(1_020)), "{heard:?} long before {before:?}");
@@ -52,41 +53,47 @@ async fn a_beat_is_never_dated_later_than_it_was() {
 
 #[tokio::test]
 async fn hearsay_is_never_told_on() {
-    let cluster = Cluster::start(&[1, 2, 3]).await;
+    let cluster = Cluster::start(&[1, 2, 3].map(ReplicaId)).await;
     let (first, second) = (slot(1), slot(2));
-    let _ = cluster.hearing(2).beat(first);
-    eventually("replica 1 knows", || origin_of(&cluster, 1, first) == Some(Origin(2))).await;
+    let _ = cluster.hearing(ReplicaId(2)).beat(first);
+    eventually("replica 1 knows", || heard_through(&cluster, ReplicaId(1), first) == Some(ReplicaId(2))).await;
     // What replica 1 hears now is told in a digest made after it knew of the first beat.
-    let _ = cluster.hearing(1).beat(second);
-    eventually("replica 3 knows", || origin_of(&cluster, 3, second) == Some(Origin(1))).await;
-    let told_by_1 = cluster.hearing(3).ear().fleet().other(Origin(1)).unwrap().clone();
+    let _ = cluster.hearing(ReplicaId(1)).beat(second);
+    eventually("replica 3 knows", || heard_through(&cluster, ReplicaId(3), second) == Some(ReplicaId(1))).await;
+    let told_by_1 = cluster.hearing(ReplicaId(3)).pulses().tables().other(ReplicaId(1)).unwrap().clone();
     assert!(told_by_1.heard(second).is_some());
     assert_eq!(told_by_1.heard(first), None);
 }
 
 #[tokio::test]
 async fn a_stopped_peer_excuses_its_nodes_and_comes_back_with_its_full_table() {
-    let mut cluster = Cluster::start(&[1, 2, 3]).await;
+    let mut cluster = Cluster::start(&[1, 2, 3].map(ReplicaId)).await;
     let (on_1, on_2, later) = (slot(1), slot(2), slot(CHUNK_SLOTS as u32 + 3));
-    let _ = cluster.hearing(1).beat(on_1);
-    let _ = cluster.hearing(2).beat(on_2);
-    eventually("replica 1 knows", || origin_of(&cluster, 1, on_2) == Some(Origin(2))).await;
-    let blind = |cluster: &Cluster, id| cluster.is_blind(id, Excuse::Digest(Origin(2)));
-    eventually("nobody is blind for it", || !blind(&cluster, 1) && !blind(&cluster, 3)).await;
+    let _ = cluster.hearing(ReplicaId(1)).beat(on_1);
+    let _ = cluster.hearing(ReplicaId(2)).beat(on_2);
+    eventually("replica 1 knows", || heard_through(&cluster, ReplicaId(1), on_2) == Some(ReplicaId(2))).await;
+    let blind = |cluster: &Cluster, id| cluster.is_blind(id, Excuse::Digest(ReplicaId(2)));
+    eventually("nobody is blind for it", || !blind(&cluster, ReplicaId(1)) && !blind(&cluster, ReplicaId(3))).await;
 
-    cluster.stop(2).await;
-    eventually("both are blind for it", || blind(&cluster, 1) && blind(&cluster, 3)).await;
-    assert_eq!(origin_of(&cluster, 1, on_2), Some(Origin(2)), "what it had heard is still known");
+    cluster.stop(ReplicaId(2)).await;
+    eventually("both are blind for it", || blind(&cluster, ReplicaId(1)) && blind(&cluster, ReplicaId(3))).await;
+    assert_eq!(heard_through(&cluster, ReplicaId(1), on_2), Some(ReplicaId(2)), "what it had heard is still known");
 
-    cluster.boot(2).await;
-    let _ = cluster.hearing(2).beat(later);
+    cluster.boot(ReplicaId(2)).await;
+    let _ = cluster.hearing(ReplicaId(2)).beat(later);
     eventually("its new life is listened to", || {
-        [1, 3].iter().all(|id| origin_of(&cluster, *id, later) == Some(Origin(2)) && !blind(&cluster, *id))
+        [1, 3]
+            .map(ReplicaId)
+            .iter()
+            .all(|id| heard_through(&cluster, *id, later) == Some(ReplicaId(2)) && !blind(&cluster, *id))
     })
     .await;
     // It was told of `on_1` in an earlier life only: knowing it now means that the full table was taken.
-    eventually("it knows what the others had heard", || origin_of(&cluster, 2, on_1) == Some(Origin(1))).await;
-    assert_eq!(origin_of(&cluster, 2, on_2), None, "nobody tells it back what it had heard itself");
+    eventually("it knows what the others had heard", || {
+        heard_through(&cluster, ReplicaId(2), on_1) == Some(ReplicaId(1))
+    })
+    .await;
+    assert_eq!(heard_through(&cluster, ReplicaId(2), on_2), None, "nobody tells it back what it had heard itself");
 }
 
 /// I-02: whatever node was last heard there has its whole grace.
@@ -94,35 +101,36 @@ async fn a_stopped_peer_excuses_its_nodes_and_comes_back_with_its_full_table() {
 async fn a_removed_replica_is_forgotten_once_its_agents_had_time_to_move_and_every_grace_has_passed() {
     let backoff_cap = Duration::from_secs(1);
     let longest_grace = Duration::from_secs(6);
-    let cluster = Cluster::start_with(&[1, 2, 3], Terms { backoff_cap, ..Terms::default() }).await;
+    let cluster = Cluster::start_with(&[1, 2, 3].map(ReplicaId), Terms { backoff_cap, ..Terms::default() }).await;
     let graces = [("node-monitor-grace-period", "4s"), ("node-startup-grace-period", "6s")];
     cluster.set_policy(&[[("node-monitor-period", "1s")].as_slice(), &graces].concat()).await;
-    let (leader, removed) = (cluster.leader(), if cluster.leader() == 3 { 2 } else { 3 });
+    let (leader, removed) = (cluster.leader(), ReplicaId(if cluster.leader() == ReplicaId(3) { 2 } else { 3 }));
     let _ = cluster.hearing(removed).beat(slot(1));
-    eventually("the leader knows", || origin_of(&cluster, leader, slot(1)) == Some(Origin(removed))).await;
+    eventually("the leader knows", || heard_through(&cluster, leader, slot(1)) == Some(removed)).await;
     let before = cluster.hearing(leader).tick();
     let deadline = Instant::now() + cluster::PATIENCE;
     let change = MembershipChange::Remove { id: removed };
     cluster.running[&leader].replica.change_membership(&change, deadline).await.unwrap();
-    eventually("it is forgotten", || cluster.hearing(leader).ear().fleet().other(Origin(removed)).is_none()).await;
+    eventually("it is forgotten", || cluster.hearing(leader).pulses().tables().other(removed).is_none()).await;
     let kept = cluster.hearing(leader).tick().elapsed_since(before);
     assert!(kept >= longest_grace.max(2 * backoff_cap), "kept for {kept:?}");
-    assert_eq!(origin_of(&cluster, leader, slot(1)), None);
+    assert_eq!(heard_through(&cluster, leader, slot(1)), None);
     assert!(!has_digest(&cluster, leader, removed));
-    assert_eq!(cluster.excuse(leader, Excuse::Digest(Origin(removed))), None);
+    assert_eq!(cluster.excuse(leader, Excuse::Digest(removed)), None);
 }
 
 /// 2.4 MB at one a second: far beyond a round trip, but part follows part.
 #[tokio::test]
 async fn a_table_that_takes_longer_than_a_second_is_taken_whole_and_its_peers_word_is_missing_meanwhile() {
     const SLOTS: u32 = 800_000;
-    let cluster = Cluster::start_with(&[1, 2], Terms { bytes_per_second: 1_000_000, ..Terms::default() }).await;
-    let hearing = cluster.hearing(2).clone();
+    let cluster =
+        Cluster::start_with(&[1, 2].map(ReplicaId), Terms { bytes_per_second: 1_000_000, ..Terms::default() }).await;
+    let hearing = cluster.hearing(ReplicaId(2)).clone();
     for index in 0..SLOTS {
         let _ = hearing.beat(slot(index));
     }
-    let known = |index| origin_of(&cluster, 1, slot(index)) == Some(Origin(2));
-    let missing = || cluster.is_blind(1, Excuse::Digest(Origin(2)));
+    let known = |index| heard_through(&cluster, ReplicaId(1), slot(index)) == Some(ReplicaId(2));
+    let missing = || cluster.is_blind(ReplicaId(1), Excuse::Digest(ReplicaId(2)));
     eventually("it shows that it takes long", || missing() && !known(SLOTS - 1)).await;
     eventually("all are known", || known(SLOTS - 1) && (0..SLOTS).all(known)).await;
     eventually("and nothing is missing", || !missing()).await;
@@ -131,26 +139,26 @@ async fn a_table_that_takes_longer_than_a_second_is_taken_whole_and_its_peers_wo
 #[tokio::test]
 async fn a_table_of_many_parts_is_taken_whole() {
     const SLOTS: u32 = 200_000;
-    let cluster = Cluster::start(&[1, 2]).await;
-    let hearing = cluster.hearing(2).clone();
+    let cluster = Cluster::start(&[1, 2].map(ReplicaId)).await;
+    let hearing = cluster.hearing(ReplicaId(2)).clone();
     for index in 0..SLOTS {
         let _ = hearing.beat(slot(index));
     }
-    let known = |index| origin_of(&cluster, 1, slot(index)) == Some(Origin(2));
+    let known = |index| heard_through(&cluster, ReplicaId(1), slot(index)) == Some(ReplicaId(2));
     eventually("all are known", || known(SLOTS - 1) && (0..SLOTS).all(known)).await;
 }
 
 #[tokio::test]
 async fn contact_is_had_by_all_and_lost_with_the_quorum() {
-    let mut cluster = Cluster::start(&[1, 2, 3]).await;
+    let mut cluster = Cluster::start(&[1, 2, 3].map(ReplicaId)).await;
     let in_contact = |cluster: &Cluster, id| {
         let contact = &cluster.running[&id].contact;
         *contact.watch().borrow() && contact.lost_for().is_none()
     };
-    eventually("all are in contact", || [1, 2, 3].iter().all(|id| in_contact(&cluster, *id))).await;
+    eventually("all are in contact", || [1, 2, 3].map(ReplicaId).iter().all(|id| in_contact(&cluster, *id))).await;
     let leader = cluster.leader();
     eventually("the leader hears its quorum", || !cluster.is_blind(leader, Excuse::Quorum)).await;
-    for id in [1, 2, 3] {
+    for id in [1, 2, 3].map(ReplicaId) {
         if id != leader {
             cluster.stop(id).await;
         }
@@ -162,41 +170,41 @@ async fn contact_is_had_by_all_and_lost_with_the_quorum() {
 
 #[tokio::test]
 async fn a_lone_replica_is_its_own_quorum() {
-    let cluster = Cluster::start(&[1]).await;
-    eventually("it is in contact", || *cluster.running[&1].contact.watch().borrow()).await;
-    assert_eq!(cluster.running[&1].replica.since_quorum(), Some(Duration::ZERO));
-    assert_eq!(cluster.excuse(1, Excuse::Quorum), None);
+    let cluster = Cluster::start(&[ReplicaId(1)]).await;
+    eventually("it is in contact", || *cluster.running[&ReplicaId(1)].contact.watch().borrow()).await;
+    assert_eq!(cluster.running[&ReplicaId(1)].replica.since_quorum(), Some(Duration::ZERO));
+    assert_eq!(cluster.excuse(ReplicaId(1), Excuse::Quorum), None);
 }
 
 #[tokio::test]
 async fn a_canary_is_late_while_the_door_does_not_answer_and_the_peers_hear_of_it() {
-    let cluster = Cluster::start(&[1, 2]).await;
-    let late_on = |id| cluster.is_blind(id, Excuse::Canary(Origin(1)));
+    let cluster = Cluster::start(&[1, 2].map(ReplicaId)).await;
+    let late_on = |id| cluster.is_blind(id, Excuse::Canary(ReplicaId(1)));
     // Connections come up, but nobody ever speaks.
-    let silent = std::net::TcpListener::bind(cluster.agent_address(1)).unwrap();
-    let started = cluster.hearing(1).tick();
-    cluster.start_canary(1);
-    eventually("it is late, here and at the peer", || late_on(1) && late_on(2)).await;
-    assert!(cluster.hearing(1).canary_late());
-    assert!(cluster.hearing(1).tick().elapsed_since(started) > CANARY_LATE);
+    let silent = std::net::TcpListener::bind(cluster.agent_address(ReplicaId(1))).unwrap();
+    let started = cluster.hearing(ReplicaId(1)).tick();
+    cluster.start_canary(ReplicaId(1));
+    eventually("it is late, here and at the peer", || late_on(ReplicaId(1)) && late_on(ReplicaId(2))).await;
+    assert!(cluster.hearing(ReplicaId(1)).canary_late());
+    assert!(cluster.hearing(ReplicaId(1)).tick().elapsed_since(started) > CANARY_LATE);
 
     drop(silent);
-    let door = cluster.open_agent_door(1);
-    eventually("it is heard, here and at the peer", || !late_on(1) && !late_on(2)).await;
-    assert!(!cluster.hearing(1).canary_late());
+    let door = cluster.open_agent_door(ReplicaId(1));
+    eventually("it is heard, here and at the peer", || !late_on(ReplicaId(1)) && !late_on(ReplicaId(2))).await;
+    assert!(!cluster.hearing(ReplicaId(1)).canary_late());
 
     door.close().await;
-    eventually("it is late again", || late_on(1) && late_on(2)).await;
-    let _door = cluster.open_agent_door(1);
-    eventually("it recovers", || !late_on(1) && !late_on(2)).await;
+    eventually("it is late again", || late_on(ReplicaId(1)) && late_on(ReplicaId(2))).await;
+    let _door = cluster.open_agent_door(ReplicaId(1));
+    eventually("it recovers", || !late_on(ReplicaId(1)) && !late_on(ReplicaId(2))).await;
 }
 
 #[tokio::test]
 async fn only_a_proven_replica_is_answered() {
-    let cluster = Cluster::start(&[1, 2, 3]).await;
-    let asking = &cluster.running[&3].replica;
-    eventually("it knows replica 1", || asking.peer_channel(1, Lane::Pulse).is_some()).await;
-    let (channel, greeting) = asking.peer_channel(1, Lane::Pulse).unwrap();
+    let cluster = Cluster::start(&[1, 2, 3].map(ReplicaId)).await;
+    let asking = &cluster.running[&ReplicaId(3)].replica;
+    eventually("it knows replica 1", || asking.peer_channel(ReplicaId(1), Lane::Pulse).is_some()).await;
+    let (channel, greeting) = asking.peer_channel(ReplicaId(1), Lane::Pulse).unwrap();
     let mut client = PulseClient::new(channel);
     let forged = v1::Greeting { from: 2, ..greeting.clone() };
     for greeting in [None, Some(forged), Some(v1::Greeting { to: 2, ..greeting.clone() })] {
@@ -211,8 +219,8 @@ async fn only_a_proven_replica_is_answered() {
 
 #[tokio::test]
 async fn claims_and_explanations_reach_who_answers_them() {
-    let cluster = Cluster::start(&[1, 2]).await;
-    let (channel, greeting) = cluster.running[&2].replica.peer_channel(1, Lane::Pulse).unwrap();
+    let cluster = Cluster::start(&[1, 2].map(ReplicaId)).await;
+    let (channel, greeting) = cluster.running[&ReplicaId(2)].replica.peer_channel(ReplicaId(1), Lane::Pulse).unwrap();
     let (mut client, greeting) = (PulseClient::new(channel), Some(greeting));
     let claims = vec![v1::SessionClaim::default(); 2];
     let claim = v1::ClaimRequest { greeting: greeting.clone(), claims, releases: vec![] };
@@ -229,10 +237,10 @@ fn slot(index: u32) -> Slot {
 }
 
 /// Through whom replica `id` knows of the last beat.
-fn origin_of(cluster: &Cluster, id: u64, slot: Slot) -> Option<Origin> {
-    cluster.hearing(id).ear().fleet().last_heard(slot).map(|(_, origin)| origin)
+fn heard_through(cluster: &Cluster, id: ReplicaId, slot: Slot) -> Option<ReplicaId> {
+    cluster.hearing(id).pulses().tables().last_heard(slot).map(|(_, replica)| replica)
 }
 
-fn has_digest(cluster: &Cluster, id: u64, of: u64) -> bool {
-    cluster.hearing(id).ear().blindness().last_digest(Origin(of)).is_some()
+fn has_digest(cluster: &Cluster, id: ReplicaId, of: ReplicaId) -> bool {
+    cluster.hearing(id).pulses().blindness().last_digest(of).is_some()
 }

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
+use muster_lifecycle::replica::ReplicaId;
 use muster_raft::connector::{Connector, Io};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Interval, MissedTickBehavior, interval};
@@ -30,7 +31,7 @@ struct SlowLine {
 // === impl SlowConnector ===
 
 impl<C: Connector> Connector for SlowConnector<C> {
-    fn connect(&self, target: u64, address: &str) -> BoxFuture<'static, io::Result<Box<dyn Io>>> {
+    fn connect(&self, target: ReplicaId, address: &str) -> BoxFuture<'static, io::Result<Box<dyn Io>>> {
         let (connecting, per_slice) = (self.inner.connect(target, address), self.bytes_per_second / SLICES_PER_SECOND);
         async move {
             let mut slices = interval(SLICE);

@@ -23,10 +23,10 @@ use muster_controller::session::Sessions;
 use muster_lifecycle::command::{Command, Operation, Origin, Outcome, Precondition, Receipt, RequestId};
 use muster_lifecycle::meta::Uid;
 use muster_lifecycle::node::Node;
+use muster_lifecycle::replica::ReplicaId;
 use muster_lifecycle::time::WallTime;
 use muster_pki::tls::ReplicaTls;
 use muster_pki::{FleetFolder, ReplicaPlan};
-use muster_pulse::fleet::Origin as Through;
 use muster_raft::abort::RecordAbort;
 use muster_raft::clock::{Clock, SystemClock};
 use muster_raft::disk::sim::SimDisk;
@@ -36,7 +36,7 @@ use muster_raft::log_store::{Birth, Identity};
 use muster_raft::peer_service::peer_service;
 use muster_raft::replica::{Replica, Timing};
 use muster_raft::store::{OpenOptions, Store};
-use muster_raft::types::{Endpoint, ReplicaId};
+use muster_raft::types::Endpoint;
 use tempfile::TempDir;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -110,7 +110,7 @@ impl Cluster {
     /// Starts replicas once `prepare` has had a look at their folders.
     pub async fn start_after(ids: &[ReplicaId], prepare: impl FnOnce(&FleetFolder)) -> Self {
         let dir = tempfile::tempdir().unwrap();
-        let plans: Vec<_> = ids.iter().map(|id| plan(*id)).collect();
+        let plans: Vec<_> = ids.iter().map(|id| plan(id.0)).collect();
         let fleet = FleetFolder::create(dir.path(), &plans).unwrap();
         prepare(&fleet);
         let mut cluster = Self { _dir: dir, fleet, running: BTreeMap::new(), clock: Arc::default() };
@@ -131,7 +131,7 @@ impl Cluster {
     async fn boot(&mut self, id: ReplicaId) {
         let feed = Feed::new(Arc::clone(&self.clock) as _);
         let replica = self.launch(id, &feed).await;
-        let hearing = Hearing::new(Through(id), BACKOFF_CAP, Arc::new(SystemClock), feed, Handshakes::default());
+        let hearing = Hearing::new(id, BACKOFF_CAP, Arc::new(SystemClock), feed, Handshakes::default());
         let (contact, stop) = (Contact::new(hearing.clone()), CancellationToken::new());
         let sessions = Sessions::new(replica.clone(), hearing.clone(), contact.clone());
         self.open_doors(id, &replica, &hearing, &sessions, &stop);
@@ -198,7 +198,7 @@ impl Cluster {
     }
 
     pub fn plan(&self, id: ReplicaId) -> &ReplicaPlan {
-        self.fleet.replicas().iter().find(|plan| plan.id == id).expect("it is planned")
+        self.fleet.replicas().iter().find(|plan| plan.id == id.0).expect("it is planned")
     }
 
     async fn launch(&self, id: ReplicaId, feed: &Arc<Feed>) -> Replica {
@@ -230,7 +230,7 @@ impl Cluster {
             .add_service(InterceptedService::new(peer_service(replica.clone()), prove_replica))
             .add_service(InterceptedService::new(pulses, prove_replica));
         self.serve(DoorKind::Peer, id, peers, stop);
-        let dir = self.fleet.replica_dir(id).join("tls");
+        let dir = self.fleet.replica_dir(id.0).join("tls");
         let signer = Signer::of(self.tls(id).authority.as_ref(), &dir, self.fleet.id(), LIFETIME);
         let routes = Routes::new(agent_service(replica.clone(), sessions.clone())).add_service(enrolment_service(
             sessions.writes(),
@@ -262,16 +262,16 @@ impl Cluster {
             agent: plan.agent.to_string(),
             client: plan.client.to_string(),
         };
-        self.fleet.replicas().iter().map(|plan| (plan.id, endpoint(plan))).collect()
+        self.fleet.replicas().iter().map(|plan| (ReplicaId(plan.id), endpoint(plan))).collect()
     }
 
     pub fn tls(&self, id: ReplicaId) -> ReplicaTls {
-        ReplicaTls::load(&self.fleet.replica_dir(id).join("tls")).unwrap()
+        ReplicaTls::load(&self.fleet.replica_dir(id.0).join("tls")).unwrap()
     }
 }
 
 /// On a loopback address of its own, so that tests side by side do not take each other's ports.
-fn plan(id: ReplicaId) -> ReplicaPlan {
+fn plan(id: u64) -> ReplicaPlan {
     let [one, two]: [u8; 2] = rand::random();
     let host = Ipv4Addr::new(127, one, two, u8::try_from(id).unwrap());
     // All are held until all are known, or one could be given twice.

@@ -7,6 +7,7 @@ use muster_controller::door::DoorKind;
 use muster_controller::listener::Door;
 use muster_lifecycle::command::Operation;
 use muster_lifecycle::fingerprint::Fingerprint;
+use muster_lifecycle::replica::ReplicaId;
 use muster_node_agent::credentials::{CredentialStore, NodeCredentials};
 use muster_node_agent::enrolment::{self, EnrolmentError};
 use muster_pki::{Authority, Issued, Subject, Usage, Validity, identity};
@@ -16,7 +17,6 @@ use muster_proto::v1::agent_client::AgentClient;
 use muster_proto::v1::agent_message::Message as Up;
 use muster_proto::v1::enrolment_client::EnrolmentClient;
 use muster_proto::v1::server_message::Message as Down;
-use muster_raft::types::ReplicaId;
 use rcgen::{CertificateParams, KeyPair};
 use rustls::ClientConfig;
 use rustls::pki_types::CertificateDer;
@@ -81,7 +81,7 @@ async fn revoke(cluster: &Cluster, node: &str) {
 
 /// The events about enrolments of `node` that replica 1 knows of.
 fn refusals(cluster: &Cluster, node: &str) -> Vec<String> {
-    let current = cluster.replica(1).current();
+    let current = cluster.replica(ReplicaId(1)).current();
     let events = current.state.events().iter().filter(|event| event.reason == "EnrolmentRefused");
     events.filter(|event| event.subject.name == *node).map(|event| event.message.to_string()).collect()
 }
@@ -136,7 +136,7 @@ pub fn csr() -> bytes::Bytes {
 
 #[tokio::test]
 async fn a_machine_joins_once_and_is_its_node_from_then_on() {
-    let cluster = Cluster::start(&[1, 2, 3]).await;
+    let cluster = Cluster::start(&[1, 2, 3].map(ReplicaId)).await;
     let (machine, token) = (Machine::new(), token(&cluster, None).await);
     let credentials = machine.join(&cluster, "a", &token).await.unwrap();
     assert_eq!(credentials.node(), "a");
@@ -145,9 +145,10 @@ async fn a_machine_joins_once_and_is_its_node_from_then_on() {
     // At whichever replica, and after a restart without the token.
     let restarted = NodeCredentials::open_or_join(&machine.store, None, &doors(&cluster), "a").await.unwrap();
     for (id, credentials) in [(1, &credentials), (3, &restarted)] {
-        greeted(&cluster, id, credentials.tls(), "a").await.unwrap();
+        greeted(&cluster, ReplicaId(id), credentials.tls(), "a").await.unwrap();
     }
-    let record = Arc::clone(cluster.replica(1).current().state.join_tokens().get(token.id.as_str()).unwrap());
+    let record =
+        Arc::clone(cluster.replica(ReplicaId(1)).current().state.join_tokens().get(token.id.as_str()).unwrap());
     assert_eq!(record.used.as_ref().map(|used| &*used.node), Some("a"));
     let wrong = NodeCredentials::open_or_join(&machine.store, None, &doors(&cluster), "b").await.unwrap_err();
     assert!(wrong.to_string().contains("is that of node \"a\""), "{wrong}");
@@ -155,7 +156,7 @@ async fn a_machine_joins_once_and_is_its_node_from_then_on() {
 
 #[tokio::test]
 async fn a_join_whose_answer_was_lost_is_answered_again() {
-    let cluster = Cluster::start(&[1]).await;
+    let cluster = Cluster::start(&[ReplicaId(1)]).await;
     let (machine, token) = (Machine::new(), token(&cluster, None).await);
     machine.join(&cluster, "a", &token).await.unwrap();
     // As after a crash between the answer and its being stored: only the key of the join is there.
@@ -165,13 +166,13 @@ async fn a_join_whose_answer_was_lost_is_answered_again() {
     muster_pki::secret::write_new(&joining, key, muster_pki::secret::Access::Owner).unwrap();
     std::fs::remove_file(&bundle).unwrap();
     let credentials = machine.join(&cluster, "a", &token).await.unwrap();
-    greeted(&cluster, 1, credentials.tls(), "a").await.unwrap();
+    greeted(&cluster, ReplicaId(1), credentials.tls(), "a").await.unwrap();
     assert!(!joining.exists());
 }
 
 #[tokio::test]
 async fn a_token_that_is_not_good_is_refused_with_a_reason_and_an_event() {
-    let cluster = Cluster::start(&[1]).await;
+    let cluster = Cluster::start(&[ReplicaId(1)]).await;
     let pin = cluster.fleet.client_authority().public_key_print().unwrap();
     let (_first, _) = joined(&cluster, "taken").await;
     let replayed = token(&cluster, None).await;
@@ -211,13 +212,13 @@ async fn a_token_that_is_not_good_is_refused_with_a_reason_and_an_event() {
 
 #[tokio::test]
 async fn a_token_of_another_cluster_is_never_shown_to_this_one() {
-    let cluster = Cluster::start(&[1]).await;
+    let cluster = Cluster::start(&[ReplicaId(1)]).await;
     let foreign = Token::draw(Fingerprint([7; 32]), rand::random);
     let error = Machine::new().join(&cluster, "a", &foreign).await.unwrap_err();
     assert!(matches!(error, EnrolmentError::OtherCluster { .. }), "{error}");
     assert!(refusals(&cluster, "a").is_empty(), "nothing was sent");
     // One that is shown all the same is refused for what it is.
-    let mut client = EnrolmentClient::new(dial_with(&cluster, 1, stranger(&cluster)).await.unwrap());
+    let mut client = EnrolmentClient::new(dial_with(&cluster, ReplicaId(1), stranger(&cluster)).await.unwrap());
     let request = v1::JoinRequest { token: foreign.to_string(), node: "a".to_owned(), csr: csr() };
     let status = client.join(request).await.unwrap_err();
     assert_eq!(status.code(), Code::PermissionDenied);
@@ -227,7 +228,7 @@ async fn a_token_of_another_cluster_is_never_shown_to_this_one() {
 
 #[tokio::test]
 async fn a_door_of_another_cluster_does_not_keep_a_machine_from_the_next() {
-    let (other, cluster) = (Cluster::start(&[1]).await, Cluster::start(&[1]).await);
+    let (other, cluster) = (Cluster::start(&[ReplicaId(1)]).await, Cluster::start(&[ReplicaId(1)]).await);
     let (machine, token) = (Machine::new(), token(&cluster, None).await);
     let doors = [doors(&other), doors(&cluster)].concat();
     enrolment::join(&token, &doors, "a", &machine.store).await.unwrap();
@@ -237,9 +238,9 @@ async fn a_door_of_another_cluster_does_not_keep_a_machine_from_the_next() {
 async fn refusals_do_not_fill_the_log() {
     let lines = Lines::default();
     let _listening = lines.listen();
-    let cluster = Cluster::start(&[1]).await;
+    let cluster = Cluster::start(&[ReplicaId(1)]).await;
     let unknown = Token::draw(cluster.fleet.client_authority().public_key_print().unwrap(), rand::random);
-    let channel = dial_with(&cluster, 1, stranger(&cluster)).await.unwrap();
+    let channel = dial_with(&cluster, ReplicaId(1), stranger(&cluster)).await.unwrap();
     let (mut client, mut agents) = (EnrolmentClient::new(channel.clone()), AgentClient::new(channel));
     for _ in 0..50 {
         let request = v1::JoinRequest { token: unknown.to_string(), node: "a".to_owned(), csr: csr() };
@@ -282,9 +283,9 @@ impl std::io::Write for Lines {
 
 #[tokio::test]
 async fn what_cannot_be_understood_is_an_invalid_argument() {
-    let cluster = Cluster::start(&[1]).await;
+    let cluster = Cluster::start(&[ReplicaId(1)]).await;
     let token = token(&cluster, None).await.to_string();
-    let mut client = EnrolmentClient::new(dial_with(&cluster, 1, stranger(&cluster)).await.unwrap());
+    let mut client = EnrolmentClient::new(dial_with(&cluster, ReplicaId(1), stranger(&cluster)).await.unwrap());
     let request = |token: &str, node: &str, csr| v1::JoinRequest { token: token.into(), node: node.into(), csr };
     let cases = [
         (request("abc", "a", csr()), "token: a token has three parts"),
@@ -304,9 +305,9 @@ async fn a_replica_without_the_signing_key_says_which_file_it_lacks() {
     let forget = |fleet: &muster_pki::FleetFolder| {
         std::fs::remove_file(fleet.replica_dir(1).join("tls/client-ca.key")).unwrap();
     };
-    let cluster = Cluster::start_after(&[1, 2, 3], forget).await;
+    let cluster = Cluster::start_after(&[1, 2, 3].map(ReplicaId), forget).await;
     let token = token(&cluster, None).await;
-    let mut client = EnrolmentClient::new(dial_with(&cluster, 1, stranger(&cluster)).await.unwrap());
+    let mut client = EnrolmentClient::new(dial_with(&cluster, ReplicaId(1), stranger(&cluster)).await.unwrap());
     let request = v1::JoinRequest { token: token.to_string(), node: "a".to_owned(), csr: csr() };
     let status = client.join(request).await.unwrap_err();
     assert_eq!(status.code(), Code::FailedPrecondition);
@@ -319,7 +320,7 @@ async fn a_replica_without_the_signing_key_says_which_file_it_lacks() {
 
 #[tokio::test]
 async fn a_certificate_that_is_not_good_gets_no_session() {
-    let cluster = Cluster::start(&[1]).await;
+    let cluster = Cluster::start(&[ReplicaId(1)]).await;
     let (ca, peers) = (cluster.fleet.client_authority(), cluster.fleet.peer_authority());
     let (now, node) = (SystemTime::now(), ("system:node:a", identity::NODES));
     let good = |user| issue(&cluster, ca, (user, identity::NODES), now + HOUR);
@@ -347,7 +348,7 @@ async fn a_certificate_that_is_not_good_gets_no_session() {
         ("peer's of our CA", of(&replica), "a", None, "wrong role: a replica"),
     ];
     for (what, tls, node, code, wanted) in cases {
-        let refused = greeted(&cluster, 1, Arc::clone(&tls), node).await.err();
+        let refused = greeted(&cluster, ReplicaId(1), Arc::clone(&tls), node).await.err();
         let refused = refused.unwrap_or_else(|| panic!("{what}: got in"));
         // A caller that is turned away at the door learns nothing; only the door knows why.
         let why = match code {
@@ -359,16 +360,16 @@ async fn a_certificate_that_is_not_good_gets_no_session() {
         };
         assert!(why.contains(wanted), "{what}: {why}");
     }
-    assert!(cluster.replica(1).current().state.nodes().is_empty(), "and nothing was registered");
-    greeted(&cluster, 1, of(&good("system:node:a")), "a").await.unwrap();
+    assert!(cluster.replica(ReplicaId(1)).current().state.nodes().is_empty(), "and nothing was registered");
+    greeted(&cluster, ReplicaId(1), of(&good("system:node:a")), "a").await.unwrap();
 }
 
 /// Why the agents' door of replica 1 turns a caller away.
 async fn turned_away(cluster: &Cluster, tls: Arc<ClientConfig>) -> String {
-    let door = Door::new(DoorKind::Agent, cluster.tls(1).agent_server, cluster.fleet.id().clone());
+    let door = Door::new(DoorKind::Agent, cluster.tls(ReplicaId(1)).agent_server, cluster.fleet.id().clone());
     let door = door.renewing_within(RENEWAL_GRACE);
     let (near, far) = tokio::io::duplex(1 << 16);
-    let name = cluster.plan(1).agent.host().to_owned().try_into().unwrap();
+    let name = cluster.plan(ReplicaId(1)).agent.host().to_owned().try_into().unwrap();
     let caller = TlsConnector::from(tls).connect(name, near);
     let (_, admitted) = tokio::join!(caller, door.admit(Box::new(far), "127.0.0.1:1".parse().unwrap()));
     admitted.expect_err("it is turned away").to_string()
@@ -376,9 +377,9 @@ async fn turned_away(cluster: &Cluster, tls: Arc<ClientConfig>) -> String {
 
 #[tokio::test]
 async fn a_stranger_is_sent_away_before_its_request_is_read() {
-    let cluster = Cluster::start(&[1]).await;
+    let cluster = Cluster::start(&[ReplicaId(1)]).await;
     for path in ["/muster.v1.Agent/WhoIs", "/muster.v1.Agent/Session", "/muster.v1.Agent/Carry"] {
-        let mut client = tonic::client::Grpc::new(dial_with(&cluster, 1, stranger(&cluster)).await.unwrap());
+        let mut client = tonic::client::Grpc::new(dial_with(&cluster, ReplicaId(1), stranger(&cluster)).await.unwrap());
         client.ready().await.unwrap();
         let codec = ProstCodec::<v1::WhoIsRequest, v1::WhoIsResponse>::default();
         let silent = Request::new(futures::stream::pending::<v1::WhoIsRequest>());
@@ -392,14 +393,14 @@ async fn a_stranger_is_sent_away_before_its_request_is_read() {
 async fn loiterer(cluster: &Cluster, from: &str) -> TlsStream<TcpStream> {
     let socket = TcpSocket::new_v4().unwrap();
     socket.bind(from.parse().unwrap()).unwrap();
-    let tcp = socket.connect(cluster.plan(1).agent.listen()).await.unwrap();
-    let name = cluster.plan(1).agent.host().to_owned().try_into().unwrap();
+    let tcp = socket.connect(cluster.plan(ReplicaId(1)).agent.listen()).await.unwrap();
+    let name = cluster.plan(ReplicaId(1)).agent.host().to_owned().try_into().unwrap();
     TlsConnector::from(stranger(cluster)).connect(name, tcp).await.unwrap()
 }
 
 #[tokio::test]
 async fn a_crowd_of_strangers_keeps_no_machine_from_joining() {
-    let cluster = Cluster::start(&[1]).await;
+    let cluster = Cluster::start(&[ReplicaId(1)]).await;
     let token = token(&cluster, None).await;
     let mut crowd = Vec::new();
     // More than all places that there are.
@@ -420,20 +421,21 @@ async fn a_crowd_of_strangers_keeps_no_machine_from_joining() {
 
 #[tokio::test]
 async fn strangers_may_only_join_and_the_expired_may_only_renew() {
-    let cluster = Cluster::start(&[1]).await;
+    let cluster = Cluster::start(&[ReplicaId(1)]).await;
     let expired =
         issue(&cluster, cluster.fleet.client_authority(), ("system:node:a", identity::NODES), SystemTime::now() - HOUR);
     for tls in [stranger(&cluster), client(&cluster, &expired)] {
-        let channel = dial_with(&cluster, 1, tls).await.unwrap();
+        let channel = dial_with(&cluster, ReplicaId(1), tls).await.unwrap();
         let mut agents = AgentClient::new(channel);
         let status = agents.who_is(v1::WhoIsRequest {}).await.unwrap_err();
         assert_eq!(status.code(), Code::Unauthenticated, "{status}");
         let status = agents.carry(futures::stream::empty()).await.unwrap_err();
         assert_eq!(status.code(), Code::Unauthenticated, "{status}");
     }
-    let mut client_of = EnrolmentClient::new(dial_with(&cluster, 1, stranger(&cluster)).await.unwrap());
+    let mut client_of = EnrolmentClient::new(dial_with(&cluster, ReplicaId(1), stranger(&cluster)).await.unwrap());
     assert_eq!(client_of.renew(v1::RenewRequest { csr: csr() }).await.unwrap_err().code(), Code::Unauthenticated);
-    let mut client_of = EnrolmentClient::new(dial_with(&cluster, 1, client(&cluster, &expired)).await.unwrap());
+    let mut client_of =
+        EnrolmentClient::new(dial_with(&cluster, ReplicaId(1), client(&cluster, &expired)).await.unwrap());
     let token = token(&cluster, None).await.to_string();
     let request = v1::JoinRequest { token, node: "a".to_owned(), csr: csr() };
     assert_eq!(client_of.join(request).await.unwrap_err().code(), Code::PermissionDenied);
@@ -441,12 +443,12 @@ async fn strangers_may_only_join_and_the_expired_may_only_renew() {
 
 #[tokio::test]
 async fn an_open_stream_ends_with_its_certificate() {
-    let cluster = Cluster::start(&[1]).await;
+    let cluster = Cluster::start(&[ReplicaId(1)]).await;
     let node = ("system:node:a", identity::NODES);
     let short = issue(&cluster, cluster.fleet.client_authority(), node, SystemTime::now() + Duration::from_secs(4));
     let tls = client(&cluster, &short);
-    let channel = dial_with(&cluster, 1, Arc::clone(&tls)).await.unwrap();
-    let mut session = greeted(&cluster, 1, tls, "a").await.unwrap();
+    let channel = dial_with(&cluster, ReplicaId(1), Arc::clone(&tls)).await.unwrap();
+    let mut session = greeted(&cluster, ReplicaId(1), tls, "a").await.unwrap();
     session.say(Up::Beat(v1::Beat { sequence: 1, acknowledge: true }));
     let refused = loop {
         match session.try_hear().await {
@@ -463,7 +465,7 @@ async fn an_open_stream_ends_with_its_certificate() {
     let mut agents = v1::agent_client::AgentClient::new(channel.clone());
     assert_eq!(agents.who_is(v1::WhoIsRequest {}).await.unwrap_err().code(), Code::Unauthenticated);
     EnrolmentClient::new(channel).renew(v1::RenewRequest { csr: csr() }).await.unwrap();
-    let current = cluster.replica(1).current();
+    let current = cluster.replica(ReplicaId(1)).current();
     assert!(current.state.events().iter().any(|event| event.reason == "ExpiredCertificateRenewed"));
 }
 
@@ -471,30 +473,30 @@ async fn an_open_stream_ends_with_its_certificate() {
 
 #[tokio::test]
 async fn a_renewal_leaves_the_session_alone_and_ends_the_old_key_once_it_was_used() {
-    let cluster = Cluster::start(&[1, 2, 3]).await;
+    let cluster = Cluster::start(&[1, 2, 3].map(ReplicaId)).await;
     let (machine, credentials) = joined(&cluster, "a").await;
     let old = NodeCredentials::load(&machine.store).unwrap();
-    let mut session = greeted(&cluster, 1, credentials.tls(), "a").await.unwrap();
+    let mut session = greeted(&cluster, ReplicaId(1), credentials.tls(), "a").await.unwrap();
     enrolment::renew(&credentials, &doors(&cluster)).await.unwrap();
     session.report(1, &crate::agent::status_json(1));
     session.status_taken().await;
     // Until the new one was used the old one is good: its answer might have been lost.
-    greeted(&cluster, 2, old.tls(), "a").await.unwrap();
-    greeted(&cluster, 3, credentials.tls(), "a").await.unwrap();
+    greeted(&cluster, ReplicaId(2), old.tls(), "a").await.unwrap();
+    greeted(&cluster, ReplicaId(3), credentials.tls(), "a").await.unwrap();
     let confirmed = || {
-        let current = cluster.replica(2).current();
+        let current = cluster.replica(ReplicaId(2)).current();
         current.state.credentials().get("a").is_some_and(|known| known.previous.is_none())
     };
     eventually("the new key was used", confirmed).await;
-    let refused = greeted(&cluster, 2, old.tls(), "a").await.err().unwrap();
+    let refused = greeted(&cluster, ReplicaId(2), old.tls(), "a").await.err().unwrap();
     assert!(refused.message().contains("was replaced by another"), "{refused}");
     let renewed = NodeCredentials::load(&machine.store).unwrap();
-    greeted(&cluster, 1, renewed.tls(), "a").await.unwrap();
+    greeted(&cluster, ReplicaId(1), renewed.tls(), "a").await.unwrap();
 }
 
 #[tokio::test]
 async fn an_expired_certificate_renews_itself_and_that_is_told() {
-    let cluster = Cluster::start(&[1]).await;
+    let cluster = Cluster::start(&[ReplicaId(1)]).await;
     let node = ("system:node:a", identity::NODES);
     let expired = issue(&cluster, cluster.fleet.client_authority(), node, SystemTime::now() - RENEWAL_GRACE + HOUR);
     let machine = Machine::new();
@@ -507,14 +509,14 @@ async fn an_expired_certificate_renews_itself_and_that_is_told() {
     file("node.pem", &format!("{}{}", expired.key, expired.certificate));
     let credentials = NodeCredentials::open_or_join(&machine.store, None, &doors(&cluster), "a").await.unwrap();
     assert!(!credentials.is_expired(SystemTime::now()), "it was renewed first");
-    greeted(&cluster, 1, credentials.tls(), "a").await.unwrap();
-    let current = cluster.replica(1).current();
+    greeted(&cluster, ReplicaId(1), credentials.tls(), "a").await.unwrap();
+    let current = cluster.replica(ReplicaId(1)).current();
     assert!(current.state.events().iter().any(|event| event.reason == "ExpiredCertificateRenewed"));
 }
 
 #[tokio::test]
 async fn a_revoked_node_renews_nothing() {
-    let cluster = Cluster::start(&[1]).await;
+    let cluster = Cluster::start(&[ReplicaId(1)]).await;
     let (_machine, credentials) = joined(&cluster, "a").await;
     revoke(&cluster, "a").await;
     let error = enrolment::renew(&credentials, &doors(&cluster)).await.unwrap_err();
@@ -526,8 +528,8 @@ async fn a_revoked_node_renews_nothing() {
 
 #[tokio::test]
 async fn a_revocation_ends_the_open_stream_at_whichever_replica() {
-    let cluster = Cluster::start(&[1, 2, 3]).await;
-    for id in [1, 2, 3] {
+    let cluster = Cluster::start(&[1, 2, 3].map(ReplicaId)).await;
+    for id in [1, 2, 3].map(ReplicaId) {
         let node = format!("n{id}");
         let (_machine, credentials) = joined(&cluster, &node).await;
         let mut session = greeted(&cluster, id, credentials.tls(), &node).await.unwrap();
@@ -544,14 +546,14 @@ async fn a_revocation_ends_the_open_stream_at_whichever_replica() {
 
 #[tokio::test]
 async fn a_revocation_ends_the_stream_of_a_node_that_is_not_registered() {
-    let cluster = Cluster::start(&[1]).await;
+    let cluster = Cluster::start(&[ReplicaId(1)]).await;
     // One that has yet to register, and one whose Node was deleted under it.
     let (_machine, credentials) = joined(&cluster, "new").await;
-    let mut new = Agent::on(dial_with(&cluster, 1, credentials.tls()).await.unwrap()).await.unwrap();
+    let mut new = Agent::on(dial_with(&cluster, ReplicaId(1), credentials.tls()).await.unwrap()).await.unwrap();
     new.say(Up::Hello(hello("new", 1)));
     assert!(matches!(new.hear().await, Down::RegistrationWanted(_)));
     let (_machine, credentials) = joined(&cluster, "deleted").await;
-    let mut deleted = greeted(&cluster, 1, credentials.tls(), "deleted").await.unwrap();
+    let mut deleted = greeted(&cluster, ReplicaId(1), credentials.tls(), "deleted").await.unwrap();
     cluster.delete("deleted").await;
     assert!(matches!(deleted.hear().await, Down::Removed(_)));
     for (mut session, node) in [(new, "new"), (deleted, "deleted")] {
@@ -566,18 +568,18 @@ async fn a_revocation_ends_the_stream_of_a_node_that_is_not_registered() {
 
 #[tokio::test]
 async fn a_machine_that_takes_the_place_of_another_ends_its_stream() {
-    let cluster = Cluster::start(&[1]).await;
+    let cluster = Cluster::start(&[ReplicaId(1)]).await;
     let (_machine, credentials) = joined(&cluster, "a").await;
-    let mut session = greeted(&cluster, 1, credentials.tls(), "a").await.unwrap();
+    let mut session = greeted(&cluster, ReplicaId(1), credentials.tls(), "a").await.unwrap();
     let (_successor, successor) = joined(&cluster, "a").await;
     let refused = session.refusal().await;
     assert!(refused.message().contains("was replaced by another"), "{refused}");
-    greeted(&cluster, 1, successor.tls(), "a").await.unwrap();
+    greeted(&cluster, ReplicaId(1), successor.tls(), "a").await.unwrap();
 }
 
 #[tokio::test]
 async fn an_aggregator_does_not_carry_a_revoked_node() {
-    let cluster = Cluster::start(&[1]).await;
+    let cluster = Cluster::start(&[ReplicaId(1)]).await;
     cluster.operate(Operation::SetAggregator { name: "rack".into(), nodes: vec!["*".into()] }).await;
     for name in ["a", "b"] {
         let draft = muster_lifecycle::node::NodeDraft { name: name.into(), ..Default::default() };
@@ -585,7 +587,7 @@ async fn an_aggregator_does_not_carry_a_revoked_node() {
         cluster.operate(Operation::CreateNode { draft: Box::new(draft), uid }).await;
     }
     revoke(&cluster, "b").await;
-    let mut carrier = Carrier::greet(&cluster, 1, "rack", 1).await;
+    let mut carrier = Carrier::greet(&cluster, ReplicaId(1), "rack", 1).await;
     carrier.hear().await;
     carrier.bind(&[(1, "a"), (2, "b")]);
     let bound = carrier.all_bound(2).await;

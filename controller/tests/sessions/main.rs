@@ -17,13 +17,12 @@ use futures::stream;
 use muster_controller::session::figures::RefusalReason;
 use muster_lifecycle::command::{Operation, Origin};
 use muster_lifecycle::node::{ConditionStatus, Node};
+use muster_lifecycle::replica::ReplicaId;
 use muster_proto::v1;
 use muster_proto::v1::agent_message::Message as Up;
 use muster_proto::v1::carrier_message::Message as CarrierUp;
 use muster_proto::v1::carrier_reply::Message as CarrierDown;
 use muster_proto::v1::server_message::Message as Down;
-use muster_pulse::fleet::Origin as Through;
-use muster_raft::types::ReplicaId;
 use tonic::codegen::http::uri::PathAndQuery;
 use tonic::{Code, Request};
 use tonic_prost::ProstCodec;
@@ -35,31 +34,31 @@ const SECOND: u64 = 0xcd34_0000_0000_0002;
 
 #[tokio::test]
 async fn i_13_a_node_speaks_for_itself_only() {
-    let cluster = Cluster::start(&[1]).await;
-    let (before, _) = cluster.position(1);
-    let mut agent = Agent::open(&cluster, 1, "a").await;
+    let cluster = Cluster::start(&[ReplicaId(1)]).await;
+    let (before, _) = cluster.position(ReplicaId(1));
+    let mut agent = Agent::open(&cluster, ReplicaId(1), "a").await;
     agent.say(Up::Hello(hello("b", FIRST)));
     let status = agent.refusal().await;
     assert_eq!(status.code(), Code::PermissionDenied);
     assert!(status.message().contains("\"a\"") && status.message().contains("\"b\""), "{status}");
 
-    let mut agent = Agent::greet(&cluster, 1, hello("a", FIRST)).await;
+    let mut agent = Agent::greet(&cluster, ReplicaId(1), hello("a", FIRST)).await;
     assert!(matches!(agent.hear().await, Down::RegistrationWanted(_)));
     agent.say(Up::Register(v1::Register { node: node_json("b").into(), running: None }));
     assert_eq!(agent.refusal().await.code(), Code::PermissionDenied);
-    assert_eq!(cluster.position(1).0, before);
-    assert_eq!(cluster.running[&1].sessions.figures().refused(RefusalReason::Identity), 2);
+    assert_eq!(cluster.position(ReplicaId(1)).0, before);
+    assert_eq!(cluster.running[&ReplicaId(1)].sessions.figures().refused(RefusalReason::Identity), 2);
 }
 
 #[tokio::test]
 async fn i_13_roles_do_not_mix() {
-    let cluster = Cluster::start(&[1]).await;
+    let cluster = Cluster::start(&[ReplicaId(1)]).await;
     let node = cluster.fleet.issue_node("a").unwrap();
-    let mut client = v1::agent_client::AgentClient::new(dial(&cluster, 1, &node).await);
+    let mut client = v1::agent_client::AgentClient::new(dial(&cluster, ReplicaId(1), &node).await);
     let status = client.carry(stream::empty()).await.unwrap_err();
     assert_eq!(status.code(), Code::PermissionDenied);
     let aggregator = cluster.fleet.issue_aggregator("rack").unwrap();
-    let mut client = v1::agent_client::AgentClient::new(dial(&cluster, 1, &aggregator).await);
+    let mut client = v1::agent_client::AgentClient::new(dial(&cluster, ReplicaId(1), &aggregator).await);
     let status = client.session(stream::empty()).await.unwrap_err();
     assert_eq!(status.code(), Code::PermissionDenied);
     assert_eq!(client.who_is(v1::WhoIsRequest {}).await.unwrap().into_inner().replica, 1);
@@ -67,40 +66,41 @@ async fn i_13_roles_do_not_mix() {
 
 #[tokio::test]
 async fn an_unknown_node_is_asked_to_register_and_then_welcome() {
-    let cluster = Cluster::start(&[1]).await;
+    let cluster = Cluster::start(&[ReplicaId(1)]).await;
     // Even one that says it was welcomed before: this replica has made sure that no replica knows it.
-    let (_agent, welcome) = Agent::register(&cluster, 1, v1::Hello { incarnation: 99, ..hello("a", FIRST) }).await;
-    let node = cluster.node(1, "a");
+    let (_agent, welcome) =
+        Agent::register(&cluster, ReplicaId(1), v1::Hello { incarnation: 99, ..hello("a", FIRST) }).await;
+    let node = cluster.node(ReplicaId(1), "a");
     assert_eq!((welcome.replica, welcome.fleet.as_str()), (1, cluster.fleet.id().as_str()));
     assert_eq!((welcome.incarnation, welcome.uid), (node.incarnation.0, node.meta.uid.to_string()));
     assert!(node.is_ready() && !welcome.status_wanted);
     let terms = welcome.terms.unwrap();
     assert_eq!((terms.beat_interval_ms, terms.grace_ms, terms.backoff_cap_ms), (10_000, 40_000, 10_000));
-    assert_eq!(heard_through(&cluster, 1, &node), Some(Through(1)), "a welcome counts as a beat");
-    assert_eq!(cluster.running[&1].sessions.figures().sessions(), 1);
+    assert_eq!(heard_through(&cluster, ReplicaId(1), &node), Some(ReplicaId(1)), "a welcome counts as a beat");
+    assert_eq!(cluster.running[&ReplicaId(1)].sessions.figures().sessions(), 1);
 }
 
 #[tokio::test]
 async fn a_session_that_resumes_writes_nothing() {
-    let cluster = Cluster::start(&[1]).await;
-    let (mut agent, welcome) = Agent::register(&cluster, 1, hello("a", FIRST)).await;
+    let cluster = Cluster::start(&[ReplicaId(1)]).await;
+    let (mut agent, welcome) = Agent::register(&cluster, ReplicaId(1), hello("a", FIRST)).await;
     agent.say(Up::Goodbye(v1::Goodbye {}));
     assert!(agent.try_hear().await.unwrap().is_none(), "an orderly end");
-    let before = cluster.position(1);
+    let before = cluster.position(ReplicaId(1));
     for incarnation in [welcome.incarnation, 0] {
-        let mut agent = Agent::greet(&cluster, 1, v1::Hello { incarnation, ..hello("a", FIRST) }).await;
+        let mut agent = Agent::greet(&cluster, ReplicaId(1), v1::Hello { incarnation, ..hello("a", FIRST) }).await;
         assert_eq!(agent.welcomed().await.incarnation, welcome.incarnation);
         agent.say(Up::Goodbye(v1::Goodbye {}));
         assert!(agent.try_hear().await.unwrap().is_none());
     }
-    assert_eq!(cluster.position(1), before);
-    eventually("all sessions are closed", || cluster.running[&1].sessions.figures().sessions() == 0).await;
+    assert_eq!(cluster.position(ReplicaId(1)), before);
+    eventually("all sessions are closed", || cluster.running[&ReplicaId(1)].sessions.figures().sessions() == 0).await;
 }
 
 #[tokio::test]
 async fn a_node_without_a_status_of_its_own_is_asked_for_one() {
-    let cluster = Cluster::start(&[1]).await;
-    let mut agent = Agent::greet(&cluster, 1, hello("a", FIRST)).await;
+    let cluster = Cluster::start(&[ReplicaId(1)]).await;
+    let mut agent = Agent::greet(&cluster, ReplicaId(1), hello("a", FIRST)).await;
     assert!(matches!(agent.hear().await, Down::RegistrationWanted(_)));
     let bare = r#"{"apiVersion":"v1","kind":"Node","metadata":{"name":"a"}}"#;
     agent.say(Up::Register(v1::Register { node: bare.to_owned().into(), running: None }));
@@ -108,29 +108,29 @@ async fn a_node_without_a_status_of_its_own_is_asked_for_one() {
     agent.report(1, &status_json(1));
     assert!(agent.status_taken().await.written);
     // The leader loses faith, and wants to hear it from the node.
-    let node = cluster.node(1, "a");
+    let node = cluster.node(ReplicaId(1), "a");
     let operation = Operation::MarkSilent {
         name: "a".into(),
         incarnation: node.incarnation,
         from: Some(ConditionStatus::True),
         heard: None,
-        decided: cluster.replica(1).feed().stamp().cluster,
+        decided: cluster.replica(ReplicaId(1)).feed().stamp().cluster,
     };
-    let term = cluster.replica(1).term();
+    let term = cluster.replica(ReplicaId(1)).term();
     cluster.write(Origin::Controller { term }, operation).await;
     assert!(matches!(agent.hear().await, Down::StatusWanted(wanted) if wanted.revision > node.meta.revision.0));
     agent.report(2, &status_json(2));
     assert!(agent.status_taken().await.written);
-    assert!(cluster.node(1, "a").is_ready());
+    assert!(cluster.node(ReplicaId(1), "a").is_ready());
 }
 
 // === one session per node ===
 
 #[tokio::test]
 async fn i_14_a_second_instance_is_refused_and_told_by_whom() {
-    let cluster = Cluster::start(&[1]).await;
-    let (mut agent, _) = Agent::register(&cluster, 1, hello("a", FIRST)).await;
-    let mut clone = Agent::greet(&cluster, 1, hello("a", SECOND)).await;
+    let cluster = Cluster::start(&[ReplicaId(1)]).await;
+    let (mut agent, _) = Agent::register(&cluster, ReplicaId(1), hello("a", FIRST)).await;
+    let mut clone = Agent::greet(&cluster, ReplicaId(1), hello("a", SECOND)).await;
     let status = clone.refusal().await;
     assert_eq!(status.code(), Code::AlreadyExists);
     for part in ["node \"a\" has a session by another instance (ab12…) at replica 1 from 127.", "s ago; two agents"] {
@@ -141,27 +141,27 @@ async fn i_14_a_second_instance_is_refused_and_told_by_whom() {
     // Once it has let go, the second may come.
     agent.say(Up::Goodbye(v1::Goodbye {}));
     assert!(agent.try_hear().await.unwrap().is_none());
-    welcomed_in_the_end(&cluster, 1, &hello("a", SECOND)).await;
+    welcomed_in_the_end(&cluster, ReplicaId(1), &hello("a", SECOND)).await;
 }
 
 #[tokio::test]
 async fn the_same_instance_takes_its_session_over() {
-    let cluster = Cluster::start(&[1]).await;
-    let (mut before, _) = Agent::register(&cluster, 1, hello("a", FIRST)).await;
-    let mut after = Agent::greet(&cluster, 1, hello("a", FIRST)).await;
+    let cluster = Cluster::start(&[ReplicaId(1)]).await;
+    let (mut before, _) = Agent::register(&cluster, ReplicaId(1), hello("a", FIRST)).await;
+    let mut after = Agent::greet(&cluster, ReplicaId(1), hello("a", FIRST)).await;
     after.welcomed().await;
     let status = before.refusal().await;
     assert_eq!((status.code(), status.message()), (Code::Aborted, "continued at replica 1"));
     after.say(Up::Beat(v1::Beat { sequence: 1, acknowledge: true }));
     assert!(matches!(after.hear().await, Down::Acknowledged(_)));
     // The end of the former session did not release the present one.
-    let mut clone = Agent::greet(&cluster, 1, hello("a", SECOND)).await;
+    let mut clone = Agent::greet(&cluster, ReplicaId(1), hello("a", SECOND)).await;
     assert_eq!(clone.refusal().await.code(), Code::AlreadyExists);
 }
 
 #[tokio::test]
 async fn i_14_one_session_across_replicas_and_leaders() {
-    let mut cluster = Cluster::start(&[1, 2, 3]).await;
+    let mut cluster = Cluster::start(&[1, 2, 3].map(ReplicaId)).await;
     let leader = cluster.leader().await;
     let others: Vec<ReplicaId> = cluster.running.keys().copied().filter(|id| *id != leader).collect();
     let (here, there) = (others[0], others[1]);
@@ -200,35 +200,35 @@ async fn i_14_one_session_across_replicas_and_leaders() {
 
 #[tokio::test]
 async fn s_1_a_status_that_differs_in_times_only_is_no_write() {
-    let cluster = Cluster::start(&[1]).await;
-    let (mut agent, _) = Agent::register(&cluster, 1, hello("a", FIRST)).await;
-    let before = cluster.position(1);
+    let cluster = Cluster::start(&[ReplicaId(1)]).await;
+    let (mut agent, _) = Agent::register(&cluster, ReplicaId(1), hello("a", FIRST)).await;
+    let before = cluster.position(ReplicaId(1));
     agent.report(1, &status_json(33));
     let taken = v1::StatusTaken { sequence: 1, written: false, refused: String::new() };
     assert_eq!(agent.hear().await, Down::StatusTaken(taken));
-    assert_eq!(cluster.position(1), before);
+    assert_eq!(cluster.position(ReplicaId(1)), before);
     agent.report(2, &status_json(34).replace("\"8\"", "\"4\""));
     let taken = v1::StatusTaken { sequence: 2, written: true, refused: String::new() };
     assert_eq!(agent.hear().await, Down::StatusTaken(taken));
-    assert!(cluster.position(1) > before);
+    assert!(cluster.position(ReplicaId(1)) > before);
 }
 
 #[tokio::test]
 async fn of_reports_that_wait_the_newest_wins() {
-    let cluster = Cluster::start(&[1]).await;
-    let (mut agent, _) = Agent::register(&cluster, 1, hello("a", FIRST)).await;
+    let cluster = Cluster::start(&[ReplicaId(1)]).await;
+    let (mut agent, _) = Agent::register(&cluster, ReplicaId(1), hello("a", FIRST)).await;
     for sequence in 1..=40 {
         agent.report(sequence, &status_json(0).replace("\"8\"", &format!("\"{sequence}\"")));
     }
     while agent.status_taken().await.sequence != 40 {}
-    let node = cluster.node(1, "a");
+    let node = cluster.node(ReplicaId(1), "a");
     assert_eq!(node.status.capacity.get("cpu").unwrap().to_string(), "40");
 }
 
 #[tokio::test]
 async fn a_deleted_node_is_told_and_comes_back_as_a_new_incarnation() {
-    let cluster = Cluster::start(&[1]).await;
-    let (mut agent, welcome) = Agent::register(&cluster, 1, hello("a", FIRST)).await;
+    let cluster = Cluster::start(&[ReplicaId(1)]).await;
+    let (mut agent, welcome) = Agent::register(&cluster, ReplicaId(1), hello("a", FIRST)).await;
     let receipt = cluster.delete("a").await;
     match agent.hear().await {
         Down::Removed(removed) => {
@@ -244,14 +244,14 @@ async fn a_deleted_node_is_told_and_comes_back_as_a_new_incarnation() {
     assert!(agent.welcomed().await.incarnation > welcome.incarnation);
     // An agent that slept through it all is asked to register when it resumes.
     let stale = v1::Hello { incarnation: welcome.incarnation, ..hello("a", FIRST) };
-    let mut agent = Agent::greet(&cluster, 1, stale).await;
+    let mut agent = Agent::greet(&cluster, ReplicaId(1), stale).await;
     assert!(matches!(agent.hear().await, Down::RegistrationWanted(wanted) if wanted.why.contains("created anew")));
 }
 
 #[tokio::test]
 async fn terms_follow_the_policy() {
-    let cluster = Cluster::start(&[1]).await;
-    let (mut agent, welcome) = Agent::register(&cluster, 1, hello("a", FIRST)).await;
+    let cluster = Cluster::start(&[ReplicaId(1)]).await;
+    let (mut agent, welcome) = Agent::register(&cluster, ReplicaId(1), hello("a", FIRST)).await;
     set_policy(&cluster, "node-monitor-grace-period", "20s").await;
     match agent.hear().await {
         Down::Terms(terms) => {
@@ -264,12 +264,12 @@ async fn terms_follow_the_policy() {
 
 #[tokio::test]
 async fn without_contact_nothing_is_acknowledged_and_agents_are_sent_away() {
-    let mut cluster = Cluster::start(&[1, 2, 3]).await;
-    let (mut agent, welcome) = Agent::register(&cluster, 1, hello("a", FIRST)).await;
+    let mut cluster = Cluster::start(&[1, 2, 3].map(ReplicaId)).await;
+    let (mut agent, welcome) = Agent::register(&cluster, ReplicaId(1), hello("a", FIRST)).await;
     agent.say(Up::Beat(v1::Beat { sequence: 7, acknowledge: true }));
     assert_eq!(agent.hear().await, Down::Acknowledged(v1::Acknowledged { sequence: 7 }));
-    cluster.stop(2).await;
-    cluster.stop(3).await;
+    cluster.stop(ReplicaId(2)).await;
+    cluster.stop(ReplicaId(3)).await;
     match agent.hear().await {
         Down::Move(moving) => assert!(moving.why.contains("no contact to a leader"), "{}", moving.why),
         other => panic!("told {other:?}"),
@@ -286,35 +286,38 @@ async fn without_contact_nothing_is_acknowledged_and_agents_are_sent_away() {
     }
     // An agent that moves is better off where it is; an agent that has no other place is let in.
     let moving = v1::Hello { moving: true, ..hello("a", FIRST) };
-    assert_eq!(Agent::greet(&cluster, 1, moving).await.refusal().await.code(), Code::Unavailable);
+    assert_eq!(Agent::greet(&cluster, ReplicaId(1), moving).await.refusal().await.code(), Code::Unavailable);
     // Not even now is another instance let in beside the first.
-    assert_eq!(Agent::greet(&cluster, 1, hello("a", SECOND)).await.refusal().await.code(), Code::AlreadyExists);
+    assert_eq!(
+        Agent::greet(&cluster, ReplicaId(1), hello("a", SECOND)).await.refusal().await.code(),
+        Code::AlreadyExists
+    );
     let resumed = v1::Hello { incarnation: welcome.incarnation, ..hello("a", FIRST) };
-    assert_eq!(Agent::greet(&cluster, 1, resumed).await.welcomed().await.incarnation, welcome.incarnation);
+    assert_eq!(Agent::greet(&cluster, ReplicaId(1), resumed).await.welcomed().await.incarnation, welcome.incarnation);
     // But that a node is gone is never said on the word of this replica alone.
     let stranger = v1::Hello { incarnation: 99, ..hello("b", FIRST) };
-    assert_eq!(Agent::greet(&cluster, 1, stranger).await.refusal().await.code(), Code::Unavailable);
-    assert!(cluster.running[&1].sessions.figures().moves() > 0);
+    assert_eq!(Agent::greet(&cluster, ReplicaId(1), stranger).await.refusal().await.code(), Code::Unavailable);
+    assert!(cluster.running[&ReplicaId(1)].sessions.figures().moves() > 0);
 }
 
 #[tokio::test]
 async fn what_makes_no_sense_is_refused_and_harms_nobody() {
-    let cluster = Cluster::start(&[1]).await;
-    let (mut bystander, _) = Agent::register(&cluster, 1, hello("b", FIRST)).await;
+    let cluster = Cluster::start(&[ReplicaId(1)]).await;
+    let (mut bystander, _) = Agent::register(&cluster, ReplicaId(1), hello("b", FIRST)).await;
     for first in [Up::Beat(v1::Beat::default()), Up::Goodbye(v1::Goodbye {}), Up::Register(v1::Register::default())] {
-        let mut agent = Agent::open(&cluster, 1, "a").await;
+        let mut agent = Agent::open(&cluster, ReplicaId(1), "a").await;
         agent.say(first);
         assert_eq!(agent.refusal().await.code(), Code::InvalidArgument);
     }
-    let mut agent = Agent::open(&cluster, 1, "a").await;
+    let mut agent = Agent::open(&cluster, ReplicaId(1), "a").await;
     agent.say_nothing_known();
     assert_eq!(agent.refusal().await.code(), Code::InvalidArgument);
     for node in ["", "[]", "{\"kind\":\"Pod\"}", "\u{0}"] {
-        let mut agent = Agent::greet(&cluster, 1, hello("a", FIRST)).await;
+        let mut agent = Agent::greet(&cluster, ReplicaId(1), hello("a", FIRST)).await;
         agent.say(Up::Register(v1::Register { node: node.to_owned().into(), running: None }));
         assert_eq!(agent.refusal().await.code(), Code::InvalidArgument, "{node:?}");
     }
-    let (mut agent, _) = Agent::register(&cluster, 1, hello("a", FIRST)).await;
+    let (mut agent, _) = Agent::register(&cluster, ReplicaId(1), hello("a", FIRST)).await;
     for (sequence, status) in [(1, ""), (2, "{"), (3, "{\"conditions\":7}"), (4, "\"\u{fffd}\"")] {
         agent.report(sequence, status);
         let taken = agent.status_taken().await;
@@ -335,7 +338,7 @@ async fn what_makes_no_sense_is_refused_and_harms_nobody() {
 async fn wrong_bytes(cluster: &Cluster) {
     let issued = cluster.fleet.issue_node("a").unwrap();
     for (path, wanted) in [("/muster.v1.Agent/Session", true), ("/muster.v1.Agent/Carry", false)] {
-        let mut client = tonic::client::Grpc::new(dial(cluster, 1, &issued).await);
+        let mut client = tonic::client::Grpc::new(dial(cluster, ReplicaId(1), &issued).await);
         client.ready().await.unwrap();
         let wrong = v1::WhoIsResponse { fleet: "\u{7f}\u{7f}".into(), replica: u64::MAX, has_leader: true };
         let codec = ProstCodec::<v1::WhoIsResponse, v1::ServerMessage>::default();
@@ -350,9 +353,9 @@ async fn wrong_bytes(cluster: &Cluster) {
 
 #[tokio::test]
 async fn a_replica_that_stops_says_so() {
-    let mut cluster = Cluster::start(&[1]).await;
-    let (mut agent, _) = Agent::register(&cluster, 1, hello("a", FIRST)).await;
-    cluster.stop(1).await;
+    let mut cluster = Cluster::start(&[ReplicaId(1)]).await;
+    let (mut agent, _) = Agent::register(&cluster, ReplicaId(1), hello("a", FIRST)).await;
+    cluster.stop(ReplicaId(1)).await;
     let status = agent.refusal().await;
     assert_eq!(status.code(), Code::Unavailable);
     assert!(status.message().contains("stopping"), "{status}");
@@ -362,11 +365,11 @@ async fn a_replica_that_stops_says_so() {
 
 #[tokio::test]
 async fn an_aggregator_carries_what_its_scope_allows() {
-    let cluster = Cluster::start(&[1]).await;
-    let mut unscoped = Carrier::greet(&cluster, 1, "rack", FIRST).await;
+    let cluster = Cluster::start(&[ReplicaId(1)]).await;
+    let mut unscoped = Carrier::greet(&cluster, ReplicaId(1), "rack", FIRST).await;
     assert_eq!(unscoped.try_hear().await.unwrap_err().code(), Code::PermissionDenied);
     set_scope(&cluster, &["r-*"]).await;
-    let mut carrier = Carrier::greet(&cluster, 1, "rack", FIRST).await;
+    let mut carrier = Carrier::greet(&cluster, ReplicaId(1), "rack", FIRST).await;
     assert!(matches!(carrier.hear().await, CarrierDown::Welcome(welcome) if welcome.terms.is_some()));
     carrier.bind(&[(5, "r-1"), (6, "other"), (1_000_000, "r-2"), (7, "r-3"), (7, "r-4")]);
     let bound = carrier.all_bound(5).await;
@@ -375,30 +378,30 @@ async fn an_aggregator_carries_what_its_scope_allows() {
     assert!(bound[2..4].iter().any(|node| node.refused.contains("twice")), "{bound:?}");
     assert!(bound[4].handle == 1_000_000 && bound[4].refused.contains("below"), "{bound:?}");
     register(&mut carrier, 5, "r-1").await;
-    let node = cluster.node(1, "r-1");
-    assert_eq!(heard_through(&cluster, 1, &node), Some(Through(1)));
+    let node = cluster.node(ReplicaId(1), "r-1");
+    assert_eq!(heard_through(&cluster, ReplicaId(1), &node), Some(ReplicaId(1)));
     // A node in the aggregator's hands cannot also have a session of its own.
-    let refused = Agent::greet(&cluster, 1, hello("r-1", SECOND)).await.refusal().await;
+    let refused = Agent::greet(&cluster, ReplicaId(1), hello("r-1", SECOND)).await.refusal().await;
     assert_eq!(refused.code(), Code::AlreadyExists);
     // The scope changes, and what fell out of it is let go.
     set_scope(&cluster, &["x-*"]).await;
     let fallen = carrier.bound().await;
     assert!(fallen.iter().any(|node| node.handle == 5 && node.refused.contains("not in the scope")), "{fallen:?}");
-    welcomed_in_the_end(&cluster, 1, &hello("r-1", SECOND)).await;
+    welcomed_in_the_end(&cluster, ReplicaId(1), &hello("r-1", SECOND)).await;
 }
 
 #[tokio::test]
 async fn an_aggregators_nodes_beat_report_and_are_removed_like_others() {
-    let cluster = Cluster::start(&[1]).await;
+    let cluster = Cluster::start(&[ReplicaId(1)]).await;
     set_scope(&cluster, &["r-*"]).await;
-    let mut carrier = Carrier::greet(&cluster, 1, "rack", FIRST).await;
+    let mut carrier = Carrier::greet(&cluster, ReplicaId(1), "rack", FIRST).await;
     assert!(matches!(carrier.hear().await, CarrierDown::Welcome(_)));
     carrier.bind(&[(0, "r-0"), (1, "r-1")]);
     assert_eq!(carrier.bound().await.len(), 2);
     register(&mut carrier, 0, "r-0").await;
     register(&mut carrier, 1, "r-1").await;
     let beats = |handles: &[u32]| CarrierUp::Beats(v1::Beats { handles: handles.to_vec(), acknowledge: 0 });
-    let figures = cluster.running[&1].sessions.figures();
+    let figures = cluster.running[&ReplicaId(1)].sessions.figures();
     carrier.say(beats(&[0, 1, 9, 9, u32::MAX]));
     let unknown: Vec<_> =
         carrier.bound().await.into_iter().map(|node| (node.handle, node.refused.is_empty())).collect();
@@ -417,10 +420,10 @@ async fn an_aggregators_nodes_beat_report_and_are_removed_like_others() {
     register(&mut carrier, 1, "r-1").await;
     // An orderly release, and the node may come by itself.
     carrier.say(CarrierUp::Release(v1::Release { handles: vec![0] }));
-    welcomed_in_the_end(&cluster, 1, &hello("r-0", SECOND)).await;
+    welcomed_in_the_end(&cluster, ReplicaId(1), &hello("r-0", SECOND)).await;
     // A stream that ends lets all its nodes go.
     drop(carrier);
-    welcomed_in_the_end(&cluster, 1, &hello("r-1", SECOND)).await;
+    welcomed_in_the_end(&cluster, ReplicaId(1), &hello("r-1", SECOND)).await;
 }
 
 // === helpers ===
@@ -456,6 +459,6 @@ async fn set_policy(cluster: &Cluster, name: &str, value: &str) {
     cluster.operate(Operation::SetPolicy { changes: vec![(name.into(), value.into())] }).await;
 }
 
-fn heard_through(cluster: &Cluster, id: ReplicaId, node: &Node) -> Option<Through> {
-    cluster.running[&id].hearing.ear().fleet().last_heard(node.slot).map(|(_, through)| through)
+fn heard_through(cluster: &Cluster, id: ReplicaId, node: &Node) -> Option<ReplicaId> {
+    cluster.running[&id].hearing.pulses().tables().last_heard(node.slot).map(|(_, through)| through)
 }

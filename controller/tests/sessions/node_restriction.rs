@@ -10,6 +10,7 @@ use muster_controller::operator_service::OperatorService;
 use muster_controller::server::prove_replica;
 use muster_lifecycle::fingerprint::Fingerprint;
 use muster_lifecycle::pod::Phase;
+use muster_lifecycle::replica::ReplicaId;
 use muster_pki::identity::{Identity, Role};
 use muster_proto::v1;
 use muster_proto::v1::agent_client::AgentClient;
@@ -53,9 +54,9 @@ fn as_node<T>(cluster: &Cluster, name: &str, message: T) -> Request<T> {
 
 #[tokio::test]
 async fn a_node_may_make_no_call_of_the_operators() {
-    let cluster = Cluster::start(&[1]).await;
-    let service = OperatorService::new(cluster.replica(1).clone());
-    let before = cluster.position(1);
+    let cluster = Cluster::start(&[ReplicaId(1)]).await;
+    let service = OperatorService::new(cluster.replica(ReplicaId(1)).clone());
+    let before = cluster.position(ReplicaId(1));
     let get = v1::GetRequest { kind: "nodes".into(), name: "a".into(), ..v1::GetRequest::default() };
     let remove = v1::MemberRequest { action: Some(v1::member_request::Action::Remove(1)) };
     let answers = [
@@ -75,24 +76,24 @@ async fn a_node_may_make_no_call_of_the_operators() {
         assert_eq!(answer.code(), Code::PermissionDenied, "{call}: {answer}");
         assert!(answer.message().starts_with("system:node:a (node) may not "), "{call}: {answer}");
     }
-    assert_eq!(cluster.position(1), before);
+    assert_eq!(cluster.position(ReplicaId(1)), before);
 }
 
 #[tokio::test]
 async fn a_node_may_make_no_call_of_the_replicas() {
-    let cluster = Cluster::start(&[1]).await;
+    let cluster = Cluster::start(&[ReplicaId(1)]).await;
     let denied = prove_replica(as_node(&cluster, "a", ())).unwrap_err();
     assert_eq!(denied.code(), Code::PermissionDenied, "whatever is called behind this");
     let (ca, issued) = (cluster.fleet.client_authority().certificate_pem(), cluster.fleet.issue_node("a").unwrap());
     let tls = muster_pki::tls::agent(ca, &issued.certificate, &issued.key).unwrap();
-    let connected = muster_client::connect(tls, &cluster.plan(1).peer).await;
+    let connected = muster_client::connect(tls, &cluster.plan(ReplicaId(1)).peer).await;
     assert!(connected.is_err(), "its certificate is of another CA than the replicas'");
 }
 
 #[tokio::test]
 async fn a_node_may_make_these_calls_of_the_agents() {
-    let cluster = Cluster::start(&[1]).await;
-    let mut client = AgentClient::new(dial(&cluster, 1, &cluster.fleet.issue_node("a").unwrap()).await);
+    let cluster = Cluster::start(&[ReplicaId(1)]).await;
+    let mut client = AgentClient::new(dial(&cluster, ReplicaId(1), &cluster.fleet.issue_node("a").unwrap()).await);
     let answers = [
         ("WhoIs", client.who_is(v1::WhoIsRequest {}).await.err().map(|status| status.code())),
         ("Session", client.session(stream::empty()).await.err().map(|status| status.code())),
@@ -105,8 +106,8 @@ async fn a_node_may_make_these_calls_of_the_agents() {
 
 #[tokio::test]
 async fn a_node_may_make_these_calls_of_enrolment() {
-    let cluster = Cluster::start(&[1]).await;
-    let mut client = EnrolmentClient::new(dial(&cluster, 1, &cluster.fleet.issue_node("a").unwrap()).await);
+    let cluster = Cluster::start(&[ReplicaId(1)]).await;
+    let mut client = EnrolmentClient::new(dial(&cluster, ReplicaId(1), &cluster.fleet.issue_node("a").unwrap()).await);
     let join = v1::JoinRequest { token: String::new(), node: "b".to_owned(), csr: csr() };
     let answers = [
         ("Join", client.join(join).await.err().map(|status| status.code())),
@@ -118,13 +119,13 @@ async fn a_node_may_make_these_calls_of_enrolment() {
 
 #[tokio::test]
 async fn no_message_of_a_session_reaches_another_node_or_its_pods() {
-    let cluster = Cluster::start(&[1]).await;
-    let (_other, _) = Agent::register(&cluster, 1, hello("b", FIRST)).await;
+    let cluster = Cluster::start(&[ReplicaId(1)]).await;
+    let (_other, _) = Agent::register(&cluster, ReplicaId(1), hello("b", FIRST)).await;
     cluster.bind("p", "b").await;
-    let (node, pod) = (cluster.node(1, "b"), cluster.pod(1, "p"));
+    let (node, pod) = (cluster.node(ReplicaId(1), "b"), cluster.pod(ReplicaId(1), "p"));
 
     // Hello.
-    let mut agent = Agent::open(&cluster, 1, "a").await;
+    let mut agent = Agent::open(&cluster, ReplicaId(1), "a").await;
     agent.say(Up::Hello(hello("b", FIRST)));
     let status = agent.refusal().await;
     assert_eq!(status.code(), Code::PermissionDenied, "{status}");
@@ -135,7 +136,7 @@ async fn no_message_of_a_session_reaches_another_node_or_its_pods() {
     assert_eq!(registering(&cluster, &foreign).await, (Code::PermissionDenied, refused.to_owned()));
 
     // Pods, and what runs. A beat, a status and a goodbye name no node: they are about the node of the certificate.
-    let (mut agent, _) = Agent::register(&cluster, 1, hello("a", FIRST)).await;
+    let (mut agent, _) = Agent::register(&cluster, ReplicaId(1), hello("a", FIRST)).await;
     agent.say(Up::Pods(report(1, "Running", false)));
     let taken = pods_taken(&mut agent).await;
     let refused = r#"pods[default/p]: is not bound to node "a": a node reports on its own pods alone (NR-5)"#;
@@ -143,14 +144,18 @@ async fn no_message_of_a_session_reaches_another_node_or_its_pods() {
     agent.say(Up::Pods(report(2, "Failed", true)));
     assert_eq!(pods_taken(&mut agent).await.refused, refused, "nor may it say that it has stopped");
 
-    assert_eq!((cluster.node(1, "b"), cluster.pod(1, "p")), (node, pod.clone()), "nothing has changed");
+    assert_eq!(
+        (cluster.node(ReplicaId(1), "b"), cluster.pod(ReplicaId(1), "p")),
+        (node, pod.clone()),
+        "nothing has changed"
+    );
     assert_eq!(pod.unwrap().status.phase, Phase::Pending);
 }
 
 #[tokio::test]
 async fn nr_2_to_nr_4_what_a_node_may_not_say_of_itself_either() {
-    let cluster = Cluster::start(&[1]).await;
-    let before = cluster.position(1).0;
+    let cluster = Cluster::start(&[ReplicaId(1)]).await;
+    let before = cluster.position(ReplicaId(1)).0;
     let owner = r#"{"apiVersion":"v1","kind":"K","name":"o","uid":"00000000-0000-0000-0000-000000000001"}"#;
     let metadata = [
         (r#""labels":{"node-restriction.kubernetes.io/x":"y"}"#, "metadata.labels[node-restriction.kubernetes.io/x]"),
@@ -167,13 +172,13 @@ async fn nr_2_to_nr_4_what_a_node_may_not_say_of_itself_either() {
                    "spec":{"configSource":{"configMap":{"name":"c"}}}}"#;
     let expected = "spec.configSource: is not for a node's agent to set (NR-2)".to_owned();
     assert_eq!(registering(&cluster, node).await, (Code::PermissionDenied, expected));
-    assert_eq!(cluster.position(1).0, before, "nothing has changed");
-    assert!(cluster.replica(1).current().state.node("a").is_none());
+    assert_eq!(cluster.position(ReplicaId(1)).0, before, "nothing has changed");
+    assert!(cluster.replica(ReplicaId(1)).current().state.node("a").is_none());
 }
 
 /// What node `a` is told that registers like this.
 async fn registering(cluster: &Cluster, node: &str) -> (Code, String) {
-    let mut agent = Agent::greet(cluster, 1, hello("a", FIRST)).await;
+    let mut agent = Agent::greet(cluster, ReplicaId(1), hello("a", FIRST)).await;
     assert!(matches!(agent.hear().await, Down::RegistrationWanted(_)));
     agent.say(Up::Register(v1::Register { node: node.to_owned().into(), running: None }));
     let status = agent.refusal().await;

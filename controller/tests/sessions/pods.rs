@@ -4,13 +4,13 @@ use muster_lifecycle::command::{Operation, Origin, Precondition};
 use muster_lifecycle::meta::Uid;
 use muster_lifecycle::node::ConditionStatus;
 use muster_lifecycle::pod::{Phase, Pod, PodDraft, PodKey, PodTemplate};
+use muster_lifecycle::replica::ReplicaId;
 use muster_lifecycle::text::Text;
 use muster_proto::v1;
 use muster_proto::v1::agent_message::Message as Up;
 use muster_proto::v1::carrier_message::Message as CarrierUp;
 use muster_proto::v1::pod_order::Action;
 use muster_proto::v1::server_message::Message as Down;
-use muster_raft::types::ReplicaId;
 
 use crate::FIRST;
 use crate::agent::{Agent, Carrier, hello, status_json};
@@ -72,8 +72,8 @@ pub async fn pods_taken(agent: &mut Agent) -> v1::PodsTaken {
 
 #[tokio::test]
 async fn a_pod_is_ordered_reported_stopped_and_gone() {
-    let cluster = Cluster::start(&[1]).await;
-    let (mut agent, _) = Agent::register(&cluster, 1, hello("a", FIRST)).await;
+    let cluster = Cluster::start(&[ReplicaId(1)]).await;
+    let (mut agent, _) = Agent::register(&cluster, ReplicaId(1), hello("a", FIRST)).await;
     cluster.bind("p", "a").await;
     let orders = agent.ordered().await.orders;
     assert_eq!((orders[0].action(), orders[0].name.as_str()), (Action::Run, "p"));
@@ -81,59 +81,60 @@ async fn a_pod_is_ordered_reported_stopped_and_gone() {
     assert_eq!(manifest["spec"]["nodeName"], "a");
     agent.say(Up::Pods(report(1, "Running", false)));
     assert_eq!(pods_taken(&mut agent).await, v1::PodsTaken { sequence: 1, refused: String::new() });
-    let pod = cluster.pod(1, "p").unwrap();
+    let pod = cluster.pod(ReplicaId(1), "p").unwrap();
     assert!(pod.is_ready() && pod.status.phase == Phase::Running, "{pod:?}");
     cluster.delete_pod("p").await;
     let orders = agent.ordered().await.orders;
     assert_eq!((orders[0].action(), orders[0].grace_seconds), (Action::Stop, 7));
     agent.say(Up::Pods(report(2, "Succeeded", true)));
     assert_eq!(pods_taken(&mut agent).await.refused, "");
-    assert_eq!(cluster.pod(1, "p"), None);
+    assert_eq!(cluster.pod(ReplicaId(1), "p"), None);
     assert_eq!(agent.ordered().await.orders[0].action(), Action::Forget);
 }
 
 #[tokio::test]
 async fn a_report_that_cannot_be_understood_is_refused_with_the_reason() {
-    let cluster = Cluster::start(&[1]).await;
-    let (mut agent, _) = Agent::register(&cluster, 1, hello("a", FIRST)).await;
+    let cluster = Cluster::start(&[ReplicaId(1)]).await;
+    let (mut agent, _) = Agent::register(&cluster, ReplicaId(1), hello("a", FIRST)).await;
     cluster.bind("p", "a").await;
     agent.say(Up::Pods(report(1, "Dancing", false)));
     let taken = pods_taken(&mut agent).await;
     assert!(taken.refused.starts_with("pods.phase: \"Dancing\" is not one of"), "{taken:?}");
-    assert_eq!(cluster.pod(1, "p").unwrap().status.phase, Phase::Pending);
+    assert_eq!(cluster.pod(ReplicaId(1), "p").unwrap().status.phase, Phase::Pending);
 }
 
 /// I-12.
 #[tokio::test]
 async fn i_12_a_node_that_was_away_is_ready_when_what_was_deleted_meanwhile_has_stopped() {
-    let cluster = Cluster::start(&[1]).await;
-    let (mut agent, _) = Agent::register(&cluster, 1, hello("a", FIRST)).await;
+    let cluster = Cluster::start(&[ReplicaId(1)]).await;
+    let (mut agent, _) = Agent::register(&cluster, ReplicaId(1), hello("a", FIRST)).await;
     cluster.bind("p", "a").await;
     agent.say(Up::Pods(report(1, "Running", false)));
     pods_taken(&mut agent).await;
-    cluster.silence(1, "a").await;
+    cluster.silence(ReplicaId(1), "a").await;
     cluster.delete_pod("p").await;
     agent.report(2, &status_json(9));
     let refused = agent.status_taken().await.refused;
     assert!(refused.contains("cannot be ready yet: 1 pods") && refused.contains("default/p"), "{refused}");
-    assert!(!cluster.node(1, "a").is_ready());
+    assert!(!cluster.node(ReplicaId(1), "a").is_ready());
     agent.say(Up::Pods(report(3, "Succeeded", true)));
     pods_taken(&mut agent).await;
     agent.report(4, &status_json(9));
     assert_eq!(agent.status_taken().await.refused, "");
-    assert!(cluster.node(1, "a").is_ready());
+    assert!(cluster.node(ReplicaId(1), "a").is_ready());
 }
 
 /// What an agent has seen elsewhere is not unsaid by a replica that lags behind; nor is anything forgotten once it has
 /// caught up.
 #[tokio::test]
 async fn orders_wait_until_the_replica_has_seen_what_the_agent_has_seen() {
-    let cluster = Cluster::start(&[1]).await;
-    let (agent, _) = Agent::register(&cluster, 1, hello("a", FIRST)).await;
+    let cluster = Cluster::start(&[ReplicaId(1)]).await;
+    let (agent, _) = Agent::register(&cluster, ReplicaId(1), hello("a", FIRST)).await;
     drop(agent);
     cluster.bind("p", "a").await;
-    let ahead = cluster.replica(1).current().state.revision().0 + 1;
-    let mut agent = Agent::greet(&cluster, 1, v1::Hello { orders_revision: ahead, ..hello("a", FIRST) }).await;
+    let ahead = cluster.replica(ReplicaId(1)).current().state.revision().0 + 1;
+    let mut agent =
+        Agent::greet(&cluster, ReplicaId(1), v1::Hello { orders_revision: ahead, ..hello("a", FIRST) }).await;
     agent.welcomed().await;
     cluster
         .operate(Operation::CordonNode { name: "a".into(), unschedulable: true, precondition: Precondition::default() })
@@ -145,13 +146,13 @@ async fn orders_wait_until_the_replica_has_seen_what_the_agent_has_seen() {
 
 #[tokio::test]
 async fn an_aggregators_nodes_have_pods_too() {
-    let cluster = Cluster::start(&[1]).await;
+    let cluster = Cluster::start(&[ReplicaId(1)]).await;
     cluster.operate(Operation::SetAggregator { name: "rack".into(), nodes: vec!["r-*".into()] }).await;
-    let (agent, _) = Agent::register(&cluster, 1, hello("r-1", FIRST)).await;
+    let (agent, _) = Agent::register(&cluster, ReplicaId(1), hello("r-1", FIRST)).await;
     drop(agent);
-    eventually("the node is free", || cluster.running[&1].sessions.figures().sessions() == 0).await;
+    eventually("the node is free", || cluster.running[&ReplicaId(1)].sessions.figures().sessions() == 0).await;
     cluster.bind("p", "r-1").await;
-    let mut carrier = Carrier::greet(&cluster, 1, "rack", FIRST).await;
+    let mut carrier = Carrier::greet(&cluster, ReplicaId(1), "rack", FIRST).await;
     carrier.hear().await;
     carrier.bind(&[(5, "r-1")]);
     carrier.bound().await;
@@ -160,7 +161,7 @@ async fn an_aggregators_nodes_have_pods_too() {
     carrier.say(CarrierUp::Pods(v1::CarriedPods { handle, report: Some(report(9, "Running", false)) }));
     let (handle, taken) = carrier.carried().await;
     assert_eq!((handle, taken), (5, Down::PodsTaken(v1::PodsTaken { sequence: 9, refused: String::new() })));
-    let ready = cluster.pod(1, "p").unwrap().status.condition("Ready").map(|ready| ready.status);
+    let ready = cluster.pod(ReplicaId(1), "p").unwrap().status.condition("Ready").map(|ready| ready.status);
     assert_eq!(ready, Some(ConditionStatus::True));
 }
 
@@ -168,14 +169,14 @@ async fn an_aggregators_nodes_have_pods_too() {
 /// cannot ask a leader may be hours behind.
 #[tokio::test]
 async fn an_agent_without_memory_gets_no_orders_from_a_replica_that_cannot_catch_up() {
-    let mut cluster = Cluster::start(&[1, 2, 3]).await;
+    let mut cluster = Cluster::start(&[1, 2, 3].map(ReplicaId)).await;
     let leader = cluster.leader().await;
     let (agent, _) = Agent::register(&cluster, leader, hello("a", FIRST)).await;
     drop(agent);
     cluster.bind("p", "a").await;
-    let left = if leader == 3 { 2 } else { 3 };
+    let left = ReplicaId(if leader == ReplicaId(3) { 2 } else { 3 });
     eventually("it has the pod", || cluster.pod(left, "p").is_some()).await;
-    for id in [1, 2, 3].into_iter().filter(|id| *id != left) {
+    for id in [1, 2, 3].map(ReplicaId).into_iter().filter(|id| *id != left) {
         cluster.stop(id).await;
     }
     let mut agent = Agent::greet(&cluster, left, hello("a", FIRST)).await;

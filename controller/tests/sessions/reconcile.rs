@@ -3,6 +3,7 @@
 use muster_lifecycle::command::Operation;
 use muster_lifecycle::meta::Uid;
 use muster_lifecycle::node::NodeDraft;
+use muster_lifecycle::replica::ReplicaId;
 use muster_proto::v1;
 use muster_proto::v1::agent_message::Message as Up;
 use muster_proto::v1::carrier_message::Message as CarrierUp;
@@ -40,30 +41,30 @@ async fn create(cluster: &Cluster, name: &str) {
 }
 
 fn label(cluster: &Cluster, name: &str, key: &str) -> Option<String> {
-    cluster.node(1, name).meta.labels.get(key).map(ToString::to_string)
+    cluster.node(ReplicaId(1), name).meta.labels.get(key).map(ToString::to_string)
 }
 
 #[tokio::test]
 async fn rg_4_what_describes_the_machine_is_taken_once_and_nothing_else() {
-    let cluster = Cluster::start(&[1]).await;
+    let cluster = Cluster::start(&[ReplicaId(1)]).await;
     // Made by an operator, who knows nothing of the machine.
     create(&cluster, "a").await;
-    let mut agent = Agent::greet(&cluster, 1, hello("a", FIRST)).await;
+    let mut agent = Agent::greet(&cluster, ReplicaId(1), hello("a", FIRST)).await;
     agent.welcomed().await;
     let words = registration("a", &[(ZONE, "z1"), ("kubernetes.io/os", "linux"), ("team", "x")]);
     assert_eq!(registered(&mut agent, words.clone()).await, "");
-    let node = cluster.node(1, "a");
+    let node = cluster.node(ReplicaId(1), "a");
     assert_eq!((label(&cluster, "a", ZONE).as_deref(), label(&cluster, "a", "team")), (Some("z1"), None));
     assert!(!node.is_ready() && node.spec.taints.iter().all(|taint| taint.key != *"dedicated"), "{node:?}");
 
-    let before = cluster.position(1);
+    let before = cluster.position(ReplicaId(1));
     assert_eq!(registered(&mut agent, words.clone()).await, "");
     agent.say(Up::Goodbye(v1::Goodbye {}));
     assert!(agent.try_hear().await.unwrap().is_none());
-    let mut agent = Agent::greet(&cluster, 1, hello("a", FIRST)).await;
+    let mut agent = Agent::greet(&cluster, ReplicaId(1), hello("a", FIRST)).await;
     agent.welcomed().await;
     assert_eq!(registered(&mut agent, words).await, "");
-    assert_eq!(cluster.position(1), before, "what is known is not written");
+    assert_eq!(cluster.position(ReplicaId(1)), before, "what is known is not written");
 
     assert_eq!(registered(&mut agent, registration("a", &[(ZONE, "z2")])).await, "");
     assert_eq!(label(&cluster, "a", ZONE).as_deref(), Some("z2"));
@@ -72,12 +73,12 @@ async fn rg_4_what_describes_the_machine_is_taken_once_and_nothing_else() {
 
 #[tokio::test]
 async fn a_registration_that_is_refused_costs_no_session() {
-    let cluster = Cluster::start(&[1]).await;
+    let cluster = Cluster::start(&[ReplicaId(1)]).await;
     create(&cluster, "a").await;
     create(&cluster, "b").await;
-    let mut agent = Agent::greet(&cluster, 1, hello("a", FIRST)).await;
+    let mut agent = Agent::greet(&cluster, ReplicaId(1), hello("a", FIRST)).await;
     agent.welcomed().await;
-    let before = (cluster.node(1, "a"), cluster.node(1, "b"));
+    let before = (cluster.node(ReplicaId(1), "a"), cluster.node(ReplicaId(1), "b"));
     let unreadable = v1::Register { node: "{".into(), running: None };
     let cases = [
         (registration("b", &[(ZONE, "z2")]), "(NR-1)"),
@@ -89,17 +90,17 @@ async fn a_registration_that_is_refused_costs_no_session() {
         let refused = registered(&mut agent, register).await;
         assert!(refused.contains(wanted), "{refused}");
     }
-    assert_eq!((cluster.node(1, "a"), cluster.node(1, "b")), before, "nothing has changed");
+    assert_eq!((cluster.node(ReplicaId(1), "a"), cluster.node(ReplicaId(1), "b")), before, "nothing has changed");
     agent.say(Up::Beat(v1::Beat { sequence: 1, acknowledge: true }));
     assert!(matches!(agent.hear().await, Down::Acknowledged(_)), "it goes on");
 }
 
 #[tokio::test]
 async fn rg_4_a_carried_node_says_what_its_machine_is_too() {
-    let cluster = Cluster::start(&[1]).await;
+    let cluster = Cluster::start(&[ReplicaId(1)]).await;
     cluster.operate(Operation::SetAggregator { name: "rack".into(), nodes: vec!["*".into()] }).await;
     create(&cluster, "a").await;
-    let mut carrier = Carrier::greet(&cluster, 1, "rack", FIRST).await;
+    let mut carrier = Carrier::greet(&cluster, ReplicaId(1), "rack", FIRST).await;
     carrier.hear().await;
     carrier.bind(&[(7, "a")]);
     carrier.all_bound(1).await;

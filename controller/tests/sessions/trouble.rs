@@ -5,12 +5,12 @@ use std::time::Duration;
 
 use futures::future::join_all;
 use muster_controller::session::figures::RefusalReason;
+use muster_lifecycle::replica::ReplicaId;
 use muster_proto::v1;
 use muster_proto::v1::agent_message::Message as Up;
 use muster_proto::v1::carrier_message::Message as CarrierUp;
 use muster_proto::v1::carrier_reply::Message as CarrierDown;
 use muster_proto::v1::server_message::Message as Down;
-use muster_raft::types::ReplicaId;
 use tokio::runtime::Builder;
 use tokio::time::{Instant, sleep};
 
@@ -27,9 +27,9 @@ fn with_cpus(count: u64) -> String {
 
 #[tokio::test]
 async fn a_node_in_haste_is_slowed_down_and_its_newest_report_kept() {
-    let cluster = Cluster::start(&[1]).await;
+    let cluster = Cluster::start(&[ReplicaId(1)]).await;
     let began = Instant::now();
-    let (mut agent, _) = Agent::register(&cluster, 1, hello("a", FIRST)).await;
+    let (mut agent, _) = Agent::register(&cluster, ReplicaId(1), hello("a", FIRST)).await;
     for sequence in 1..BURST {
         agent.report(sequence, &with_cpus(sequence));
         assert_eq!(agent.status_taken().await.sequence, sequence);
@@ -54,10 +54,10 @@ async fn a_node_in_haste_is_slowed_down_and_its_newest_report_kept() {
     }
     assert!(acknowledged, "beats do not wait");
     assert!(began.elapsed() >= Duration::from_secs(written), "{written} after {:?}", began.elapsed());
-    assert_eq!(cluster.node(1, "a").status.capacity.get("cpu").unwrap().to_string(), last.to_string());
-    assert!(cluster.running[&1].sessions.figures().delayed() > 0);
+    assert_eq!(cluster.node(ReplicaId(1), "a").status.capacity.get("cpu").unwrap().to_string(), last.to_string());
+    assert!(cluster.running[&ReplicaId(1)].sessions.figures().delayed() > 0);
     // Another stream is no other budget.
-    let mut again = Agent::greet(&cluster, 1, hello("a", FIRST)).await;
+    let mut again = Agent::greet(&cluster, ReplicaId(1), hello("a", FIRST)).await;
     again.welcomed().await;
     for sequence in 1..=2 {
         again.report(sequence, &with_cpus(30 + sequence));
@@ -68,7 +68,7 @@ async fn a_node_in_haste_is_slowed_down_and_its_newest_report_kept() {
 
 #[tokio::test]
 async fn an_aggregators_node_in_haste_is_slowed_down_alone() {
-    let cluster = Cluster::start(&[1]).await;
+    let cluster = Cluster::start(&[ReplicaId(1)]).await;
     let began = Instant::now();
     let mut carrier = carrier_of(&cluster, &[(0, "r-0"), (1, "r-1")]).await;
     let report = |handle, sequence| {
@@ -96,14 +96,14 @@ async fn an_aggregators_node_in_haste_is_slowed_down_alone() {
 
 #[tokio::test]
 async fn a_connection_that_breaks_is_no_refused_message() {
-    let cluster = Arc::new(Cluster::start(&[1]).await);
-    let figures = cluster.running[&1].sessions.figures();
+    let cluster = Arc::new(Cluster::start(&[ReplicaId(1)]).await);
+    let figures = cluster.running[&ReplicaId(1)].sessions.figures();
     // What runs over there ends like a process that is killed: its connections close without a word.
     let elsewhere = Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
     let there = Arc::clone(&cluster);
     let streams = elsewhere.spawn(async move {
-        let (agent, _) = Agent::register(&there, 1, hello("a", FIRST)).await;
-        let unheard = Agent::open(&there, 1, "c").await;
+        let (agent, _) = Agent::register(&there, ReplicaId(1), hello("a", FIRST)).await;
+        let unheard = Agent::open(&there, ReplicaId(1), "c").await;
         (agent, unheard, carrier_of(&there, &[(0, "r-0")]).await)
     });
     let _streams = streams.await.unwrap();
@@ -111,14 +111,14 @@ async fn a_connection_that_breaks_is_no_refused_message() {
     elsewhere.shutdown_background();
     eventually("both sessions are over", || figures.sessions() == 0).await;
     // Whatever was counted for them was counted before the next is taken in.
-    let (_after, _) = Agent::register(&cluster, 1, hello("b", FIRST)).await;
+    let (_after, _) = Agent::register(&cluster, ReplicaId(1), hello("b", FIRST)).await;
     let refused = RefusalReason::ALL.map(|reason| (reason.label(), figures.refused(reason)));
     assert!(refused.iter().all(|(_, count)| *count == 0), "{refused:?}");
 }
 
 #[tokio::test]
 async fn a_report_under_way_when_the_leader_dies_is_written_by_the_next() {
-    let mut cluster = Cluster::start(&[1, 2, 3]).await;
+    let mut cluster = Cluster::start(&[1, 2, 3].map(ReplicaId)).await;
     let leader = cluster.leader().await;
     let others: Vec<ReplicaId> = cluster.running.keys().copied().filter(|id| *id != leader).collect();
     let mut agents = Vec::new();
@@ -152,11 +152,11 @@ async fn answers_until(agent: &mut Agent, last: u64) -> Vec<v1::StatusTaken> {
 
 #[tokio::test]
 async fn beats_are_heard_while_bindings_wait_for_the_leader() {
-    let mut cluster = Cluster::start(&[1, 2, 3]).await;
+    let mut cluster = Cluster::start(&[1, 2, 3].map(ReplicaId)).await;
     let mut carrier = carrier_of(&cluster, &[(0, "r-0")]).await;
-    cluster.stop(2).await;
-    cluster.stop(3).await;
-    let figures = cluster.running[&1].sessions.figures();
+    cluster.stop(ReplicaId(2)).await;
+    cluster.stop(ReplicaId(3)).await;
+    let figures = cluster.running[&ReplicaId(1)].sessions.figures();
     let before = figures.aggregator_beats();
     // That its node is gone cannot be said without the leader, which is waited for.
     let doubtful = v1::Binding { handle: 1, node: "r-1".into(), incarnation: 99, orders_revision: 0 };
@@ -177,12 +177,12 @@ async fn beats_are_heard_while_bindings_wait_for_the_leader() {
 
 #[tokio::test]
 async fn a_node_that_is_released_while_it_is_being_bound_is_free() {
-    let cluster = Cluster::start(&[1]).await;
+    let cluster = Cluster::start(&[ReplicaId(1)]).await;
     let mut carrier = carrier_of(&cluster, &[(0, "r-0")]).await;
     carrier.say(CarrierUp::Release(v1::Release { handles: vec![0] }));
     carrier.bind(&[(0, "r-0")]);
     carrier.say(CarrierUp::Release(v1::Release { handles: vec![0] }));
-    crate::welcomed_in_the_end(&cluster, 1, &hello("r-0", crate::SECOND)).await;
+    crate::welcomed_in_the_end(&cluster, ReplicaId(1), &hello("r-0", crate::SECOND)).await;
 }
 
 /// An aggregator with nodes that are registered.
@@ -192,7 +192,7 @@ async fn carrier_of(cluster: &Cluster, nodes: &[(u32, &str)]) -> Carrier {
         cluster.running.values().all(|one| one.replica.current().state.aggregators().get("rack").is_some())
     })
     .await;
-    let mut carrier = Carrier::greet(cluster, 1, "rack", FIRST).await;
+    let mut carrier = Carrier::greet(cluster, ReplicaId(1), "rack", FIRST).await;
     assert!(matches!(carrier.hear().await, CarrierDown::Welcome(_)));
     carrier.bind(nodes);
     assert_eq!(carrier.bound().await.len(), nodes.len());

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use crate::apply::{Application, ApplyResult};
 use crate::command::ReceiptEffect;
-use crate::object::replica::{REPLICAS_MAX, ReplicaRecord, VERSION_MAX};
+use crate::object::replica::{REPLICAS_MAX, ReplicaId, ReplicaRecord, VERSION_MAX};
 use crate::rejection::Rejection;
 use crate::value::invalid::Invalid;
 use crate::value::meta::Uid;
@@ -30,7 +30,7 @@ impl Application<'_> {
     }
 
     /// An id that was never announced is retired all the same: it must not come to life later.
-    pub(crate) fn retire_replica(&mut self, id: u64) -> ApplyResult {
+    pub(crate) fn retire_replica(&mut self, id: ReplicaId) -> ApplyResult {
         let (retired, effect) = match self.state.replicas.get(&id) {
             Some(known) if known.retired => return Ok(self.receipt(ReceiptEffect::Unchanged)),
             Some(known) => (ReplicaRecord { retired: true, ..known.as_ref().clone() }, ReceiptEffect::Changed),

@@ -8,6 +8,7 @@
 use std::time::Duration;
 
 use crate::object::policy::Policy;
+use crate::value::replica_id::ReplicaId;
 
 /// A holder that is silent for so many beat intervals no longer holds its session.
 const BEATS_MISSED: u32 = 3;
@@ -20,7 +21,7 @@ pub struct SessionFacts {
     /// The process of the agent.
     pub instance: u64,
     /// The replica that serves the session.
-    pub replica: u64,
+    pub replica: ReplicaId,
     pub age: Duration,
     /// How long the node was not heard through that replica; the longest there is if it never was.
     pub silence: Duration,
@@ -73,7 +74,7 @@ mod tests {
     /// Instance, replica, age and silence in seconds.
     fn session((instance, replica): (u64, u64), age: u64, silence: u64) -> SessionFacts {
         let (age, silence) = (Duration::from_secs(age), Duration::from_secs(silence));
-        SessionFacts { generation: 1, instance, replica, age, silence }
+        SessionFacts { generation: 1, instance, replica: ReplicaId(replica), age, silence }
     }
 
     #[test]

@@ -16,6 +16,7 @@ use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 use crate::object::kind::WorkloadKind;
+use crate::value::replica_id::ReplicaId;
 use crate::value::text::Text;
 
 /// Which record. The order of the variants is the order of their prefixes, hence of the encoded keys.
@@ -24,7 +25,7 @@ pub enum RecordKey {
     Counters,
     Node { name: Text },
     Event { sequence: u64 },
-    Replica { id: u64 },
+    Replica { id: ReplicaId },
     Client { id: u128 },
     FreeSlot { index: u32 },
     FleetPolicyState,
@@ -95,7 +96,7 @@ impl RecordKey {
             Self::Counters => vec![COUNTERS],
             Self::Node { name } => prefixed(NODE, name.as_bytes()),
             Self::Event { sequence } => prefixed(EVENT, &sequence.to_be_bytes()),
-            Self::Replica { id } => prefixed(REPLICA, &id.to_be_bytes()),
+            Self::Replica { id } => prefixed(REPLICA, &id.0.to_be_bytes()),
             Self::Client { id } => prefixed(CLIENT, &id.to_be_bytes()),
             Self::FreeSlot { index } => prefixed(FREE_SLOT, &index.to_be_bytes()),
             Self::FleetPolicyState => vec![POLICY_STATE],
@@ -124,7 +125,7 @@ impl RecordKey {
             COUNTERS => rest.is_empty().then_some(Self::Counters),
             NODE => Some(Self::Node { name: Text::from(std::str::from_utf8(rest).ok()?) }),
             EVENT => Some(Self::Event { sequence: u64::from_be_bytes(rest.try_into().ok()?) }),
-            REPLICA => Some(Self::Replica { id: u64::from_be_bytes(rest.try_into().ok()?) }),
+            REPLICA => Some(Self::Replica { id: ReplicaId(u64::from_be_bytes(rest.try_into().ok()?)) }),
             CLIENT => Some(Self::Client { id: u128::from_be_bytes(rest.try_into().ok()?) }),
             FREE_SLOT => Some(Self::FreeSlot { index: u32::from_be_bytes(rest.try_into().ok()?) }),
             POLICY_STATE => rest.is_empty().then_some(Self::FleetPolicyState),

@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 use crate::object::record::RecordKey;
 use crate::object::record::Stored;
 use crate::value::meta::Uid;
+pub use crate::value::replica_id::ReplicaId;
 use crate::value::text::Text;
 
 /// How many replicas a cluster can have had in all, the retired ones included.
@@ -15,7 +16,7 @@ pub const VERSION_MAX: usize = 256;
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct ReplicaRecord {
-    pub id: u64,
+    pub id: ReplicaId,
     /// Made once per data directory. A replica that comes back with another one has lost its vote.
     pub store: Uid,
     pub version: Text,
@@ -23,13 +24,13 @@ pub struct ReplicaRecord {
 }
 
 impl Stored for ReplicaRecord {
-    type Key = u64;
+    type Key = ReplicaId;
 
-    fn key(&self) -> u64 {
+    fn key(&self) -> ReplicaId {
         self.id
     }
 
-    fn record_key(key: &u64) -> RecordKey {
+    fn record_key(key: &ReplicaId) -> RecordKey {
         RecordKey::Replica { id: *key }
     }
 }

@@ -4,7 +4,7 @@ use muster_lifecycle::change::Object;
 use muster_lifecycle::command::{Batch, Operation, Position, ReceiptEffect};
 use muster_lifecycle::meta::{Revision, Uid};
 use muster_lifecycle::node::{ConditionStatus, NodeDraft, Slot};
-use muster_lifecycle::replica::ReplicaRecord;
+use muster_lifecycle::replica::{ReplicaId, ReplicaRecord};
 use muster_lifecycle::text::Text;
 
 use crate::fixture::*;
@@ -192,25 +192,29 @@ fn cluster_time_never_goes_back() {
 fn replicas_are_bound_to_their_store() {
     let mut cluster = Cluster::default();
     let announce = |store: u128, version: &str| Operation::AnnounceReplica {
-        replica: ReplicaRecord { id: 2, store: Uid(store), version: Text::from(version), retired: false },
+        replica: ReplicaRecord { id: ReplicaId(2), store: Uid(store), version: Text::from(version), retired: false },
     };
     assert_eq!(cluster.told(announce(7, "0.1.0")), "created");
     assert_eq!(cluster.told(announce(7, "0.1.0")), "unchanged");
     assert_eq!(cluster.told(announce(7, "0.2.0")), "changed");
     let wiped = cluster.rejected(announce(8, "0.2.0")).to_string();
     assert!(wiped.starts_with("replica 2 is known with another store"), "{wiped}");
-    assert_eq!(cluster.told(Operation::RetireReplica { id: 2 }), "changed");
-    assert_eq!(cluster.told(Operation::RetireReplica { id: 2 }), "unchanged");
+    assert_eq!(cluster.told(Operation::RetireReplica { id: ReplicaId(2) }), "changed");
+    assert_eq!(cluster.told(Operation::RetireReplica { id: ReplicaId(2) }), "unchanged");
     let retired = cluster.rejected(announce(7, "0.2.0")).to_string();
     assert!(retired.starts_with("replica 2 was removed from the cluster"), "{retired}");
-    assert_eq!(cluster.told(Operation::RetireReplica { id: 9 }), "created", "it must not come to life later");
+    assert_eq!(
+        cluster.told(Operation::RetireReplica { id: ReplicaId(9) }),
+        "created",
+        "it must not come to life later"
+    );
     assert_eq!(cluster.state.revision(), Revision(0), "replicas are no objects");
 }
 
 #[test]
 fn a_restore_founds_a_new_cluster() {
     let mut cluster = Cluster::with_node("a");
-    cluster.run(Operation::RetireReplica { id: 1 });
+    cluster.run(Operation::RetireReplica { id: ReplicaId(1) });
     let revision = cluster.state.revision();
     cluster.state.raise_revision(1_000_000, 1);
     assert_eq!(cluster.state.revision(), Revision(revision.0 + 1_000_000));

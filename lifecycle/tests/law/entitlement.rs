@@ -7,7 +7,7 @@ use muster_lifecycle::meta::Uid;
 use muster_lifecycle::node::Incarnation;
 use muster_lifecycle::policy::Policy;
 use muster_lifecycle::rejection::Rejection;
-use muster_lifecycle::replica::ReplicaRecord;
+use muster_lifecycle::replica::{ReplicaId, ReplicaRecord};
 use muster_lifecycle::text::Text;
 use muster_lifecycle::time::ClusterTime;
 
@@ -20,7 +20,7 @@ use crate::work::*;
 fn every_operation() -> Vec<(Operation, Entitled)> {
     let name = || Text::from("a");
     let incarnation = Incarnation(1);
-    let replica = ReplicaRecord { id: 1, store: Uid(1), version: Text::from("1"), retired: false };
+    let replica = ReplicaRecord { id: ReplicaId(1), store: Uid(1), version: Text::from("1"), retired: false };
     let annotate = Operation::AnnotateNode { name: name(), changes: Vec::new(), overwrite: false, precondition: ANY };
     let apply = Operation::ApplyNode { draft: Box::new(draft("a")), uid: Uid(1), precondition: ANY };
     let anyone = [
@@ -34,7 +34,7 @@ fn every_operation() -> Vec<(Operation, Entitled)> {
         cordon("a", true),
         delete("a"),
         Operation::AnnounceReplica { replica },
-        Operation::RetireReplica { id: 2 },
+        Operation::RetireReplica { id: ReplicaId(2) },
         Operation::SetPolicy { changes: Vec::new() },
         Operation::SetAggregator { name: Text::from("g"), nodes: vec![Text::from("*")] },
         create_pod(pod("p")),
@@ -89,7 +89,7 @@ fn each_origin_may_ask_for_its_own_and_nothing_else() {
     let origins = [
         (alice(), "alice", [true, false, false]),
         (leader, "the controller", [true, true, false]),
-        (Origin::Replica { id: 2 }, "replica 2", [true, false, false]),
+        (Origin::Replica { id: ReplicaId(2) }, "replica 2", [true, false, false]),
         (own, "its agent", [false, false, true]),
         (other, "its agent", [false, false, false]),
     ];

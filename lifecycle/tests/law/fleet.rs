@@ -5,6 +5,7 @@ use muster_lifecycle::meta::Uid;
 use muster_lifecycle::node::{Condition, ConditionStatus, Incarnation, NodeDraft, NodeStatus};
 use muster_lifecycle::oversight::{self, EvictionStep};
 use muster_lifecycle::rejection::Rejection;
+use muster_lifecycle::replica::ReplicaId;
 use muster_lifecycle::state::{Applied, State, StateBuilder};
 use muster_lifecycle::text::Text;
 use muster_lifecycle::time::ClusterTime;
@@ -92,7 +93,7 @@ pub(crate) fn rebuilt(state: &State) -> State {
 }
 
 pub(crate) fn sighting(seconds: u64, through: u64) -> Option<Sighting> {
-    Some(Sighting { at: ClusterTime(seconds * 1000), through })
+    Some(Sighting { at: ClusterTime(seconds * 1000), through: ReplicaId(through) })
 }
 
 // === agents ===

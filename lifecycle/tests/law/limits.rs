@@ -5,7 +5,7 @@ use muster_lifecycle::event::EVENTS_MAX;
 use muster_lifecycle::meta::{Pairs, Revision};
 use muster_lifecycle::node::NodeDraft;
 use muster_lifecycle::record::{RECORD_BYTES_MAX, RecordKey};
-use muster_lifecycle::replica::{REPLICAS_MAX, ReplicaRecord};
+use muster_lifecycle::replica::{REPLICAS_MAX, ReplicaId, ReplicaRecord};
 use muster_lifecycle::rule::node::NODE_BYTES_MAX;
 use muster_lifecycle::state::State;
 use muster_lifecycle::text::Text;
@@ -60,11 +60,15 @@ fn a_refused_creation_uses_up_no_slot() {
 #[test]
 fn replicas_are_bounded_and_so_is_what_they_say() {
     let mut state = State::new();
-    let retire = (0..=REPLICAS_MAX as u64).map(|id| Operation::RetireReplica { id });
+    let retire = (0..=REPLICAS_MAX as u64).map(|id| Operation::RetireReplica { id: ReplicaId(id) });
     let applied = state.apply(Position { term: TERM, index: 1 }, &commands(retire));
     assert_eq!(told(&applied.outcomes[REPLICAS_MAX]), format!("limit reached: replicas (at most {REPLICAS_MAX})"));
-    let wordy =
-        ReplicaRecord { id: 1, store: Default::default(), version: Text::from("v".repeat(300)), retired: false };
+    let wordy = ReplicaRecord {
+        id: ReplicaId(1),
+        store: Default::default(),
+        version: Text::from("v".repeat(300)),
+        retired: false,
+    };
     let refused = Cluster::default().rejected(Operation::AnnounceReplica { replica: wordy }).to_string();
     assert_eq!(refused, "replica.version: 300 bytes are too many: at most 256");
 }

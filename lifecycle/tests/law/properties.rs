@@ -10,7 +10,7 @@ use muster_lifecycle::invariant::check_all;
 use muster_lifecycle::meta::{Revision, Uid};
 use muster_lifecycle::node::{ConditionStatus, Incarnation, NodeDraft};
 use muster_lifecycle::record::RecordKey;
-use muster_lifecycle::replica::ReplicaRecord;
+use muster_lifecycle::replica::{ReplicaId, ReplicaRecord};
 use muster_lifecycle::state::{Applied, State, StateBuilder};
 use muster_lifecycle::text::Text;
 use muster_lifecycle::time::{ClusterTime, Stamp, WallTime};
@@ -109,9 +109,9 @@ fn any_operation() -> impl Strategy<Value = Operation> {
         2 => (any_name(), any::<bool>()).prop_map(|(name, unschedulable)| cordon(&name, unschedulable)),
         3 => any_name().prop_map(|name| delete(&name)),
         1 => (0u64..3, 0u128..2).prop_map(|(id, store)| Operation::AnnounceReplica {
-            replica: ReplicaRecord { id, store: Uid(store), version: Text::from("1"), retired: false },
+            replica: ReplicaRecord { id: ReplicaId(id), store: Uid(store), version: Text::from("1"), retired: false },
         }),
-        1 => (0u64..3).prop_map(|id| Operation::RetireReplica { id }),
+        1 => (0u64..3).prop_map(|id| Operation::RetireReplica { id: ReplicaId(id) }),
     ]
 }
 
@@ -181,7 +181,7 @@ fn any_intent() -> impl Strategy<Value = Intent> {
         12 => Just(None),
         1 => Just(Some(alice())),
         1 => (TERM - 1..=TERM).prop_map(|term| Some(Origin::Controller { term })),
-        1 => Just(Some(Origin::Replica { id: 1 })),
+        1 => Just(Some(Origin::Replica { id: ReplicaId(1) })),
         1 => any_name().prop_map(|name| Some(Origin::Node { name: Text::from(name) })),
     ];
     let request =

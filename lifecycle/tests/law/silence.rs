@@ -6,6 +6,7 @@ use muster_lifecycle::kind::Kind;
 use muster_lifecycle::node::{ConditionStatus, Incarnation, NodeDraft};
 use muster_lifecycle::oversight;
 use muster_lifecycle::rejection::Rejection;
+use muster_lifecycle::replica::ReplicaId;
 use muster_lifecycle::text::Text;
 use muster_lifecycle::time::ClusterTime;
 use muster_lifecycle::time::Period;
@@ -167,7 +168,8 @@ fn evidence_counts_the_longest_excuse() {
         let evidence = oversight::evidence(&cluster.state, node, Some(ClusterTime(1)), excuse, cluster.now());
         assert_eq!(evidence.deadline(cluster.state.policy()), end);
     }
-    let judged = |cluster: &Cluster| cluster.silent("a-00", Some(Sighting { at: ClusterTime(1), through: 1 }));
+    let judged =
+        |cluster: &Cluster| cluster.silent("a-00", Some(Sighting { at: ClusterTime(1), through: ReplicaId(1) }));
     cluster.wait(39);
     assert_eq!(cluster.refuses_leader(judged(&cluster)), Rejection::Spared, "the leader may not know of it yet");
     assert_eq!(cluster.led(judged(&cluster)), "changed", "a moment later it may be judged");

@@ -14,7 +14,8 @@ use super::witness::Witness;
 use crate::disk::{DatabaseFile, Disk};
 use crate::frame::{self, FrameError};
 use crate::persisted::{self, DecodeError, LogIdRecord, VoteRecord};
-use crate::types::{Entry, LogId, ReplicaId, Vote};
+use crate::types::{Entry, LogId, Vote};
+use muster_lifecycle::replica::ReplicaId;
 
 pub(super) const META: TableDefinition<&str, &[u8]> = TableDefinition::new("meta");
 pub(super) const LOG: TableDefinition<u64, &[u8]> = TableDefinition::new("log");

@@ -3,6 +3,7 @@
 use std::sync::LazyLock;
 
 use muster_lifecycle::meta::Uid;
+use muster_lifecycle::replica::ReplicaId;
 use muster_raft::disk::sim::SimDisk;
 use muster_raft::log_store::{Identity, LOG_FILE, LogStore, OpenError};
 use muster_raft::persisted::log_id;
@@ -194,7 +195,7 @@ fn f_28_the_data_of_another_replica_or_fleet_is_refused() {
         let sim = SimDisk::new();
         open_sim(&sim).close().await;
         let open = |identity: Identity| LogStore::open(sim.mount(), &identity, recorder()).err().unwrap().to_string();
-        let error = open(Identity { replica: 2, ..IDENTITY });
+        let error = open(Identity { replica: ReplicaId(2), ..IDENTITY });
         assert!(error.contains("belongs to replica 1, this is replica 2"), "{error}");
         let error = open(Identity { fleet: Uid(9), ..IDENTITY });
         assert!(error.contains("check the data directory"), "{error}");

@@ -5,6 +5,7 @@ use std::io;
 use std::time::Duration;
 
 use muster_lifecycle::command::Batch;
+use muster_lifecycle::replica::ReplicaId;
 use muster_raft::disk::sim::SimDisk;
 use muster_raft::log_store::{LogStore, RESERVE_BYTES};
 use muster_raft::persisted::log_id;
@@ -33,7 +34,7 @@ fn i_18_a_withheld_sync_acknowledges_nothing_and_its_entries_are_readable() {
         }
         tokio::time::timeout(UNSYNCED, &mut acknowledged).await.unwrap_err();
         let mut voter = store.log.clone();
-        let vote = Vote::new(2, REPLICA);
+        let vote = Vote::new(2, ReplicaId(REPLICA));
         let voting = voter.save_vote(&vote);
         tokio::pin!(voting);
         tokio::time::timeout(UNSYNCED, &mut voting).await.unwrap_err();
@@ -317,7 +318,7 @@ impl Promise {
         match step {
             Step::Vote => {
                 after.term += 1;
-                after.vote = Some(Vote::new(after.term, REPLICA));
+                after.vote = Some(Vote::new(after.term, ReplicaId(REPLICA)));
             }
             Step::Append(count) => {
                 let start = self.next();

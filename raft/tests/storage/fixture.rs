@@ -9,6 +9,7 @@ use muster_lifecycle::change::Change;
 use muster_lifecycle::command::{Batch, Command, Operation, Origin, Position};
 use muster_lifecycle::meta::Uid;
 use muster_lifecycle::node::NodeDraft;
+use muster_lifecycle::replica::ReplicaId;
 use muster_lifecycle::state::State;
 use muster_lifecycle::table::Digest;
 use muster_lifecycle::time::{ClusterTime, Stamp, WallTime};
@@ -28,7 +29,7 @@ use openraft::type_config::TypeConfigExt;
 
 pub(crate) const FLEET: Uid = Uid(0xf1ee7);
 pub(crate) const REPLICA: u64 = 1;
-pub(crate) const IDENTITY: Identity = Identity { replica: REPLICA, fleet: FLEET };
+pub(crate) const IDENTITY: Identity = Identity { replica: ReplicaId(REPLICA), fleet: FLEET };
 pub(crate) const BIRTH: Birth = Birth { store: Uid(0x57073), generation: 0 };
 
 /// An opened store, and what it told the outside.
@@ -111,7 +112,7 @@ impl Opened {
     }
 
     pub(crate) async fn vote(&mut self, term: u64) -> io::Result<()> {
-        self.log.save_vote(&Vote::new(term, REPLICA)).await
+        self.log.save_vote(&Vote::new(term, ReplicaId(REPLICA))).await
     }
 
     /// Applies what the log holds after the last applied entry, up to `last`.

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use muster_lifecycle::replica::ReplicaId;
 use muster_raft::frame;
 use muster_raft::persisted::{
     LogIdRecord, MembershipRecord, StoredMembershipRecord, VoteRecord, encode, encode_entry, log_id,
@@ -18,7 +19,10 @@ fn hex(bytes: &[u8]) -> String {
 
 fn membership() -> MembershipRecord {
     let endpoint = Endpoint { peer: "p:1".into(), agent: "a:1".into(), client: "c:1".into() };
-    MembershipRecord { voters: vec![BTreeSet::from([1])], endpoints: BTreeMap::from([(1, endpoint)]) }
+    MembershipRecord {
+        voters: vec![BTreeSet::from([ReplicaId(1)])],
+        endpoints: BTreeMap::from([(ReplicaId(1), endpoint)]),
+    }
 }
 
 #[test]
@@ -33,7 +37,7 @@ fn frames_of_log_entries() {
 
 #[test]
 fn records_of_vote_and_position() {
-    assert_eq!(hex(&encode(&VoteRecord { term: 300, candidate: 2, committed: true }).unwrap()), "ac020201");
+    assert_eq!(hex(&encode(&VoteRecord { term: 300, candidate: ReplicaId(2), committed: true }).unwrap()), "ac020201");
     assert_eq!(hex(&encode(&LogIdRecord { term: 300, index: 7 }).unwrap()), "ac0207");
 }
 

@@ -4,13 +4,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
+use muster_lifecycle::replica::ReplicaId;
 use muster_lifecycle::state::State;
 use muster_raft::disk::sim::SimDisk;
 use muster_raft::log_store::OpenError;
 use muster_raft::persisted::log_id;
 use muster_raft::snapshot_store::SnapshotFile;
 use muster_raft::store::{Restoration, Store, StoreError};
-use muster_raft::types::{Endpoint, ReplicaId, TypeConfig, Vote};
+use muster_raft::types::{Endpoint, TypeConfig, Vote};
 use openraft::Raft;
 use openraft::error::{RPCError, ReplicationClosed, StreamingError, Unreachable};
 use openraft::network::{RPCOption, RaftNetworkFactory, RaftNetworkV2};
@@ -27,7 +28,10 @@ fn raised() -> State {
 }
 
 fn members() -> BTreeMap<ReplicaId, Endpoint> {
-    [1, 2, 3].map(|id| (id, Endpoint { peer: format!("replica-{id}:7400"), ..Endpoint::default() })).into()
+    [1, 2, 3]
+        .map(ReplicaId)
+        .map(|id| (id, Endpoint { peer: format!("replica-{id}:7400"), ..Endpoint::default() }))
+        .into()
 }
 
 fn restore(sim: &SimDisk, state: &State) -> Result<(), StoreError> {
@@ -44,10 +48,13 @@ fn a_restored_replica_starts_as_a_member_without_being_initialized() {
         let mut store = open_sim(&sim);
         assert_eq!(store.machine.state().digest(), state.digest());
         assert_eq!((store.info.generation, store.info.initialized), (1, true));
-        let initial =
-            StorageHelper::new(&mut store.log, &mut store.machine).with_id(1).get_initial_state().await.unwrap();
+        let initial = StorageHelper::new(&mut store.log, &mut store.machine)
+            .with_id(ReplicaId(1))
+            .get_initial_state()
+            .await
+            .unwrap();
         let voters: BTreeSet<_> = initial.membership_state.effective().voter_ids().collect();
-        assert_eq!(voters, BTreeSet::from([1, 2, 3]));
+        assert_eq!(voters, BTreeSet::from([1, 2, 3].map(ReplicaId)));
         let log = store.log.get_log_state().await.unwrap();
         assert_eq!((log.last_purged_log_id, log.last_log_id), (Some(log_id(1, 1)), Some(log_id(1, 1))));
         store.append(entries(2, 2..4)).await.unwrap();
@@ -65,8 +72,8 @@ fn a_restored_cluster_of_one_elects_itself_and_writes() {
         Store::restore(&sim.mount(), &restoration, recorder()).unwrap();
         let store = open_sim(&sim);
         let config = Arc::new(openraft::Config::default().validate().unwrap());
-        let raft = Raft::new(1, config, Alone, store.log.clone(), store.machine).await.unwrap();
-        raft.wait(Some(Duration::from_secs(20))).current_leader(1, "elected").await.unwrap();
+        let raft = Raft::new(ReplicaId(1), config, Alone, store.log.clone(), store.machine).await.unwrap();
+        raft.wait(Some(Duration::from_secs(20))).current_leader(ReplicaId(1), "elected").await.unwrap();
         let written = raft.client_write(fixture::sealed(fixture::batch(9, 100))).await.unwrap();
         assert_eq!(written.data.0.len(), 1);
         assert!(written.log_id > log_id(1, 1));

@@ -7,8 +7,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use muster_client::Client;
+use muster_lifecycle::replica::ReplicaId;
 use muster_pki::{ClientConfig, FleetFolder, ReplicaPlan, tls};
-use muster_raft::types::{Endpoint, ReplicaId};
+use muster_raft::types::Endpoint;
 use rustls::ClientConfig as TlsConfig;
 use tempfile::TempDir;
 
@@ -28,14 +29,14 @@ pub struct Members {
 impl Members {
     /// Each on a loopback address of its own, so that tests side by side do not take each other's ports, and a replica
     /// finds its ports free again after a restart.
-    pub fn on_loopback(ids: &[ReplicaId]) -> Self {
+    pub fn on_loopback(ids: &[u64]) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let plans: Vec<_> = ids.iter().map(|id| on_loopback(*id)).collect();
         let fleet = FleetFolder::create(dir.path(), &plans).unwrap();
         Self { _dir: dir, fleet }
     }
 
-    pub fn plan(&self, id: ReplicaId) -> &ReplicaPlan {
+    pub fn plan(&self, id: u64) -> &ReplicaPlan {
         self.fleet.replicas().iter().find(|plan| plan.id == id).expect("it is planned")
     }
 
@@ -46,7 +47,7 @@ impl Members {
             agent: plan.agent.to_string(),
             client: plan.client.to_string(),
         };
-        self.fleet.replicas().iter().map(|plan| (plan.id, endpoint(plan))).collect()
+        self.fleet.replicas().iter().map(|plan| (ReplicaId(plan.id), endpoint(plan))).collect()
     }
 
     pub fn agent_doors(&self) -> Vec<String> {
@@ -68,7 +69,7 @@ impl Members {
     }
 
     /// A client that asks this replica and no other.
-    pub fn client_of(&self, id: ReplicaId) -> Client {
+    pub fn client_of(&self, id: u64) -> Client {
         let endpoints = vec![self.plan(id).client.clone()];
         Client::new(ClientConfig { endpoints, ..self.client_config() }).unwrap().with_timeout(ANSWER_PATIENCE)
     }
@@ -79,7 +80,7 @@ pub fn operator_config(dir: &Path) -> ClientConfig {
     ClientConfig::load(&dir.join("client.toml")).unwrap()
 }
 
-fn on_loopback(id: ReplicaId) -> ReplicaPlan {
+fn on_loopback(id: u64) -> ReplicaPlan {
     let [one, two]: [u8; 2] = rand::random();
     let host = Ipv4Addr::new(127, one, two, u8::try_from(id).unwrap());
     let door = |port: u16| format!("{host}:{port}").parse().unwrap();

@@ -95,5 +95,5 @@ fn is_blind(replica: &Replica, policy: &Policy, moment: Moment) -> bool {
 }
 
 fn last_heard(replica: &Replica, node: &Node, moment: Moment) -> Option<ClusterTime> {
-    replica.fleet.last_heard(node.slot).map(|(at, _)| moment.cluster_time_of(at))
+    replica.tables.last_heard(node.slot).map(|(at, _)| moment.cluster_time_of(at))
 }

@@ -1,7 +1,7 @@
 //! What goes wrong on our side: leaders die or are deposed, replicas stand still, digests are lost, wall clocks jump.
 
 use super::leader::Leader;
-use super::replica::origin;
+use super::replica::replica_id;
 use super::{Millis, REPLICAS, ReplicaIndex, Witness, World, backoff_cap, next_multiple};
 
 /// How long an agent takes to find another replica when its own dies.
@@ -85,8 +85,8 @@ impl<W: Witness> World<W> {
         let lost: Vec<ReplicaIndex> = peers.clone().filter(is_lost).collect();
         let replica = &mut self.replicas[index];
         let now = replica.tick(self.now);
-        let _ = replica.blindness.took_over(peers.map(origin), now);
-        lost.into_iter().for_each(|peer| replica.blindness.unreachable(origin(peer), now));
+        let _ = replica.blindness.took_over(peers.map(replica_id), now);
+        lost.into_iter().for_each(|peer| replica.blindness.unreachable(replica_id(peer), now));
         self.leader = Some(Leader::new(index, &self.state, self.machines.len(), |_| now));
         self.next_sweep = this_or_next_multiple(self.now, self.policy.sweep_period().0);
         self.next_assessment = this_or_next_multiple(self.now, self.policy.node_monitor_period.0);

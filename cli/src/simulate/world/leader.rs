@@ -13,7 +13,7 @@ use muster_lifecycle::spared::Spared;
 use muster_lifecycle::state::State;
 use muster_lifecycle::text::Text;
 use muster_pulse::moment::Moment;
-use muster_pulse::sweep::{self, Hearing, Sweep};
+use muster_pulse::sweep::{self, PulseState, Sweep};
 use muster_pulse::table::CHUNK_SLOTS;
 use muster_pulse::tick::Tick;
 
@@ -71,7 +71,7 @@ impl Leader {
         replica.blindness.tick(moment.tick, period, Duration::from_millis(monitor));
         let mut changes = Vec::new();
         let shortest = Duration::from_millis(monitor.min(startup));
-        self.sweep.run(&replica.fleet, &replica.blindness, shortest, moment.tick, |change| changes.push(change));
+        self.sweep.run(&replica.tables, &replica.blindness, shortest, moment.tick, |change| changes.push(change));
         changes.into_iter().for_each(|change| self.note(change));
         self.judge(state, replica, moment)
     }
@@ -91,11 +91,11 @@ impl Leader {
             return;
         };
         match change.hearing {
-            Hearing::Silent => {
+            PulseState::Silent => {
                 watch.fell_silent();
                 self.candidates.insert(name);
             }
-            Hearing::Heard => {
+            PulseState::Heard => {
                 watch.was_heard();
                 self.candidates.remove(&name);
             }
@@ -110,7 +110,7 @@ impl Leader {
             if !watch.is_due(moment.stamp.cluster) {
                 continue;
             }
-            match watch.judge(state, node, &replica.fleet, &replica.blindness, moment) {
+            match watch.judge(state, node, &replica.tables, &replica.blindness, moment) {
                 Judgement::Propose(operation) => proposals.push(operation),
                 Judgement::LookAgain(_) => {}
                 Judgement::Nothing => drop(settled.insert(name.clone())),
@@ -122,7 +122,7 @@ impl Leader {
 
     fn watch(&mut self, node: &Node, since: Tick) {
         let known_silent = node.status.ready().is_some_and(|ready| ready.status == ConditionStatus::Unknown);
-        let believed = if known_silent { Hearing::Silent } else { Hearing::Heard };
+        let believed = if known_silent { PulseState::Silent } else { PulseState::Heard };
         let (slot, name) = (node.slot, node.meta.name.clone());
         let Some(holder) = self.holders.get_mut(slot.index as usize) else { return };
         if self.sweep.watch(slot, since, believed).is_ok() {

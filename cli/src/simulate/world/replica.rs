@@ -4,11 +4,12 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use muster_lifecycle::node::Slot;
+use muster_lifecycle::replica::ReplicaId;
 use muster_lifecycle::time::{ClusterTime, Stamp, WallTime};
 use muster_pulse::blindness::Blindness;
+use muster_pulse::by_replica::PulseTables;
 use muster_pulse::digest::Boot;
 use muster_pulse::excuse::REATTACH_MAX;
-use muster_pulse::fleet::{Fleet, Origin};
 use muster_pulse::inbox::Inbox;
 use muster_pulse::outbox::Outbox;
 use muster_pulse::tick::Tick;
@@ -19,7 +20,7 @@ pub(super) struct Replica {
     pub(super) index: ReplicaIndex,
     /// When its process started, on the world's clock: no two replicas' ticks are alike.
     booted: i64,
-    pub(super) fleet: Fleet,
+    pub(super) tables: PulseTables,
     pub(super) blindness: Blindness,
     /// What each peer is told from, by the peer's index.
     outboxes: Vec<Outbox>,
@@ -51,7 +52,7 @@ impl Replica {
     /// The world does not begin with a start of its replicas.
     fn was_told_all_along(&mut self) {
         let start = self.tick(0);
-        let peers = (0..REPLICAS).filter(|peer| *peer != self.index).map(origin);
+        let peers = (0..REPLICAS).filter(|peer| *peer != self.index).map(replica_id);
         for peer in peers {
             let mut before = 2 * REATTACH_MAX;
             while !before.is_zero() {
@@ -68,17 +69,17 @@ impl Replica {
     }
 
     fn booted(index: ReplicaIndex, booted: i64, life: u64, backoff_cap: Duration) -> Self {
-        let mut fleet = Fleet::new(origin(index));
+        let mut tables = PulseTables::new(replica_id(index));
         let inboxes = (0..REPLICAS)
-            .map(|peer| fleet.admit(origin(peer)).ok().map(|table| Inbox::new(origin(peer), table.clone())))
+            .map(|peer| tables.admit(replica_id(peer)).ok().map(|table| Inbox::new(replica_id(peer), table.clone())))
             .collect();
         let boot = Boot(life);
         Self {
             index,
             booted,
-            outboxes: (0..REPLICAS).map(|_| Outbox::new(&fleet, boot)).collect(),
+            outboxes: (0..REPLICAS).map(|_| Outbox::new(&tables, boot)).collect(),
             inboxes,
-            fleet,
+            tables,
             blindness: Blindness::new(backoff_cap),
             untold: [true; REPLICAS],
             alive: true,
@@ -110,7 +111,7 @@ impl Replica {
             self.held_back.insert(slot);
             return false;
         }
-        let _ = self.fleet.own().beat(slot, self.tick(now));
+        let _ = self.tables.own().beat(slot, self.tick(now));
         self.untold = [true; REPLICAS];
         true
     }
@@ -131,7 +132,7 @@ impl Replica {
 
     pub(super) fn digest_missed(&mut self, peer: ReplicaIndex, now: Millis) {
         let tick = self.tick(now);
-        self.blindness.digest_missed(origin(peer), tick);
+        self.blindness.digest_missed(replica_id(peer), tick);
     }
 }
 
@@ -141,9 +142,9 @@ pub(super) fn pull(listener: &mut Replica, teller: &mut Replica, now: Millis) {
     let complete = !teller.untold[listener.index] || transfer(listener, teller, now);
     if complete {
         teller.untold[listener.index] = false;
-        listener.blindness.digest_complete(origin(teller.index), tick);
+        listener.blindness.digest_complete(replica_id(teller.index), tick);
     } else {
-        listener.blindness.digest_missed(origin(teller.index), tick);
+        listener.blindness.digest_missed(replica_id(teller.index), tick);
     }
 }
 
@@ -169,8 +170,8 @@ fn transfer(listener: &mut Replica, teller: &mut Replica, now: Millis) -> bool {
     inbox.complete_as_of() == Some(asked)
 }
 
-pub(super) fn origin(index: ReplicaIndex) -> Origin {
-    Origin(index as u64 + 1)
+pub(super) fn replica_id(index: ReplicaIndex) -> ReplicaId {
+    ReplicaId(index as u64 + 1)
 }
 
 fn signed(millis: Millis) -> i64 {

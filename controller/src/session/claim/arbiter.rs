@@ -14,12 +14,12 @@ use std::time::Duration;
 
 use muster_lifecycle::claim::{ClaimDecision, SessionFacts, claim_patience, decide_claim};
 use muster_lifecycle::node::Slot;
+use muster_lifecycle::replica::ReplicaId;
 use muster_proto::v1;
-use muster_pulse::fleet::{Fleet, Origin};
+use muster_pulse::by_replica::PulseTables;
 use muster_pulse::table::SLOTS_MAX;
 use muster_pulse::tick::Tick;
 use muster_raft::replica::Replica;
-use muster_raft::types::ReplicaId;
 use tonic::Status;
 
 use crate::hearing::Hearing;
@@ -69,7 +69,7 @@ struct Holder {
 
 /// Everything besides the table that a claim is decided by.
 struct ClaimContext<'a> {
-    fleet: &'a Fleet,
+    tables: &'a PulseTables,
     now: Tick,
     patience: Duration,
 }
@@ -102,9 +102,9 @@ impl Claims for ClaimArbiter {
         if request.claims.len() > CLAIMS_MAX || request.releases.len() > CLAIMS_MAX {
             return Err(Status::invalid_argument(format!("more than {CLAIMS_MAX} claims or releases in one request")));
         }
-        let fleet = self.hearing.ear().fleet();
+        let tables = self.hearing.pulses().tables();
         let patience = claim_patience(self.replica.current().state.policy());
-        let context = ClaimContext { fleet: &fleet, now: self.hearing.tick(), patience };
+        let context = ClaimContext { tables: &tables, now: self.hearing.tick(), patience };
         let mut table = self.table();
         table.begin(term);
         Ok(table.claims.answer(from, &request, &context))
@@ -192,7 +192,7 @@ impl Holder {
 
     fn taken_over(&self, replica: ReplicaId, by_another: bool) -> v1::TakenOver {
         let Self { slot, generation, instance, .. } = *self;
-        v1::TakenOver { slot, generation, instance, replica, by_another }
+        v1::TakenOver { slot, generation, instance, replica: replica.0, by_another }
     }
 
     fn shown(&self, silence: Duration) -> String {
@@ -239,7 +239,7 @@ impl ClaimContext<'_> {
     }
 
     fn heard(&self, through: ReplicaId, slot: Slot) -> Option<Tick> {
-        let (_, table) = self.fleet.tables().find(|(origin, _)| *origin == Origin(through))?;
+        let (_, table) = self.tables.iter().find(|(replica, _)| *replica == through)?;
         table.heard(slot)
     }
 }

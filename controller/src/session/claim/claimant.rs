@@ -20,11 +20,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use muster_lifecycle::node::Slot;
+use muster_lifecycle::replica::ReplicaId;
 use muster_proto::v1;
 use muster_proto::v1::pulse_client::PulseClient;
 use muster_raft::peers::Lane;
 use muster_raft::replica::Replica;
-use muster_raft::types::ReplicaId;
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep_until, timeout};
 
@@ -310,7 +310,7 @@ impl ClaimExchange {
     fn end(&self, taken_over: &v1::TakenOver) {
         let slot = Slot { index: taken_over.slot, generation: taken_over.generation };
         let Some(entry) = self.registry.get(slot).filter(|entry| entry.instance == taken_over.instance) else { return };
-        let at = taken_over.replica;
+        let at = ReplicaId(taken_over.replica);
         entry.end(if taken_over.by_another { Ending::Displaced { at } } else { Ending::Continued { at } });
     }
 }

@@ -364,7 +364,7 @@ impl AggregatorStream {
 
     fn welcome(&mut self) {
         let current = self.context.current();
-        let (fleet, replica) = (self.caller.fleet.to_string(), self.context.writes.replica().id());
+        let (fleet, replica) = (self.caller.fleet.to_string(), self.context.writes.replica().id().0);
         self.reply(Reply::Welcome(v1::CarrierWelcome { fleet, replica, terms: Some(terms(&current.state)) }));
     }
 

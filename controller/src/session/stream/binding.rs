@@ -111,7 +111,7 @@ impl Binder {
     fn rival(&self, node: &Node, caller: &Caller) -> Option<String> {
         let rival = self.registry.get(node.slot).filter(|entry| entry.instance != caller.instance)?;
         let patience = claim_patience(self.replica.current().state.policy());
-        let heard = self.hearing.ear().own().heard(node.slot)?;
+        let heard = self.hearing.pulses().own().heard(node.slot)?;
         let silence = self.hearing.tick().elapsed_since(heard);
         let place = (self.replica.id(), rival.remote.to_string());
         (silence < patience).then(|| arbiter::shown(rival.instance, (place.0, &place.1), silence))
@@ -201,7 +201,7 @@ impl Binding {
         let node = state.node(&self.entry.node).filter(|node| node.incarnation == self.incarnation);
         v1::Welcome {
             fleet: caller.fleet.to_string(),
-            replica: self.binder.replica.id(),
+            replica: self.binder.replica.id().0,
             incarnation: self.incarnation.0,
             uid: node.map(|node| node.meta.uid.to_string()).unwrap_or_default(),
             terms: Some(terms(state)),

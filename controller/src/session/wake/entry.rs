@@ -14,9 +14,9 @@ use std::time::Instant;
 use futures::task::AtomicWaker;
 use muster_lifecycle::meta::Revision;
 use muster_lifecycle::node::Slot;
+use muster_lifecycle::replica::ReplicaId;
 use muster_lifecycle::text::Text;
 use muster_proto::v1;
-use muster_raft::types::ReplicaId;
 use tonic::Status;
 
 use crate::session::figures::RefusalReason;

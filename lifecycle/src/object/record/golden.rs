@@ -19,7 +19,7 @@ use crate::object::pod::{Binding, Ending, Phase, Pod, PodSpec, PodStatus, PodTem
 use crate::object::policy::Rate;
 use crate::object::policy_state::{FleetPolicyState, Reprieve, ReprieveReason};
 use crate::object::record::*;
-use crate::object::replica::ReplicaRecord;
+use crate::object::replica::{ReplicaId, ReplicaRecord};
 use crate::object::slot::FreeSlot;
 use crate::object::token_bucket::TokenBucket;
 use crate::object::toleration::Toleration;
@@ -307,7 +307,7 @@ fn the_format_of_every_kind_is_pinned() {
     let client = ClientRecord { id: 0xff, sequence: 8, outcome, used: 2 };
     let rejection = Rejection::NotFound { kind: Kind::Node, name: Text::from("a") };
     let refused = ClientRecord { id: 0xfe, sequence: 8, outcome: Outcome::Rejected(rejection), used: 2 };
-    let replica = ReplicaRecord { id: 2, store: Uid(5), version: Text::from("0.1.0"), retired: false };
+    let replica = ReplicaRecord { id: ReplicaId(2), store: Uid(5), version: Text::from("0.1.0"), retired: false };
     let pinned = [
         (RecordKey::Counters, encode(&counters), "01", "01ac02050b0102030405"),
         (
@@ -322,7 +322,7 @@ fn the_format_of_every_kind_is_pinned() {
             "200000000000000001",
             "0103612e31010764656661756c74bc15070201d00f0102a01f01016c013101016e013201027631014b016f01010001016601044e6f6465016100bc15010152016d017303f02e",
         ),
-        (RecordKey::Replica { id: 2 }, encode(&replica), "300000000000000002", "01020505302e312e3000"),
+        (RecordKey::Replica { id: ReplicaId(2) }, encode(&replica), "300000000000000002", "01020505302e312e3000"),
         (RecordKey::Client { id: 255 }, encode(&client), "40000000000000000000000000000000ff", "01ff010800090102"),
         (RecordKey::Client { id: 254 }, encode(&refused), "40000000000000000000000000000000fe", "01fe0108010100016102"),
         (
@@ -397,7 +397,7 @@ fn any_key() -> impl Strategy<Value = RecordKey> {
         Just(RecordKey::Counters),
         "[a-c.]{0,4}".prop_map(|name| RecordKey::Node { name: Text::from(name) }),
         any::<u64>().prop_map(|sequence| RecordKey::Event { sequence }),
-        any::<u64>().prop_map(|id| RecordKey::Replica { id }),
+        any::<u64>().prop_map(|id| RecordKey::Replica { id: ReplicaId(id) }),
         any::<u128>().prop_map(|id| RecordKey::Client { id }),
         any::<u32>().prop_map(|index| RecordKey::FreeSlot { index }),
         Just(RecordKey::FleetPolicyState),

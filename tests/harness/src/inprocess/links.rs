@@ -12,6 +12,7 @@ use std::task::{Context, Poll, Waker, ready};
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
+use muster_lifecycle::replica::ReplicaId;
 use muster_raft::connector::{Connector, Io};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
@@ -87,8 +88,8 @@ impl Links {
 // === impl Cable ===
 
 impl Connector for Cable {
-    fn connect(&self, target: u64, address: &str) -> BoxFuture<'static, io::Result<Box<dyn Io>>> {
-        let (link, connecting) = (self.links.link(self.from, target), self.inner.connect(target, address));
+    fn connect(&self, target: ReplicaId, address: &str) -> BoxFuture<'static, io::Result<Box<dyn Io>>> {
+        let (link, connecting) = (self.links.link(self.from, target.0), self.inner.connect(target, address));
         async move {
             let breaks = link.lock().breaks;
             poll_fn(|context| link.poll_passes(breaks, context)).await?;

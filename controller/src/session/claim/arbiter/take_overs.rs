@@ -5,8 +5,8 @@
 
 use std::collections::BTreeMap;
 
+use muster_lifecycle::replica::ReplicaId;
 use muster_proto::v1;
-use muster_raft::types::ReplicaId;
 
 /// Take-overs kept for one replica. Further sessions are not named, and end when their agents close them.
 const KEPT_MAX: usize = 65_536;

@@ -9,10 +9,10 @@ const SECOND: u64 = 0xcd34_0000_0000_0002;
 #[test]
 fn i_14_another_instance_is_refused_and_told_which_one_holds_the_session() {
     let mut rig = Rig::new();
-    assert_eq!(rig.claim(2, FIRST, 0), "");
-    rig.beat(2, 8_000);
+    assert_eq!(rig.claim(ReplicaId(2), FIRST, 0), "");
+    rig.beat(ReplicaId(2), 8_000);
     assert_eq!(
-        rig.claim(3, SECOND, 9_200),
+        rig.claim(ReplicaId(3), SECOND, 9_200),
         "another instance (ab12…) at replica 2 from 10.0.0.7:4711, last heard 1.2 s ago"
     );
 }
@@ -20,135 +20,139 @@ fn i_14_another_instance_is_refused_and_told_which_one_holds_the_session() {
 #[test]
 fn the_same_instance_takes_over_and_its_old_replica_is_told_until_it_lets_go() {
     let mut rig = Rig::new();
-    rig.claim(2, FIRST, 0);
-    assert_eq!(rig.claim(2, FIRST, 50), "");
-    assert_eq!(rig.poll(2, 60), [], "on the same replica there is nothing to tell");
-    assert_eq!(rig.claim(3, FIRST, 100), "");
+    rig.claim(ReplicaId(2), FIRST, 0);
+    assert_eq!(rig.claim(ReplicaId(2), FIRST, 50), "");
+    assert_eq!(rig.poll(ReplicaId(2), 60), [], "on the same replica there is nothing to tell");
+    assert_eq!(rig.claim(ReplicaId(3), FIRST, 100), "");
     let taken_over = v1::TakenOver { slot: 5, generation: 1, instance: FIRST, replica: 3, by_another: false };
-    assert_eq!(rig.poll(2, 200), [taken_over]);
-    assert_eq!(rig.poll(2, 300), [taken_over], "the first answer may have been lost");
-    rig.release(2, SECOND);
-    assert_eq!(rig.poll(2, 400), [taken_over], "that was not the session that was meant");
-    rig.release(2, FIRST);
-    assert_eq!(rig.poll(2, 500), []);
-    assert_eq!(rig.poll(3, 500), []);
-    assert_eq!(rig.holder(), 3, "the release of a session that was taken over does not end its successor");
+    assert_eq!(rig.poll(ReplicaId(2), 200), [taken_over]);
+    assert_eq!(rig.poll(ReplicaId(2), 300), [taken_over], "the first answer may have been lost");
+    rig.release(ReplicaId(2), SECOND);
+    assert_eq!(rig.poll(ReplicaId(2), 400), [taken_over], "that was not the session that was meant");
+    rig.release(ReplicaId(2), FIRST);
+    assert_eq!(rig.poll(ReplicaId(2), 500), []);
+    assert_eq!(rig.poll(ReplicaId(3), 500), []);
+    assert_eq!(rig.holder(), ReplicaId(3), "the release of a session that was taken over does not end its successor");
 }
 
 #[test]
 fn a_replica_that_holds_a_session_again_is_not_told_that_it_lost_it() {
     let mut rig = Rig::new();
-    rig.claim(2, FIRST, 0);
-    rig.claim(3, FIRST, 100);
-    assert_eq!(rig.claim(2, FIRST, 200), "");
-    assert_eq!(rig.poll(2, 300), []);
-    assert_eq!(rig.poll(3, 300).len(), 1);
+    rig.claim(ReplicaId(2), FIRST, 0);
+    rig.claim(ReplicaId(3), FIRST, 100);
+    assert_eq!(rig.claim(ReplicaId(2), FIRST, 200), "");
+    assert_eq!(rig.poll(ReplicaId(2), 300), []);
+    assert_eq!(rig.poll(ReplicaId(3), 300).len(), 1);
 }
 
 #[test]
 fn a_replica_that_was_cut_off_does_not_take_back_what_moved_on() {
     let mut rig = Rig::new();
-    rig.claim(2, FIRST, 0);
-    assert_eq!(rig.claim(3, FIRST, 10_000), "");
-    rig.release(2, FIRST);
-    rig.beat(3, 39_000);
+    rig.claim(ReplicaId(2), FIRST, 0);
+    assert_eq!(rig.claim(ReplicaId(3), FIRST, 10_000), "");
+    rig.release(ReplicaId(2), FIRST);
+    rig.beat(ReplicaId(3), 39_000);
     // Replica 2 still has the stream of the beginning, and claims it anew.
     rig.held_ms = 40_000;
-    assert_eq!(rig.claim(2, FIRST, 40_000), "");
-    assert_eq!((rig.holder(), rig.poll(3, 40_100)), (3, vec![]), "the living session stays");
+    assert_eq!(rig.claim(ReplicaId(2), FIRST, 40_000), "");
+    assert_eq!((rig.holder(), rig.poll(ReplicaId(3), 40_100)), (ReplicaId(3), vec![]), "the living session stays");
     let continued = v1::TakenOver { slot: 5, generation: 1, instance: FIRST, replica: 3, by_another: false };
-    assert_eq!(rig.poll(2, 40_100), [continued], "and the stale one ends");
+    assert_eq!(rig.poll(ReplicaId(2), 40_100), [continued], "and the stale one ends");
     // An agent that attaches to replica 2 anew is not held up by that.
     rig.held_ms = 0;
-    assert_eq!(rig.claim(2, FIRST, 41_000), "");
-    assert_eq!((rig.holder(), rig.poll(2, 41_100)), (2, vec![]));
+    assert_eq!(rig.claim(ReplicaId(2), FIRST, 41_000), "");
+    assert_eq!((rig.holder(), rig.poll(ReplicaId(2), 41_100)), (ReplicaId(2), vec![]));
 }
 
 #[test]
 fn before_a_new_leader_an_agents_younger_session_wins_in_either_order() {
     for order in [[(2, 60_000), (3, 5_000)], [(3, 5_000), (2, 60_000)]] {
         let mut rig = Rig::new();
-        rig.beat(2, 59_500);
-        rig.beat(3, 59_900);
+        rig.beat(ReplicaId(2), 59_500);
+        rig.beat(ReplicaId(3), 59_900);
         for (replica, held_ms) in order {
             rig.held_ms = held_ms;
-            assert_eq!(rig.claim(replica, FIRST, 60_000), "");
+            assert_eq!(rig.claim(ReplicaId(replica), FIRST, 60_000), "");
         }
-        assert_eq!((rig.holder(), rig.poll(3, 60_100)), (3, vec![]));
-        assert_eq!(rig.poll(2, 60_100).len(), 1);
+        assert_eq!((rig.holder(), rig.poll(ReplicaId(3), 60_100)), (ReplicaId(3), vec![]));
+        assert_eq!(rig.poll(ReplicaId(2), 60_100).len(), 1);
     }
 }
 
 #[test]
 fn a_younger_session_that_fell_silent_is_taken_over() {
     let mut rig = Rig::new();
-    rig.claim(3, FIRST, 10_000);
+    rig.claim(ReplicaId(3), FIRST, 10_000);
     rig.held_ms = 40_000;
-    assert_eq!(rig.claim(2, FIRST, 40_000), "");
-    assert_eq!(rig.holder(), 2);
+    assert_eq!(rig.claim(ReplicaId(2), FIRST, 40_000), "");
+    assert_eq!(rig.holder(), ReplicaId(2));
 }
 
 #[test]
 fn a_holder_silent_for_three_beats_is_displaced() {
     let mut rig = Rig::new();
-    rig.claim(2, FIRST, 0);
-    rig.beat(2, 10_000);
-    assert_ne!(rig.claim(3, SECOND, 39_999), "");
-    assert_eq!(rig.claim(3, SECOND, 40_000), "");
-    let told = rig.poll(2, 40_100);
+    rig.claim(ReplicaId(2), FIRST, 0);
+    rig.beat(ReplicaId(2), 10_000);
+    assert_ne!(rig.claim(ReplicaId(3), SECOND, 39_999), "");
+    assert_eq!(rig.claim(ReplicaId(3), SECOND, 40_000), "");
+    let told = rig.poll(ReplicaId(2), 40_100);
     assert!(told[0].by_another && told[0].instance == FIRST && told[0].replica == 3);
-    assert_ne!(rig.claim(2, FIRST, 40_200), "", "the newcomer holds it now");
+    assert_ne!(rig.claim(ReplicaId(2), FIRST, 40_200), "", "the newcomer holds it now");
 }
 
 #[test]
 fn what_is_heard_elsewhere_does_not_keep_a_holder() {
     let mut rig = Rig::new();
-    rig.claim(2, FIRST, 0);
-    rig.beat(1, 29_000);
-    assert_eq!(rig.claim(3, SECOND, 30_000), "");
+    rig.claim(ReplicaId(2), FIRST, 0);
+    rig.beat(ReplicaId(1), 29_000);
+    assert_eq!(rig.claim(ReplicaId(3), SECOND, 30_000), "");
 }
 
 #[test]
 fn before_a_new_leader_the_older_session_wins() {
     let mut rig = Rig::new();
-    rig.claim(3, SECOND, 1_000);
+    rig.claim(ReplicaId(3), SECOND, 1_000);
     rig.held_ms = 60_000;
-    assert_ne!(rig.claim(2, FIRST, 1_200), "", "one that was not heard of late is no better than a newcomer");
-    rig.beat(2, 1_100);
-    assert_eq!(rig.claim(2, FIRST, 1_200), "");
-    let told = rig.poll(3, 1_300);
+    assert_ne!(
+        rig.claim(ReplicaId(2), FIRST, 1_200),
+        "",
+        "one that was not heard of late is no better than a newcomer"
+    );
+    rig.beat(ReplicaId(2), 1_100);
+    assert_eq!(rig.claim(ReplicaId(2), FIRST, 1_200), "");
+    let told = rig.poll(ReplicaId(3), 1_300);
     assert!(told[0].by_another && told[0].instance == SECOND && told[0].replica == 2);
     rig.held_ms = 300;
-    rig.beat(3, 1_300);
-    assert_ne!(rig.claim(3, SECOND, 1_300), "", "and the younger does not come back");
+    rig.beat(ReplicaId(3), 1_300);
+    assert_ne!(rig.claim(ReplicaId(3), SECOND, 1_300), "", "and the younger does not come back");
 }
 
 #[test]
 fn only_the_holder_releases() {
     let mut rig = Rig::new();
-    rig.claim(2, FIRST, 0);
-    rig.release(3, FIRST);
-    rig.release(2, SECOND);
-    assert_ne!(rig.claim(3, SECOND, 100), "");
+    rig.claim(ReplicaId(2), FIRST, 0);
+    rig.release(ReplicaId(3), FIRST);
+    rig.release(ReplicaId(2), SECOND);
+    assert_ne!(rig.claim(ReplicaId(3), SECOND, 100), "");
     rig.number = 2;
-    rig.claim(2, FIRST, 150);
+    rig.claim(ReplicaId(2), FIRST, 150);
     rig.number = 1;
-    rig.release(2, FIRST);
-    assert_ne!(rig.claim(3, SECOND, 160), "", "that was the release of an earlier session");
+    rig.release(ReplicaId(2), FIRST);
+    assert_ne!(rig.claim(ReplicaId(3), SECOND, 160), "", "that was the release of an earlier session");
     rig.number = 2;
-    rig.release(2, FIRST);
-    assert_eq!(rig.claim(3, SECOND, 200), "");
+    rig.release(ReplicaId(2), FIRST);
+    assert_eq!(rig.claim(ReplicaId(3), SECOND, 200), "");
 }
 
 #[test]
 fn a_new_generation_is_another_node() {
     let mut rig = Rig::new();
-    rig.claim(2, FIRST, 0);
+    rig.claim(ReplicaId(2), FIRST, 0);
     rig.generation = 2;
-    assert_eq!(rig.claim(3, SECOND, 100), "");
-    assert_eq!(rig.poll(2, 150), [], "its node is gone, which it hears from the state");
+    assert_eq!(rig.claim(ReplicaId(3), SECOND, 100), "");
+    assert_eq!(rig.poll(ReplicaId(2), 150), [], "its node is gone, which it hears from the state");
     rig.generation = 1;
-    assert_eq!(rig.claim(2, FIRST, 200), "its successor: the node was deleted and created anew");
+    assert_eq!(rig.claim(ReplicaId(2), FIRST, 200), "its successor: the node was deleted and created anew");
 }
 
 #[test]
@@ -156,35 +160,43 @@ fn a_leader_that_is_elected_again_in_the_middle_of_claiming_begins_anew() {
     let mut rig = Rig::new();
     let mut table = TermTable::default();
     table.begin(4);
-    rig.claim(2, FIRST, 0);
+    rig.claim(ReplicaId(2), FIRST, 0);
     table.claims = std::mem::take(&mut rig.table);
     table.begin(4);
     assert_eq!(table.claims.holders.len(), 1, "the term goes on");
     table.begin(6);
     assert!(table.claims.holders.is_empty(), "another leader may have granted it elsewhere meanwhile");
     rig.table = table.claims;
-    assert_eq!(rig.claim(3, SECOND, 100), "", "the first to claim holds it until the older session is claimed");
-    rig.beat(2, 200);
+    assert_eq!(
+        rig.claim(ReplicaId(3), SECOND, 100),
+        "",
+        "the first to claim holds it until the older session is claimed"
+    );
+    rig.beat(ReplicaId(2), 200);
     rig.held_ms = 60_000;
-    assert_eq!(rig.claim(2, FIRST, 200), "");
-    assert_eq!((rig.holder(), rig.poll(3, 300).len()), (2, 1), "the older session wins and the younger one is told");
+    assert_eq!(rig.claim(ReplicaId(2), FIRST, 200), "");
+    assert_eq!(
+        (rig.holder(), rig.poll(ReplicaId(3), 300).len()),
+        (ReplicaId(2), 1),
+        "the older session wins and the younger one is told"
+    );
 }
 
 #[test]
 fn strange_claims_are_bounded() {
     let mut rig = Rig::new();
     let long = v1::SessionClaim { remote: "ä".repeat(500), ..rig.session(FIRST) };
-    let fleet = rig.fleet.clone();
-    let context = ClaimContext { fleet: &fleet, now: at(0), patience: PATIENCE };
-    rig.table.claim(2, &long, &context).unwrap();
+    let tables = rig.tables.clone();
+    let context = ClaimContext { tables: &tables, now: at(0), patience: PATIENCE };
+    rig.table.claim(ReplicaId(2), &long, &context).unwrap();
     assert!(rig.table.holders[&5].remote.len() <= REMOTE_MAX);
     let beyond = v1::SessionClaim { slot: u32::MAX, ..rig.session(FIRST) };
-    assert!(rig.table.claim(2, &beyond, &context).is_err());
+    assert!(rig.table.claim(ReplicaId(2), &beyond, &context).is_err());
 }
 
 struct Rig {
     table: ClaimTable,
-    fleet: Fleet,
+    tables: PulseTables,
     generation: u32,
     number: u64,
     held_ms: u64,
@@ -192,11 +204,11 @@ struct Rig {
 
 impl Rig {
     fn new() -> Self {
-        let mut fleet = Fleet::new(Origin(1));
+        let mut tables = PulseTables::new(ReplicaId(1));
         for peer in [2, 3] {
-            fleet.admit(Origin(peer)).unwrap();
+            tables.admit(ReplicaId(peer)).unwrap();
         }
-        Self { table: ClaimTable::default(), fleet, generation: 1, number: 1, held_ms: 0 }
+        Self { table: ClaimTable::default(), tables, generation: 1, number: 1, held_ms: 0 }
     }
 
     fn session(&self, instance: u64) -> v1::SessionClaim {
@@ -207,7 +219,7 @@ impl Rig {
     }
 
     fn ask(&mut self, from: ReplicaId, request: &v1::ClaimRequest, millis: u64) -> v1::ClaimResponse {
-        let context = ClaimContext { fleet: &self.fleet, now: at(millis), patience: PATIENCE };
+        let context = ClaimContext { tables: &self.tables, now: at(millis), patience: PATIENCE };
         self.table.answer(from, request, &context)
     }
 
@@ -230,9 +242,9 @@ impl Rig {
         self.table.holders[&5].replica
     }
 
-    fn beat(&mut self, through: u64, millis: u64) {
+    fn beat(&mut self, through: ReplicaId, millis: u64) {
         let slot = Slot { index: 5, generation: self.generation };
-        let (_, table) = self.fleet.tables().find(|(origin, _)| *origin == Origin(through)).unwrap();
+        let (_, table) = self.tables.iter().find(|(replica, _)| *replica == through).unwrap();
         let _ = table.beat(slot, at(millis));
     }
 }

@@ -1,0 +1,86 @@
+//! All that a replica hears with: its tables and its excuses, shared by the sessions that write and the loops that judge.
+//!
+//! A session holds the own table itself, so a beat passes no lock. The locks here guard what changes rarely (which
+//! replicas there are) or is asked a few times a second (who is excused).
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use std::time::Duration;
+
+use crate::blindness::Blindness;
+use crate::by_replica::{AdmitError, PulseTables};
+use crate::table::PulseTable;
+use muster_lifecycle::replica::ReplicaId;
+
+#[derive(Debug)]
+pub struct PulseMonitor {
+    tables: RwLock<Arc<PulseTables>>,
+    blindness: Mutex<Blindness>,
+}
+
+// === impl PulseMonitor ===
+
+impl PulseMonitor {
+    /// `backoff_cap` as for [`Blindness::new`].
+    pub fn new(me: ReplicaId, backoff_cap: Duration) -> Self {
+        Self { tables: RwLock::new(Arc::new(PulseTables::new(me))), blindness: Mutex::new(Blindness::new(backoff_cap)) }
+    }
+
+    pub fn me(&self) -> ReplicaId {
+        self.tables().me()
+    }
+
+    /// The tables as of now; cheap, and unaffected by replicas that come and go later.
+    pub fn tables(&self) -> Arc<PulseTables> {
+        Arc::clone(&self.tables.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Where sessions on this replica put their beats.
+    pub fn own(&self) -> Arc<PulseTable> {
+        Arc::clone(self.tables().own())
+    }
+
+    /// Makes room for a peer's digests. Admitting it again changes nothing.
+    pub fn admit(&self, replica: ReplicaId) -> Result<Arc<PulseTable>, AdmitError> {
+        let mut tables = self.tables.write().unwrap_or_else(PoisonError::into_inner);
+        let mut changed = tables.as_ref().clone();
+        let table = Arc::clone(changed.admit(replica)?);
+        *tables = Arc::new(changed);
+        Ok(table)
+    }
+
+    /// As [`PulseTables::dismiss`].
+    pub fn dismiss(&self, replica: ReplicaId) {
+        let mut tables = self.tables.write().unwrap_or_else(PoisonError::into_inner);
+        let mut changed = tables.as_ref().clone();
+        changed.dismiss(replica);
+        *tables = Arc::new(changed);
+    }
+
+    /// Not to be held across an await.
+    pub fn blindness(&self) -> MutexGuard<'_, Blindness> {
+        self.blindness.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use muster_lifecycle::node::Slot;
+
+    use super::*;
+    use crate::tick::Tick;
+
+    #[test]
+    fn a_snapshot_of_the_fleet_shares_its_tables() {
+        let ear = PulseMonitor::new(ReplicaId(1), Duration::from_secs(2));
+        let before = ear.tables();
+        let table = ear.admit(ReplicaId(2)).unwrap();
+        let slot = Slot { index: 3, generation: 1 };
+        let _ = table.beat(slot, Tick::BOOT);
+        let _ = ear.own().beat(slot, Tick::BOOT.after(Duration::from_secs(1)));
+        assert_eq!(ear.tables().last_heard(slot).map(|(_, replica)| replica), Some(ReplicaId(1)));
+        assert_eq!(before.iter().count(), 1);
+        assert!(before.last_heard(slot).is_some());
+        ear.dismiss(ReplicaId(2));
+        assert_eq!(ear.tables().iter().count(), 1);
+    }
+}
