@@ -7,6 +7,6 @@ pub mod invalid;
 pub mod meta;
 pub mod name;
 pub mod quantity;
-pub mod replica_id;
+pub(crate) mod replica_id;
 pub mod text;
 pub mod time;
