@@ -1,27 +1,28 @@
-//! The actor of one chore: looks, proposes what it finds, and looks again when that is decided.
+//! The actor of one clerk: looks, proposes what it finds, and looks again when that is decided.
 //!
 //! It looks when something was committed, at every round, and when the one timer it has runs out. One proposal is under
 //! way at a time; what came to nothing is not repeated before the next round. A look that found nothing to do is not
-//! repeated for every commit, but after a pause. What makes up for evictions waits for their end ([`precedence`]).
-//!
-//! [`precedence`]: crate::precedence
+//! repeated for every commit, but after a rest. What is to be done, and which task waits for evictions, is decided by
+//! [`muster_lifecycle::clerk_task`].
 
 use std::sync::Arc;
 use std::time::Duration;
 
+use muster_lifecycle::clerk_task::ClerkTask;
 use muster_lifecycle::command::Operation;
+use muster_lifecycle::spared::Spared;
 use muster_lifecycle::time::ClusterTime;
 use muster_lifecycle::todo::Todo;
 use ractor::{ActorProcessingErr, ActorRef};
 use tokio::time::Instant;
 
-use crate::alarm::Alarm;
-use crate::chore::{Chore, Memory};
-use crate::ground::Ground;
-use crate::letterbox::{Letterbox, Wake};
-use crate::population::Presence;
-use crate::proposal::Settlement;
-use muster_pulse::moment::Moment;
+use crate::cluster;
+use crate::ports::ActorKind;
+use crate::proposal::ProposalOutcome;
+use crate::supervision::alarm::Alarm;
+use crate::supervision::letterbox::{Letterbox, Wake};
+use crate::tree::actor_counts::Counted;
+use crate::tree::context::TreeContext;
 
 pub(crate) struct Actor;
 
@@ -30,30 +31,30 @@ pub(crate) enum Msg {
     Look,
     /// The alarm rings.
     Ring,
-    Settled(Vec<Settlement>),
+    Settled(Vec<ProposalOutcome>),
 }
 
 pub(crate) struct Args {
-    pub(crate) ground: Arc<Ground>,
-    pub(crate) chore: Chore,
+    pub(crate) context: Arc<TreeContext>,
+    pub(crate) task: ClerkTask,
+    pub(crate) cluster: ActorRef<cluster::Msg>,
     pub(crate) letterbox: Arc<Letterbox<()>>,
 }
 
 pub(crate) struct State {
-    ground: Arc<Ground>,
-    chore: Chore,
-    memory: Memory,
+    context: Arc<TreeContext>,
+    task: ClerkTask,
+    cluster: ActorRef<cluster::Msg>,
+    /// The nodes whose pods it leaves alone for a while. Lost with this actor, which costs nothing but time.
+    spared: Spared,
     letterbox: Arc<Letterbox<()>>,
     /// Something is on its way through the log.
     proposed: bool,
     /// Not to look again before, because the last look found nothing.
     rest_until: Instant,
     alarm: Option<Alarm<Instant>>,
-    _presence: Presence,
+    _counted: Counted,
 }
-
-/// A look at many nodes is not taken for every commit.
-const REST: Duration = Duration::from_millis(50);
 
 impl Wake for Msg {
     fn wake() -> Self {
@@ -69,19 +70,19 @@ impl ractor::Actor for Actor {
     type Arguments = Args;
 
     async fn pre_start(&self, myself: ActorRef<Msg>, args: Args) -> Result<State, ActorProcessingErr> {
-        let Args { ground, chore, letterbox } = args;
-        let _presence = ground.enter(chore.kind());
+        let Args { context, task, cluster, letterbox } = args;
+        let _counted = context.count(kind(task));
         myself.cast(Msg::Look)?;
-        let (memory, rest_until) = (Memory::default(), Instant::now());
-        Ok(State { ground, chore, memory, letterbox, proposed: false, rest_until, alarm: None, _presence })
+        let (spared, rest_until) = (Spared::default(), Instant::now());
+        Ok(State { context, task, cluster, spared, letterbox, proposed: false, rest_until, alarm: None, _counted })
     }
 
     async fn handle(&self, myself: ActorRef<Msg>, message: Msg, state: &mut State) -> Result<(), ActorProcessingErr> {
-        state.ground.probe(state.chore.kind(), state.chore.kind().as_str());
+        state.context.probe(kind(state.task), kind(state.task).as_str());
         match message {
             Msg::Look => state.woken(&myself),
             Msg::Ring => state.ring(&myself),
-            Msg::Settled(settlements) => state.settled(&settlements, &myself),
+            Msg::Settled(outcomes) => state.settled(&outcomes, &myself),
         }
         Ok(())
     }
@@ -109,38 +110,41 @@ impl State {
     }
 
     fn look(&mut self, myself: &ActorRef<Msg>) {
-        if self.chore.gives_way() && self.ground.precedence.is_taken(Instant::now()) {
-            return self.set_alarm(Instant::now() + REST, myself);
+        let ports = &self.context.ports;
+        let (committed, moment) = (ports.source.state(), ports.source.moment());
+        let now = moment.stamp.cluster;
+        let wait_until = self.context.evictions_first().wait_until(self.task, now);
+        if let Some(until) = wait_until {
+            return self.set_alarm(Instant::now() + pause(now, until), myself);
         }
-        let ledger = &self.ground.surroundings.ledger;
-        let (committed, moment) = (ledger.state(), ledger.moment());
-        let Todo { operations, look_again_at } = self.chore.look(&committed, moment, &self.ground, &mut self.memory);
-        if self.chore == Chore::TaintEviction {
-            self.ground.precedence.set(!operations.is_empty(), Instant::now());
+        let Todo { operations, look_again_at } =
+            ports.pulses.view(committed.policy(), moment, |view| self.task.look(&committed, view, &mut self.spared));
+        if self.context.evictions_first().found(self.task, &operations, now) {
+            let _ = self.cluster.cast(cluster::Msg::EvictionsEnded);
         }
         if operations.is_empty() {
-            self.rest_until = Instant::now() + REST;
+            self.rest_until = Instant::now() + self.context.ports.rest;
         } else {
             self.propose(operations, myself);
         }
         if let Some(at) = look_again_at {
-            self.set_alarm(Instant::now() + until(at, moment), myself);
+            self.set_alarm(Instant::now() + pause(now, at), myself);
         }
     }
 
     fn propose(&mut self, operations: Vec<Operation>, myself: &ActorRef<Msg>) {
-        if let Some(permit) = self.ground.proposer.permit() {
+        if let Some(permit) = self.context.proposer.permit() {
             permit.propose(operations, false).report_to(myself.clone(), Msg::Settled);
             self.proposed = true;
         }
     }
 
     /// What was rejected was overtaken: the state says what is to be done now.
-    fn settled(&mut self, settlements: &[Settlement], myself: &ActorRef<Msg>) {
+    fn settled(&mut self, outcomes: &[ProposalOutcome], myself: &ActorRef<Msg>) {
         self.proposed = false;
-        match settlements.iter().any(Settlement::is_done) {
+        match outcomes.iter().any(ProposalOutcome::is_done) {
             true => self.look(myself),
-            false => self.rest_until = Instant::now() + REST,
+            false => self.rest_until = Instant::now() + self.context.ports.rest,
         }
     }
 
@@ -154,6 +158,16 @@ impl State {
     }
 }
 
-fn until(at: ClusterTime, moment: Moment) -> Duration {
-    Duration::from_millis(at.0.saturating_sub(moment.stamp.cluster.0))
+fn pause(now: ClusterTime, until: ClusterTime) -> Duration {
+    Duration::from_millis(until.0.saturating_sub(now.0))
+}
+
+pub(crate) fn kind(task: ClerkTask) -> ActorKind {
+    match task {
+        ClerkTask::TaintEviction => ActorKind::TaintEviction,
+        ClerkTask::Placement => ActorKind::Placement,
+        ClerkTask::PodGc => ActorKind::PodGc,
+        ClerkTask::Staffing => ActorKind::Staffing,
+        ClerkTask::Ipam => ActorKind::Ipam,
+    }
 }

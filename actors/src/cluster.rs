@@ -8,11 +8,14 @@
 //! take-over can judge them, and then the rest, part by part between rounds.
 
 mod atlas;
+pub(crate) mod roster;
+pub(crate) mod update;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use muster_lifecycle::clerk_task::ClerkTask;
 use muster_lifecycle::command::Operation;
 use muster_lifecycle::node::{ConditionStatus, Node};
 use muster_lifecycle::oversight;
@@ -22,23 +25,24 @@ use muster_lifecycle::text::Text;
 use muster_lifecycle::time::ClusterTime;
 use muster_lifecycle::time::Period;
 use muster_lifecycle::zone::ZoneKey;
-use ractor::{Actor as _, ActorProcessingErr, ActorRef, SupervisionEvent};
+use ractor::{ActorProcessingErr, ActorRef, SupervisionEvent};
 use tokio::time::Instant;
 
-use crate::chore::Chore;
 use crate::clerk;
-use crate::ground::Ground;
-use crate::letterbox::{Letterbox, Reader, Wake};
-use crate::news::{Hearings, Look, News, Touched};
-use crate::nursery::Nursery;
-use crate::population::Presence;
-use crate::proposal::Settlement;
-use crate::roster::{self, ZoneRoster};
-use crate::surroundings::ActorKind;
-use crate::{restart, zone};
+use crate::cluster::roster::ZoneRoster;
+use crate::cluster::update::{Hearings, JudgingRound, ShardUpdate, Touched};
+use crate::ports::ActorKind;
+use crate::proposal::ProposalOutcome;
+use crate::supervision::children::Children;
+use crate::supervision::letterbox::{Letterbox, Wake};
+use crate::supervision::restart;
+use crate::tree::actor_counts::Counted;
+use crate::tree::context::TreeContext;
+use crate::zone;
+use muster_pulse::blindness::JudgingLoop;
 use muster_pulse::moment::Moment;
 
-use atlas::{Atlas, Settled};
+use atlas::{Atlas, Placed};
 
 const NAME: &str = "cluster";
 
@@ -57,7 +61,9 @@ pub(crate) enum Msg {
     /// An eviction waits for the zones to be assessed.
     Assess,
     Assessed,
-    Lifted(Vec<Settlement>),
+    /// What waited for evictions need not wait any more.
+    EvictionsEnded,
+    Lifted(Vec<ProposalOutcome>),
 }
 
 /// What was committed since it was last read.
@@ -71,24 +77,23 @@ pub(crate) struct Commits {
 }
 
 pub(crate) struct Args {
-    pub(crate) ground: Arc<Ground>,
+    pub(crate) context: Arc<TreeContext>,
     pub(crate) letterbox: Arc<Letterbox<Commits>>,
 }
 
 pub(crate) struct State {
-    ground: Arc<Ground>,
+    context: Arc<TreeContext>,
     letterbox: Arc<Letterbox<Commits>>,
     atlas: Atlas,
-    zones: Nursery<ZoneKey, zone::Msg, News<ZoneRoster>>,
-    clerks: Nursery<Chore, clerk::Msg, ()>,
+    zones: Children<ZoneKey, zone::Msg, ShardUpdate<ZoneRoster>>,
+    clerks: Children<ClerkTask, clerk::Msg, ()>,
     /// While the tree grows: the nodes up to this name are watched.
     surveyed_to: Option<Text>,
     policy: Option<Policy>,
-    next_round: Instant,
     next_assessment: ClusterTime,
     assessing: bool,
     lifting: bool,
-    _presence: Presence,
+    _counted: Counted,
 }
 
 impl Wake for Msg {
@@ -105,45 +110,45 @@ impl ractor::Actor for Actor {
     type Arguments = Args;
 
     async fn pre_start(&self, myself: ActorRef<Msg>, args: Args) -> Result<State, ActorProcessingErr> {
-        let Args { ground, letterbox } = args;
+        let Args { context, letterbox } = args;
         // All that was committed so far is in the state, which is read after this.
         letterbox.take();
-        let _presence = ground.enter(ActorKind::Cluster);
+        let _counted = context.count(ActorKind::Cluster);
         myself.cast(Msg::Round)?;
         Ok(State {
-            ground,
+            context,
             letterbox,
             atlas: Atlas::new(),
-            zones: Nursery::new(),
-            clerks: Nursery::new(),
+            zones: Children::new(),
+            clerks: Children::new(),
             surveyed_to: Some(Text::default()),
             policy: None,
-            next_round: Instant::now(),
             next_assessment: ClusterTime(0),
             assessing: false,
             lifting: false,
-            _presence,
+            _counted,
         })
     }
 
     async fn post_start(&self, myself: ActorRef<Msg>, state: &mut State) -> Result<(), ActorProcessingErr> {
         state.call_the_unheard(&myself).await;
         state.survey_on(&myself).await;
-        for chore in Chore::ALL {
-            state.spawn_clerk(chore, &myself).await;
+        for task in ClerkTask::ALL {
+            state.spawn_clerk(task, &myself).await;
         }
         Ok(())
     }
 
     async fn handle(&self, myself: ActorRef<Msg>, message: Msg, state: &mut State) -> Result<(), ActorProcessingErr> {
-        state.ground.probe(ActorKind::Cluster, NAME);
+        state.context.probe(ActorKind::Cluster, NAME);
         match message {
             Msg::Wake => state.read(&myself).await,
             Msg::Round => state.round(&myself).await,
             Msg::Survey => state.survey_on(&myself).await,
             Msg::Assess => state.assess(&myself),
-            Msg::Assessed => state.assessed(),
-            Msg::Lifted(settlements) => state.lifted(&settlements, &myself),
+            Msg::Assessed => state.assessed(&myself),
+            Msg::EvictionsEnded => state.wake_clerks(),
+            Msg::Lifted(outcomes) => state.lifted(&outcomes, &myself),
         }
         Ok(())
     }
@@ -154,13 +159,9 @@ impl ractor::Actor for Actor {
         event: SupervisionEvent,
         state: &mut State,
     ) -> Result<(), ActorProcessingErr> {
-        let Some((id, reason)) = restart::demise(event) else { return Ok(()) };
-        if let Some(key) = state.zones.key_of(id).cloned() {
-            let pause = state.zones.lost(key.clone(), Instant::now());
-            tracing::error!(zone = %key, reason, ?pause, "a zone's actor died, it is rebuilt");
-        } else if let Some(chore) = state.clerks.key_of(id).copied() {
-            let pause = state.clerks.lost(chore, Instant::now());
-            tracing::error!(chore = %chore.kind(), reason, ?pause, "a clerk died, it is rebuilt");
+        let Some((id, reason)) = restart::death_of(event) else { return Ok(()) };
+        if !state.zones.died(id, |_| ActorKind::Zone, &reason) {
+            state.clerks.died(id, |task| clerk::kind(*task), &reason);
         }
         Ok(())
     }
@@ -187,12 +188,12 @@ impl State {
         let started = Instant::now();
         let (committed, moment) = self.now();
         let half_a_grace = duration(committed.policy().shortest_grace()) / 2;
-        let unheard = self.ground.surroundings.pulses.tables().unheard(moment.tick.before(half_a_grace));
+        let unheard = self.context.ports.pulses.tables().unheard(moment.tick.before(half_a_grace));
         let is_due = |node: &&Arc<Node>| unheard.contains(&node.slot) && !is_known_to_be_silent(node);
         let called: Vec<&Arc<Node>> = committed.nodes().iter().filter(is_due).collect();
         let (nodes, first) = (committed.nodes().len(), called.len());
-        let rosters = self.settle(called, moment);
-        self.tell_of(rosters, News::joined, myself).await;
+        let rosters = self.place(called, moment);
+        self.tell_of(rosters, ShardUpdate::joined, myself).await;
         tracing::info!(nodes, first, took = ?started.elapsed(), "judging begins with those who were not heard of late");
     }
 
@@ -203,8 +204,8 @@ impl State {
         let last = part.get(SURVEYED_AT_ONCE - 1).map(|last| last.meta.name.clone());
         // Word of those who moved, or have the place of another, is on its way, and the other zone has to hear it too.
         let part: Vec<&Arc<Node>> = part.into_iter().filter(|node| !self.atlas.is_elsewhere(node)).collect();
-        let rosters = self.settle(part, moment);
-        self.tell_of(rosters, News::joined, myself).await;
+        let rosters = self.place(part, moment);
+        self.tell_of(rosters, ShardUpdate::joined, myself).await;
         self.surveyed_to = last;
         if self.surveyed_to.is_some() {
             myself.send_after(SURVEY_PAUSE, || Msg::Survey);
@@ -216,17 +217,17 @@ impl State {
         let (committed, moment) = self.now();
         self.surveyed_to = None;
         self.atlas.vacate_all_but(&committed);
-        let rosters = self.settle(committed.nodes().iter(), moment);
-        for confined in self.ground.quarantine.list() {
-            self.review_quarantine(&committed, &confined.name);
+        let rosters = self.place(committed.nodes().iter(), moment);
+        for quarantined in self.context.quarantine.list() {
+            self.review_quarantine(&committed, &quarantined.name);
         }
         let deserted: Vec<ZoneKey> = self.zones.keys().filter(|key| !rosters.contains_key(key)).cloned().collect();
         deserted.iter().for_each(|key| self.retire(key));
-        self.tell_of(rosters, News::called, myself).await;
+        self.tell_of(rosters, ShardUpdate::called, myself).await;
     }
 
     /// Sweeps over these from now on. Says whose zones are to be told of whom.
-    fn settle<'a>(
+    fn place<'a>(
         &mut self,
         nodes: impl IntoIterator<Item = &'a Arc<Node>>,
         moment: Moment,
@@ -234,7 +235,7 @@ impl State {
         let mut rosters: BTreeMap<ZoneKey, ZoneRoster> = BTreeMap::new();
         for node in nodes {
             let zone = roster::zone_of(node);
-            self.atlas.settle(node, &zone, self.ground.unheard_since(node, moment));
+            self.atlas.place(node, &zone, self.context.unheard_since(node, moment));
             roster::enlist(rosters.entry(zone).or_default(), node);
         }
         rosters
@@ -243,11 +244,11 @@ impl State {
     async fn tell_of(
         &mut self,
         rosters: BTreeMap<ZoneKey, ZoneRoster>,
-        news: impl Fn(ZoneRoster) -> News<ZoneRoster>,
+        update: impl Fn(ZoneRoster) -> ShardUpdate<ZoneRoster>,
         myself: &ActorRef<Msg>,
     ) {
         for (key, roster) in rosters {
-            self.deliver(key, news(roster), myself).await;
+            self.deliver(key, update(roster), myself).await;
         }
     }
 
@@ -255,7 +256,7 @@ impl State {
     /// state and may know of nodes that have not been looked at here.
     async fn touched(&mut self, touched: Touched, myself: &ActorRef<Msg>) {
         let (committed, moment) = self.now();
-        let mut parts: BTreeMap<ZoneKey, News<ZoneRoster>> = BTreeMap::new();
+        let mut parts: BTreeMap<ZoneKey, ShardUpdate<ZoneRoster>> = BTreeMap::new();
         let mut left: Vec<ZoneKey> = Vec::new();
         for (slot, name) in touched {
             self.review_quarantine(&committed, &name);
@@ -264,9 +265,9 @@ impl State {
                 None => (self.atlas.vacate(slot), None),
                 Some(node) => {
                     let zone = roster::zone_of(node);
-                    match self.atlas.settle(node, &zone, self.ground.unheard_since(node, moment)) {
-                        Settled::AsBefore | Settled::New => (None, Some(zone)),
-                        Settled::MovedFrom(from) => (Some(from), Some(zone)),
+                    match self.atlas.place(node, &zone, self.context.unheard_since(node, moment)) {
+                        Placed::AsBefore | Placed::New => (None, Some(zone)),
+                        Placed::MovedFrom(from) => (Some(from), Some(zone)),
                     }
                 }
             };
@@ -286,12 +287,12 @@ impl State {
     }
 
     fn review_quarantine(&self, committed: &state::State, name: &str) {
-        self.ground.quarantine.release_other_than(name, || committed.node(name).map(|node| node.incarnation));
+        self.context.quarantine.release_other_than(name, || committed.node(name).map(|node| node.incarnation));
     }
 
     fn now(&self) -> (state::State, Moment) {
-        let ledger = &self.ground.surroundings.ledger;
-        (ledger.state(), ledger.moment())
+        let source = &self.context.ports.source;
+        (source.state(), source.moment())
     }
 }
 
@@ -309,7 +310,7 @@ impl State {
         self.lift(&committed, myself);
         let policy = committed.policy().clone();
         if self.next_assessment <= moment.stamp.cluster {
-            self.next_assessment = policy.node_monitor_period.after(moment.stamp.cluster);
+            self.next_assessment = oversight::next_assessment(&policy, moment.stamp.cluster);
             self.assess(myself);
         }
         self.pass_on(hearings, committed, moment);
@@ -319,7 +320,7 @@ impl State {
     /// Agents come back as fast as the policy has them beat.
     fn heed(&mut self, policy: &Policy) {
         if self.policy.as_ref() != Some(policy) {
-            let mut blindness = self.ground.surroundings.pulses.blindness();
+            let mut blindness = self.context.ports.pulses.blindness();
             blindness.set_backoff_cap(duration(policy.beat_interval()));
             self.policy = Some(policy.clone());
         }
@@ -328,36 +329,36 @@ impl State {
     /// By the shorter of the graces: whether a node's own has passed is for its watch to say.
     fn sweep(&mut self, policy: &Policy, moment: Moment) -> BTreeMap<Arc<ZoneKey>, Hearings> {
         let started = std::time::Instant::now();
-        let grace = duration(policy.node_monitor_grace_period.min(policy.node_startup_grace_period));
-        let tables = self.ground.surroundings.pulses.tables();
-        let mut blindness = self.ground.surroundings.pulses.blindness();
-        blindness.tick(moment.tick, duration(policy.sweep_period()), grace);
-        let hearings = self.atlas.sweep(&tables, &blindness, grace, moment.tick);
+        let judging = JudgingLoop::of(policy);
+        let tables = self.context.ports.pulses.tables();
+        let mut blindness = self.context.ports.pulses.blindness();
+        blindness.tick(moment.tick, judging);
+        let hearings = self.atlas.sweep(&tables, &blindness, judging.grace, moment.tick);
         drop(blindness);
-        self.ground.surroundings.observer.swept(started.elapsed(), self.atlas.silent());
+        self.context.ports.observer.swept(started.elapsed(), self.atlas.silent());
         hearings
     }
 
     fn pass_on(&self, mut hearings: BTreeMap<Arc<ZoneKey>, Hearings>, committed: state::State, moment: Moment) {
-        let look = Arc::new(Look {
+        let round = Arc::new(JudgingRound {
             state: committed,
-            tables: self.ground.surroundings.pulses.tables(),
+            tables: self.context.ports.pulses.tables(),
             moment,
             started: std::time::Instant::now(),
-            observer: Arc::clone(&self.ground.surroundings.observer),
+            observer: Arc::clone(&self.context.ports.observer),
         });
         for (key, zone) in self.zones.iter() {
             let hearings = hearings.remove(key).unwrap_or_default();
-            let part = News { hearings, look: Some(Arc::clone(&look)), ..News::default() };
+            let part = ShardUpdate { hearings, round: Some(Arc::clone(&round)), ..ShardUpdate::default() };
             zone.tell(|letters| letters.absorb(part));
         }
     }
 
     /// Rounds that were missed are not made up for.
     fn set_next_round(&mut self, policy: &Policy, myself: &ActorRef<Msg>) {
-        let now = Instant::now();
-        self.next_round = (self.next_round + duration(policy.sweep_period())).max(now);
-        myself.send_after(self.next_round - now, || Msg::Round);
+        let now = self.context.ports.source.moment().stamp.cluster;
+        let pause = oversight::next_round(policy, now).0.saturating_sub(now.0);
+        myself.send_after(Duration::from_millis(pause), || Msg::Round);
     }
 }
 
@@ -365,7 +366,7 @@ impl State {
 
 impl State {
     /// A zone that is about to be rebuilt will read the state instead.
-    async fn deliver(&mut self, key: ZoneKey, part: News<ZoneRoster>, myself: &ActorRef<Msg>) {
+    async fn deliver(&mut self, key: ZoneKey, part: ShardUpdate<ZoneRoster>, myself: &ActorRef<Msg>) {
         match self.zones.get(&key) {
             Some(zone) => zone.tell(|letters| letters.absorb(part)),
             None if self.zones.knows(&key) => {}
@@ -380,26 +381,15 @@ impl State {
 
     async fn rebuild_zones(&mut self, myself: &ActorRef<Msg>) {
         for key in self.zones.due(Instant::now()) {
-            self.ground.surroundings.observer.restarted(ActorKind::Zone);
-            self.spawn_zone(key, News::rebuilt(), myself).await;
+            self.context.ports.observer.restarted(ActorKind::Zone);
+            self.spawn_zone(key, ShardUpdate::rebuilt(), myself).await;
         }
     }
 
-    async fn spawn_zone(&mut self, key: ZoneKey, first: News<ZoneRoster>, myself: &ActorRef<Msg>) {
-        let letterbox = Letterbox::with(first);
-        let args = zone::Args {
-            ground: Arc::clone(&self.ground),
-            key: key.clone(),
-            cluster: myself.clone(),
-            letterbox: Arc::clone(&letterbox),
-        };
-        match zone::Actor::spawn_linked(None, zone::Actor, args, myself.get_cell()).await {
-            Ok((actor, _)) => self.zones.put(key, Reader { actor, letterbox }),
-            Err(error) => {
-                let pause = self.zones.lost(key.clone(), Instant::now());
-                tracing::error!(zone = %key, %error, ?pause, "a zone's actor did not start, it is tried again");
-            }
-        }
+    async fn spawn_zone(&mut self, key: ZoneKey, first: ShardUpdate<ZoneRoster>, myself: &ActorRef<Msg>) {
+        let (context, zone, cluster) = (Arc::clone(&self.context), key.clone(), myself.clone());
+        let args = |letterbox| zone::Args { context, key: zone, cluster, letterbox };
+        self.zones.spawn((ActorKind::Zone, key), zone::Actor, first, args, myself.get_cell()).await;
     }
 }
 
@@ -411,22 +401,16 @@ impl State {
     }
 
     async fn rebuild_clerks(&mut self, myself: &ActorRef<Msg>) {
-        for chore in self.clerks.due(Instant::now()) {
-            self.ground.surroundings.observer.restarted(chore.kind());
-            self.spawn_clerk(chore, myself).await;
+        for task in self.clerks.due(Instant::now()) {
+            self.context.ports.observer.restarted(clerk::kind(task));
+            self.spawn_clerk(task, myself).await;
         }
     }
 
-    async fn spawn_clerk(&mut self, chore: Chore, myself: &ActorRef<Msg>) {
-        let letterbox = Letterbox::with(());
-        let args = clerk::Args { ground: Arc::clone(&self.ground), chore, letterbox: Arc::clone(&letterbox) };
-        match clerk::Actor::spawn_linked(None, clerk::Actor, args, myself.get_cell()).await {
-            Ok((actor, _)) => self.clerks.put(chore, Reader { actor, letterbox }),
-            Err(error) => {
-                let pause = self.clerks.lost(chore, Instant::now());
-                tracing::error!(chore = %chore.kind(), %error, ?pause, "a clerk did not start, it is tried again");
-            }
-        }
+    async fn spawn_clerk(&mut self, task: ClerkTask, myself: &ActorRef<Msg>) {
+        let (context, cluster) = (Arc::clone(&self.context), myself.clone());
+        let args = |letterbox| clerk::Args { context, task, cluster, letterbox };
+        self.clerks.spawn((clerk::kind(task), task), clerk::Actor, (), args, myself.get_cell()).await;
     }
 }
 
@@ -438,15 +422,17 @@ impl State {
         if self.assessing || !oversight::assessment_is_due(&committed, moment.stamp.cluster) {
             return;
         }
-        if let Some(permit) = self.ground.proposer.permit() {
+        if let Some(permit) = self.context.proposer.permit() {
             permit.propose(vec![Operation::AssessZones], false).report_to(myself.clone(), |_| Msg::Assessed);
             self.assessing = true;
         }
     }
 
-    /// Evictions may have waited for it.
-    fn assessed(&mut self) {
+    /// Evictions may have waited for it, or have to be taken back.
+    fn assessed(&mut self, myself: &ActorRef<Msg>) {
         self.assessing = false;
+        let (committed, _) = self.now();
+        self.lift(&committed, myself);
         self.zones.iter().for_each(|(_, zone)| zone.tell(|_| ()));
     }
 
@@ -455,15 +441,15 @@ impl State {
             return;
         }
         let Some(operation) = oversight::lift(committed) else { return };
-        if let Some(permit) = self.ground.proposer.permit() {
+        if let Some(permit) = self.context.proposer.permit() {
             permit.propose(vec![operation], false).report_to(myself.clone(), Msg::Lifted);
             self.lifting = true;
         }
     }
 
-    fn lifted(&mut self, settlements: &[Settlement], myself: &ActorRef<Msg>) {
+    fn lifted(&mut self, outcomes: &[ProposalOutcome], myself: &ActorRef<Msg>) {
         self.lifting = false;
-        if settlements.iter().all(Settlement::is_done) {
+        if outcomes.iter().all(ProposalOutcome::is_done) {
             let (committed, _) = self.now();
             self.lift(&committed, myself);
         }

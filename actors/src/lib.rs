@@ -1,4 +1,5 @@
-//! The will: watches the nodes, judges, and proposes. Grown where a replica leads, gone where it does not.
+//! The leader's supervision tree: watches the nodes, judges them, and proposes what follows. It runs only where a
+//! replica leads.
 //!
 //! ```text
 //!   Tree              hands in what was committed; rebuilds the cluster actor if it dies
@@ -7,44 +8,33 @@
 //!            +- shard           the zone's nodes among 4,096 neighbouring slots
 //!            |   +- node        one per node: drives its NodeWatch
 //!            +- eviction queue  spends the zone's tokens
-//!        +- clerks    one per chore: taint eviction, placement, pod gc, staffing of workloads, ipam
+//!        +- clerks    one per task: taint eviction, placement, pod gc, staffing of workloads, ipam
 //!
 //!   pulses --> sweep --> NodeWatch (health core) --> transitions --> proposals --> the log --> committed state --> back here
 //! ```
 //!
+//! Actors hold no rule: every decision is a pure function of `lifecycle` (`judge`) or `pulse`, which `simulate` and
+//! `explain` call as well.
+//!
 //! A supervisor here never stops because a child did. A child that dies takes everything below it along and is
 //! rebuilt after a pause that grows; the pauses run out with the rounds of the cluster actor, so no child has a timer of
-//! its own. A node whose actor keeps dying is quarantined with an event; everybody else keeps being rebuilt, slowly.
+//! its own. A node whose actor keeps dying is quarantined with an event; every other child is rebuilt, slowly.
 //!
 //! Nothing is remembered that State and the pulses could not give back: a rebuilt shard is unsure of all of its
-//! nodes and judges each of them anew. News travels down through letterboxes ([`letterbox`]) and transitions up to their
-//! zone, so that a mailbox holds few wake-ups and the newest word counts.
+//! nodes and judges each of them anew. Updates travel down through letterboxes ([`supervision`]) and transitions up to
+//! their zone, so that a mailbox holds few wake-ups and the newest word counts.
 
-mod alarm;
-mod backlog;
-mod chore;
 mod clerk;
 mod cluster;
-mod eviction_queue;
-mod ground;
-mod letterbox;
-mod news;
 mod node;
-pub mod node_watch;
-mod nursery;
-mod pace;
-mod population;
-mod precedence;
+pub mod ports;
 pub mod proposal;
 pub mod quarantine;
-mod restart;
-mod roster;
 mod shard;
-pub mod surroundings;
-mod transition;
+mod supervision;
 pub mod tree;
 mod zone;
 
-pub use proposal::{Proposal, Settlement};
-pub use surroundings::{ActorKind, Ledger, Observer, Probe, Surroundings};
+pub use ports::{ActorKind, Observer, Ports, Probe, StateSource};
+pub use proposal::{Proposal, ProposalOutcome};
 pub use tree::Tree;

@@ -1,46 +1,39 @@
-//! The actor of one node: a thin shell around its [`NodeWatch`].
+//! The actor of one node: judges it when its shard says so.
 //!
-//! It owns nothing that is lost with it: rebuilt, it starts out unsure of its node and judges it at the next round.
+//! It owns nothing that is lost with it: when to judge is kept by the shard, what to judge by is in the round.
 
 use std::sync::Arc;
 use std::time::Instant;
 
 use muster_lifecycle::text::Text;
-use muster_lifecycle::time::ClusterTime;
-use muster_pulse::sweep::PulseState;
+use muster_pulse::node_watch::{Judgement, Next, NodeWatch};
 use ractor::{ActorProcessingErr, ActorRef};
 
-use crate::ground::Ground;
-use crate::letterbox::Letterbox;
-use crate::news::Look;
-use crate::node_watch::{Judgement, NodeWatch};
-use crate::population::Presence;
+use crate::cluster::update::JudgingRound;
+use crate::ports::ActorKind;
 use crate::shard;
-use crate::surroundings::ActorKind;
-use crate::transition::Transition;
+use crate::supervision::letterbox::Letterbox;
+use crate::tree::actor_counts::Counted;
+use crate::tree::context::TreeContext;
+use crate::zone::transition::Transition;
 use crate::zone::{self, Found};
 
 pub(crate) struct Actor;
 
 #[derive(Debug)]
 pub(crate) enum Msg {
-    Pulse(PulseState),
-    /// What the node is judged by changed: its object, or the policy.
-    Changed,
-    Judge(Arc<Look>),
-    /// Its transition was decided, or not proposed after all.
-    Settled,
+    Judge(Arc<JudgingRound>),
 }
 
 pub(crate) struct Args {
     pub(crate) name: Text,
     pub(crate) watch: NodeWatch,
-    pub(crate) home: Arc<Home>,
+    pub(crate) shard: Arc<ShardContext>,
 }
 
 /// What the nodes of one shard have in common.
-pub(crate) struct Home {
-    pub(crate) ground: Arc<Ground>,
+pub(crate) struct ShardContext {
+    pub(crate) tree: Arc<TreeContext>,
     pub(crate) zone: ActorRef<zone::Msg>,
     pub(crate) found: Arc<Letterbox<Found>>,
     pub(crate) shard: ActorRef<shard::Msg>,
@@ -49,44 +42,34 @@ pub(crate) struct Home {
 pub(crate) struct State {
     name: Text,
     watch: NodeWatch,
-    home: Arc<Home>,
-    _presence: Presence,
+    shard: Arc<ShardContext>,
+    _counted: Counted,
 }
 
-/// What came of a look.
+/// What a judgement finds, and what is to be proposed about it.
 #[derive(Debug)]
 pub(crate) struct Finding {
-    /// From when on to look again.
-    pub(crate) due: Option<ClusterTime>,
+    pub(crate) next: Next,
     pub(crate) transition: Option<Transition>,
 }
 
-/// Looks at a node, wherever its watch is kept.
-pub(crate) fn examine(watch: &mut NodeWatch, name: &str, look: &Look, ground: &Ground) -> Finding {
-    let transition = match look.state.node(name) {
-        Some(node) if watch.is_due(look.moment.stamp.cluster) => {
-            let started = Instant::now();
-            // Read before the verdict, so that a beat that comes between the two makes the verdict fall.
-            let trace = watch.trace(&look.tables);
-            let blindness = ground.surroundings.pulses.blindness();
-            let judgement = watch.judge(&look.state, node, &look.tables, &blindness, look.moment);
-            drop(blindness);
-            ground.surroundings.observer.judged(&judgement, started.elapsed());
-            match judgement {
-                Judgement::Propose(operation) => Some(Transition { slot: watch.slot(), operation, trace: Some(trace) }),
-                Judgement::Nothing | Judgement::LookAgain(_) => None,
-            }
-        }
-        Some(_) | None => None,
+/// Judges a node, whether or not it has an actor.
+pub(crate) fn judge(watch: &NodeWatch, name: &str, round: &JudgingRound, tree: &TreeContext) -> Finding {
+    let Some(node) = round.state.node(name) else { return Finding::GONE };
+    let started = Instant::now();
+    // Read before the verdict, so that a beat that comes between the two makes the verdict fall.
+    let trace = watch.trace(&round.tables);
+    let blindness = tree.ports.pulses.blindness();
+    let judgement = watch.judge(&round.state, node, trace, &blindness, round.moment);
+    drop(blindness);
+    let Some(judgement) = judgement else { return Finding::GONE };
+    tree.ports.observer.judged(&judgement, started.elapsed());
+    let next = judgement.next();
+    let transition = match judgement {
+        Judgement::Propose(operation) => Some(Transition { slot: watch.slot(), operation, trace: Some(trace) }),
+        Judgement::AlreadyUnknown(_) | Judgement::LookAgain(_) => None,
     };
-    Finding { due: watch.due_at(), transition }
-}
-
-pub(crate) fn hear(watch: &mut NodeWatch, hearing: PulseState) {
-    match hearing {
-        PulseState::Heard => watch.was_heard(),
-        PulseState::Silent => watch.fell_silent(),
-    }
+    Finding { next, transition }
 }
 
 // === impl Actor ===
@@ -97,26 +80,23 @@ impl ractor::Actor for Actor {
     type Arguments = Args;
 
     async fn pre_start(&self, _: ActorRef<Msg>, args: Args) -> Result<State, ActorProcessingErr> {
-        let Args { name, watch, home } = args;
-        let _presence = home.ground.enter(ActorKind::Node);
-        Ok(State { name, watch, home, _presence })
+        let Args { name, watch, shard } = args;
+        let _counted = shard.tree.count(ActorKind::Node);
+        Ok(State { name, watch, shard, _counted })
     }
 
     async fn handle(&self, _: ActorRef<Msg>, message: Msg, state: &mut State) -> Result<(), ActorProcessingErr> {
-        state.home.ground.probe(ActorKind::Node, &state.name);
+        state.shard.tree.probe(ActorKind::Node, &state.name);
         match message {
-            Msg::Pulse(hearing) => hear(&mut state.watch, hearing),
-            Msg::Changed => state.watch.reconsider(),
-            Msg::Settled => state.watch.settled(),
-            Msg::Judge(look) => state.judge(&look),
+            Msg::Judge(round) => state.judge(&round),
         }
         Ok(())
     }
 }
 
-// === impl Home ===
+// === impl ShardContext ===
 
-impl Home {
+impl ShardContext {
     pub(crate) fn propose(&self, transition: Transition) {
         if self.found.post(|found| drop(found.insert(transition.slot, transition))) {
             let _ = self.zone.cast(zone::Msg::Found);
@@ -124,17 +104,22 @@ impl Home {
     }
 }
 
+// === impl Finding ===
+
+impl Finding {
+    const GONE: Self = Self { next: Next::Gone, transition: None };
+}
+
 // === impl State ===
 
 impl State {
-    /// A shard or zone that is gone takes this actor along, so that what they do not hear does not matter.
-    fn judge(&mut self, look: &Look) {
-        let Finding { due, transition } = examine(&mut self.watch, &self.name, look, &self.home.ground);
-        if let Some(due) = due {
-            let _ = self.home.shard.cast(shard::Msg::Judged { slot: self.watch.slot(), due });
-        }
+    /// A shard or zone that is gone takes this actor along, so that what they do not hear does not matter. The shard is
+    /// told first: what becomes of a proposal must not reach it before it knows that there is one.
+    fn judge(&mut self, round: &JudgingRound) {
+        let Finding { next, transition } = judge(&self.watch, &self.name, round, &self.shard.tree);
+        let _ = self.shard.shard.cast(shard::Msg::Judged { slot: self.watch.slot(), next });
         if let Some(transition) = transition {
-            self.home.propose(transition);
+            self.shard.propose(transition);
         }
     }
 }

@@ -11,14 +11,11 @@ use muster_lifecycle::rejection::Rejection;
 use ractor::{ActorRef, Message};
 use tokio::sync::{mpsc, oneshot};
 
-/// How many operations one proposal carries at most.
-pub const OPERATIONS_MAX: usize = 2_048;
-
 /// After this long without an answer a proposal counts as failed. If it is decided later after all, what it
 /// says it changes *from* keeps a second one from doing harm.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Operations proposed together, at most [`OPERATIONS_MAX`].
+/// Operations proposed together, at most [`OPERATIONS_MAX`](muster_lifecycle::clerk_task::OPERATIONS_MAX).
 #[derive(Debug)]
 pub struct Proposal {
     /// Not to be proposed in any other.
@@ -26,12 +23,12 @@ pub struct Proposal {
     pub operations: Vec<Operation>,
     /// Some of it is a verdict about somebody's life: make sure with one read index that this replica still leads.
     pub confirm: bool,
-    /// One settlement per operation, in order.
-    pub settled: oneshot::Sender<Vec<Settlement>>,
+    /// One outcome per operation, in order.
+    pub settled: oneshot::Sender<Vec<ProposalOutcome>>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Settlement {
+pub enum ProposalOutcome {
     Done(Receipt),
     Rejected(Rejection),
     /// Not decided: no longer leader, overloaded, not confirmed. It may be proposed again.
@@ -55,12 +52,12 @@ pub(crate) struct Permit<'a> {
 /// A proposal on its way.
 pub(crate) struct Pending {
     operations: usize,
-    settled: oneshot::Receiver<Vec<Settlement>>,
+    settled: oneshot::Receiver<Vec<ProposalOutcome>>,
 }
 
-// === impl Settlement ===
+// === impl ProposalOutcome ===
 
-impl Settlement {
+impl ProposalOutcome {
     /// The log has spoken, for or against.
     pub fn is_decided(&self) -> bool {
         match self {
@@ -108,28 +105,28 @@ impl Permit<'_> {
 // === impl Pending ===
 
 impl Pending {
-    /// Tells the actor when it is settled. The answer has as many settlements as there were operations.
+    /// Tells the actor when it is settled. The answer has as many outcomes as there were operations.
     pub(crate) fn report_to<M: Message>(
         self,
         actor: ActorRef<M>,
-        message: impl FnOnce(Vec<Settlement>) -> M + Send + 'static,
+        message: impl FnOnce(Vec<ProposalOutcome>) -> M + Send + 'static,
     ) {
         tokio::spawn(async move {
-            let settlements = self.settled().await;
+            let outcomes = self.settled().await;
             // An actor that is gone is rebuilt from the state, which knows what came of it.
-            let _ = actor.cast(message(settlements));
+            let _ = actor.cast(message(outcomes));
         });
     }
 
-    async fn settled(self) -> Vec<Settlement> {
-        let failed = |reason: &str| Settlement::Failed(reason.to_owned());
-        let mut settlements = match tokio::time::timeout(PATIENCE, self.settled).await {
-            Ok(Ok(settlements)) => settlements,
+    async fn settled(self) -> Vec<ProposalOutcome> {
+        let failed = |reason: &str| ProposalOutcome::Failed(reason.to_owned());
+        let mut outcomes = match tokio::time::timeout(PATIENCE, self.settled).await {
+            Ok(Ok(outcomes)) => outcomes,
             Ok(Err(_)) => vec![failed("the proposal was dropped"); self.operations],
             Err(_) => vec![failed("no answer came in time"); self.operations],
         };
-        settlements.resize(self.operations, failed("this operation was not answered"));
-        settlements
+        outcomes.resize(self.operations, failed("this operation was not answered"));
+        outcomes
     }
 }
 
@@ -149,7 +146,7 @@ mod tests {
         proposer.close();
         assert!(proposer.permit().is_none());
         drop(proposal);
-        assert!(matches!(pending.settled().await.as_slice(), [Settlement::Failed(_)]));
+        assert!(matches!(pending.settled().await.as_slice(), [ProposalOutcome::Failed(_)]));
     }
 
     #[tokio::test(start_paused = true)]
@@ -160,10 +157,10 @@ mod tests {
         let unanswered = proposer.permit().unwrap().propose(two(), false);
         let half_answered = proposer.permit().unwrap().propose(two(), false);
         let _kept = inbox.recv().await.unwrap();
-        inbox.recv().await.unwrap().settled.send(vec![Settlement::Rejected(Rejection::NotAllDisrupted)]).unwrap();
-        assert!(unanswered.settled().await.iter().all(|settlement| !settlement.is_decided()));
-        let settlements = half_answered.settled().await;
-        assert_eq!(settlements[0], Settlement::Rejected(Rejection::NotAllDisrupted));
-        assert!(settlements.len() == 2 && !settlements[1].is_decided());
+        inbox.recv().await.unwrap().settled.send(vec![ProposalOutcome::Rejected(Rejection::NotAllDisrupted)]).unwrap();
+        assert!(unanswered.settled().await.iter().all(|outcome| !outcome.is_decided()));
+        let outcomes = half_answered.settled().await;
+        assert_eq!(outcomes[0], ProposalOutcome::Rejected(Rejection::NotAllDisrupted));
+        assert!(outcomes.len() == 2 && !outcomes[1].is_decided());
     }
 }

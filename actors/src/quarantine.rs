@@ -10,14 +10,14 @@ use muster_lifecycle::node::Incarnation;
 use muster_lifecycle::text::Text;
 use muster_lifecycle::time::Stamp;
 
-use crate::surroundings::Observer;
+use crate::ports::Observer;
 
 /// How much of a panic's message is kept.
 const REASON_MAX: usize = 256;
 
 /// A node that is not judged.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Confined {
+pub struct QuarantinedNode {
     pub name: Text,
     pub incarnation: Incarnation,
     /// What its actor last died of.
@@ -28,7 +28,7 @@ pub struct Confined {
 }
 
 pub(crate) struct Quarantine {
-    confined: Mutex<BTreeMap<Text, Confined>>,
+    quarantined: Mutex<BTreeMap<Text, QuarantinedNode>>,
     observer: Arc<dyn Observer>,
 }
 
@@ -36,44 +36,44 @@ pub(crate) struct Quarantine {
 
 impl Quarantine {
     pub(crate) fn new(observer: Arc<dyn Observer>) -> Arc<Self> {
-        Arc::new(Self { confined: Mutex::default(), observer })
+        Arc::new(Self { quarantined: Mutex::default(), observer })
     }
 
-    pub(crate) fn confine(&self, name: &Text, incarnation: Incarnation, reason: &str, since: Stamp) {
+    pub(crate) fn add(&self, name: &Text, incarnation: Incarnation, reason: &str, since: Stamp) {
         let reason = Text::clipped(reason, REASON_MAX);
-        let confined = Confined { name: name.clone(), incarnation, reason, since, noted: false };
-        let mut all = self.confined();
-        all.insert(name.clone(), confined);
+        let quarantined = QuarantinedNode { name: name.clone(), incarnation, reason, since, noted: false };
+        let mut all = self.quarantined();
+        all.insert(name.clone(), quarantined);
         self.observer.quarantined(all.len());
     }
 
-    /// The node as it is confined in this incarnation. One that was created anew is free.
-    pub(crate) fn get(&self, name: &str, incarnation: Incarnation) -> Option<Confined> {
-        self.confined().get(name).filter(|confined| confined.incarnation == incarnation).cloned()
+    /// The node as it is quarantined in this incarnation. One that was created anew is free.
+    pub(crate) fn get(&self, name: &str, incarnation: Incarnation) -> Option<QuarantinedNode> {
+        self.quarantined().get(name).filter(|quarantined| quarantined.incarnation == incarnation).cloned()
     }
 
     pub(crate) fn noted(&self, name: &str, incarnation: Incarnation) {
-        let mut all = self.confined();
-        if let Some(confined) = all.get_mut(name).filter(|confined| confined.incarnation == incarnation) {
-            confined.noted = true;
+        let mut all = self.quarantined();
+        if let Some(quarantined) = all.get_mut(name).filter(|quarantined| quarantined.incarnation == incarnation) {
+            quarantined.noted = true;
         }
     }
 
-    /// Frees the node unless this is still the incarnation that was confined.
+    /// Frees the node unless this is still the incarnation that was quarantined.
     pub(crate) fn release_other_than(&self, name: &str, current: impl FnOnce() -> Option<Incarnation>) {
-        let mut all = self.confined();
-        if all.get(name).is_some_and(|confined| Some(confined.incarnation) != current()) {
+        let mut all = self.quarantined();
+        if all.get(name).is_some_and(|quarantined| Some(quarantined.incarnation) != current()) {
             all.remove(name);
             self.observer.quarantined(all.len());
         }
     }
 
     /// In order of names.
-    pub(crate) fn list(&self) -> Vec<Confined> {
-        self.confined().values().cloned().collect()
+    pub(crate) fn list(&self) -> Vec<QuarantinedNode> {
+        self.quarantined().values().cloned().collect()
     }
 
-    fn confined(&self) -> MutexGuard<'_, BTreeMap<Text, Confined>> {
-        self.confined.lock().unwrap_or_else(PoisonError::into_inner)
+    fn quarantined(&self) -> MutexGuard<'_, BTreeMap<Text, QuarantinedNode>> {
+        self.quarantined.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -4,28 +4,28 @@
 //! messages: after a take-over no verdict waits for a million spawns. A node whose judgement panics, here or in its own
 //! actor, is set aside and tried again later; one that keeps doing so is quarantined.
 
-mod illness;
-mod wards;
+mod crashes;
+mod watched_nodes;
 
 use std::sync::Arc;
 
 use muster_lifecycle::node::Slot;
-use muster_lifecycle::time::ClusterTime;
 use muster_lifecycle::zone::ZoneKey;
+use muster_pulse::node_watch::Next;
 use ractor::{Actor as _, ActorProcessingErr, ActorRef, SupervisionEvent};
 
-use crate::ground::Ground;
-use crate::letterbox::{Letterbox, Wake};
-use crate::news::{Look, News};
+use crate::cluster::roster::{ChunkNumber, ShardRoster};
+use crate::cluster::update::{JudgingRound, ShardUpdate};
 use crate::node;
-use crate::pace::SPAWNED_AT_ONCE;
-use crate::population::Presence;
-use crate::restart;
-use crate::roster::{ChunkNumber, ShardRoster};
-use crate::surroundings::ActorKind;
+use crate::ports::ActorKind;
+use crate::supervision::letterbox::{Letterbox, Wake};
+use crate::supervision::restart;
+use crate::tree::actor_counts::Counted;
+use crate::tree::context::TreeContext;
+use crate::tree::spawn_pace::SPAWNED_AT_ONCE;
 use crate::zone::{self, Found};
 
-use wards::Wards;
+use watched_nodes::WatchedNodes;
 
 pub(crate) struct Actor;
 
@@ -34,32 +34,32 @@ pub(crate) enum Msg {
     Wake,
     /// Some nodes have no actor of their own yet.
     Populate,
-    /// A node is to be looked at again.
+    /// What a node's actor found.
     Judged {
         slot: Slot,
-        due: ClusterTime,
+        next: Next,
     },
     /// Transitions of these nodes were settled; false where the log did not decide.
     Settled(Vec<(Slot, bool)>),
 }
 
 pub(crate) struct Args {
-    pub(crate) ground: Arc<Ground>,
+    pub(crate) context: Arc<TreeContext>,
     pub(crate) key: ZoneKey,
     pub(crate) chunk: ChunkNumber,
     pub(crate) zone: ActorRef<zone::Msg>,
     pub(crate) found: Arc<Letterbox<Found>>,
-    pub(crate) letterbox: Arc<Letterbox<News<ShardRoster>>>,
+    pub(crate) letterbox: Arc<Letterbox<ShardUpdate<ShardRoster>>>,
 }
 
 pub(crate) struct State {
     /// For people: `region/zone#chunk`.
     label: String,
-    letterbox: Arc<Letterbox<News<ShardRoster>>>,
-    wards: Wards,
+    letterbox: Arc<Letterbox<ShardUpdate<ShardRoster>>>,
+    nodes: WatchedNodes,
     /// A [`Msg::Populate`] is under way.
     populating: bool,
-    _presence: Presence,
+    _counted: Counted,
 }
 
 impl Wake for Msg {
@@ -76,23 +76,23 @@ impl ractor::Actor for Actor {
     type Arguments = Args;
 
     async fn pre_start(&self, myself: ActorRef<Msg>, args: Args) -> Result<State, ActorProcessingErr> {
-        let Args { ground, key, chunk, zone, found, letterbox } = args;
+        let Args { context, key, chunk, zone, found, letterbox } = args;
         let label = format!("{key}#{chunk}");
-        let _presence = ground.enter(ActorKind::Shard);
-        let home = Arc::new(node::Home { ground, zone, found, shard: myself.clone() });
+        let _counted = context.count(ActorKind::Shard);
+        let shard = Arc::new(node::ShardContext { tree: context, zone, found, shard: myself.clone() });
         myself.cast(Msg::Wake)?;
-        Ok(State { label, letterbox, wards: Wards::new(home, key, chunk), populating: false, _presence })
+        Ok(State { label, letterbox, nodes: WatchedNodes::new(shard, key, chunk), populating: false, _counted })
     }
 
     async fn handle(&self, myself: ActorRef<Msg>, message: Msg, state: &mut State) -> Result<(), ActorProcessingErr> {
-        state.wards.ground().probe(ActorKind::Shard, &state.label);
+        state.nodes.tree().probe(ActorKind::Shard, &state.label);
         match message {
             Msg::Wake => state.read(&myself).await,
             Msg::Populate => state.populate(&myself).await,
-            Msg::Judged { slot, due } => state.wards.look_again(slot, due),
-            Msg::Settled(settled) => settled.into_iter().for_each(|(slot, decided)| state.wards.settled(slot, decided)),
+            Msg::Judged { slot, next } => state.nodes.judged(slot, next),
+            Msg::Settled(settled) => settled.into_iter().for_each(|(slot, decided)| state.nodes.settled(slot, decided)),
         }
-        state.announce_unmanned(&myself);
+        state.announce_missing_actors(&myself);
         Ok(())
     }
 
@@ -102,8 +102,8 @@ impl ractor::Actor for Actor {
         event: SupervisionEvent,
         state: &mut State,
     ) -> Result<(), ActorProcessingErr> {
-        if let Some((id, reason)) = restart::demise(event) {
-            state.wards.died(id, &reason);
+        if let Some((id, reason)) = restart::death_of(event) {
+            state.nodes.actor_died(id, &reason);
         }
         Ok(())
     }
@@ -113,47 +113,47 @@ impl ractor::Actor for Actor {
 
 impl State {
     async fn read(&mut self, myself: &ActorRef<Msg>) {
-        let news = self.letterbox.take();
-        if let Some(call) = news.roll_call {
-            self.wards.call(call);
+        let update = self.letterbox.take();
+        if let Some(full) = update.full_roster {
+            self.nodes.watch_only(full);
         }
-        self.wards.join(&news.joined);
-        self.wards.touched(news.touched);
-        news.hearings.into_values().for_each(|(slot, hearing)| self.wards.hear(slot, hearing));
-        if let Some(look) = news.look {
-            self.round(&look, myself).await;
+        self.nodes.watch_too(&update.joined);
+        self.nodes.touched(update.touched);
+        update.hearings.into_values().for_each(|(slot, hearing)| self.nodes.hear(slot, hearing));
+        if let Some(round) = update.round {
+            self.round(&round, myself).await;
         }
     }
 
-    async fn round(&mut self, look: &Arc<Look>, myself: &ActorRef<Msg>) {
-        for (index, args) in self.wards.recovered(&look.state) {
-            self.wards.ground().surroundings.observer.restarted(ActorKind::Node);
+    async fn round(&mut self, round: &Arc<JudgingRound>, myself: &ActorRef<Msg>) {
+        for (index, args) in self.nodes.to_try_again(&round.state) {
+            self.nodes.tree().ports.observer.restarted(ActorKind::Node);
             self.spawn(index, args, myself).await;
         }
-        self.wards.note_quarantined();
-        self.wards.judge(look);
+        self.nodes.note_quarantined();
+        self.nodes.judge(round);
     }
 
     async fn populate(&mut self, myself: &ActorRef<Msg>) {
         self.populating = false;
-        for (index, args) in self.wards.unmanned(SPAWNED_AT_ONCE) {
+        for (index, args) in self.nodes.next_without_actor(SPAWNED_AT_ONCE) {
             self.spawn(index, args, myself).await;
         }
     }
 
     async fn spawn(&mut self, index: u32, args: node::Args, myself: &ActorRef<Msg>) {
         match node::Actor::spawn_linked(None, node::Actor, args, myself.get_cell()).await {
-            Ok((actor, _)) => self.wards.manned(index, actor),
-            Err(error) => self.wards.fell_ill(index, &error.to_string()),
+            Ok((actor, _)) => self.nodes.got_actor(index, actor),
+            Err(error) => self.nodes.crashed(index, &error.to_string()),
         }
     }
 
     /// Behind what is in the mailbox already and in turns with all other shards, so that spawning holds up nothing else.
-    fn announce_unmanned(&mut self, myself: &ActorRef<Msg>) {
-        if self.populating || !self.wards.has_unmanned() {
+    fn announce_missing_actors(&mut self, myself: &ActorRef<Msg>) {
+        if self.populating || !self.nodes.lacks_actors() {
             return;
         }
-        let wait = self.wards.ground().pace.wait_for_turn();
+        let wait = self.nodes.tree().pace.wait_for_turn();
         self.populating = if wait.is_zero() {
             myself.cast(Msg::Populate).is_ok()
         } else {

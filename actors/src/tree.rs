@@ -3,6 +3,10 @@
 //!
 //! The cluster actor has no supervisor among the actors. A task of the tree's own rebuilds it from the state if it dies.
 
+pub(crate) mod actor_counts;
+pub(crate) mod context;
+pub(crate) mod spawn_pace;
+
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -14,11 +18,11 @@ use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
 use crate::cluster::{self, Commits};
-use crate::ground::Ground;
-use crate::letterbox::{Letterbox, Wake};
-use crate::quarantine::Confined;
-use crate::restart::{LONGEST_PAUSE, Record, Sentence};
-use crate::surroundings::{ActorKind, Surroundings};
+use crate::ports::{ActorKind, Ports};
+use crate::quarantine::QuarantinedNode;
+use crate::supervision::letterbox::{Letterbox, Wake};
+use crate::supervision::restart::{DeathRecord, LONGEST_PAUSE, RestartDecision};
+use crate::tree::context::TreeContext;
 
 /// How many touched nodes wait to be told on. Beyond that going over the whole state is no more work.
 const TOUCHED_MAX: usize = 262_144;
@@ -27,7 +31,7 @@ const TOUCHED_MAX: usize = 262_144;
 const PRUNING_MAX: Duration = Duration::from_secs(10);
 
 pub struct Tree {
-    ground: Arc<Ground>,
+    context: Arc<TreeContext>,
     trunk: Arc<Trunk>,
     stop: oneshot::Sender<()>,
     keeper: JoinHandle<()>,
@@ -55,17 +59,17 @@ pub enum GrowError {
 
 impl Tree {
     /// Returns as soon as judging has begun; the nodes get their actors in the background.
-    pub async fn grow(surroundings: Surroundings, term: u64) -> Result<Self, GrowError> {
-        let ground = Ground::new(surroundings, term);
+    pub async fn grow(ports: Ports, term: u64) -> Result<Self, GrowError> {
+        let context = TreeContext::new(ports, term);
         let letterbox = Letterbox::with(Commits::default());
-        let root = Root::spawn(&ground, &letterbox).await?;
+        let root = Root::spawn(&context, &letterbox).await?;
         let trunk = Arc::new(Trunk { letterbox, cluster: Mutex::new(root.actor.clone()) });
         let (stop, stopped) = oneshot::channel();
-        let keeper = tokio::spawn(keep(Arc::clone(&ground), Arc::clone(&trunk), root, stopped));
-        Ok(Self { ground, trunk, stop, keeper })
+        let keeper = tokio::spawn(keep(Arc::clone(&context), Arc::clone(&trunk), root, stopped));
+        Ok(Self { context, trunk, stop, keeper })
     }
 
-    /// What was committed, in order. The [`Ledger`](crate::Ledger) must know of it already. Never blocks.
+    /// What was committed, in order. The [`StateSource`](crate::StateSource) must know of it already. Never blocks.
     pub fn committed(&self, changes: Vec<Arc<Change>>) {
         self.trunk.tell(|commits| {
             changes.iter().for_each(|change| commits.note(change));
@@ -81,17 +85,17 @@ impl Tree {
     }
 
     /// The nodes that this tree has given up on, in order of names.
-    pub fn quarantined(&self) -> Vec<Confined> {
-        self.ground.quarantine.list()
+    pub fn quarantined(&self) -> Vec<QuarantinedNode> {
+        self.context.quarantine.list()
     }
 
     /// Nothing is proposed from here on. Returns when every actor is gone.
     pub async fn prune(self) {
-        self.ground.proposer.close();
+        self.context.proposer.close();
         // The keeper also stops when nobody can tell it to any more.
         let _ = self.stop.send(());
         let _ = self.keeper.await;
-        if tokio::time::timeout(PRUNING_MAX, self.ground.population.extinction()).await.is_err() {
+        if tokio::time::timeout(PRUNING_MAX, self.context.counts.all_gone()).await.is_err() {
             tracing::warn!("some actors of a pruned tree are still busy; they propose nothing any more");
         }
     }
@@ -99,7 +103,7 @@ impl Tree {
 
 impl std::fmt::Debug for Tree {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Tree").field("ground", &self.ground).finish_non_exhaustive()
+        f.debug_struct("Tree").field("context", &self.context).finish_non_exhaustive()
     }
 }
 
@@ -125,8 +129,8 @@ impl Trunk {
 // === impl Root ===
 
 impl Root {
-    async fn spawn(ground: &Arc<Ground>, letterbox: &Arc<Letterbox<Commits>>) -> Result<Self, GrowError> {
-        let args = cluster::Args { ground: Arc::clone(ground), letterbox: Arc::clone(letterbox) };
+    async fn spawn(context: &Arc<TreeContext>, letterbox: &Arc<Letterbox<Commits>>) -> Result<Self, GrowError> {
+        let args = cluster::Args { context: Arc::clone(context), letterbox: Arc::clone(letterbox) };
         let spawned = cluster::Actor::spawn(None, cluster::Actor, args).await;
         let (actor, ended) = spawned.map_err(|error| GrowError::Start { reason: error.to_string() })?;
         Ok(Self { actor, ended })
@@ -134,8 +138,8 @@ impl Root {
 }
 
 /// Keeps a root in place until it is told to stop, or until nobody is left to tell it.
-async fn keep(ground: Arc<Ground>, trunk: Arc<Trunk>, first: Root, mut stopped: oneshot::Receiver<()>) {
-    let mut record = Record::default();
+async fn keep(context: Arc<TreeContext>, trunk: Arc<Trunk>, first: Root, mut stopped: oneshot::Receiver<()>) {
+    let mut record = DeathRecord::default();
     let mut root = Some(first);
     loop {
         if let Some(Root { actor, mut ended }) = root.take() {
@@ -145,16 +149,16 @@ async fn keep(ground: Arc<Ground>, trunk: Arc<Trunk>, first: Root, mut stopped: 
             }
         }
         let pause = match record.died(Instant::now()) {
-            Sentence::RestartAfter(pause) => pause,
-            Sentence::OverBudget => LONGEST_PAUSE,
+            RestartDecision::RestartAfter(pause) => pause,
+            RestartDecision::OverBudget => LONGEST_PAUSE,
         };
         tracing::error!(?pause, "the cluster actor died, the tree is rebuilt from the state");
         tokio::select! {
             _ = &mut stopped => return,
             () = tokio::time::sleep(pause) => {}
         }
-        ground.surroundings.observer.restarted(ActorKind::Cluster);
-        root = match Root::spawn(&ground, &trunk.letterbox).await {
+        context.ports.observer.restarted(ActorKind::Cluster);
+        root = match Root::spawn(&context, &trunk.letterbox).await {
             Ok(root) => {
                 trunk.replace(root.actor.clone());
                 Some(root)

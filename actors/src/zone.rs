@@ -1,28 +1,34 @@
-//! The actor of one zone: passes news on to its shards, and gathers its nodes' transitions into proposals.
+//! The actor of one zone: passes update on to its shards, and gathers its nodes' transitions into proposals.
 //!
 //! Few proposals are in flight at a time, so that one is confirmed while the log works on another. What comes up meanwhile
 //! is gathered into the next one, so that a zone that goes dark costs a few hundred log entries and not one per node.
 
+pub(crate) mod backlog;
+pub(crate) mod eviction_queue;
+pub(crate) mod transition;
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use muster_lifecycle::clerk_task::OPERATIONS_MAX;
 use muster_lifecycle::node::Slot;
 use muster_lifecycle::zone::ZoneKey;
-use ractor::{Actor as _, ActorProcessingErr, ActorRef, SupervisionEvent};
+use ractor::{ActorProcessingErr, ActorRef, SupervisionEvent};
 use tokio::time::Instant;
 
-use crate::backlog::Backlog;
-use crate::eviction_queue::FoundSilent;
-use crate::ground::Ground;
-use crate::letterbox::{Letterbox, Reader, Wake};
-use crate::news::{News, RollCall};
-use crate::nursery::Nursery;
-use crate::population::Presence;
-use crate::proposal::{OPERATIONS_MAX, Permit, Settlement};
-use crate::roster::{self, ChunkNumber, ShardRoster, ZoneRoster};
-use crate::surroundings::ActorKind;
-use crate::transition::Transition;
-use crate::{cluster, eviction_queue, restart, shard};
+use crate::cluster::roster::{self, ChunkNumber, ShardRoster, ZoneRoster};
+use crate::cluster::update::{FullRoster, ShardUpdate};
+use crate::ports::ActorKind;
+use crate::proposal::{Permit, ProposalOutcome};
+use crate::supervision::children::Children;
+use crate::supervision::letterbox::{Letterbox, Wake};
+use crate::supervision::restart;
+use crate::tree::actor_counts::Counted;
+use crate::tree::context::TreeContext;
+use crate::zone::backlog::Backlog;
+use crate::zone::eviction_queue::FoundSilent;
+use crate::zone::transition::Transition;
+use crate::{cluster, shard};
 
 /// How many verdicts are confirmed and proposed at once: those that wait can still fall.
 const VERDICTS_MAX: usize = OPERATIONS_MAX;
@@ -36,31 +42,31 @@ pub(crate) type Found = BTreeMap<Slot, Transition>;
 
 #[derive(Debug)]
 pub(crate) enum Msg {
-    /// There is news.
+    /// There is update.
     Wake,
     /// Something was found.
     Found,
     /// Behind whatever is in the mailbox, so that what is found meanwhile is proposed together.
     Flush,
     /// What came of a proposal in flight.
-    Settled(u64, Vec<Settlement>),
+    Settled(u64, Vec<ProposalOutcome>),
 }
 
 pub(crate) struct Args {
-    pub(crate) ground: Arc<Ground>,
+    pub(crate) context: Arc<TreeContext>,
     pub(crate) key: ZoneKey,
     pub(crate) cluster: ActorRef<cluster::Msg>,
-    pub(crate) letterbox: Arc<Letterbox<News<ZoneRoster>>>,
+    pub(crate) letterbox: Arc<Letterbox<ShardUpdate<ZoneRoster>>>,
 }
 
 pub(crate) struct State {
-    ground: Arc<Ground>,
+    context: Arc<TreeContext>,
     key: ZoneKey,
     label: String,
     cluster: ActorRef<cluster::Msg>,
-    letterbox: Arc<Letterbox<News<ZoneRoster>>>,
-    shards: Nursery<ChunkNumber, shard::Msg, News<ShardRoster>>,
-    queue: Nursery<(), eviction_queue::Msg, ()>,
+    letterbox: Arc<Letterbox<ShardUpdate<ZoneRoster>>>,
+    shards: Children<ChunkNumber, shard::Msg, ShardUpdate<ShardRoster>>,
+    queue: Children<ZoneKey, eviction_queue::Msg, ()>,
     found: Arc<Letterbox<Found>>,
     waiting: Backlog,
     /// Whose transitions are in flight, by the number of the proposal and in its order.
@@ -68,7 +74,7 @@ pub(crate) struct State {
     next_flight: u64,
     /// How many these are, for the queue: it spends no token while they would change the zone.
     found_silent: FoundSilent,
-    _presence: Presence,
+    _counted: Counted,
 }
 
 impl Wake for Msg {
@@ -85,23 +91,23 @@ impl ractor::Actor for Actor {
     type Arguments = Args;
 
     async fn pre_start(&self, myself: ActorRef<Msg>, args: Args) -> Result<State, ActorProcessingErr> {
-        let Args { ground, key, cluster, letterbox } = args;
-        let _presence = ground.enter(ActorKind::Zone);
+        let Args { context, key, cluster, letterbox } = args;
+        let _counted = context.count(ActorKind::Zone);
         myself.cast(Msg::Wake)?;
         Ok(State {
             label: key.to_string(),
-            ground,
+            context,
             key,
             cluster,
             letterbox,
-            shards: Nursery::new(),
-            queue: Nursery::new(),
+            shards: Children::new(),
+            queue: Children::new(),
             found: Letterbox::with(Found::new()),
             waiting: Backlog::default(),
             in_flight: BTreeMap::new(),
             next_flight: 0,
             found_silent: FoundSilent::default(),
-            _presence,
+            _counted,
         })
     }
 
@@ -111,12 +117,12 @@ impl ractor::Actor for Actor {
     }
 
     async fn handle(&self, myself: ActorRef<Msg>, message: Msg, state: &mut State) -> Result<(), ActorProcessingErr> {
-        state.ground.probe(ActorKind::Zone, &state.label);
+        state.context.probe(ActorKind::Zone, &state.label);
         match message {
             Msg::Wake => state.read(&myself).await,
             Msg::Found => state.gather(&myself),
             Msg::Flush => state.flush(&myself),
-            Msg::Settled(flight, settlements) => state.settled(flight, &settlements, &myself),
+            Msg::Settled(flight, outcomes) => state.settled(flight, &outcomes, &myself),
         }
         Ok(())
     }
@@ -127,31 +133,27 @@ impl ractor::Actor for Actor {
         event: SupervisionEvent,
         state: &mut State,
     ) -> Result<(), ActorProcessingErr> {
-        let Some((id, reason)) = restart::demise(event) else { return Ok(()) };
-        if let Some(chunk) = state.shards.key_of(id).copied() {
-            let pause = state.shards.lost(chunk, Instant::now());
-            tracing::error!(zone = %state.label, %chunk, reason, ?pause, "a shard died, it is rebuilt");
-        } else if state.queue.key_of(id).is_some() {
-            let pause = state.queue.lost((), Instant::now());
-            tracing::error!(zone = %state.label, reason, ?pause, "an eviction queue died, it is rebuilt");
+        let Some((id, reason)) = restart::death_of(event) else { return Ok(()) };
+        if !state.shards.died(id, |_| ActorKind::Shard, &reason) {
+            state.queue.died(id, |_| ActorKind::EvictionQueue, &reason);
         }
         Ok(())
     }
 }
 
-// === news ===
+// === update ===
 
 impl State {
     async fn read(&mut self, myself: &ActorRef<Msg>) {
-        let news = self.letterbox.take();
-        let is_round = news.look.is_some();
+        let update = self.letterbox.take();
+        let is_round = update.round.is_some();
         if is_round {
             self.rebuild(myself).await;
         }
-        for (chunk, part) in self.divided(news) {
+        for (chunk, part) in self.divided(update) {
             self.deliver(chunk, part, myself).await;
         }
-        if let Some(queue) = self.queue.get(&()) {
+        if let Some(queue) = self.queue.get(&self.key) {
             queue.tell(|()| ());
         }
         if is_round {
@@ -159,39 +161,39 @@ impl State {
         }
     }
 
-    /// Each shard's share of the news. Shards that nobody is called for any more are retired.
-    fn divided(&mut self, news: News<ZoneRoster>) -> BTreeMap<ChunkNumber, News<ShardRoster>> {
-        let mut parts: BTreeMap<ChunkNumber, News<ShardRoster>> = BTreeMap::new();
-        if let Some(RollCall { roster, unsure }) = news.roll_call {
-            let roster = roster.unwrap_or_else(|| roster::of_zone(&self.ground.surroundings.ledger.state(), &self.key));
+    /// Each shard's share of the update. Shards that nobody is called for any more are retired.
+    fn divided(&mut self, update: ShardUpdate<ZoneRoster>) -> BTreeMap<ChunkNumber, ShardUpdate<ShardRoster>> {
+        let mut parts: BTreeMap<ChunkNumber, ShardUpdate<ShardRoster>> = BTreeMap::new();
+        if let Some(FullRoster { roster, unsure }) = update.full_roster {
+            let roster = roster.unwrap_or_else(|| roster::of_zone(&self.context.ports.source.state(), &self.key));
             let empty: Vec<ChunkNumber> =
                 self.shards.keys().filter(|chunk| !roster.contains_key(chunk)).copied().collect();
             empty.iter().for_each(|chunk| self.shards.retire(chunk));
             for (chunk, roster) in roster {
-                let call = RollCall { roster: Some(roster), unsure };
-                parts.entry(chunk).or_default().roll_call = Some(call);
+                let call = FullRoster { roster: Some(roster), unsure };
+                parts.entry(chunk).or_default().full_roster = Some(call);
             }
         }
-        for (chunk, roster) in news.joined {
+        for (chunk, roster) in update.joined {
             parts.entry(chunk).or_default().joined = roster;
         }
-        for (slot, name) in news.touched {
+        for (slot, name) in update.touched {
             parts.entry(ChunkNumber::of(slot)).or_default().touched.insert(slot, name);
         }
-        for (index, (slot, hearing)) in news.hearings {
+        for (index, (slot, hearing)) in update.hearings {
             parts.entry(ChunkNumber::of(slot)).or_default().hearings.insert(index, (slot, hearing));
         }
-        if let Some(look) = news.look {
+        if let Some(round) = update.round {
             for chunk in self.shards.keys() {
                 parts.entry(*chunk).or_default();
             }
-            parts.values_mut().for_each(|part| part.look = Some(Arc::clone(&look)));
+            parts.values_mut().for_each(|part| part.round = Some(Arc::clone(&round)));
         }
         parts
     }
 
     /// A shard that is about to be rebuilt will read the state instead.
-    async fn deliver(&mut self, chunk: ChunkNumber, part: News<ShardRoster>, myself: &ActorRef<Msg>) {
+    async fn deliver(&mut self, chunk: ChunkNumber, part: ShardUpdate<ShardRoster>, myself: &ActorRef<Msg>) {
         match self.shards.get(&chunk) {
             Some(shard) => shard.tell(|letters| letters.absorb(part)),
             None if self.shards.knows(&chunk) => {}
@@ -205,50 +207,28 @@ impl State {
 impl State {
     async fn rebuild(&mut self, myself: &ActorRef<Msg>) {
         for chunk in self.shards.due(Instant::now()) {
-            self.ground.surroundings.observer.restarted(ActorKind::Shard);
-            self.spawn_shard(chunk, News::rebuilt(), myself).await;
+            self.context.ports.observer.restarted(ActorKind::Shard);
+            self.spawn_shard(chunk, ShardUpdate::rebuilt(), myself).await;
         }
         if !self.queue.due(Instant::now()).is_empty() {
-            self.ground.surroundings.observer.restarted(ActorKind::EvictionQueue);
+            self.context.ports.observer.restarted(ActorKind::EvictionQueue);
             self.spawn_queue(myself).await;
         }
     }
 
-    async fn spawn_shard(&mut self, chunk: ChunkNumber, first: News<ShardRoster>, myself: &ActorRef<Msg>) {
-        let letterbox = Letterbox::with(first);
-        let args = shard::Args {
-            ground: Arc::clone(&self.ground),
-            key: self.key.clone(),
-            chunk,
-            zone: myself.clone(),
-            found: Arc::clone(&self.found),
-            letterbox: Arc::clone(&letterbox),
-        };
-        match shard::Actor::spawn_linked(None, shard::Actor, args, myself.get_cell()).await {
-            Ok((actor, _)) => self.shards.put(chunk, Reader { actor, letterbox }),
-            Err(error) => {
-                let pause = self.shards.lost(chunk, Instant::now());
-                tracing::error!(zone = %self.label, %chunk, %error, ?pause, "a shard did not start, it is tried again");
-            }
-        }
+    async fn spawn_shard(&mut self, chunk: ChunkNumber, first: ShardUpdate<ShardRoster>, myself: &ActorRef<Msg>) {
+        let (context, key) = (Arc::clone(&self.context), self.key.clone());
+        let (zone, found) = (myself.clone(), Arc::clone(&self.found));
+        let args = |letterbox| shard::Args { context, key, chunk, zone, found, letterbox };
+        self.shards.spawn((ActorKind::Shard, chunk), shard::Actor, first, args, myself.get_cell()).await;
     }
 
     async fn spawn_queue(&mut self, myself: &ActorRef<Msg>) {
-        let letterbox = Letterbox::with(());
-        let args = eviction_queue::Args {
-            ground: Arc::clone(&self.ground),
-            key: self.key.clone(),
-            cluster: self.cluster.clone(),
-            letterbox: Arc::clone(&letterbox),
-            found_silent: self.found_silent.clone(),
-        };
-        match eviction_queue::Actor::spawn_linked(None, eviction_queue::Actor, args, myself.get_cell()).await {
-            Ok((actor, _)) => self.queue.put((), Reader { actor, letterbox }),
-            Err(error) => {
-                let pause = self.queue.lost((), Instant::now());
-                tracing::error!(zone = %self.label, %error, ?pause, "an eviction queue did not start, it is tried again");
-            }
-        }
+        let (context, key, cluster) = (Arc::clone(&self.context), self.key.clone(), self.cluster.clone());
+        let found_silent = self.found_silent.clone();
+        let args = |letterbox| eviction_queue::Args { context, key, cluster, letterbox, found_silent };
+        let child = (ActorKind::EvictionQueue, self.key.clone());
+        self.queue.spawn(child, eviction_queue::Actor, (), args, myself.get_cell()).await;
     }
 }
 
@@ -272,8 +252,8 @@ impl State {
     fn flush(&mut self, myself: &ActorRef<Msg>) {
         self.collect();
         while self.in_flight.len() < FLIGHTS_MAX && !self.waiting.is_empty() {
-            let ground = Arc::clone(&self.ground);
-            let Some(permit) = ground.proposer.permit() else { break };
+            let context = Arc::clone(&self.context);
+            let Some(permit) = context.proposer.permit() else { break };
             let (standing, fallen) = self.next_transitions();
             self.give_back(fallen.into_iter().map(|transition| (transition.slot, false)));
             if !standing.is_empty() {
@@ -289,7 +269,7 @@ impl State {
         let flight = self.next_flight;
         self.next_flight += 1;
         self.in_flight.insert(flight, slots);
-        let settled = move |settlements| Msg::Settled(flight, settlements);
+        let settled = move |outcomes| Msg::Settled(flight, outcomes);
         permit.propose(operations, true).report_to(myself.clone(), settled);
     }
 
@@ -298,9 +278,9 @@ impl State {
     }
 
     fn next_transitions(&mut self) -> (Vec<Transition>, Vec<Transition>) {
-        let pulses = Arc::clone(&self.ground.surroundings.pulses);
-        let ledger = &self.ground.surroundings.ledger;
-        let (tables, state, now) = (pulses.tables(), ledger.state(), ledger.moment());
+        let pulses = Arc::clone(&self.context.ports.pulses);
+        let source = &self.context.ports.source;
+        let (tables, state, now) = (pulses.tables(), source.state(), source.moment());
         let (mut standing, mut fallen) = (Vec::new(), Vec::new());
         let blindness = pulses.blindness();
         while standing.len() < VERDICTS_MAX
@@ -314,10 +294,10 @@ impl State {
     }
 
     /// If it failed, others would now fail too: they wait for the next round.
-    fn settled(&mut self, flight: u64, settlements: &[Settlement], myself: &ActorRef<Msg>) {
+    fn settled(&mut self, flight: u64, outcomes: &[ProposalOutcome], myself: &ActorRef<Msg>) {
         let slots = self.in_flight.remove(&flight).unwrap_or_default();
-        self.give_back(slots.into_iter().zip(settlements.iter().map(Settlement::is_decided)));
-        if settlements.iter().all(Settlement::is_decided) {
+        self.give_back(slots.into_iter().zip(outcomes.iter().map(ProposalOutcome::is_decided)));
+        if outcomes.iter().all(ProposalOutcome::is_decided) {
             self.flush(myself);
         }
         self.count_silent();

@@ -11,7 +11,7 @@ mod performed;
 use std::sync::Arc;
 use std::time::Duration;
 
-use muster_actors::surroundings::Probe;
+use muster_actors::ports::Probe;
 use muster_lifecycle::replica::ReplicaId;
 use muster_pki::tls::ReplicaTls;
 use muster_proto::v1::operator_server::OperatorServer;

@@ -6,7 +6,6 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use muster_actors::node_watch::{self, NodeWatch};
 use muster_lifecycle::explain::{self, EXCUSES_SHOWN_MAX, ExcuseNote, Hearing};
 use muster_lifecycle::health::{Evidence, Excuse};
 use muster_lifecycle::node::Node;
@@ -20,6 +19,7 @@ use muster_pulse::blindness::{Blindness, Trace};
 use muster_pulse::excuse::InForce;
 use muster_pulse::moment::Moment;
 use muster_pulse::monitor::PulseMonitor;
+use muster_pulse::node_watch::{self, NodeWatch};
 use muster_raft::peers::Lane;
 use muster_raft::replica::Replica;
 use serde::Serialize;

@@ -13,17 +13,16 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use futures::StreamExt;
-use muster_actors::proposal::{Proposal, Settlement};
-use muster_actors::quarantine::Confined;
-use muster_actors::surroundings::{Ledger, Observer, Probe, Surroundings};
+use muster_actors::ports::{CLERK_REST, Observer, Ports, Probe, StateSource};
+use muster_actors::proposal::{Proposal, ProposalOutcome};
+use muster_actors::quarantine::QuarantinedNode;
 use muster_actors::tree::Tree;
 use muster_lifecycle::addressing::Addressing;
 use muster_lifecycle::command::{Command, Operation, Origin, Outcome};
 use muster_lifecycle::policy::Policy;
 use muster_lifecycle::replica::ReplicaId;
 use muster_lifecycle::state::State;
-use muster_lifecycle::time::Period;
-use muster_pulse::excuse::Excuse;
+use muster_pulse::blindness::JudgingLoop;
 use muster_pulse::moment::Moment;
 use muster_raft::feed::{Gone, Watcher};
 use muster_raft::replica::Replica;
@@ -34,7 +33,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::hearing::Hearing;
 use crate::metrics::Metrics;
-use crate::metrics::raft::ProposalOutcome;
+use crate::metrics::raft::ProposalResult;
 
 /// Proposals that wait to be taken up.
 const PROPOSALS_MAX: usize = 64;
@@ -71,10 +70,10 @@ pub struct Leading {
 
 /// The nodes that this replica, while it leads, has given up watching.
 #[derive(Clone, Default)]
-pub struct GivenUp(Arc<Mutex<Vec<Confined>>>);
+pub struct GivenUp(Arc<Mutex<Vec<QuarantinedNode>>>);
 
 /// The replica, as the tree sees it.
-struct ReplicaLedger {
+struct ReplicaState {
     replica: Replica,
     hearing: Hearing,
 }
@@ -125,8 +124,7 @@ impl Leading {
             tokio::time::sleep(WATCH_PAUSE).await;
             let current = self.replica.current();
             let policy = current.state.policy();
-            let (period, grace) = (duration(policy.sweep_period()), duration(policy.shortest_grace()));
-            self.hearing.pulses().blindness().tick(self.hearing.tick(), period, grace);
+            self.hearing.pulses().blindness().tick(self.hearing.tick(), JudgingLoop::of(policy));
         }
     }
 
@@ -158,16 +156,17 @@ impl Leading {
     /// Ends when this replica no longer leads, after everything that could still propose is gone.
     async fn judge(&self, term: u64) {
         let (proposals, proposed) = mpsc::channel(PROPOSALS_MAX);
-        let surroundings = Surroundings {
+        let ports = Ports {
             pulses: Arc::clone(self.hearing.pulses()),
-            ledger: Arc::new(ReplicaLedger { replica: self.replica.clone(), hearing: self.hearing.clone() }),
+            source: Arc::new(ReplicaState { replica: self.replica.clone(), hearing: self.hearing.clone() }),
+            rest: CLERK_REST,
             proposals,
             observer: Arc::clone(&self.observer),
             probe: Arc::clone(&self.probe),
         };
         // From before the tree looks at the state: what it sees twice does no harm, and what it misses would.
         let changes = self.watch_changes();
-        let tree = match Tree::grow(surroundings, term).await {
+        let tree = match Tree::grow(ports, term).await {
             Ok(tree) => tree,
             Err(error) => {
                 tracing::error!(%error, term, "the supervision tree cannot be grown");
@@ -194,11 +193,11 @@ impl Leading {
         }
         let operation = Operation::FoundPolicy { policy: Box::new(self.founding.clone()) };
         match self.propose(term, operation).await {
-            Settlement::Done(_) => tracing::info!(term, "the cluster's policy is what this replica's flags say"),
-            Settlement::Rejected(rejection) => {
+            ProposalOutcome::Done(_) => tracing::info!(term, "the cluster's policy is what this replica's flags say"),
+            ProposalOutcome::Rejected(rejection) => {
                 tracing::error!(%rejection, term, "the cluster's policy was not founded")
             }
-            Settlement::Failed(reason) => {
+            ProposalOutcome::Failed(reason) => {
                 tracing::warn!(reason, term, "the cluster's policy is not founded yet");
                 return false;
             }
@@ -218,9 +217,9 @@ impl Leading {
             return true;
         }
         match self.propose(term, Operation::FoundAddressing { plan: Box::new(plan.clone()) }).await {
-            Settlement::Done(_) => tracing::info!(term, "nodes get the addresses that this replica's flags say"),
-            Settlement::Rejected(rejection) => tracing::error!(%rejection, term, "node CIDRs were not founded"),
-            Settlement::Failed(reason) => {
+            ProposalOutcome::Done(_) => tracing::info!(term, "nodes get the addresses that this replica's flags say"),
+            ProposalOutcome::Rejected(rejection) => tracing::error!(%rejection, term, "node CIDRs were not founded"),
+            ProposalOutcome::Failed(reason) => {
                 tracing::warn!(reason, term, "node CIDRs are not founded yet");
                 return false;
             }
@@ -268,15 +267,15 @@ impl Leading {
 
     async fn settle(&self, proposal: Proposal) {
         let Proposal { term, operations, confirm, settled } = proposal;
-        let settlements = match self.may_propose(confirm).await {
+        let outcomes = match self.may_propose(confirm).await {
             Ok(()) => {
                 let each = operations.into_iter().map(|operation| self.propose(term, operation));
                 futures::future::join_all(each).await
             }
-            Err(why) => operations.iter().map(|_| Settlement::Failed(why.clone())).collect(),
+            Err(why) => operations.iter().map(|_| ProposalOutcome::Failed(why.clone())).collect(),
         };
         // An actor that died meanwhile reads the outcome off the state.
-        let _ = settled.send(settlements);
+        let _ = settled.send(outcomes);
     }
 
     /// I-03: blind is silent. Whatever was decided before is decided anew once sight is back.
@@ -288,28 +287,25 @@ impl Leading {
         self.replica.confirm_leadership(deadline).await.map_err(|error| error.to_string())?;
         let current = self.replica.current();
         let policy = current.state.policy();
-        let (period, grace) = (duration(policy.sweep_period()), duration(policy.shortest_grace()));
-        let (now, blindness) = (self.hearing.tick(), self.hearing.pulses().blindness());
-        match blindness.excused_until(None, now) {
+        let blindness = self.hearing.pulses().blindness();
+        match blindness.blind_until(self.hearing.tick(), JudgingLoop::of(policy)) {
             Some((_, excuse)) => Err(excuse.to_string()),
-            // It stood still, and the round that will say so has not come yet.
-            None if blindness.is_overdue(now, period, grace) => Err(Excuse::Stall.to_string()),
             None => Ok(()),
         }
     }
 
-    async fn propose(&self, term: u64, operation: Operation) -> Settlement {
+    async fn propose(&self, term: u64, operation: Operation) -> ProposalOutcome {
         let label = operation.label();
         let command = Command { origin: Origin::Controller { term }, request: None, operation };
         let settlement = match self.replica.propose(command).await.map(|settled| settled.outcome) {
-            Ok(Outcome::Done(receipt)) => Settlement::Done(receipt),
-            Ok(Outcome::Rejected(rejection)) => Settlement::Rejected(rejection),
-            Err(error) => Settlement::Failed(error.to_string()),
+            Ok(Outcome::Done(receipt)) => ProposalOutcome::Done(receipt),
+            Ok(Outcome::Rejected(rejection)) => ProposalOutcome::Rejected(rejection),
+            Err(error) => ProposalOutcome::Failed(error.to_string()),
         };
         let outcome = match &settlement {
-            Settlement::Done(_) => ProposalOutcome::Accepted,
-            Settlement::Rejected(_) => ProposalOutcome::Rejected,
-            Settlement::Failed(_) => ProposalOutcome::Failed,
+            ProposalOutcome::Done(_) => ProposalResult::Accepted,
+            ProposalOutcome::Rejected(_) => ProposalResult::Rejected,
+            ProposalOutcome::Failed(_) => ProposalResult::Failed,
         };
         self.metrics.raft.proposed(label, outcome);
         settlement
@@ -333,10 +329,6 @@ impl Leading {
     }
 }
 
-fn duration(period: Period) -> Duration {
-    Duration::from_millis(period.0)
-}
-
 // === impl GivenUp ===
 
 impl GivenUp {
@@ -353,14 +345,14 @@ impl GivenUp {
         }
     }
 
-    fn set(&self, confined: Vec<Confined>) {
+    fn set(&self, confined: Vec<QuarantinedNode>) {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = confined;
     }
 }
 
-// === impl ReplicaLedger ===
+// === impl ReplicaState ===
 
-impl Ledger for ReplicaLedger {
+impl StateSource for ReplicaState {
     fn state(&self) -> State {
         self.replica.current().state.clone()
     }

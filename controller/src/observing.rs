@@ -3,14 +3,14 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use muster_actors::node_watch::Judgement;
-use muster_actors::surroundings::{ActorKind, Observer};
+use muster_actors::ports::{ActorKind, Observer};
 use muster_lifecycle::census::Census;
 use muster_lifecycle::pod::Phase;
 use muster_lifecycle::replica::ReplicaId;
 use muster_lifecycle::state::State;
 use muster_lifecycle::zone::ZoneKey;
 use muster_pulse::excuse::Excuse;
+use muster_pulse::node_watch::Judgement;
 use muster_raft::replica::Replica;
 use tokio_util::sync::CancellationToken;
 
@@ -54,7 +54,7 @@ impl Observer for MeteredTree {
         self.0.actors.quarantined.set(i64::try_from(count).unwrap_or(i64::MAX));
     }
 
-    fn population(&self, kind: ActorKind, count: usize) {
+    fn actors(&self, kind: ActorKind, count: usize) {
         self.0.actors.running(kind.as_str()).set(i64::try_from(count).unwrap_or(i64::MAX));
     }
 }

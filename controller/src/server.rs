@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use muster_actors::surroundings::{Probe, Quiet};
+use muster_actors::ports::{Probe, Quiet};
 use muster_lifecycle::meta::Uid;
 use muster_lifecycle::replica::ReplicaId;
 use muster_pki::FleetMember;

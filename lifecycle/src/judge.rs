@@ -1,6 +1,7 @@
 //! The leader's judgement: pure decisions over the state, a clock reading and what was heard. Nothing here writes.
 
 pub mod claim;
+pub mod clerk_task;
 pub mod disruption;
 pub mod health;
 pub mod leader_view;

@@ -29,7 +29,9 @@ mod store;
 mod value;
 
 pub use command::client;
-pub use judge::{claim, disruption, health, leader_view, oversight, placement, session, spared, staffing, todo};
+pub use judge::{
+    claim, clerk_task, disruption, health, leader_view, oversight, placement, session, spared, staffing, todo,
+};
 pub use object::{
     addressing, aggregator, credential, event, join_token, kind, node, pod, pod_requests, policy, policy_state, record,
     replica, selector, slot, taint, token_bucket, toleration, workload, zone,

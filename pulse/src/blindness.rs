@@ -11,6 +11,7 @@ use std::time::Duration;
 use crate::by_replica::HEARD_THROUGH_MAX;
 use crate::excuse::{Excuse, InForce, Period, REATTACH_MAX};
 use crate::tick::Tick;
+use muster_lifecycle::policy::Policy;
 use muster_lifecycle::replica::ReplicaId;
 
 /// A peer whose last complete digest is older than this, or than half a short grace, is late.
@@ -38,6 +39,13 @@ struct Told {
     unbroken_since: Tick,
     /// When one was last complete.
     last: Tick,
+}
+
+/// How a leader's judging loop turns: how often, and by which grace it judges.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct JudgingLoop {
+    pub period: Duration,
+    pub grace: Duration,
 }
 
 /// What is known of a slot's last beat.
@@ -70,6 +78,17 @@ impl Trace {
             Self::Heard { through, .. } => Some(through),
             Self::Unplaced { .. } => None,
         }
+    }
+}
+
+// === impl JudgingLoop ===
+
+impl JudgingLoop {
+    /// By the shortest grace of the policy, or the beats lost in a stall could count against a node.
+    pub fn of(policy: &Policy) -> Self {
+        let [period, grace] =
+            [policy.sweep_period(), policy.shortest_grace()].map(|period| Duration::from_millis(period.0));
+        Self { period, grace }
     }
 }
 
@@ -174,13 +193,13 @@ impl Blindness {
         }
     }
 
-    /// One turn of the judging loop, which should turn every `period`: notices that it comes late, and which digests do.
-    pub fn tick(&mut self, now: Tick, period: Duration, grace: Duration) {
-        let overdue = self.is_overdue(now, period, grace);
+    /// One turn of the judging loop, notices that it comes late, and which digests do.
+    pub fn tick(&mut self, now: Tick, judging: JudgingLoop) {
+        let overdue = self.is_overdue(now, judging);
         if let Some(last) = self.last_tick.replace(now).filter(|_| overdue) {
             self.periods.insert(Excuse::Stall, Period::over(last, now));
         }
-        let allowed = DIGEST_LATE.min(grace / 2);
+        let allowed = DIGEST_LATE.min(judging.grace / 2);
         let late = |told: &Told| now.elapsed_since(told.last) > allowed;
         let late: Vec<ReplicaId> =
             self.digests.iter().filter(|(_, told)| late(told)).map(|(replica, _)| *replica).collect();
@@ -191,9 +210,16 @@ impl Blindness {
 
     /// Whether the judging loop is so late that its next turn will find a stall. Whoever acts between two turns asks this:
     /// after standing still it may well wake up before the loop does.
-    pub fn is_overdue(&self, now: Tick, period: Duration, grace: Duration) -> bool {
-        let allowed = period.saturating_add(stall_allowance(grace));
+    pub fn is_overdue(&self, now: Tick, judging: JudgingLoop) -> bool {
+        let allowed = judging.period.saturating_add(stall_allowance(judging.grace));
         self.last_tick.is_some_and(|last| now.elapsed_since(last) > allowed)
+    }
+
+    /// I-03: until when no node at all may be judged, nor anything be proposed that rests on a judgement, and why. It
+    /// counts too that the judging loop is overdue and the turn that notices it has not come yet.
+    pub fn blind_until(&self, now: Tick, judging: JudgingLoop) -> Option<(Tick, Excuse)> {
+        let overdue = || self.is_overdue(now, judging).then(|| (now.after(self.window), Excuse::Stall));
+        self.excused_until(None, now).or_else(overdue)
     }
 
     /// The replica left the cluster: neither waited for nor excused any more.

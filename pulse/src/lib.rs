@@ -19,6 +19,7 @@ pub mod excuse;
 pub mod inbox;
 pub mod moment;
 pub mod monitor;
+pub mod node_watch;
 pub mod outbox;
 pub mod sweep;
 pub mod table;

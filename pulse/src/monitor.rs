@@ -6,8 +6,13 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::Duration;
 
-use crate::blindness::Blindness;
+use muster_lifecycle::leader_view::LeaderView;
+use muster_lifecycle::node::Node;
+use muster_lifecycle::policy::Policy;
+
+use crate::blindness::{Blindness, JudgingLoop};
 use crate::by_replica::{AdmitError, PulseTables};
+use crate::moment::Moment;
 use crate::table::PulseTable;
 use muster_lifecycle::replica::ReplicaId;
 
@@ -54,6 +59,14 @@ impl PulseMonitor {
         let mut changed = tables.as_ref().clone();
         changed.dismiss(replica);
         *tables = Arc::new(changed);
+    }
+
+    /// What this replica, as the leader, decides by at a moment: [`LeaderView`] says what.
+    pub fn view<R>(&self, policy: &Policy, moment: Moment, decide: impl FnOnce(&LeaderView<'_>) -> R) -> R {
+        let tables = self.tables();
+        let is_blind = self.blindness().blind_until(moment.tick, JudgingLoop::of(policy)).is_some();
+        let heard = |node: &Node| tables.last_heard(node.slot).map(|(at, _)| moment.cluster_time_of(at));
+        decide(&LeaderView { now: moment.stamp.cluster, is_blind, heard: &heard })
     }
 
     /// Not to be held across an await.

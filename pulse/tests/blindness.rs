@@ -3,8 +3,10 @@
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
+use muster_lifecycle::policy::Policy;
 use muster_lifecycle::replica::ReplicaId;
-use muster_pulse::blindness::{Blindness, Deadline, Trace};
+use muster_lifecycle::time::Period;
+use muster_pulse::blindness::{Blindness, Deadline, JudgingLoop, Trace};
 use muster_pulse::by_replica::HEARD_THROUGH_MAX;
 use muster_pulse::excuse::{Excuse, InForce, REATTACH_MAX};
 use muster_pulse::tick::Tick;
@@ -170,8 +172,8 @@ fn its_own_stall_is_a_tick_late_by_more_than_one_second_or_a_tenth_of_grace() {
     for (grace, later, expected) in cases {
         let mut blindness = blindness();
         let second = at(100).after(Duration::from_millis(later));
-        blindness.tick(at(100), PERIOD, grace);
-        blindness.tick(second, PERIOD, grace);
+        blindness.tick(at(100), JudgingLoop { period: PERIOD, grace: grace });
+        blindness.tick(second, JudgingLoop { period: PERIOD, grace: grace });
         let found = blindness.excused_until(Some(TWO), second);
         assert_eq!(found, expected.map(|excuse| (second.after(CAP * 2), excuse)), "grace {grace:?}, {later} ms later");
     }
@@ -182,26 +184,26 @@ fn a_leader_that_stands_still_before_its_first_tick_notices_it() {
     let mut blindness = blindness();
     blindness.took_over([TWO], at(100));
     blindness.digest_complete(TWO, at(100));
-    blindness.tick(at(106), PERIOD, GRACE);
+    blindness.tick(at(106), JudgingLoop { period: PERIOD, grace: GRACE });
     assert_eq!(blindness.excused_until(None, at(110)), Some((at(106 + WINDOW), Excuse::Stall)));
 }
 
 #[test]
 fn a_pause_as_a_follower_is_no_stall() {
     let mut blindness = blindness();
-    blindness.tick(at(10), PERIOD, GRACE);
+    blindness.tick(at(10), JudgingLoop { period: PERIOD, grace: GRACE });
     blindness.took_over([], at(200));
-    blindness.tick(at(201), PERIOD, GRACE);
+    blindness.tick(at(201), JudgingLoop { period: PERIOD, grace: GRACE });
     assert_eq!(blindness.excused_until(Some(TWO), at(210)), None);
 }
 
 #[test]
 fn a_stall_longer_than_grace_kills_nobody() {
     let mut blindness = blindness();
-    blindness.tick(at(100), PERIOD, GRACE);
-    blindness.tick(at(220), PERIOD, GRACE);
-    for replica in [ReplicaId(1), TWO] {
-        assert_eq!(blindness.deadline(heard(99, replica), GRACE, at(220)).at, at(220 + WINDOW));
+    blindness.tick(at(100), JudgingLoop { period: PERIOD, grace: GRACE });
+    blindness.tick(at(220), JudgingLoop { period: PERIOD, grace: GRACE });
+    for origin in [ReplicaId(1), TWO] {
+        assert_eq!(blindness.deadline(heard(99, origin), GRACE, at(220)).at, at(220 + WINDOW));
     }
 }
 
@@ -237,9 +239,9 @@ fn a_digest_that_comes_back_soon_excuses_until_one_window_later() {
 fn a_late_digest_is_noticed_by_the_tick() {
     let mut blindness = blindness();
     blindness.digest_complete(TWO, at(100));
-    blindness.tick(at(101), PERIOD, GRACE);
+    blindness.tick(at(101), JudgingLoop { period: PERIOD, grace: GRACE });
     assert_eq!(blindness.excused_until(Some(TWO), at(101)), None);
-    blindness.tick(at(102), PERIOD, GRACE);
+    blindness.tick(at(102), JudgingLoop { period: PERIOD, grace: GRACE });
     assert_eq!(blindness.excused_until(Some(TWO), at(102)), Some((at(102 + WINDOW), Excuse::Digest(TWO))));
 }
 
@@ -248,7 +250,7 @@ fn a_replica_lost_for_good_does_not_make_its_nodes_immortal() {
     let mut blindness = blindness();
     for second in 100..1000 {
         blindness.digest_missed(TWO, at(second));
-        blindness.tick(at(second), PERIOD, GRACE);
+        blindness.tick(at(second), JudgingLoop { period: PERIOD, grace: GRACE });
     }
     let deadline = blindness.deadline(heard(75, TWO), GRACE, at(1000));
     assert_eq!(deadline, Deadline { at: at(100 + WINDOW), excuse: Some(Excuse::Digest(TWO)) });
@@ -390,9 +392,9 @@ fn a_stall_is_noticed_well_within_any_grace() {
     let turned_after = |grace: Duration, pause: Duration| {
         let mut blindness = Blindness::new(Duration::from_secs(1));
         let (period, start) = (Duration::from_millis(100), Tick::BOOT);
-        blindness.tick(start, period, grace);
+        blindness.tick(start, JudgingLoop { period: period, grace: grace });
         let now = start.after(period + pause);
-        blindness.tick(now, period, grace);
+        blindness.tick(now, JudgingLoop { period: period, grace: grace });
         blindness.excused_until(None, now).is_some()
     };
     let table = [(1_000, 200, false), (1_000, 300, true), (8_000, 900, false), (8_000, 1_100, true)];
@@ -407,13 +409,37 @@ fn a_stall_is_noticed_well_within_any_grace() {
 #[test]
 fn a_stall_shows_before_the_late_tick_that_records_it() {
     let mut blindness = blindness();
-    assert!(!blindness.is_overdue(at(1000), PERIOD, GRACE), "nobody judges yet");
-    blindness.tick(at(100), PERIOD, GRACE);
+    assert!(!blindness.is_overdue(at(1000), JudgingLoop { period: PERIOD, grace: GRACE }), "nobody judges yet");
+    blindness.tick(at(100), JudgingLoop { period: PERIOD, grace: GRACE });
     // One period, and a tenth of the grace.
-    assert!(!blindness.is_overdue(at(105), PERIOD, GRACE));
-    assert!(blindness.is_overdue(at(106), PERIOD, GRACE));
+    assert!(!blindness.is_overdue(at(105), JudgingLoop { period: PERIOD, grace: GRACE }));
+    assert!(blindness.is_overdue(at(106), JudgingLoop { period: PERIOD, grace: GRACE }));
     assert_eq!(blindness.excused_until(None, at(106)), None, "only a tick records it");
-    blindness.tick(at(106), PERIOD, GRACE);
-    assert!(!blindness.is_overdue(at(106), PERIOD, GRACE));
+    blindness.tick(at(106), JudgingLoop { period: PERIOD, grace: GRACE });
+    assert!(!blindness.is_overdue(at(106), JudgingLoop { period: PERIOD, grace: GRACE }));
     assert_eq!(blindness.excused_until(None, at(106)), Some((at(106 + WINDOW), Excuse::Stall)));
+}
+
+/// I-03: after a stall the first to wake up may be an eviction queue, before the round that notices the stall.
+#[test]
+fn a_caller_that_asks_before_the_late_round_is_told_that_we_are_blind() {
+    let (mut blindness, judging) = (blindness(), JudgingLoop::of(&Policy::default()));
+    let until = |blindness: &Blindness, now| blindness.blind_until(at(now), judging).map(|(_, excuse)| excuse);
+    blindness.tick(at(100), judging);
+    assert_eq!(until(&blindness, 101), None);
+    assert_eq!(until(&blindness, 160), Some(Excuse::Stall), "no round for a minute");
+    blindness.tick(at(160), judging);
+    assert_eq!(until(&blindness, 161), Some(Excuse::Stall), "the round has noticed it");
+    (161..=200).for_each(|second| blindness.tick(at(second), judging));
+    assert_eq!(until(&blindness, 200), None);
+}
+
+#[test]
+fn the_judging_loop_goes_by_the_shorter_grace() {
+    let policy = Policy {
+        node_monitor_grace_period: Period::from_secs(40),
+        node_startup_grace_period: Period::from_secs(8),
+        ..Policy::default()
+    };
+    assert_eq!(JudgingLoop::of(&policy).grace, Duration::from_secs(8));
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
-use muster_actors::surroundings::Quiet;
+use muster_actors::ports::Quiet;
 use muster_lifecycle::policy::{Policy, Rate};
 use muster_node_agent::simulated::Behaviour;
 use muster_testing::inprocess::agents::{Agents, node_name};

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use muster_actors::surroundings::Quiet;
+use muster_actors::ports::Quiet;
 use muster_lifecycle::policy::Policy;
 use muster_node_agent::SessionFailure;
 use muster_node_agent::aggregator::{AggregatedNode, AggregatorConfig, AggregatorHandle, AggregatorSession};

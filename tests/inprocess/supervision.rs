@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use muster_actors::surroundings::{ActorKind, Probe};
+use muster_actors::ports::{ActorKind, Probe};
 use muster_node_agent::simulated::Behaviour;
 use muster_testing::inprocess::agents::{Agents, REGION, node_name};
 use muster_testing::inprocess::view::{self, NOT_READY, QUARANTINED};

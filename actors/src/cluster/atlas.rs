@@ -1,4 +1,4 @@
-//! Which slots are watched, in which zone each lies, and what the sweep over all of them finds.
+//! The atlas: which slots are watched, in which zone each lies, and what the sweep over all of them finds.
 //!
 //! The sweep is one packed scan over every slot: the slots of a zone are not neighbours, and a scan is fast because it
 //! reads neighbours. Its findings are sorted by zone afterwards, and they are few.
@@ -16,8 +16,8 @@ use muster_pulse::sweep::{PulseState, Sweep};
 use muster_pulse::table::{CHUNK_SLOTS, SLOTS_MAX};
 use muster_pulse::tick::Tick;
 
-use crate::news::Hearings;
-use crate::roster;
+use crate::cluster::roster;
+use crate::cluster::update::Hearings;
 
 pub(super) struct Atlas {
     sweep: Sweep,
@@ -36,7 +36,7 @@ struct Place {
 
 /// Where a node was found to be.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Settled {
+pub(super) enum Placed {
     AsBefore,
     New,
     MovedFrom(ZoneKey),
@@ -51,22 +51,22 @@ impl Atlas {
 
     /// Watches the node in its zone. `since` as for [`Sweep::watch`].
     ///
-    /// Whoever is watched anew counts as heard, so that the next sweep tells those who watch it from now on if it is
-    /// silent, whatever was told to others before.
-    pub(super) fn settle(&mut self, node: &Node, zone: &ZoneKey, since: Tick) -> Settled {
+    /// A node that is watched anew counts as heard, so that the next sweep tells its new watchers if it is silent, whatever
+    /// was told to others before.
+    pub(super) fn place(&mut self, node: &Node, zone: &ZoneKey, since: Tick) -> Placed {
         let slot = node.slot;
-        let known = self.place(slot);
+        let known = self.place_of(slot);
         if known.is_some_and(|place| *place.zone == *zone) {
-            return Settled::AsBefore;
+            return Placed::AsBefore;
         }
-        let settled = known.map_or(Settled::New, |place| Settled::MovedFrom(place.zone.as_ref().clone()));
+        let placed = known.map_or(Placed::New, |place| Placed::MovedFrom(place.zone.as_ref().clone()));
         self.reach(slot);
         let zone = self.shared(zone);
         match self.sweep.watch(slot, since, PulseState::Heard) {
             Ok(()) => self.places[slot.index as usize] = Some(Place { generation: slot.generation, zone, since }),
             Err(error) => tracing::error!(node = %node.meta.name, %error, "a node cannot be watched"),
         }
-        settled
+        placed
     }
 
     fn shared(&mut self, zone: &ZoneKey) -> Arc<ZoneKey> {
@@ -80,7 +80,7 @@ impl Atlas {
 
     /// Nobody holds the slot under that generation any more. Says in which zone it was.
     pub(super) fn vacate(&mut self, slot: Slot) -> Option<ZoneKey> {
-        let zone = self.place(slot)?.zone.as_ref().clone();
+        let zone = self.place_of(slot)?.zone.as_ref().clone();
         self.places[slot.index as usize] = None;
         // It is watched, so it is among the slots of the sweep.
         let _ = self.sweep.unwatch(slot);
@@ -100,7 +100,7 @@ impl Atlas {
     }
 
     pub(super) fn knows(&self, slot: Slot) -> bool {
-        self.place(slot).is_some()
+        self.place_of(slot).is_some()
     }
 
     /// Whether its place is known to be another's, or to lie in another zone.
@@ -133,7 +133,7 @@ impl Atlas {
         self.sweep.silent()
     }
 
-    fn place(&self, slot: Slot) -> Option<&Place> {
+    fn place_of(&self, slot: Slot) -> Option<&Place> {
         let place = self.places.get(slot.index as usize)?.as_ref();
         place.filter(|place| place.generation == slot.generation)
     }
@@ -151,7 +151,7 @@ impl Atlas {
         }
         let chunks = (index / CHUNK_SLOTS + 1).next_power_of_two();
         let mut wider = Sweep::over(0..chunks);
-        for (slot, since) in self.slots().filter_map(|slot| Some((slot, self.place(slot)?.since))) {
+        for (slot, since) in self.slots().filter_map(|slot| Some((slot, self.place_of(slot)?.since))) {
             // It was within the narrower one.
             let _ = wider.watch(slot, since, PulseState::Heard);
         }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use muster_actors::Ledger;
+use muster_actors::StateSource;
 use muster_lifecycle::command::Operation;
 use muster_lifecycle::replica::ReplicaId;
 use muster_pulse::tick::Tick;

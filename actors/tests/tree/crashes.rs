@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use muster_actors::{ActorKind, Ledger};
+use muster_actors::{ActorKind, StateSource};
 use muster_lifecycle::command::Operation;
 use muster_lifecycle::text::Text;
 
@@ -129,8 +129,8 @@ async fn a_node_that_always_panics_is_quarantined_with_one_event_and_the_rest_go
     assert_eq!(noted(&stage), ["a-0"]);
     assert!(events(&stage, "NodeQuarantined").contains("a mine under node a-0"));
     assert_eq!(watcher.quarantined.load(Ordering::SeqCst), 1);
-    let confined = stage.with_tree(|tree| tree.quarantined());
-    assert_eq!((confined[0].name.as_str(), confined[0].noted), ("a-0", true));
+    let quarantined = stage.with_tree(|tree| tree.quarantined());
+    assert_eq!((quarantined[0].name.as_str(), quarantined[0].noted), ("a-0", true));
 
     // It stays so when the shard is rebuilt, and ends when the node is created anew.
     mine.lay(ActorKind::Shard, "/a#0", 1);

@@ -49,9 +49,9 @@ async fn a_node_that_falls_silent_again_is_not_passed_over() {
     stage.beat_again("a-1");
     stage.kill("a-1");
     // Nobody is evicted while a quorum is missing; when it is back, the beat is out of date.
-    stage.pulses.blindness().quorum_lost(muster_actors::Ledger::moment(&*stage.world).tick);
+    stage.pulses.blindness().quorum_lost(muster_actors::StateSource::moment(&*stage.world).tick);
     stage.pass(seconds(60)).await;
-    stage.pulses.blindness().quorum_heard(muster_actors::Ledger::moment(&*stage.world).tick);
+    stage.pulses.blindness().quorum_heard(muster_actors::StateSource::moment(&*stage.world).tick);
     stage.until("the next is evicted", seconds(30), |stage| stage.evicted().len() == 2).await;
     assert!(stage.is_evicted("a-1"));
 }

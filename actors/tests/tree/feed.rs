@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use muster_actors::ActorKind;
-use muster_actors::surroundings::Quiet;
+use muster_actors::ports::Quiet;
 use muster_lifecycle::command::Operation;
 use muster_lifecycle::meta::Uid;
 use muster_lifecycle::node::NodeDraft;

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use muster_actors::surroundings::Quiet;
-use muster_actors::{ActorKind, Ledger, Settlement};
+use muster_actors::ports::Quiet;
+use muster_actors::{ActorKind, ProposalOutcome, StateSource};
 use muster_lifecycle::rejection::Rejection;
 
 use crate::stage::{Entry, Stage, TERM, seconds};
@@ -78,7 +78,7 @@ async fn rejections_of_a_foreign_term_wedge_nothing() {
     assert!(stage.marked().is_empty());
     let log = stage.world.log();
     let foreign = |entry: &&Entry| {
-        entry.term == TERM && matches!(entry.settlement, Settlement::Rejected(Rejection::ForeignTerm { .. }))
+        entry.term == TERM && matches!(entry.outcome, ProposalOutcome::Rejected(Rejection::ForeignTerm { .. }))
     };
     let rejected = log.iter().filter(foreign).count();
     assert!((1..60).contains(&rejected), "{rejected} rejections: proposed again, but no more than once per round");

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use muster_actors::ActorKind;
-use muster_actors::surroundings::Quiet;
+use muster_actors::ports::Quiet;
 
 use crate::stage::{Stage, seconds};
 use crate::watching::Watcher;
@@ -20,9 +20,9 @@ async fn verdicts_do_not_wait_for_spawns() {
     stage.pass(seconds(60)).await;
     stage.grow_watched(watcher.clone(), Arc::new(Quiet)).await;
     stage.until("all of them are marked", seconds(3), |stage| stage.marked().len() == lost.len()).await;
-    let manned = watcher.manned_at_verdicts.lock().unwrap().clone();
-    assert_eq!(manned.len(), lost.len(), "each is judged once");
-    assert!(manned.iter().all(|manned| *manned < NODES), "a verdict waited for all spawns: {manned:?}");
+    let got_actor = watcher.actors_at_verdicts.lock().unwrap().clone();
+    assert_eq!(got_actor.len(), lost.len(), "each is judged once");
+    assert!(got_actor.iter().all(|got_actor| *got_actor < NODES), "a verdict waited for all spawns: {got_actor:?}");
     stage.until("everybody has an actor", seconds(20), |_| watcher.population(ActorKind::Node) == NODES).await;
     assert!(watcher.population(ActorKind::Shard) <= 10, "slots of two zones in five chunks");
     stage.kill("b-77");

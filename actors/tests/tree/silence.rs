@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use muster_actors::Settlement;
+use muster_actors::ProposalOutcome;
 use muster_lifecycle::command::{Operation, Origin, Sighting};
 use muster_lifecycle::meta::Uid;
 use muster_lifecycle::node::{ConditionStatus, NodeDraft};
@@ -126,7 +126,7 @@ async fn a_verdict_that_was_overtaken_is_rejected_and_judged_anew() {
     };
     stage.world.apply(Origin::Node { name: Text::from("a-0") }, operation);
     stage.until("a-0 is marked", seconds(20), |stage| stage.is_unknown("a-0")).await;
-    assert!(stage.world.log().iter().all(|entry| matches!(entry.settlement, Settlement::Done(_))));
+    assert!(stage.world.log().iter().all(|entry| matches!(entry.outcome, ProposalOutcome::Done(_))));
 }
 
 #[tokio::test(start_paused = true)]

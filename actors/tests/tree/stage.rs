@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use muster_actors::surroundings::Quiet;
-use muster_actors::{Ledger, Observer, Probe, Proposal, Settlement, Surroundings, Tree};
+use muster_actors::ports::{CLERK_REST, Quiet};
+use muster_actors::{Observer, Ports, Probe, Proposal, ProposalOutcome, StateSource, Tree};
 use muster_lifecycle::change::Change;
 use muster_lifecycle::command::{Batch, Command, Operation, Origin, Outcome, Position, Precondition};
 use muster_lifecycle::invariant::check_all;
@@ -63,12 +63,12 @@ pub(crate) struct Entry {
     pub(crate) term: u64,
     pub(crate) confirmed: bool,
     pub(crate) operation: Operation,
-    pub(crate) settlement: Settlement,
+    pub(crate) outcome: ProposalOutcome,
 }
 
 // === impl World ===
 
-impl Ledger for World {
+impl StateSource for World {
     fn state(&self) -> State {
         self.inner.lock().unwrap().state.clone()
     }
@@ -133,25 +133,25 @@ impl World {
             let latency = self.inner.lock().unwrap().latency;
             tokio::time::sleep(latency).await;
             let Proposal { term, operations, confirm, settled } = proposal;
-            assert!(!operations.is_empty() && operations.len() <= muster_actors::proposal::OPERATIONS_MAX);
-            let settlements = self.settle(term, &operations);
+            assert!(!operations.is_empty() && operations.len() <= muster_lifecycle::clerk_task::OPERATIONS_MAX);
+            let outcomes = self.settle(term, &operations);
             let at = self.elapsed();
-            let entry = |(operation, settlement): (Operation, &Settlement)| Entry {
+            let entry = |(operation, outcome): (Operation, &ProposalOutcome)| Entry {
                 at,
                 term,
                 confirmed: confirm,
                 operation,
-                settlement: settlement.clone(),
+                outcome: outcome.clone(),
             };
-            let entries: Vec<Entry> = operations.into_iter().zip(&settlements).map(entry).collect();
+            let entries: Vec<Entry> = operations.into_iter().zip(&outcomes).map(entry).collect();
             self.inner.lock().unwrap().log.extend(entries);
-            let _ = settled.send(settlements);
+            let _ = settled.send(outcomes);
         }
     }
 
-    fn settle(&self, term: u64, operations: &[Operation]) -> Vec<Settlement> {
+    fn settle(&self, term: u64, operations: &[Operation]) -> Vec<ProposalOutcome> {
         if self.inner.lock().unwrap().refusing {
-            return vec![Settlement::Failed("this replica does not lead".to_owned()); operations.len()];
+            return vec![ProposalOutcome::Failed("this replica does not lead".to_owned()); operations.len()];
         }
         let command = |operation: &Operation| Command {
             origin: Origin::Controller { term },
@@ -159,11 +159,11 @@ impl World {
             operation: operation.clone(),
         };
         let outcomes = self.apply_all(operations.iter().map(command).collect());
-        let settlement = |outcome| match outcome {
-            Outcome::Done(receipt) => Settlement::Done(receipt),
-            Outcome::Rejected(rejection) => Settlement::Rejected(rejection),
+        let outcome = |outcome| match outcome {
+            Outcome::Done(receipt) => ProposalOutcome::Done(receipt),
+            Outcome::Rejected(rejection) => ProposalOutcome::Rejected(rejection),
         };
-        outcomes.into_iter().map(settlement).collect()
+        outcomes.into_iter().map(outcome).collect()
     }
 }
 
@@ -223,14 +223,15 @@ impl Stage {
     pub(crate) async fn grow_with(&self, term: u64, observer: Arc<dyn Observer>, probe: Arc<dyn Probe>) {
         let (proposals, inbox) = mpsc::channel(PROPOSALS_MAX);
         tokio::spawn(Arc::clone(&self.world).serve(inbox));
-        let surroundings = Surroundings {
+        let ports = Ports {
             pulses: Arc::clone(&self.pulses),
-            ledger: Arc::clone(&self.world) as Arc<dyn Ledger>,
+            source: Arc::clone(&self.world) as Arc<dyn StateSource>,
+            rest: CLERK_REST,
             proposals,
             observer,
             probe,
         };
-        let tree = Tree::grow(surroundings, term).await.unwrap();
+        let tree = Tree::grow(ports, term).await.unwrap();
         self.world.inner.lock().unwrap().tree = Some(tree);
     }
 
@@ -330,7 +331,7 @@ impl Stage {
     /// The nodes that accepted operations of this kind were about, and when.
     pub(crate) fn accepted(&self, label: &str) -> Vec<(String, Duration)> {
         let log = self.world.log();
-        let done = log.iter().filter(|entry| entry.settlement.is_done() && entry.operation.label() == label);
+        let done = log.iter().filter(|entry| entry.outcome.is_done() && entry.operation.label() == label);
         done.filter_map(|entry| Some((entry.operation.object_name()?.to_owned(), entry.at))).collect()
     }
 

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use muster_actors::node_watch::Judgement;
 use muster_actors::{ActorKind, Observer, Probe};
+use muster_pulse::node_watch::Judgement;
 
 #[derive(Default)]
 pub(crate) struct Watcher {
@@ -15,7 +15,7 @@ pub(crate) struct Watcher {
     pub(crate) rounds: AtomicUsize,
     pub(crate) sweeps: AtomicUsize,
     /// How many nodes had an actor at each verdict.
-    pub(crate) manned_at_verdicts: Mutex<Vec<usize>>,
+    pub(crate) actors_at_verdicts: Mutex<Vec<usize>>,
 }
 
 impl Observer for Watcher {
@@ -25,8 +25,8 @@ impl Observer for Watcher {
 
     fn judged(&self, judgement: &Judgement, _: std::time::Duration) {
         if matches!(judgement, Judgement::Propose(_)) {
-            let manned = self.population(ActorKind::Node);
-            self.manned_at_verdicts.lock().unwrap().push(manned);
+            let got_actor = self.population(ActorKind::Node);
+            self.actors_at_verdicts.lock().unwrap().push(got_actor);
         }
     }
 
@@ -42,7 +42,7 @@ impl Observer for Watcher {
         self.quarantined.store(count, Ordering::SeqCst);
     }
 
-    fn population(&self, kind: ActorKind, count: usize) {
+    fn actors(&self, kind: ActorKind, count: usize) {
         self.population.lock().unwrap().insert(kind, count);
     }
 }

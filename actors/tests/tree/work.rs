@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use muster_actors::surroundings::Quiet;
-use muster_actors::{ActorKind, Ledger};
+use muster_actors::ports::Quiet;
+use muster_actors::{ActorKind, StateSource};
 use muster_lifecycle::addressing::AddressRequest;
 use muster_lifecycle::command::{Operation, Origin};
 use muster_lifecycle::kind::WorkloadKind;
@@ -59,7 +59,7 @@ impl Stage {
 
     fn evicted_pods(&self) -> Vec<Duration> {
         let log = self.world.log();
-        let done = log.iter().filter(|entry| entry.settlement.is_done() && entry.operation.label() == "evict-pod");
+        let done = log.iter().filter(|entry| entry.outcome.is_done() && entry.operation.label() == "evict-pod");
         done.map(|entry| entry.at).collect()
     }
 }

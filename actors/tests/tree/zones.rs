@@ -1,7 +1,7 @@
 //! Many nodes fall silent together: the zone slows down or stops, and when all are dark everything is taken back.
 
-use muster_actors::Ledger;
-use muster_actors::proposal::Settlement;
+use muster_actors::StateSource;
+use muster_actors::proposal::ProposalOutcome;
 use muster_lifecycle::command::Operation;
 use muster_lifecycle::zone::ZoneState;
 
@@ -47,7 +47,7 @@ async fn no_token_is_spent_on_a_zone_whose_other_dead_are_still_to_be_written_do
     let state = stage.world.state();
     let disrupted = state.zones().iter().any(|zone| zone.zone.state == ZoneState::PartialDisruption);
     assert!(disrupted && stage.marked().len() >= 3_300, "{} marked", stage.marked().len());
-    let rejected = |entry: &Entry| matches!(entry.settlement, Settlement::Rejected(_));
+    let rejected = |entry: &Entry| matches!(entry.outcome, ProposalOutcome::Rejected(_));
     assert!(!stage.world.log().iter().any(rejected), "a verdict that waits is as good as one that was just found");
 }
 

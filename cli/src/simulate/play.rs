@@ -16,7 +16,7 @@ use muster_lifecycle::text::Text;
 use super::occurrence::{self, Ending, Occurrence, What};
 use super::scenario::{Action, Entry, Scenario};
 use super::world::failure::Fall;
-use super::world::{Millis, ReplicaIndex, Witness, World};
+use super::world::{Driver, Millis, ReplicaIndex, Witness, World};
 
 /// How many quiet instants are played without a pause.
 const INSTANTS_AT_ONCE: usize = 10_000;
@@ -40,8 +40,13 @@ struct Record {
 impl<'a> Play<'a> {
     /// Fails if the law refuses what the scenario starts with.
     pub fn new(scenario: &'a Scenario) -> Result<Self, Rejection> {
+        Self::driven_by(scenario, Driver::Judge)
+    }
+
+    /// As [`Play::new`], with a driver of the world's leader.
+    pub fn driven_by(scenario: &'a Scenario, driver: Driver) -> Result<Self, Rejection> {
         let (policy, machines) = (scenario.policy.clone(), scenario.machines.clone());
-        let world = World::with_pods(policy, machines, &scenario.pods, Record::default())?;
+        let world = World::with_pods(policy, machines, &scenario.pods, driver, Record::default())?;
         Ok(Self { scenario, world, entries: scenario.timeline.iter().peekable() })
     }
 
@@ -50,13 +55,9 @@ impl<'a> Play<'a> {
     pub fn play_on(&mut self) -> Option<Vec<Occurrence>> {
         let mut happened = Vec::new();
         for _ in 0..INSTANTS_AT_ONCE {
-            let entry = self.entries.peek().map_or(Millis::MAX, |entry| entry.at);
-            let at = self.world.next_instant().min(entry);
-            if at > self.scenario.until {
-                return None;
-            }
+            let at = self.next_instant()?;
             self.instant(at);
-            happened = std::mem::take(&mut self.world.witness_mut().happened);
+            happened = self.take_happened();
             if !happened.is_empty() {
                 break;
             }
@@ -69,7 +70,27 @@ impl<'a> Play<'a> {
         Ending::of(self.world.state())
     }
 
-    fn instant(&mut self, at: Millis) {
+    /// When something happens next; `None` if that is after the end.
+    pub fn next_instant(&mut self) -> Option<Millis> {
+        let entry = self.entries.peek().map_or(Millis::MAX, |entry| entry.at);
+        Some(self.world.next_instant().min(entry)).filter(|at| *at <= self.scenario.until)
+    }
+
+    /// What happened since this was last asked.
+    pub fn take_happened(&mut self) -> Vec<Occurrence> {
+        std::mem::take(&mut self.world.witness_mut().happened)
+    }
+
+    pub fn world(&self) -> &World<impl Witness> {
+        &self.world
+    }
+
+    pub fn world_mut(&mut self) -> &mut World<impl Witness> {
+        &mut self.world
+    }
+
+    /// Everything that happens at this instant, the driver's part apart if it is elsewhere.
+    pub fn instant(&mut self, at: Millis) {
         self.world.move_to(at);
         while let Some(entry) = self.entries.next_if(|entry| entry.at <= at) {
             self.act(&entry.action);

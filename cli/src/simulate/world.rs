@@ -14,10 +14,11 @@
 //! leader's rounds, and then its chores.
 
 mod agents;
-mod chores;
 pub mod failure;
 mod leader;
+pub mod led;
 mod machine;
+mod network;
 mod pod;
 mod replica;
 mod rounds;
@@ -26,11 +27,12 @@ mod witness;
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
+use std::sync::Arc;
 use std::time::Duration;
 
 use muster_lifecycle::change::{Change, Object};
 use muster_lifecycle::command::{Batch, Command, Operation, Outcome, Position};
-use muster_lifecycle::meta::{Revision, Uid};
+use muster_lifecycle::meta::Uid;
 use muster_lifecycle::policy::Policy;
 use muster_lifecycle::rejection::Rejection;
 use muster_lifecycle::state::State;
@@ -68,6 +70,15 @@ pub const CLUSTER_TIME_AT_START: u64 = 2 * YEAR;
 
 const FIRST_TERM: u64 = 1;
 
+/// What decides for the leader of a world.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Driver {
+    /// The product's judging functions, called by the world itself.
+    Judge,
+    /// A caller, which is told what was committed and proposes: the product's actors, in a test.
+    Elsewhere,
+}
+
 pub struct World<W> {
     now: Millis,
     state: State,
@@ -77,7 +88,14 @@ pub struct World<W> {
     replicas: Vec<Replica>,
     /// Whether a listener does not reach a teller.
     cut: [[bool; REPLICAS]; REPLICAS],
-    leader: Option<Leader>,
+    /// The replica that leads.
+    leader: Option<ReplicaIndex>,
+    /// What decides for it: the judging functions themselves, or a caller of [`World::propose`].
+    driver: Driver,
+    /// While the judging functions decide: what the leader holds between two rounds.
+    brain: Option<Leader>,
+    /// What was committed since a caller that decides took it.
+    news: Vec<Arc<Change>>,
     succession: Option<Succession>,
     /// Writes that wait for a leader.
     waiting: Vec<Command>,
@@ -88,15 +106,6 @@ pub struct World<W> {
     /// Machines that come into the world later.
     births: BTreeMap<Millis, Vec<MachineIndex>>,
     next_digest: Millis,
-    next_sweep: Millis,
-    next_assessment: Millis,
-    next_eviction: Option<Millis>,
-    /// Something was written since the queues were last looked at.
-    disturbed: bool,
-    /// When there may be something to do about pods even if nothing is written.
-    next_chore: Option<Millis>,
-    /// The state in which that was last looked for.
-    looked_at: Revision,
     /// Machines that have pods to start or to stop.
     errands: BTreeSet<MachineIndex>,
     policy: Policy,
@@ -108,14 +117,15 @@ pub struct World<W> {
 impl<W: Witness> World<W> {
     /// The machines' names must differ. Fails if the law refuses a machine or the policy.
     pub fn new(policy: Policy, specs: Vec<MachineSpec>, witness: W) -> Result<Self, Rejection> {
-        Self::with_pods(policy, specs, &BTreeMap::new(), witness)
+        Self::with_pods(policy, specs, &BTreeMap::new(), Driver::Judge, witness)
     }
 
-    /// As [`World::new`], with pods that are there from the start.
+    /// As [`World::new`], with pods that are there from the start, and a driver.
     pub fn with_pods(
         policy: Policy,
         specs: Vec<MachineSpec>,
         pods: &BTreeMap<Text, PodSpec>,
+        driver: Driver,
         witness: W,
     ) -> Result<Self, Rejection> {
         let backoff_cap = backoff_cap(&policy);
@@ -133,6 +143,9 @@ impl<W: Witness> World<W> {
             replicas: (0..REPLICAS).map(|index| Replica::at_start(index, backoff_cap)).collect(),
             cut: [[false; REPLICAS]; REPLICAS],
             leader: None,
+            driver,
+            brain: None,
+            news: Vec::new(),
             succession: None,
             waiting: Vec::new(),
             machines,
@@ -140,12 +153,6 @@ impl<W: Witness> World<W> {
             agenda: BinaryHeap::new(),
             births: BTreeMap::new(),
             next_digest: 0,
-            next_sweep: 0,
-            next_assessment: 0,
-            next_eviction: None,
-            disturbed: true,
-            next_chore: None,
-            looked_at: Revision::default(),
             errands: BTreeSet::new(),
             policy: policy.clone(),
             witness,
@@ -181,14 +188,12 @@ impl<W: Witness> World<W> {
 
     /// When something will happen by itself, at the earliest.
     pub fn next_instant(&self) -> Millis {
-        let rounds = [Some(self.next_sweep), Some(self.next_assessment), self.next_eviction, self.next_chore];
-        let leads = self.can_write();
-        let rounds = rounds.into_iter().flatten().filter(|_| leads);
+        let rounds = self.brain.as_ref().filter(|_| self.can_write()).map(Leader::next_instant);
         let wakings = self.replicas.iter().filter_map(|replica| replica.stalled_until);
         let agenda = self.agenda.peek().map(|Reverse((at, _))| *at);
         let births = self.births.keys().next().copied();
         let others = [Some(self.next_digest), agenda, births, self.succession.as_ref().map(|next| next.at)];
-        let next = rounds.chain(wakings).chain(others.into_iter().flatten()).min();
+        let next = rounds.into_iter().chain(wakings).chain(others.into_iter().flatten()).min();
         next.map_or(self.now, |next| next.max(self.now))
     }
 
@@ -222,6 +227,11 @@ impl<W: Witness> World<W> {
         self.now = self.now.max(at);
     }
 
+    /// Lets time pass in which nothing happens by itself.
+    pub fn pass_to(&mut self, at: Millis) {
+        self.now = self.now.max(at);
+    }
+
     /// A write by an operator, as soon as somebody leads.
     pub fn operate(&mut self, operation: Operation) {
         self.submit(agents::by_operator(operation));
@@ -234,8 +244,9 @@ impl<W: Witness> World<W> {
         }
     }
 
-    fn can_write(&self) -> bool {
-        self.leader.as_ref().is_some_and(|leader| self.replicas[leader.replica].is_awake())
+    /// Somebody leads, and its process moves.
+    pub fn can_write(&self) -> bool {
+        self.leader.is_some_and(|leader| self.replicas[leader].is_awake())
     }
 
     fn apply(&mut self, commands: Vec<Command>) -> Vec<Outcome> {
@@ -256,16 +267,20 @@ impl<W: Witness> World<W> {
         for change in &applied.changes {
             self.learn(change);
         }
-        self.disturbed = true;
         self.heed_policy();
         self.run_errands();
         applied.outcomes
     }
 
     fn learn(&mut self, change: &Change) {
-        if let Some(leader) = &mut self.leader {
-            leader.learn(change, self.replicas[leader.replica].tick(self.now));
+        let moment = self.moment();
+        if self.leader.is_some() {
             self.witness.changed(self.now, change);
+        }
+        match (&mut self.brain, self.driver) {
+            (Some(leader), _) => leader.learn(change, moment),
+            (None, Driver::Elsewhere) => self.news.push(Arc::new(change.clone())),
+            (None, Driver::Judge) => {}
         }
         match (&change.before, &change.after) {
             (None, Some(Object::Node(node))) => self.joined(node),
@@ -281,19 +296,17 @@ impl<W: Witness> World<W> {
         }
         self.policy = self.state.policy().clone();
         let backoff_cap = backoff_cap(&self.policy);
-        self.replicas.iter_mut().for_each(|replica| replica.blindness.set_backoff_cap(backoff_cap));
-        self.next_sweep = next_multiple(self.now, self.policy.sweep_period().0);
-        self.next_assessment = next_multiple(self.now, self.policy.node_monitor_period.0);
+        self.replicas.iter_mut().for_each(|replica| replica.pulses.blindness().set_backoff_cap(backoff_cap));
     }
 
     /// Now, as the leader's clocks have it.
-    fn moment(&self) -> Moment {
-        let replica = self.leader.as_ref().map_or(0, |leader| leader.replica);
+    pub fn moment(&self) -> Moment {
+        let replica = self.leader.unwrap_or(0);
         Moment { tick: self.replicas[replica].tick(self.now), stamp: self.stamp() }
     }
 
     fn stamp(&self) -> Stamp {
-        let replica = self.leader.as_ref().map_or(0, |leader| leader.replica);
+        let replica = self.leader.unwrap_or(0);
         self.replicas[replica].stamp(self.now)
     }
 

@@ -1,6 +1,6 @@
 //! How long judging takes, and what comes of it. The names of the collector's two histograms are Kubernetes'.
 
-use muster_actors::node_watch::Judgement;
+use muster_pulse::node_watch::Judgement;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
@@ -61,7 +61,7 @@ impl Lifecycle {
 
     pub fn judged(&self, judgement: &Judgement) {
         let name = match judgement {
-            Judgement::Nothing => "known",
+            Judgement::AlreadyUnknown(_) => "known",
             Judgement::LookAgain(_) => "wait",
             Judgement::Propose(_) => "silent",
         };

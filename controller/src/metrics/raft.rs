@@ -19,7 +19,7 @@ pub struct Raft {
 
 /// What became of a proposal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum ProposalOutcome {
+pub enum ProposalResult {
     Accepted,
     /// The state machine said no.
     Rejected,
@@ -41,7 +41,7 @@ pub struct RaftFigures {
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct Proposal {
     operation: &'static str,
-    outcome: ProposalOutcome,
+    outcome: ProposalResult,
 }
 
 // === impl Raft ===
@@ -54,14 +54,14 @@ impl Raft {
         }
     }
 
-    pub fn proposed(&self, operation: &'static str, outcome: ProposalOutcome) {
+    pub fn proposed(&self, operation: &'static str, outcome: ProposalResult) {
         self.proposals.get_or_create(&Proposal { operation, outcome }).inc();
     }
 }
 
-// === impl ProposalOutcome ===
+// === impl ProposalResult ===
 
-impl EncodeLabelValue for ProposalOutcome {
+impl EncodeLabelValue for ProposalResult {
     fn encode(&self, encoder: &mut LabelValueEncoder<'_>) -> fmt::Result {
         let name = match self {
             Self::Accepted => "accepted",

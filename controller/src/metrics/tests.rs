@@ -3,11 +3,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use muster_actors::node_watch::Judgement;
 use muster_lifecycle::time::ClusterTime;
+use muster_pulse::node_watch::Judgement;
 
 use super::pulse::{Blind, PullOutcome};
-use super::raft::ProposalOutcome;
+use super::raft::ProposalResult;
 use super::work::PoolFigures;
 use super::zones::ZONES_LIMIT;
 use super::*;
@@ -162,7 +162,7 @@ fn busy() -> Metrics {
     lifecycle.judged(&Judgement::LookAgain(ClusterTime(9)));
     actors.running("shard").set(3);
     actors.restarted("node");
-    raft.proposed("label_node", ProposalOutcome::Rejected);
+    raft.proposed("label_node", ProposalResult::Rejected);
     metrics
 }
 

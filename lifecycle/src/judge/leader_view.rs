@@ -1,46 +1,81 @@
-//! What a leader's ear adds to the state when it decides about pods: who was heard when, and whether it hears at all.
+//! The leader's view for its decisions: State, plus which node was heard when and whether the leader is blind.
 
+use crate::command::Operation;
+use crate::judge::oversight::{self, EvictionStep};
 use crate::judge::spared::Spared;
 use crate::judge::todo::{self, Todo};
 use crate::object::node::Node;
 use crate::object::policy::Policy;
+use crate::object::zone::ZoneKey;
 use crate::rule::condition_taint;
 use crate::state::State;
 use crate::value::time::ClusterTime;
 use crate::value::time::Period;
 
+/// What is to be done about the eviction queue of one zone.
+#[derive(Debug, PartialEq, Eq)]
+pub enum NextEviction {
+    Propose(Operation),
+    /// The zones must be assessed before a token is spent.
+    AssessFirst,
+    LookAgainAt(ClusterTime),
+    /// Nothing until the next round, or until something changes.
+    Rest,
+}
+
 pub struct LeaderView<'a> {
     pub now: ClusterTime,
-    /// An excuse that concerns everybody is in force.
+    /// An excuse that concerns every node is in force, or is about to be.
     pub is_blind: bool,
-    /// A node's last beat, whoever heard it.
+    /// A node's last beat, through whichever replica.
     pub heard: &'a dyn Fn(&Node) -> Option<ClusterTime>,
 }
 
 /// How many beats a node may miss before nothing new is placed on it.
 const BEATS_MISSED: u64 = 2;
 
-/// How soon somebody who cannot hear tries again to place pods.
+/// How soon a blind leader tries again to place pods.
 const BLIND_PAUSE: Period = Period(500);
 
 // === impl LeaderView ===
 
 impl LeaderView<'_> {
-    /// I-03: whoever is blind may not know who is back, and whoever is heard again may report any moment. What an
-    /// operator's taint drives away goes all the same.
+    /// What is to be done about the eviction queue of one zone. `spared` is what is remembered of this queue between two
+    /// looks; `found_silent` counts the zone's nodes whose verdicts are not written down yet.
+    pub fn next_eviction(&self, state: &State, zone: &ZoneKey, spared: &mut Spared, found_silent: u32) -> NextEviction {
+        let queue = state.queue(zone);
+        spared.keep_only(|name| queue.is_some_and(|queue| queue.contains(name)));
+        let is_spared = |node: &Node| spared.passes_over(node, (self.heard)(node), state.policy(), self.now);
+        match oversight::eviction_step_sparing(state, zone, self.now, is_spared) {
+            EvictionStep::Idle => NextEviction::Rest,
+            EvictionStep::WaitUntil(at) => NextEviction::LookAgainAt(at),
+            // I-03: a leader that is blind now may have been blind when it judged.
+            EvictionStep::Evict { .. } if self.is_blind => NextEviction::Rest,
+            EvictionStep::Evict { .. } if oversight::is_about_to_change(state, zone, found_silent) => {
+                NextEviction::Rest
+            }
+            EvictionStep::Evict { .. } if oversight::assessment_is_due(state, self.now) => NextEviction::AssessFirst,
+            EvictionStep::Evict { name, incarnation } => {
+                NextEviction::Propose(Operation::EvictNode { name, incarnation })
+            }
+        }
+    }
+
+    /// I-03: a blind leader may not know which nodes are back, and a node that is heard again may report any moment.
+    /// What an operator's taint drives away goes all the same.
     pub fn evictions(&self, state: &State, spared: &mut Spared, most: usize) -> Todo {
         if state.leaving_pods().len() == 0 {
             return Todo::default();
         }
         spared.keep_only(|name| state.absent().contains(name));
-        let nobody_goes = self.is_blind || state.policy_state().suspends_evictions(self.now);
+        let none_goes = self.is_blind || state.policy_state().suspends_evictions(self.now);
         let is_spared = |node: &Node| {
-            is_lost(node) && (nobody_goes || spared.passes_over(node, (self.heard)(node), state.policy(), self.now))
+            is_lost(node) && (none_goes || spared.passes_over(node, (self.heard)(node), state.policy(), self.now))
         };
         todo::pod_evictions(state, self.now, most, is_spared)
     }
 
-    /// Nothing is placed by somebody who cannot hear, nor on a node that has not been heard of late.
+    /// A blind leader places nothing, and none places anything on a node that was not heard of late.
     pub fn placements(&self, state: &State, most: usize) -> Todo {
         if state.waiting_pods().len() == 0 {
             return Todo::default();
@@ -58,7 +93,7 @@ impl LeaderView<'_> {
     }
 }
 
-/// It is the lifecycle that drives its pods away.
+/// The lifecycle's own taints drive its pods away.
 fn is_lost(node: &Node) -> bool {
     !condition_taint::present_absences(&node.spec.taints).is_empty()
 }

@@ -7,6 +7,7 @@ use crate::command::LIFTS_MAX;
 use crate::command::Operation;
 use crate::judge::health::{Evidence, Excuse};
 use crate::object::node::{Incarnation, Node};
+use crate::object::policy::Policy;
 use crate::object::zone::ZoneKey;
 use crate::state::State;
 use crate::value::text::Text;
@@ -27,6 +28,16 @@ pub enum EvictionStep {
     WaitUntil(ClusterTime),
     /// Nobody waits, or nobody may be evicted at the rate in force.
     Idle,
+}
+
+/// When a leader sweeps next. Counted in cluster time, so that it does not depend on when a leader took over.
+pub fn next_round(policy: &Policy, now: ClusterTime) -> ClusterTime {
+    policy.sweep_period().next_multiple_after(now)
+}
+
+/// When the zones are assessed next, even if no eviction asks for it before.
+pub fn next_assessment(policy: &Policy, now: ClusterTime) -> ClusterTime {
+    policy.node_monitor_period.next_multiple_after(now)
 }
 
 /// Whether [`Operation::AssessZones`] would change anything.

@@ -47,6 +47,12 @@ const QUOTED_MAX: usize = 64;
 // === impl Period ===
 
 impl Period {
+    /// The first moment after `now` that is a whole number of these periods.
+    pub fn next_multiple_after(self, now: ClusterTime) -> ClusterTime {
+        let period = self.0.max(1);
+        ClusterTime((now.0 / period).saturating_add(1).saturating_mul(period))
+    }
+
     pub const fn from_secs(seconds: u64) -> Self {
         Self(seconds.saturating_mul(1000))
     }

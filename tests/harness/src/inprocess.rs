@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use muster_actors::surroundings::{Probe, Quiet};
+use muster_actors::ports::{Probe, Quiet};
 use muster_client::{Client, connect};
 use muster_controller::config::{Doors, Layer, ServerConfig};
 use muster_controller::connector::TlsConnector;

@@ -1,4 +1,4 @@
-//! What machines and their agents do: come, beat, post, fall silent, go.
+//! Machines and their agents: they come, beat, post, fall silent and go.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -9,9 +9,9 @@ use muster_lifecycle::policy::Policy;
 use muster_lifecycle::rejection::Rejection;
 use muster_lifecycle::text::Text;
 use muster_lifecycle::time::{ClusterTime, Stamp, WallTime};
+use muster_pulse::tick::Tick;
 
-use super::leader::Leader;
-use super::machine::Home;
+use super::machine::{Home, InitialReady};
 use super::pod::PodSpec;
 use super::{CLUSTER_TIME_AT_START, MachineIndex, Millis, REPLICAS, ReplicaIndex, Witness, World};
 
@@ -52,14 +52,12 @@ impl<W: Witness> World<W> {
         })
     }
 
-    /// NH-4a: the grace of a node that has a status runs from the start; NH-2: that of another from its creation.
+    /// The world does not begin with a take-over: its leader has led for long. NH-4a: a node that has a status counts as
+    /// heard at the start; NH-2: the grace of another runs from its creation.
     fn take_the_lead_at_start(&mut self) {
-        let now = self.replicas[0].tick(self.now);
-        let since = |node: &Node| match node.status.ready() {
-            Some(_) => now,
-            None => now.before(age(node)),
-        };
-        self.leader = Some(Leader::new(0, &self.state, self.machines.len(), since));
+        let has_posted = |place: &MachineIndex| self.machines[*place].spec.ready != InitialReady::NeverPosted;
+        (0..self.machines.len()).filter(has_posted).collect::<Vec<_>>().into_iter().for_each(|place| self.beat(place));
+        self.lead(0, Tick::ZERO);
     }
 
     fn creation(&mut self, place: MachineIndex) -> Command {
@@ -271,10 +269,6 @@ impl<W: Witness> World<W> {
             self.beat(place);
         }
     }
-}
-
-fn age(node: &Node) -> std::time::Duration {
-    std::time::Duration::from_millis(CLUSTER_TIME_AT_START.saturating_sub(node.meta.created.cluster.0))
 }
 
 pub(super) fn by_operator(operation: Operation) -> Command {

@@ -1,8 +1,7 @@
-//! What goes wrong on our side: leaders die or are deposed, replicas stand still, digests are lost, wall clocks jump.
+//! Failures of the replicas: leaders die or are deposed, replicas stand still, digests are lost, wall clocks jump.
 
-use super::leader::Leader;
 use super::replica::replica_id;
-use super::{Millis, REPLICAS, ReplicaIndex, Witness, World, backoff_cap, next_multiple};
+use super::{Millis, REPLICAS, ReplicaIndex, Witness, World, backoff_cap};
 
 /// How long an agent takes to find another replica when its own dies.
 const REATTACH_AFTER: Millis = 1_000;
@@ -32,7 +31,7 @@ pub enum Fall {
 
 impl<W: Witness> World<W> {
     pub fn leader(&self) -> Option<ReplicaIndex> {
-        self.leader.as_ref().map(|leader| leader.replica)
+        self.leader
     }
 
     pub fn term(&self) -> u64 {
@@ -41,7 +40,8 @@ impl<W: Witness> World<W> {
 
     /// The leader leads no more; after `downtime` another does. False if nobody leads.
     pub fn fail_over(&mut self, downtime: Millis, fall: Fall) -> bool {
-        let Some(Leader { replica: fallen, .. }) = self.leader.take() else { return false };
+        let Some(fallen) = self.leader.take() else { return false };
+        self.brain = None;
         let after = |step: usize| (fallen + step) % REPLICAS;
         let next = (1..REPLICAS).map(after).find(|index| self.replicas[*index].is_awake());
         let successor = next.unwrap_or(after(1));
@@ -83,15 +83,13 @@ impl<W: Witness> World<W> {
         let peers = (0..REPLICAS).filter(|peer| *peer != index);
         let is_lost = |peer: &ReplicaIndex| !self.replicas[*peer].is_awake() || self.cut[index][*peer];
         let lost: Vec<ReplicaIndex> = peers.clone().filter(is_lost).collect();
-        let replica = &mut self.replicas[index];
+        let replica = &self.replicas[index];
         let now = replica.tick(self.now);
-        let _ = replica.blindness.took_over(peers.map(replica_id), now);
-        lost.into_iter().for_each(|peer| replica.blindness.unreachable(replica_id(peer), now));
-        self.leader = Some(Leader::new(index, &self.state, self.machines.len(), |_| now));
-        self.next_sweep = this_or_next_multiple(self.now, self.policy.sweep_period().0);
-        self.next_assessment = this_or_next_multiple(self.now, self.policy.node_monitor_period.0);
-        self.disturbed = true;
-        self.next_chore = Some(self.now);
+        let mut blindness = replica.pulses.blindness();
+        let _ = blindness.took_over(peers.map(replica_id), now);
+        lost.into_iter().for_each(|peer| blindness.unreachable(replica_id(peer), now));
+        drop(blindness);
+        self.lead(index, now);
     }
 
     /// While cut, what `teller` answers to `listener` is lost on its way.
@@ -154,8 +152,4 @@ impl<W: Witness> World<W> {
     pub(super) fn is_in_contact(&self, index: ReplicaIndex) -> bool {
         self.now.saturating_sub(self.replicas[index].last_contact) < CONTACT_LOST
     }
-}
-
-fn this_or_next_multiple(now: Millis, period: Millis) -> Millis {
-    if now.is_multiple_of(period.max(1)) { now } else { next_multiple(now, period) }
 }

@@ -1,131 +1,129 @@
-//! What a leader does in its rounds, with the product's own cores: sweep, judge, and keep watch over who is there.
+//! What a leader holds between two rounds: which nodes it watches, and when it looks again.
 //!
-//! It holds nothing that State and the pulses could not give back, so a new one is built at every take-over.
+//! It holds nothing that State and the pulses could not give back, so a new one is built at every take-over. It decides
+//! nothing: [`rounds`](super::rounds) calls the product's judging functions.
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::time::Duration;
+use std::collections::BTreeMap;
 
-use muster_actors::node_watch::{Judgement, NodeWatch};
 use muster_lifecycle::change::{Change, Object};
+use muster_lifecycle::clerk_task::EvictionsFirst;
 use muster_lifecycle::command::Operation;
-use muster_lifecycle::node::{ConditionStatus, Node};
+use muster_lifecycle::node::Node;
+use muster_lifecycle::policy::Policy;
 use muster_lifecycle::spared::Spared;
 use muster_lifecycle::state::State;
 use muster_lifecycle::text::Text;
+use muster_lifecycle::zone::ZoneKey;
+use muster_pulse::blindness::JudgingLoop;
 use muster_pulse::moment::Moment;
+use muster_pulse::monitor::PulseMonitor;
+use muster_pulse::node_watch::{self, Candidates, Judgement, Next, NodeWatch};
 use muster_pulse::sweep::{self, PulseState, Sweep};
 use muster_pulse::table::CHUNK_SLOTS;
 use muster_pulse::tick::Tick;
 
-use super::ReplicaIndex;
-use super::replica::Replica;
+use super::Millis;
 
 pub(super) struct Leader {
-    pub(super) replica: ReplicaIndex,
+    leads_since: Tick,
     sweep: Sweep,
     watches: BTreeMap<Text, NodeWatch>,
-    /// Whose silence is not settled yet.
-    candidates: BTreeSet<Text>,
-    /// Who holds each slot.
+    candidates: Candidates<Text>,
+    /// Which node holds each slot.
     holders: Vec<Option<Text>>,
-    /// Whose pods it leaves alone for a while.
-    pub(super) spared: Spared,
+    policy: Policy,
+    /// The nodes that are passed over for a while, by the queue they wait in.
+    pub(super) spared: BTreeMap<ZoneKey, Spared>,
+    /// The nodes whose pods are left alone for a while.
+    pub(super) spared_pods: Spared,
+    pub(super) evictions_first: EvictionsFirst,
+    pub(super) next_round: Millis,
+    pub(super) next_assessment: Millis,
+    /// When there may be a token, or something to do for a clerk, even if nothing is written.
+    pub(super) next_look: Option<Millis>,
+    /// Something was written since the last look.
+    pub(super) disturbed: bool,
 }
 
 impl Leader {
-    /// Watches every node; `since` says from when on, should nobody be able to place it. `slots` is how many there
-    /// can ever be.
-    pub(super) fn new(replica: ReplicaIndex, state: &State, slots: usize, since: impl Fn(&Node) -> Tick) -> Self {
+    /// Watches every node, as one that leads since that tick. `slots` is how many there can ever be.
+    pub(super) fn new(state: &State, slots: usize, leads_since: Tick, now: Millis, moment: Moment) -> Self {
         let mut leader = Self {
-            replica,
+            leads_since,
             sweep: Sweep::over(0..slots.div_ceil(CHUNK_SLOTS)),
             watches: BTreeMap::new(),
-            candidates: BTreeSet::new(),
+            candidates: Candidates::default(),
             holders: vec![None; slots],
-            spared: Spared::default(),
+            policy: state.policy().clone(),
+            spared: BTreeMap::new(),
+            spared_pods: Spared::default(),
+            evictions_first: EvictionsFirst::default(),
+            next_round: now,
+            next_assessment: now,
+            next_look: None,
+            disturbed: true,
         };
-        state.nodes().iter().for_each(|node| leader.watch(node, since(node)));
+        state.nodes().iter().for_each(|node| leader.watch(node, moment));
         leader
     }
 
-    /// What was committed about a node.
-    pub(super) fn learn(&mut self, change: &Change, now: Tick) {
+    pub(super) fn next_instant(&self) -> Millis {
+        self.next_look.map_or(self.next_round, |look| look.min(self.next_round))
+    }
+
+    /// What was committed.
+    pub(super) fn learn(&mut self, change: &Change, moment: Moment) {
+        self.disturbed = true;
         match (&change.before, &change.after) {
             (Some(Object::Node(before)), None) => self.unwatch(before),
-            (None, Some(Object::Node(after))) => self.watch(after, now),
-            (Some(Object::Node(_)), Some(Object::Node(after))) => {
-                let name = &after.meta.name;
-                if self.watches.get(name).is_some_and(NodeWatch::is_candidate) {
-                    self.candidates.insert(name.clone());
-                }
-            }
+            (None, Some(Object::Node(after))) => self.watch(after, moment),
+            (Some(Object::Node(_)), Some(Object::Node(after))) => self.candidates.changed(&after.meta.name),
             (Some(_) | None, _) => {}
         }
     }
 
-    /// One round: who fell silent, who is back, and what is to be proposed about those that are due, by name.
-    pub(super) fn round(&mut self, state: &State, replica: &mut Replica, moment: Moment) -> Vec<Operation> {
-        let policy = state.policy();
-        let period = Duration::from_millis(policy.sweep_period().0);
-        let (monitor, startup) = (policy.node_monitor_grace_period.0, policy.node_startup_grace_period.0);
-        replica.blindness.tick(moment.tick, period, Duration::from_millis(monitor));
+    /// Which nodes fell silent and which are back, and what is to be proposed about those that are due, by name.
+    pub(super) fn judge(&mut self, state: &State, pulses: &PulseMonitor, moment: Moment) -> Vec<Operation> {
+        let (tables, mut blindness) = (pulses.tables(), pulses.blindness());
+        let judging = JudgingLoop::of(state.policy());
+        blindness.tick(moment.tick, judging);
         let mut changes = Vec::new();
-        let shortest = Duration::from_millis(monitor.min(startup));
-        self.sweep.run(&replica.tables, &replica.blindness, shortest, moment.tick, |change| changes.push(change));
-        changes.into_iter().for_each(|change| self.note(change));
-        self.judge(state, replica, moment)
+        self.sweep.run(&tables, &blindness, judging.grace, moment.tick, |change| changes.push(change));
+        changes.into_iter().for_each(|change| self.hear(change));
+        if self.policy != *state.policy() {
+            self.policy = state.policy().clone();
+            self.candidates.all_changed();
+        }
+        let mut proposals = Vec::new();
+        for name in self.candidates.take_due(moment.stamp.cluster) {
+            let watched = self.watches.get(&name).zip(state.node(&name));
+            let judgement =
+                watched.and_then(|(watch, node)| watch.judge(state, node, watch.trace(&tables), &blindness, moment));
+            self.candidates.judged(&name, judgement.as_ref().map_or(Next::Gone, Judgement::next));
+            if let Some(Judgement::Propose(operation)) = judgement {
+                proposals.push(operation);
+            }
+        }
+        proposals
     }
 
     /// The proposals of a round were decided.
     pub(super) fn settled(&mut self, operations: &[Operation]) {
-        for name in operations.iter().filter_map(Operation::object_name) {
-            if let Some(watch) = self.watches.get_mut(name) {
-                watch.settled();
-            }
+        let names = operations.iter().filter_map(Operation::object_name);
+        names.for_each(|name| self.candidates.settled(&Text::from(name)));
+    }
+
+    fn hear(&mut self, change: sweep::Change) {
+        if let Some(name) = self.holders.get(change.slot.index as usize).cloned().flatten() {
+            self.candidates.hear(name, change.hearing);
         }
     }
 
-    fn note(&mut self, change: sweep::Change) {
-        let holder = self.holders.get(change.slot.index as usize).cloned().flatten();
-        let Some((name, watch)) = holder.and_then(|name| Some((name.clone(), self.watches.get_mut(&name)?))) else {
-            return;
-        };
-        match change.hearing {
-            PulseState::Silent => {
-                watch.fell_silent();
-                self.candidates.insert(name);
-            }
-            PulseState::Heard => {
-                watch.was_heard();
-                self.candidates.remove(&name);
-            }
-        }
-    }
-
-    fn judge(&mut self, state: &State, replica: &Replica, moment: Moment) -> Vec<Operation> {
-        let mut proposals = Vec::new();
-        let mut settled = BTreeSet::new();
-        for name in &self.candidates {
-            let (Some(watch), Some(node)) = (self.watches.get_mut(name), state.node(name)) else { continue };
-            if !watch.is_due(moment.stamp.cluster) {
-                continue;
-            }
-            match watch.judge(state, node, &replica.tables, &replica.blindness, moment) {
-                Judgement::Propose(operation) => proposals.push(operation),
-                Judgement::LookAgain(_) => {}
-                Judgement::Nothing => drop(settled.insert(name.clone())),
-            }
-        }
-        self.candidates.retain(|name| !settled.contains(name));
-        proposals
-    }
-
-    fn watch(&mut self, node: &Node, since: Tick) {
-        let known_silent = node.status.ready().is_some_and(|ready| ready.status == ConditionStatus::Unknown);
-        let believed = if known_silent { PulseState::Silent } else { PulseState::Heard };
+    fn watch(&mut self, node: &Node, moment: Moment) {
+        let since = node_watch::unheard_since(self.leads_since, node, moment);
         let (slot, name) = (node.slot, node.meta.name.clone());
         let Some(holder) = self.holders.get_mut(slot.index as usize) else { return };
-        if self.sweep.watch(slot, since, believed).is_ok() {
+        if self.sweep.watch(slot, since, PulseState::Heard).is_ok() {
             *holder = Some(name.clone());
             self.watches.insert(name, NodeWatch::new(node, since));
         }
@@ -134,7 +132,7 @@ impl Leader {
     fn unwatch(&mut self, node: &Node) {
         let _ = self.sweep.unwatch(node.slot);
         self.watches.remove(&node.meta.name);
-        self.candidates.remove(&node.meta.name);
+        self.candidates.forget(&node.meta.name);
         if let Some(holder) = self.holders.get_mut(node.slot.index as usize) {
             *holder = None;
         }

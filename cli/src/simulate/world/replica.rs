@@ -1,16 +1,16 @@
 //! One simulated controller process: its clock, what it heard itself, what its peers told it, and its excuses.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 use std::time::Duration;
 
 use muster_lifecycle::node::Slot;
 use muster_lifecycle::replica::ReplicaId;
 use muster_lifecycle::time::{ClusterTime, Stamp, WallTime};
-use muster_pulse::blindness::Blindness;
-use muster_pulse::by_replica::PulseTables;
 use muster_pulse::digest::Boot;
 use muster_pulse::excuse::REATTACH_MAX;
 use muster_pulse::inbox::Inbox;
+use muster_pulse::monitor::PulseMonitor;
 use muster_pulse::outbox::Outbox;
 use muster_pulse::tick::Tick;
 
@@ -20,8 +20,7 @@ pub(super) struct Replica {
     pub(super) index: ReplicaIndex,
     /// When its process started, on the world's clock: no two replicas' ticks are alike.
     booted: i64,
-    pub(super) tables: PulseTables,
-    pub(super) blindness: Blindness,
+    pub(super) pulses: Arc<PulseMonitor>,
     /// What each peer is told from, by the peer's index.
     outboxes: Vec<Outbox>,
     /// What each peer tells, by the peer's index; none for itself.
@@ -56,7 +55,7 @@ impl Replica {
         for peer in peers {
             let mut before = 2 * REATTACH_MAX;
             while !before.is_zero() {
-                self.blindness.digest_complete(peer, start.before(before));
+                self.pulses.blindness().digest_complete(peer, start.before(before));
                 before = before.saturating_sub(Duration::from_millis(DIGEST_PERIOD));
             }
         }
@@ -69,18 +68,17 @@ impl Replica {
     }
 
     fn booted(index: ReplicaIndex, booted: i64, life: u64, backoff_cap: Duration) -> Self {
-        let mut tables = PulseTables::new(replica_id(index));
+        let pulses = PulseMonitor::new(replica_id(index), backoff_cap);
         let inboxes = (0..REPLICAS)
-            .map(|peer| tables.admit(replica_id(peer)).ok().map(|table| Inbox::new(replica_id(peer), table.clone())))
+            .map(|peer| pulses.admit(replica_id(peer)).ok().map(|table| Inbox::new(replica_id(peer), table)))
             .collect();
         let boot = Boot(life);
         Self {
             index,
             booted,
-            outboxes: (0..REPLICAS).map(|_| Outbox::new(&tables, boot)).collect(),
+            outboxes: (0..REPLICAS).map(|_| Outbox::new(&pulses.tables(), boot)).collect(),
             inboxes,
-            tables,
-            blindness: Blindness::new(backoff_cap),
+            pulses: Arc::new(pulses),
             untold: [true; REPLICAS],
             alive: true,
             stalled_until: None,
@@ -111,7 +109,7 @@ impl Replica {
             self.held_back.insert(slot);
             return false;
         }
-        let _ = self.tables.own().beat(slot, self.tick(now));
+        let _ = self.pulses.own().beat(slot, self.tick(now));
         self.untold = [true; REPLICAS];
         true
     }
@@ -132,7 +130,7 @@ impl Replica {
 
     pub(super) fn digest_missed(&mut self, peer: ReplicaIndex, now: Millis) {
         let tick = self.tick(now);
-        self.blindness.digest_missed(replica_id(peer), tick);
+        self.pulses.blindness().digest_missed(replica_id(peer), tick);
     }
 }
 
@@ -142,9 +140,9 @@ pub(super) fn pull(listener: &mut Replica, teller: &mut Replica, now: Millis) {
     let complete = !teller.untold[listener.index] || transfer(listener, teller, now);
     if complete {
         teller.untold[listener.index] = false;
-        listener.blindness.digest_complete(replica_id(teller.index), tick);
+        listener.pulses.blindness().digest_complete(replica_id(teller.index), tick);
     } else {
-        listener.blindness.digest_missed(replica_id(teller.index), tick);
+        listener.pulses.blindness().digest_missed(replica_id(teller.index), tick);
     }
 }
 

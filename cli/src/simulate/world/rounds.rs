@@ -1,156 +1,152 @@
-//! What happens round by round: digests between replicas, and the leader's sweeps, assessments, evictions and chores.
+//! The rounds of a leader: it asks the product's judging functions what to do, does it, and asks again.
+//!
+//! As in the product it looks at every round, when something was written, and when a look said when to look again. Here is
+//! when to ask and in which order, which the actors do at the same time; what comes of it is decided elsewhere.
 
-use muster_lifecycle::command::{Command, Operation, Origin, Outcome, ReceiptEffect};
-use muster_lifecycle::oversight::{self, EvictionStep};
+use muster_lifecycle::clerk_task::ClerkTask;
+use muster_lifecycle::command::{Operation, Outcome, ReceiptEffect};
+use muster_lifecycle::leader_view::NextEviction;
+use muster_lifecycle::oversight;
 use muster_lifecycle::time::ClusterTime;
+use muster_lifecycle::todo::Todo;
 use muster_lifecycle::zone::ZoneKey;
 
-use super::replica::{self, Replica};
-use super::{CLUSTER_TIME_AT_START, Millis, REPLICAS, ReplicaIndex, Witness, World, next_multiple};
+use super::{CLUSTER_TIME_AT_START, Millis, Witness, World};
 
-/// A token a millisecond is the highest rate, and an assessment may come before it: more looks than that mean that
-/// nothing moves.
+/// A token a millisecond is the highest rate, and an assessment may come before it: more looks at one queue than that
+/// mean that nothing moves.
 const LOOKS_MAX: usize = 8;
 
-// === digests ===
-
-impl<W: Witness> World<W> {
-    pub(super) fn exchange_digests(&mut self) {
-        for listener in 0..REPLICAS {
-            for teller in (0..REPLICAS).filter(|teller| *teller != listener) {
-                self.pull(listener, teller);
-            }
-        }
-        self.follow_contact();
-    }
-
-    fn pull(&mut self, listener: ReplicaIndex, teller: ReplicaIndex) {
-        if !self.replicas[listener].is_awake() {
-            return;
-        }
-        let cut = self.cut[listener][teller];
-        match self.replicas.get_disjoint_mut([listener, teller]) {
-            Ok([listening, telling]) if telling.is_awake() && cut => {
-                replica::pull_in_vain(listening, telling, self.now)
-            }
-            Ok([listening, telling]) if telling.is_awake() => {
-                replica::pull(listening, telling, self.now);
-                self.witness.told(self.now, listener, teller);
-            }
-            Ok([listening, _]) => listening.digest_missed(teller, self.now),
-            Err(_) => {}
-        }
-    }
-}
-
-// === the leader ===
+/// What one look finds may be cause for another. More than this at one instant mean that nothing comes of it.
+const PASSES_MAX: usize = 64;
 
 impl<W: Witness> World<W> {
     pub(super) fn rounds(&mut self) {
         if !self.can_write() {
             return;
         }
-        let is_round = self.next_sweep <= self.now;
+        let now = self.now;
+        let Some(leader) = &mut self.brain else { return };
+        let is_round = leader.next_round <= now;
+        let rings = leader.next_look.take_if(|at| *at <= now).is_some();
         if is_round {
-            self.sweep();
-            self.next_sweep = next_multiple(self.now, self.policy.sweep_period().0);
+            self.round();
         }
-        if self.next_assessment <= self.now {
-            self.assess_if_due();
-            self.next_assessment = next_multiple(self.now, self.policy.node_monitor_period.0);
-        }
-        if self.disturbed || self.next_eviction.is_some_and(|at| at <= self.now) {
-            self.disturbed = false;
-            self.evict();
-            self.take_back_evictions();
-            self.disturbed = false;
-        }
-        self.do_chores(is_round);
+        self.look(is_round || rings);
     }
 
-    fn sweep(&mut self) {
+    fn round(&mut self) {
+        self.lift();
+        let (now, moment) = (self.now, self.moment());
+        let (next_round, next_assessment) = (
+            oversight::next_round(self.state.policy(), moment.stamp.cluster),
+            oversight::next_assessment(self.state.policy(), moment.stamp.cluster),
+        );
+        let Some(leader) = &mut self.brain else { return };
+        leader.next_round = since_start(next_round);
+        if leader.next_assessment <= now {
+            leader.next_assessment = since_start(next_assessment);
+            self.assess();
+        }
+        self.judge();
+    }
+
+    fn judge(&mut self) {
         let moment = self.moment();
-        let Some(leader) = &mut self.leader else { return };
-        let replica: &mut Replica = &mut self.replicas[leader.replica];
-        let operations = leader.round(&self.state, replica, moment);
-        if operations.is_empty() {
-            return;
-        }
-        self.apply(operations.iter().cloned().map(|operation| self.proposal(operation)).collect());
-        if let Some(leader) = &mut self.leader {
-            leader.settled(&operations);
+        let (Some(leader), Some(replica)) = (&mut self.brain, self.leader) else { return };
+        let operations = leader.judge(&self.state, &self.replicas[replica].pulses, moment);
+        if !operations.is_empty() {
+            self.propose(operations.clone());
+            self.brain.iter_mut().for_each(|leader| leader.settled(&operations));
         }
     }
 
-    pub(super) fn proposal(&self, operation: Operation) -> Command {
-        Command { origin: Origin::Controller { term: self.term }, request: None, operation }
-    }
-
-    fn assess_if_due(&mut self) {
-        let transition = self.state.zone_transition(self.cluster_now());
-        if transition.is_quiet() {
-            return;
+    fn assess(&mut self) {
+        if oversight::assessment_is_due(&self.state, self.cluster_now()) {
+            self.propose(vec![Operation::AssessZones]);
+            self.lift();
         }
-        self.apply(vec![self.proposal(Operation::AssessZones)]);
-        self.witness.zones_moved(self.now, &transition);
     }
 
     /// Z-6: while every zone is dark.
-    fn take_back_evictions(&mut self) {
+    fn lift(&mut self) {
         while let Some(lift) = oversight::lift(&self.state) {
-            let outcomes = self.apply(vec![self.proposal(lift)]);
-            if !outcomes.iter().all(has_changed_something) {
+            if !self.propose(vec![lift]).iter().all(has_changed_something) {
                 return;
             }
         }
     }
 
-    fn evict(&mut self) {
-        let zones: Vec<ZoneKey> = self.state.queues().map(|(zone, _)| zone.clone()).collect();
-        self.next_eviction = zones.iter().filter_map(|zone| self.evict_in(zone)).min();
+    /// Looks at the queues and does the clerks' tasks until nothing changes any more.
+    fn look(&mut self, mut is_due: bool) {
+        for _ in 0..PASSES_MAX {
+            let disturbed = self.brain.as_mut().is_some_and(|leader| std::mem::take(&mut leader.disturbed));
+            if !(std::mem::take(&mut is_due) || disturbed) {
+                return;
+            }
+            let zones: Vec<ZoneKey> = self.state.queues().map(|(zone, _)| zone.clone()).collect();
+            let evictions = zones.iter().filter_map(|zone| self.evict_in(zone)).min();
+            let tasks = ClerkTask::ALL.into_iter().filter_map(|task| self.work_off(task)).min();
+            if let Some(leader) = &mut self.brain {
+                leader.next_look = evictions.into_iter().chain(tasks).min();
+            }
+        }
     }
 
-    /// When to look at this zone again.
+    /// When to look at this queue again, if that is before the next round.
     fn evict_in(&mut self, zone: &ZoneKey) -> Option<Millis> {
         for _ in 0..LOOKS_MAX {
-            match oversight::eviction_step(&self.state, zone, self.cluster_now()) {
-                EvictionStep::Idle => return None,
-                EvictionStep::WaitUntil(moment) => return Some(since_start(moment)),
-                EvictionStep::Evict { name, incarnation } => {
-                    if let Some(until) = self.blind_until() {
-                        return Some(until);
-                    }
-                    if oversight::assessment_is_due(&self.state, self.cluster_now()) {
-                        self.assess_if_due();
-                        continue;
-                    }
-                    let outcomes = self.apply(vec![self.proposal(Operation::EvictNode { name, incarnation })]);
-                    if !outcomes.iter().all(has_changed_something) {
-                        break;
+            let moment = self.moment();
+            let (leader, replica) = (self.brain.as_mut()?, self.leader?);
+            let spared = leader.spared.entry(zone.clone()).or_default();
+            let state = &self.state;
+            // Verdicts are written down at once: none is under way.
+            let next = self.replicas[replica]
+                .pulses
+                .view(state.policy(), moment, |view| view.next_eviction(state, zone, spared, 0));
+            match next {
+                NextEviction::Rest => return None,
+                NextEviction::LookAgainAt(at) => return Some(since_start(at)),
+                NextEviction::AssessFirst => self.assess(),
+                NextEviction::Propose(operation) => {
+                    if !self.propose(vec![operation]).iter().all(has_changed_something) {
+                        return None;
                     }
                 }
             }
         }
-        Some(next_multiple(self.now, self.policy.sweep_period().0))
+        None
     }
 
-    /// Until when an excuse that concerns everybody is in force.
-    fn blind_until(&self) -> Option<Millis> {
-        let leader = &self.replicas[self.leader.as_ref()?.replica];
-        let now = leader.tick(self.now);
-        let (until, _) = leader.blindness.excused_until(None, now)?;
-        let wait = Millis::try_from(until.elapsed_since(now).as_millis()).unwrap_or(Millis::MAX);
-        Some(self.now.saturating_add(wait))
+    /// Until nothing is left of this task; when to look at it again, if that is before the next round.
+    fn work_off(&mut self, task: ClerkTask) -> Option<Millis> {
+        for _ in 0..PASSES_MAX {
+            let moment = self.moment();
+            let (leader, replica) = (self.brain.as_mut()?, self.leader?);
+            let now = moment.stamp.cluster;
+            if let Some(until) = leader.evictions_first.wait_until(task, now) {
+                return Some(since_start(until));
+            }
+            let (state, spared) = (&self.state, &mut leader.spared_pods);
+            let Todo { operations, look_again_at } =
+                self.replicas[replica].pulses.view(state.policy(), moment, |view| task.look(state, view, spared));
+            leader.evictions_first.found(task, &operations, now);
+            let again = look_again_at.map(since_start);
+            if operations.is_empty() || !self.propose(operations).iter().any(has_changed_something) {
+                return again;
+            }
+        }
+        None
     }
 }
 
-pub(super) fn has_changed_something(outcome: &Outcome) -> bool {
+fn has_changed_something(outcome: &Outcome) -> bool {
     match outcome {
         Outcome::Done(receipt) => receipt.effect != ReceiptEffect::Unchanged,
         Outcome::Rejected(_) => false,
     }
 }
 
-pub(super) fn since_start(moment: ClusterTime) -> Millis {
+fn since_start(moment: ClusterTime) -> Millis {
     moment.0.saturating_sub(CLUSTER_TIME_AT_START)
 }

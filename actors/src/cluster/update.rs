@@ -10,21 +10,21 @@ use muster_lifecycle::text::Text;
 use muster_pulse::by_replica::PulseTables;
 use muster_pulse::sweep::PulseState;
 
-use crate::roster::Roster;
-use crate::surroundings::Observer;
+use crate::cluster::roster::Roster;
+use crate::ports::Observer;
 use muster_pulse::moment::Moment;
 
 /// `R` says who is to be watched. Bounded by the number of slots.
 #[derive(Debug)]
-pub(crate) struct News<R> {
-    pub(crate) roll_call: Option<RollCall<R>>,
+pub(crate) struct ShardUpdate<R> {
+    pub(crate) full_roster: Option<FullRoster<R>>,
     /// To be watched as well.
     pub(crate) joined: R,
     /// Nodes whose object is not what it was, or is gone.
     pub(crate) touched: Touched,
     pub(crate) hearings: Hearings,
     /// What to judge by, if it is time to.
-    pub(crate) look: Option<Arc<Look>>,
+    pub(crate) round: Option<Arc<JudgingRound>>,
 }
 
 /// By slot, so that a node created anew under the same name does not hide that its predecessor is gone.
@@ -35,7 +35,7 @@ pub(crate) type Hearings = BTreeMap<u32, (Slot, PulseState)>;
 
 /// Everybody who is to be watched: whoever is not called is not.
 #[derive(Debug)]
-pub(crate) struct RollCall<R> {
+pub(crate) struct FullRoster<R> {
     /// `None` to read it off the state, which takes a while.
     pub(crate) roster: Option<R>,
     /// Words about them may have been lost, so each is to be judged anew.
@@ -43,7 +43,7 @@ pub(crate) struct RollCall<R> {
 }
 
 /// One round of judging: everybody judges by the same state, tables and moment.
-pub(crate) struct Look {
+pub(crate) struct JudgingRound {
     pub(crate) state: State,
     pub(crate) tables: Arc<PulseTables>,
     pub(crate) moment: Moment,
@@ -51,15 +51,21 @@ pub(crate) struct Look {
     pub(crate) observer: Arc<dyn Observer>,
 }
 
-// === impl News ===
+// === impl ShardUpdate ===
 
-impl<R: Default> Default for News<R> {
+impl<R: Default> Default for ShardUpdate<R> {
     fn default() -> Self {
-        Self { roll_call: None, joined: R::default(), touched: Touched::new(), hearings: Hearings::new(), look: None }
+        Self {
+            full_roster: None,
+            joined: R::default(),
+            touched: Touched::new(),
+            hearings: Hearings::new(),
+            round: None,
+        }
     }
 }
 
-impl<R: Roster> News<R> {
+impl<R: Roster> ShardUpdate<R> {
     /// Word of some more who are to be watched.
     pub(crate) fn joined(roster: R) -> Self {
         Self { joined: roster, ..Self::default() }
@@ -67,40 +73,40 @@ impl<R: Roster> News<R> {
 
     /// Word of all who are to be watched.
     pub(crate) fn called(roster: R) -> Self {
-        Self { roll_call: Some(RollCall { roster: Some(roster), unsure: false }), ..Self::default() }
+        Self { full_roster: Some(FullRoster { roster: Some(roster), unsure: false }), ..Self::default() }
     }
 
     /// The first word to somebody who was just rebuilt.
     pub(crate) fn rebuilt() -> Self {
-        Self { roll_call: Some(RollCall { roster: None, unsure: true }), ..Self::default() }
+        Self { full_roster: Some(FullRoster { roster: None, unsure: true }), ..Self::default() }
     }
 
     /// What is not read yet is overtaken by what came later.
     pub(crate) fn absorb(&mut self, later: Self) {
-        if let Some(mut call) = later.roll_call {
-            call.unsure |= self.roll_call.as_ref().is_some_and(|earlier| earlier.unsure);
-            self.roll_call = Some(call);
+        if let Some(mut call) = later.full_roster {
+            call.unsure |= self.full_roster.as_ref().is_some_and(|earlier| earlier.unsure);
+            self.full_roster = Some(call);
             self.joined = R::default();
         }
         self.joined.join(later.joined);
         self.touched.extend(later.touched);
         self.hearings.extend(later.hearings);
-        self.look = later.look.or(self.look.take());
+        self.round = later.round.or(self.round.take());
     }
 }
 
-// === impl Look ===
+// === impl JudgingRound ===
 
 /// The last one to drop it was the last one to judge by it.
-impl Drop for Look {
+impl Drop for JudgingRound {
     fn drop(&mut self) {
         self.observer.judging_round(self.started.elapsed());
     }
 }
 
-impl std::fmt::Debug for Look {
+impl std::fmt::Debug for JudgingRound {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Look").field("moment", &self.moment).finish_non_exhaustive()
+        f.debug_struct("JudgingRound").field("moment", &self.moment).finish_non_exhaustive()
     }
 }
 
@@ -111,24 +117,24 @@ mod tests {
     #[test]
     fn the_last_word_about_a_slot_counts_and_doubt_stays() {
         let slot = Slot { index: 4, generation: 1 };
-        let mut news: News<Vec<u8>> = News::rebuilt();
-        news.hearings.insert(4, (slot, PulseState::Silent));
-        let mut later = News::called(vec![7]);
+        let mut update: ShardUpdate<Vec<u8>> = ShardUpdate::rebuilt();
+        update.hearings.insert(4, (slot, PulseState::Silent));
+        let mut later = ShardUpdate::called(vec![7]);
         later.hearings.insert(4, (slot, PulseState::Heard));
-        news.absorb(later);
-        assert_eq!(news.hearings[&4], (slot, PulseState::Heard));
-        let call = news.roll_call.unwrap();
+        update.absorb(later);
+        assert_eq!(update.hearings[&4], (slot, PulseState::Heard));
+        let call = update.full_roster.unwrap();
         assert_eq!((call.roster, call.unsure), (Some(vec![7]), true));
     }
 
     #[test]
     fn a_roll_call_overtakes_those_who_joined_before_it() {
-        let mut news = News::joined(vec![1]);
-        news.absorb(News::joined(vec![2]));
-        assert_eq!(news.joined, [1, 2]);
-        news.absorb(News::called(vec![3]));
-        assert!(news.joined.is_empty(), "whoever is not called is not watched");
-        news.absorb(News::joined(vec![4]));
-        assert_eq!((news.joined, news.roll_call.unwrap().roster), (vec![4], Some(vec![3])));
+        let mut update = ShardUpdate::joined(vec![1]);
+        update.absorb(ShardUpdate::joined(vec![2]));
+        assert_eq!(update.joined, [1, 2]);
+        update.absorb(ShardUpdate::called(vec![3]));
+        assert!(update.joined.is_empty(), "whoever is not called is not watched");
+        update.absorb(ShardUpdate::joined(vec![4]));
+        assert_eq!((update.joined, update.full_roster.unwrap().roster), (vec![4], Some(vec![3])));
     }
 }

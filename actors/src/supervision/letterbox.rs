@@ -1,4 +1,4 @@
-//! What one actor tells another without ever queueing: the newest word counts, and one wake-up is enough.
+//! Letterboxes: what one actor tells another without ever queueing. The newest word counts, and one wake-up is enough.
 //!
 //! Mailboxes have no bound. So what may come in faster than it is read is written into a letterbox, where a later word
 //! takes the place of an earlier one about the same thing, and the mailbox only gets a wake-up if none is under way.
@@ -60,7 +60,7 @@ impl<L: Default> Letterbox<L> {
 // === impl Reader ===
 
 impl<M: Wake, L: Default> Reader<M, L> {
-    /// What a dead reader is told is lost: whoever takes its place reads the state instead.
+    /// What a dead reader is told is lost: its successor reads the state instead.
     pub(crate) fn tell(&self, write: impl FnOnce(&mut L)) {
         if self.letterbox.post(write) {
             let _ = self.actor.cast(M::wake());

@@ -1,4 +1,4 @@
-//! How long to wait before a child that died is rebuilt, and when enough is enough.
+//! Restarts: how long to wait before a child that died is rebuilt, and when it is over its budget.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -15,19 +15,19 @@ const WINDOW: Duration = Duration::from_secs(60);
 
 /// The recent deaths of one child.
 #[derive(Debug, Default)]
-pub(crate) struct Record {
+pub(crate) struct DeathRecord {
     deaths: VecDeque<Instant>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Sentence {
+pub(crate) enum RestartDecision {
     RestartAfter(Duration),
-    /// What that means is for the supervisor to say.
+    /// The supervisor says what follows.
     OverBudget,
 }
 
-/// Who died, and of what, if that is what the event is about.
-pub(crate) fn demise(event: SupervisionEvent) -> Option<(ActorId, String)> {
+/// Which actor died, and of what, if that is what the event is about.
+pub(crate) fn death_of(event: SupervisionEvent) -> Option<(ActorId, String)> {
     match event {
         SupervisionEvent::ActorFailed(who, error) => Some((who.get_id(), error.to_string())),
         SupervisionEvent::ActorTerminated(who, _, reason) => {
@@ -37,18 +37,18 @@ pub(crate) fn demise(event: SupervisionEvent) -> Option<(ActorId, String)> {
     }
 }
 
-// === impl Record ===
+// === impl DeathRecord ===
 
-impl Record {
-    pub(crate) fn died(&mut self, now: Instant) -> Sentence {
+impl DeathRecord {
+    pub(crate) fn died(&mut self, now: Instant) -> RestartDecision {
         self.forget_before(now);
         self.deaths.push_back(now);
         let earlier = self.deaths.len() - 1;
         if earlier < BUDGET {
-            return Sentence::RestartAfter(FIRST_PAUSE.saturating_mul(1 << earlier).min(LONGEST_PAUSE));
+            return RestartDecision::RestartAfter(FIRST_PAUSE.saturating_mul(1 << earlier).min(LONGEST_PAUSE));
         }
         self.deaths.pop_front();
-        Sentence::OverBudget
+        RestartDecision::OverBudget
     }
 
     pub(crate) fn is_clean(&mut self, now: Instant) -> bool {
@@ -67,22 +67,22 @@ impl Record {
 mod tests {
     use super::*;
 
-    fn pause(millis: u64) -> Sentence {
-        Sentence::RestartAfter(Duration::from_millis(millis))
+    fn pause(millis: u64) -> RestartDecision {
+        RestartDecision::RestartAfter(Duration::from_millis(millis))
     }
 
     #[test]
     fn pauses_double_until_the_budget_is_spent() {
-        let (mut record, now) = (Record::default(), Instant::now());
-        let sentences: Vec<Sentence> = (0..7).map(|_| record.died(now)).collect();
-        let mut expected: Vec<Sentence> = [100, 200, 400, 800, 1600].map(pause).to_vec();
-        expected.extend([Sentence::OverBudget; 2]);
-        assert_eq!(sentences, expected);
+        let (mut record, now) = (DeathRecord::default(), Instant::now());
+        let decisions: Vec<RestartDecision> = (0..7).map(|_| record.died(now)).collect();
+        let mut expected: Vec<RestartDecision> = [100, 200, 400, 800, 1600].map(pause).to_vec();
+        expected.extend([RestartDecision::OverBudget; 2]);
+        assert_eq!(decisions, expected);
     }
 
     #[test]
     fn old_deaths_are_forgotten() {
-        let (mut record, start) = (Record::default(), Instant::now());
+        let (mut record, start) = (DeathRecord::default(), Instant::now());
         for _ in 0..6 {
             record.died(start);
         }

@@ -1,4 +1,5 @@
-//! What the tree sees of its replica, and how it is seen. The replica implements these; so do test doubles.
+//! The ports of the tree: what it sees of its replica, and how it is seen. The replica implements these; so do test
+//! doubles.
 
 use std::fmt;
 use std::sync::Arc;
@@ -8,12 +9,12 @@ use muster_lifecycle::state::State;
 use muster_pulse::monitor::PulseMonitor;
 use tokio::sync::mpsc;
 
-use crate::node_watch::Judgement;
 use crate::proposal::Proposal;
 use muster_pulse::moment::Moment;
+use muster_pulse::node_watch::Judgement;
 
 /// What is committed, and what time it is.
-pub trait Ledger: Send + Sync + 'static {
+pub trait StateSource: Send + Sync + 'static {
     /// The newest committed state; a cheap clone. It holds every change that the tree was told of.
     fn state(&self) -> State;
 
@@ -38,7 +39,7 @@ pub trait Observer: Send + Sync + 'static {
     fn quarantined(&self, _count: usize) {}
 
     /// How many actors of a kind there are now.
-    fn population(&self, _kind: ActorKind, _count: usize) {}
+    fn actors(&self, _kind: ActorKind, _count: usize) {}
 }
 
 /// Called at the start of everything an actor handles. What it does there, a panic included, happens to the actor.
@@ -53,10 +54,15 @@ pub struct Quiet;
 impl Observer for Quiet {}
 impl Probe for Quiet {}
 
+/// How long a clerk rests after a look that found nothing: a look at many nodes is not taken for every commit.
+pub const CLERK_REST: Duration = Duration::from_millis(50);
+
 #[derive(Clone)]
-pub struct Surroundings {
+pub struct Ports {
     pub pulses: Arc<PulseMonitor>,
-    pub ledger: Arc<dyn Ledger>,
+    pub source: Arc<dyn StateSource>,
+    /// [`CLERK_REST`], unless looks cost no time.
+    pub rest: Duration,
     /// Bounded. When it is full the tree waits for its next round and proposes then what still stands.
     pub proposals: mpsc::Sender<Proposal>,
     pub observer: Arc<dyn Observer>,

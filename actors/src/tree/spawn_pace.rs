@@ -16,13 +16,13 @@ const TURN: Duration = Duration::from_millis(2);
 
 /// The turns of one tree.
 #[derive(Debug, Default)]
-pub(crate) struct Pace {
+pub(crate) struct SpawnPace {
     next: Mutex<Option<Instant>>,
 }
 
-// === impl Pace ===
+// === impl SpawnPace ===
 
-impl Pace {
+impl SpawnPace {
     /// Takes the next turn: how long to wait for it.
     pub(crate) fn wait_for_turn(&self) -> Duration {
         let now = Instant::now();
@@ -39,7 +39,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn turns_are_apart_and_those_not_taken_are_not_made_up_for() {
-        let pace = Pace::default();
+        let pace = SpawnPace::default();
         let waits: Vec<Duration> = (0..3).map(|_| pace.wait_for_turn()).collect();
         assert_eq!(waits, [Duration::ZERO, TURN, 2 * TURN]);
         tokio::time::sleep(10 * TURN).await;

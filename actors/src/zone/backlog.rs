@@ -9,7 +9,7 @@ use std::ops::Bound;
 
 use muster_lifecycle::node::Slot;
 
-use crate::transition::Transition;
+use crate::zone::transition::Transition;
 
 #[derive(Debug, Default)]
 pub(crate) struct Backlog {

@@ -11,7 +11,7 @@ use muster_pulse::by_replica::PulseTables;
 use muster_pulse::moment::Moment;
 use muster_pulse::tick::Tick;
 
-use crate::node_watch;
+use muster_pulse::node_watch;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Transition {

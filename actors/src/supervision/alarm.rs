@@ -5,7 +5,7 @@ use std::time::Duration;
 use ractor::{ActorRef, Message};
 use tokio::task::AbortHandle;
 
-/// `at` is when it rings, on the clock of whoever set it.
+/// `at` is when it rings, on the clock of the actor that set it.
 #[derive(Debug)]
 pub(crate) struct Alarm<T> {
     pub(crate) at: T,

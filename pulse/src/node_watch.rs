@@ -1,0 +1,301 @@
+//! The watch over one node, and the candidates among many: who is to be judged, when, and what a judgement finds.
+//!
+//! The sweep says "not heard for a while"; whether that is too long is for the health core to say, which knows the
+//! node's own grace, the excuses and the state. So a node that fell silent is a *candidate*: it is judged at once,
+//! and again at each later sweep from the moment on that the last judgement named.
+
+use std::collections::BTreeMap;
+
+use muster_lifecycle::command::{Operation, Sighting};
+use muster_lifecycle::health::{Evidence, Excuse, Verdict};
+use muster_lifecycle::node::{Incarnation, Node, Slot};
+use muster_lifecycle::oversight;
+use muster_lifecycle::state::State;
+use muster_lifecycle::time::{ClusterTime, Period};
+
+use crate::blindness::{Blindness, Trace};
+use crate::by_replica::PulseTables;
+use crate::moment::Moment;
+use crate::sweep::PulseState;
+use crate::tick::Tick;
+
+/// Which node is watched, and since when.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct NodeWatch {
+    slot: Slot,
+    incarnation: Incarnation,
+    /// Its grace starts here if no replica can place it.
+    since: Tick,
+}
+
+/// What a judgement finds.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Judgement {
+    /// Silent, and its Ready condition says so already (NH-9). Judged again from this moment on, in case its state is
+    /// changed behind its back.
+    AlreadyUnknown(ClusterTime),
+    /// Not to be marked yet. Judged again from this moment on.
+    LookAgain(ClusterTime),
+    Propose(Operation),
+}
+
+/// The nodes that were not heard for a while, by a key of the caller's.
+#[derive(Debug)]
+pub struct Candidates<K> {
+    standings: BTreeMap<K, Standing>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Standing {
+    JudgeFrom(ClusterTime),
+    BeingJudged,
+    /// A verdict is on its way through the log.
+    Proposed,
+}
+
+/// What a caller of [`Candidates::judged`] tells about a judgement.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Next {
+    JudgeFrom(ClusterTime),
+    Proposed,
+    /// There is no such node any more.
+    Gone,
+}
+
+/// Judged at the next round.
+const AT_ONCE: Standing = Standing::JudgeFrom(ClusterTime(0));
+
+// === impl NodeWatch ===
+
+impl NodeWatch {
+    pub fn new(node: &Node, since: Tick) -> Self {
+        Self { slot: node.slot, incarnation: node.incarnation, since }
+    }
+
+    pub fn slot(&self) -> Slot {
+        self.slot
+    }
+
+    pub fn incarnation(&self) -> Incarnation {
+        self.incarnation
+    }
+
+    /// What is known of the last beat.
+    pub fn trace(&self, tables: &PulseTables) -> Trace {
+        match tables.last_heard(self.slot) {
+            Some((at, through)) => Trace::Heard { at, through },
+            None => Trace::Unplaced { since: self.since },
+        }
+    }
+
+    /// Judges a candidate. `node` is the node as the state has it now, `trace` what is known of its last beat.
+    pub fn judge(
+        &self,
+        state: &State,
+        node: &Node,
+        trace: Trace,
+        blindness: &Blindness,
+        moment: Moment,
+    ) -> Option<Judgement> {
+        if node.incarnation != self.incarnation {
+            return None;
+        }
+        let evidence = evidence(state, node, trace, blindness, moment);
+        Some(match evidence.verdict(state.policy()) {
+            Verdict::Alive => Judgement::LookAgain(strictly_after(evidence.deadline(state.policy()))),
+            Verdict::WaitUntil(deadline) => Judgement::LookAgain(strictly_after(deadline)),
+            Verdict::Silent(changes) if changes.is_empty() => {
+                Judgement::AlreadyUnknown(state.policy().node_monitor_grace_period.after(moment.stamp.cluster))
+            }
+            Verdict::Silent(_) => Judgement::Propose(mark_silent(node, trace, moment)),
+        })
+    }
+}
+
+/// NH-6.
+fn strictly_after(deadline: ClusterTime) -> ClusterTime {
+    ClusterTime(deadline.0.saturating_add(1))
+}
+
+fn mark_silent(node: &Node, trace: Trace, moment: Moment) -> Operation {
+    Operation::MarkSilent {
+        name: node.meta.name.clone(),
+        incarnation: node.incarnation,
+        from: node.status.ready().map(|ready| ready.status),
+        heard: sighting(trace, moment),
+        decided: moment.stamp.cluster,
+    }
+}
+
+// === impl Judgement ===
+
+impl Judgement {
+    pub fn next(&self) -> Next {
+        match self {
+            Self::AlreadyUnknown(from) | Self::LookAgain(from) => Next::JudgeFrom(*from),
+            Self::Propose(_) => Next::Proposed,
+        }
+    }
+}
+
+// === impl Candidates ===
+
+impl<K> Default for Candidates<K> {
+    fn default() -> Self {
+        Self { standings: BTreeMap::new() }
+    }
+}
+
+impl<K: Ord + Clone> Candidates<K> {
+    /// What a sweep found.
+    pub fn hear(&mut self, key: K, hearing: PulseState) {
+        match hearing {
+            PulseState::Heard => drop(self.standings.remove(&key)),
+            PulseState::Silent => drop(self.standings.entry(key).or_insert(AT_ONCE)),
+        }
+    }
+
+    /// Words about the node may have been lost, so it is judged anew whatever the sweep believes.
+    pub fn doubt(&mut self, key: K) {
+        self.standings.insert(key, AT_ONCE);
+    }
+
+    /// The proposal was decided, either way: from here on the state says what came of it.
+    pub fn settled(&mut self, key: &K) {
+        if let Some(standing) = self.standings.get_mut(key).filter(|standing| **standing == Standing::Proposed) {
+            *standing = AT_ONCE;
+        }
+    }
+
+    /// The node's object changed.
+    pub fn changed(&mut self, key: &K) {
+        self.standings.get_mut(key).into_iter().for_each(Standing::reconsider);
+    }
+
+    /// What all nodes are judged by changed: the policy.
+    pub fn all_changed(&mut self) {
+        self.standings.values_mut().for_each(Standing::reconsider);
+    }
+
+    pub fn forget(&mut self, key: &K) {
+        self.standings.remove(key);
+    }
+
+    /// Those to judge now, in order of their keys. What comes of each is to be said to [`Self::judged`].
+    pub fn take_due(&mut self, now: ClusterTime) -> Vec<K> {
+        let is_due = |standing: &Standing| matches!(standing, Standing::JudgeFrom(from) if *from <= now);
+        let due = self.standings.iter_mut().filter(|(_, standing)| is_due(standing));
+        due.map(|(key, standing)| {
+            *standing = Standing::BeingJudged;
+            key.clone()
+        })
+        .collect()
+    }
+
+    /// A node that was heard while it was judged is no candidate any more, whatever the judgement said.
+    pub fn judged(&mut self, key: &K, next: Next) {
+        let Some(standing) = self.standings.get_mut(key).filter(|standing| **standing == Standing::BeingJudged) else {
+            return;
+        };
+        match next {
+            Next::JudgeFrom(from) => *standing = Standing::JudgeFrom(from),
+            Next::Proposed => *standing = Standing::Proposed,
+            Next::Gone => drop(self.standings.remove(key)),
+        }
+    }
+}
+
+// === impl Standing ===
+
+impl Standing {
+    fn reconsider(&mut self) {
+        if matches!(self, Self::JudgeFrom(_)) {
+            *self = AT_ONCE;
+        }
+    }
+}
+
+// === what a judgement rests on ===
+
+/// From when on a node that no replica has heard counts as unheard, for a leader that leads since then.
+pub fn unheard_since(leads_since: Tick, node: &Node, moment: Moment) -> Tick {
+    leads_since.max(moment.tick_of(node.meta.created.cluster))
+}
+
+/// What a node with this trace is judged on.
+pub fn evidence<'a>(
+    state: &State,
+    node: &'a Node,
+    trace: Trace,
+    blindness: &Blindness,
+    moment: Moment,
+) -> Evidence<'a> {
+    let heard = moment.cluster_time_of(blindness.silent_since(trace, moment.tick));
+    oversight::evidence(state, node, Some(heard), excuse(blindness, trace, moment), moment.stamp)
+}
+
+pub fn sighting(trace: Trace, moment: Moment) -> Option<Sighting> {
+    match trace {
+        Trace::Heard { at, through } => Some(Sighting { at: moment.cluster_time_of(at), through }),
+        Trace::Unplaced { .. } => None,
+    }
+}
+
+/// The blindness that counts for this trace, in the health core's terms.
+pub fn excuse(blindness: &Blindness, trace: Trace, moment: Moment) -> Option<Excuse> {
+    let (until, _) = blindness.excuse_for(trace, moment.tick)?;
+    Some(Excuse { blind_until: moment.cluster_time_of(until), reattach_window: Period(0) })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NOW: ClusterTime = ClusterTime(1_000);
+
+    #[test]
+    fn a_silent_node_is_judged_at_once_and_then_when_the_judgement_says() {
+        let mut candidates = Candidates::default();
+        candidates.hear(7, PulseState::Silent);
+        assert_eq!(candidates.take_due(NOW), [7]);
+        assert!(candidates.take_due(NOW).is_empty(), "it is being judged");
+        candidates.judged(&7, Next::JudgeFrom(ClusterTime(1_001)));
+        assert!(candidates.take_due(NOW).is_empty());
+        candidates.hear(7, PulseState::Silent);
+        assert!(candidates.take_due(NOW).is_empty(), "that it is silent is known");
+        assert_eq!(candidates.take_due(ClusterTime(1_001)), [7]);
+    }
+
+    #[test]
+    fn what_changes_is_judged_anew_unless_a_verdict_is_under_way() {
+        let mut candidates = Candidates::default();
+        for key in [7, 8] {
+            candidates.hear(key, PulseState::Silent);
+        }
+        candidates.take_due(NOW);
+        candidates.judged(&7, Next::JudgeFrom(ClusterTime(9_000)));
+        candidates.judged(&8, Next::Proposed);
+        candidates.changed(&7);
+        candidates.changed(&8);
+        assert_eq!(candidates.take_due(NOW), [7]);
+        candidates.judged(&7, Next::JudgeFrom(ClusterTime(9_000)));
+        candidates.all_changed();
+        assert_eq!(candidates.take_due(NOW), [7]);
+        candidates.settled(&8);
+        assert_eq!(candidates.take_due(NOW), [8]);
+        candidates.judged(&8, Next::Gone);
+        candidates.settled(&8);
+        assert!(candidates.take_due(NOW).is_empty());
+    }
+
+    #[test]
+    fn a_node_that_is_heard_is_no_candidate_whatever_was_found_meanwhile() {
+        let mut candidates = Candidates::default();
+        candidates.doubt(7);
+        assert_eq!(candidates.take_due(NOW), [7]);
+        candidates.hear(7, PulseState::Heard);
+        candidates.judged(&7, Next::Proposed);
+        candidates.settled(&7);
+        assert!(candidates.take_due(NOW).is_empty());
+    }
+}
