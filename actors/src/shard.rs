@@ -126,7 +126,7 @@ impl State {
     }
 
     async fn round(&mut self, round: &Arc<JudgingRound>, myself: &ActorRef<Msg>) {
-        for (index, args) in self.nodes.to_try_again(&round.state) {
+        for (index, args) in self.nodes.take_due_restarts(&round.state) {
             self.nodes.tree().ports.observer.restarted(ActorKind::Node);
             self.spawn(index, args, myself).await;
         }

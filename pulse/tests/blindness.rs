@@ -172,8 +172,8 @@ fn its_own_stall_is_a_tick_late_by_more_than_one_second_or_a_tenth_of_grace() {
     for (grace, later, expected) in cases {
         let mut blindness = blindness();
         let second = at(100).after(Duration::from_millis(later));
-        blindness.tick(at(100), JudgingLoop { period: PERIOD, grace: grace });
-        blindness.tick(second, JudgingLoop { period: PERIOD, grace: grace });
+        blindness.tick(at(100), JudgingLoop { period: PERIOD, grace });
+        blindness.tick(second, JudgingLoop { period: PERIOD, grace });
         let found = blindness.excused_until(Some(TWO), second);
         assert_eq!(found, expected.map(|excuse| (second.after(CAP * 2), excuse)), "grace {grace:?}, {later} ms later");
     }
@@ -392,9 +392,9 @@ fn a_stall_is_noticed_well_within_any_grace() {
     let turned_after = |grace: Duration, pause: Duration| {
         let mut blindness = Blindness::new(Duration::from_secs(1));
         let (period, start) = (Duration::from_millis(100), Tick::BOOT);
-        blindness.tick(start, JudgingLoop { period: period, grace: grace });
+        blindness.tick(start, JudgingLoop { period, grace });
         let now = start.after(period + pause);
-        blindness.tick(now, JudgingLoop { period: period, grace: grace });
+        blindness.tick(now, JudgingLoop { period, grace });
         blindness.excused_until(None, now).is_some()
     };
     let table = [(1_000, 200, false), (1_000, 300, true), (8_000, 900, false), (8_000, 1_100, true)];

@@ -272,7 +272,7 @@ impl WatchedNodes {
     }
 
     /// Those to try again. What happened to them meanwhile is not known.
-    pub(super) fn to_try_again(&mut self, state: &state::State) -> Vec<(u32, node::Args)> {
+    pub(super) fn take_due_restarts(&mut self, state: &state::State) -> Vec<(u32, node::Args)> {
         let due = self.crashes.take_due(Instant::now());
         due.into_iter().filter_map(|index| Some((index, self.renewed(index, state)?))).collect()
     }
