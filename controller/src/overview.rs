@@ -2,7 +2,7 @@
 
 use muster_lifecycle::replica::ReplicaId;
 use muster_proto::v1;
-use muster_raft::reach::Reached;
+use muster_raft::hello::Reached;
 use muster_raft::replica::{Member, Replica};
 
 /// Asks every member how it is; those that do not answer are shown with the reason.

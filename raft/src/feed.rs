@@ -19,7 +19,7 @@ use thiserror::Error;
 use tokio::sync::watch;
 
 use crate::clock::Clock;
-use crate::state_machine::Publisher;
+use crate::storage::state_machine::Publisher;
 use crate::types::{LogId, StoredMembership};
 
 /// How many changes a replica keeps for watchers that resume.
@@ -245,7 +245,7 @@ mod tests {
     use muster_lifecycle::time::WallTime;
 
     use super::*;
-    use crate::persisted::log_id;
+    use crate::storage::persisted::log_id;
 
     #[derive(Default)]
     struct HandClock {

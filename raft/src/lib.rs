@@ -13,31 +13,18 @@
 //! Everything durable goes through [`disk::Disk`], every connection through [`connector::Connector`], every
 //! clock reading through [`clock::Clock`]: tests bring their own.
 
-pub mod abort;
-pub mod audit;
-pub mod checkpoint;
 pub mod clock;
-mod codec;
-pub mod connector;
-pub mod disk;
 pub mod feed;
-pub mod formation;
-mod forward;
-mod forwarder;
-pub mod frame;
-pub mod greeting;
-pub mod log_store;
 pub mod membership;
-pub mod network;
-pub mod peer_service;
-pub mod peers;
-pub mod persisted;
-pub mod proposer;
-pub mod reach;
 pub mod replica;
-pub mod sealed;
-pub mod snapshot_pressure;
-pub mod snapshot_store;
-pub mod state_machine;
-pub mod store;
+mod replication;
+mod storage;
 pub mod types;
+mod write;
+
+pub use membership::{audit, formation};
+pub use replication::{connector, greeting, hello, network, peer_service, peers};
+pub use storage::{
+    abort, checkpoint, disk, frame, log_store, persisted, snapshot_pressure, snapshot_store, state_machine, store,
+};
+pub use write::{encoded, proposer};

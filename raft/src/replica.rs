@@ -14,22 +14,22 @@ use thiserror::Error;
 use tokio::time::{Instant, timeout_at};
 use tokio_util::sync::CancellationToken;
 
-use crate::connector::Connector;
 use crate::feed::{Feed, Published};
-use crate::forward::{PeerLeaders, leader_is_not};
-use crate::forwarder::Forwarder;
-use crate::greeting::Introduction;
-use crate::log_store::{Capacity, LogStore};
-use crate::network::Network;
-use crate::peers::Peers;
-use crate::proposer::{ProposeError, Proposer, Settled, unencodable};
-use crate::reach::{self, Reached};
-use crate::sealed::Draft;
-use crate::snapshot_pressure::SnapshotPressure;
-use crate::snapshot_store::{SnapshotFile, SnapshotStore};
-use crate::state_machine::StateMachine;
-use crate::store::StoreInfo;
+use crate::replication::connector::Connector;
+use crate::replication::greeting::Introduction;
+use crate::replication::hello::{self, Reached};
+use crate::replication::leader_client::{PeerLeaders, leader_is_not};
+use crate::replication::network::Network;
+use crate::replication::peers::Peers;
+use crate::storage::log_store::{Capacity, LogStore};
+use crate::storage::snapshot_pressure::SnapshotPressure;
+use crate::storage::snapshot_store::{SnapshotFile, SnapshotStore};
+use crate::storage::state_machine::StateMachine;
+use crate::storage::store::StoreInfo;
 use crate::types::{Endpoint, TypeConfig};
+use crate::write::encoded::Draft;
+use crate::write::forwarder::Forwarder;
+use crate::write::proposer::{ProposeError, Proposer, Settled, unencodable};
 use muster_lifecycle::replica::ReplicaId;
 
 pub type Raft = openraft::Raft<TypeConfig, StateMachine>;
@@ -307,7 +307,7 @@ impl Replica {
     pub async fn reach_members(&self) -> BTreeMap<ReplicaId, Result<Reached, String>> {
         let others = self.members().into_iter().filter(|(id, _)| *id != self.id());
         let greetings =
-            others.map(|(id, member)| async move { (id, reach::greet(&self.peers, id, &member.endpoint).await) });
+            others.map(|(id, member)| async move { (id, hello::greet(&self.peers, id, &member.endpoint).await) });
         futures::future::join_all(greetings).await.into_iter().collect()
     }
 

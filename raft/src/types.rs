@@ -6,7 +6,7 @@ use muster_lifecycle::command::Outcome;
 use muster_lifecycle::replica::ReplicaId;
 use serde::{Deserialize, Serialize};
 
-use crate::sealed::Sealed;
+use crate::write::encoded::Sealed;
 
 /// Where a replica listens, as the replicated membership knows it.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]

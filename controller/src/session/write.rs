@@ -17,9 +17,9 @@ use muster_lifecycle::fingerprint::Fingerprint;
 use muster_lifecycle::rejection::Rejection;
 use muster_lifecycle::state::State;
 use muster_lifecycle::text::Text;
+use muster_raft::encoded::Draft;
 use muster_raft::proposer::{ProposeError, Settled};
 use muster_raft::replica::{Replica, RequestError};
-use muster_raft::sealed::Draft;
 use tokio::time::{Instant, sleep, timeout_at};
 
 use crate::session::figures::SessionFigures;

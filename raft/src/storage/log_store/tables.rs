@@ -11,9 +11,9 @@ use serde::de::DeserializeOwned;
 use thiserror::Error;
 
 use super::witness::Witness;
-use crate::disk::{DatabaseFile, Disk};
-use crate::frame::{self, FrameError};
-use crate::persisted::{self, DecodeError, LogIdRecord, VoteRecord};
+use crate::storage::disk::{DatabaseFile, Disk};
+use crate::storage::frame::{self, FrameError};
+use crate::storage::persisted::{self, DecodeError, LogIdRecord, VoteRecord};
 use crate::types::{Entry, LogId, Vote};
 use muster_lifecycle::replica::ReplicaId;
 

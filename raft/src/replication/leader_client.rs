@@ -11,12 +11,12 @@ use openraft::async_runtime::WatchReceiver;
 use tokio::time::Instant;
 use tonic::{Code, Status};
 
-use crate::codec::{decode, encode};
-use crate::forwarder::{Answer, Call, Leaders};
 use crate::membership::{MembershipChange, MembershipError};
-use crate::peers::{Lane, Peers};
-use crate::proposer::{ProposeError, Settled};
 use crate::replica::{Raft, Replica, RequestError};
+use crate::replication::codec::{decode, encode};
+use crate::replication::peers::{Lane, Peers};
+use crate::write::forwarder::{Answer, Call, Leaders};
+use crate::write::proposer::{ProposeError, Settled};
 use muster_lifecycle::replica::ReplicaId;
 
 /// Leaders at the peers' door.

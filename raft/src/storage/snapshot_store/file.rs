@@ -12,7 +12,7 @@ use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 
 use super::format::{SnapshotError, SnapshotHeader, read_snapshot};
-use crate::disk::{Disk, DiskFile, Scanner};
+use crate::storage::disk::{Disk, DiskFile, Scanner};
 use crate::types::LogId;
 
 /// What goes into one message of a transfer.

@@ -10,10 +10,10 @@ use muster_proto::v1::peer_client::PeerClient;
 use tonic::transport::{Channel, Endpoint as ChannelEndpoint, Uri};
 use tower::service_fn;
 
-use crate::connector::Connector;
 use crate::feed::Feed;
-use crate::greeting::{Introduction, ProvenReplica, Refusal};
 use crate::replica::Replica;
+use crate::replication::connector::Connector;
+use crate::replication::greeting::{Introduction, ProvenReplica, Refusal};
 use crate::types::Endpoint;
 use muster_lifecycle::replica::ReplicaId;
 

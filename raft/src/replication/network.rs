@@ -18,9 +18,9 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tonic::{Code, Status};
 
-use crate::codec::{decode, encode};
-use crate::peers::{Lane, Peers};
-use crate::snapshot_store::SnapshotFile;
+use crate::replication::codec::{decode, encode};
+use crate::replication::peers::{Lane, Peers};
+use crate::storage::snapshot_store::SnapshotFile;
 use crate::types::{Endpoint, LogId, TypeConfig, Vote};
 use muster_lifecycle::replica::ReplicaId;
 

@@ -11,8 +11,8 @@ use futures::future::BoxFuture;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
 use tokio::time::Instant;
 
-use crate::proposer::{ProposeError, Settled};
 use crate::replica::RequestError;
+use crate::write::proposer::{ProposeError, Settled};
 use muster_lifecycle::replica::ReplicaId;
 
 /// Writes waiting for a call. Beyond this the caller is told to come back later.

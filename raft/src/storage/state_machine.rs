@@ -15,9 +15,9 @@ use muster_lifecycle::table::Digest;
 use openraft::EntryPayload;
 use openraft::storage::{ApplyResponder, EntryResponder, RaftSnapshotBuilder, RaftStateMachine};
 
-use crate::checkpoint::{Checkpoint, Moment};
-use crate::snapshot_pressure::{Mark, SnapshotPressure};
-use crate::snapshot_store::{SnapshotFile, SnapshotHeader, SnapshotStore};
+use crate::storage::checkpoint::{Checkpoint, Moment};
+use crate::storage::snapshot_pressure::{Mark, SnapshotPressure};
+use crate::storage::snapshot_store::{SnapshotFile, SnapshotHeader, SnapshotStore};
 use crate::types::{Entry, LogId, Outcomes, SnapshotMeta, StoredMembership, TypeConfig};
 
 type Snapshot = openraft::alias::SnapshotOf<TypeConfig, SnapshotFile>;

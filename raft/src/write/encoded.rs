@@ -13,7 +13,7 @@ use muster_lifecycle::time::Stamp;
 use serde::de::{self, Deserialize, Deserializer, Visitor};
 use serde::{Serialize, Serializer};
 
-use crate::persisted::{self, DecodeError};
+use crate::storage::persisted::{self, DecodeError};
 
 /// Cheap to clone.
 #[derive(Clone, PartialEq, Eq)]

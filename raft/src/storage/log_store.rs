@@ -32,11 +32,11 @@ pub use self::tables::{Birth, DATA_VERSION_NOW, Identity, LOG_FILE, OpenError};
 pub(crate) use self::tables::{Origin, create};
 use self::tail::{Encoded, Tail};
 use self::writer::{Append, Op, Writer};
-use crate::abort::Abort;
-use crate::disk::Disk;
-use crate::snapshot_pressure::SnapshotPressure;
+use crate::storage::abort::Abort;
+use crate::storage::disk::Disk;
+use crate::storage::snapshot_pressure::SnapshotPressure;
+use crate::storage::{frame, persisted};
 use crate::types::{Entry, LogId, TypeConfig, Vote};
-use crate::{frame, persisted};
 
 /// Operations waiting for the writer. Beyond this, callers wait.
 const QUEUE_MAX: usize = 1_024;

@@ -17,8 +17,8 @@ use sled::{Batch, Db};
 use thiserror::Error;
 
 use super::{Moment, Work};
-use crate::frame;
-use crate::persisted::{self, LogIdRecord, StoredMembershipRecord};
+use crate::storage::frame;
+use crate::storage::persisted::{self, LogIdRecord, StoredMembershipRecord};
 use crate::types::{LogId, StoredMembership};
 
 const VERSION: u32 = 1;

@@ -5,7 +5,7 @@ use std::time::Duration;
 use muster_lifecycle::meta::Uid;
 use muster_lifecycle::table::Digest;
 
-use crate::peers::{Lane, Peers};
+use crate::replication::peers::{Lane, Peers};
 use crate::types::Endpoint;
 use muster_lifecycle::replica::ReplicaId;
 

@@ -18,7 +18,7 @@ use serde::{Deserialize, Serialize};
 use thiserror::Error;
 use xxhash_rust::xxh3::Xxh3;
 
-use crate::persisted::{self, DecodeError, LogIdRecord, StoredMembershipRecord};
+use crate::storage::persisted::{self, DecodeError, LogIdRecord, StoredMembershipRecord};
 use crate::types::{LogId, SnapshotMeta, StoredMembership};
 
 const MAGIC: [u8; 8] = *b"MUSTERSN";

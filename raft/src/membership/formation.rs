@@ -13,8 +13,8 @@ use openraft::error::{InitializeError, RaftError};
 use thiserror::Error;
 use tokio_util::sync::CancellationToken;
 
-use crate::reach::{self, Reached};
 use crate::replica::Replica;
+use crate::replication::hello::{self, Reached};
 use crate::types::Endpoint;
 use muster_lifecycle::replica::ReplicaId;
 
@@ -69,7 +69,7 @@ impl Replica {
 
     async fn formation_round(&self, initial: &BTreeMap<ReplicaId, Endpoint>) -> Result<(), FormationError> {
         let others = initial.iter().filter(|(id, _)| **id != self.id());
-        let greetings = others.map(|(id, endpoint)| async { (*id, reach::greet(&self.peers, *id, endpoint).await) });
+        let greetings = others.map(|(id, endpoint)| async { (*id, hello::greet(&self.peers, *id, endpoint).await) });
         let reached: BTreeMap<_, _> = futures::future::join_all(greetings)
             .await
             .into_iter()

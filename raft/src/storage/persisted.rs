@@ -11,8 +11,8 @@ use openraft::alias::CommittedLeaderIdOf;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-use crate::sealed::Sealed;
 use crate::types::{Endpoint, Entry, LogId, StoredMembership, TypeConfig, Vote};
+use crate::write::encoded::Sealed;
 use muster_lifecycle::replica::ReplicaId;
 
 type Membership = openraft::Membership<ReplicaId, Endpoint>;

@@ -14,11 +14,11 @@ use thiserror::Error;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
 
 use crate::feed::Feed;
-use crate::log_store::Capacity;
-use crate::persisted::DecodeError;
 use crate::replica::Raft;
-use crate::sealed::{Draft, Sealed};
+use crate::storage::log_store::Capacity;
+use crate::storage::persisted::DecodeError;
 use crate::types::TypeConfig;
+use crate::write::encoded::{Draft, Sealed};
 use muster_lifecycle::replica::ReplicaId;
 
 /// Commands waiting to be proposed. Beyond this the caller is told to come back later.

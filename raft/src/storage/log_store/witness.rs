@@ -11,8 +11,8 @@
 use std::io;
 use std::sync::Arc;
 
-use crate::disk::{Disk, DiskFile};
-use crate::frame;
+use crate::storage::disk::{Disk, DiskFile};
+use crate::storage::frame;
 
 const WITNESS_FILE: &str = "log.witness";
 const COUNT_BYTES: usize = size_of::<u64>();

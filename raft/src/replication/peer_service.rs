@@ -14,17 +14,17 @@ use openraft::raft::AppendEntriesRequest;
 use tokio::time::{Instant, timeout};
 use tonic::{Request, Response, Status, Streaming};
 
-use crate::codec::{decode, encode, not_understood};
-use crate::forwarder::CALL_COMMANDS_MAX;
-use crate::greeting::{ProvenReplica, Refusal, store_bytes};
 use crate::membership::MembershipError;
-use crate::network::SnapshotAnnouncement;
-use crate::peers::PEER_MESSAGE_MAX;
-use crate::proposer::{ProposeError, Settled};
 use crate::replica::{Replica, RequestError};
-use crate::sealed::Draft;
-use crate::snapshot_store::{SnapshotError, SnapshotFile};
+use crate::replication::codec::{decode, encode, not_understood};
+use crate::replication::greeting::{ProvenReplica, Refusal, store_bytes};
+use crate::replication::network::SnapshotAnnouncement;
+use crate::replication::peers::PEER_MESSAGE_MAX;
+use crate::storage::snapshot_store::{SnapshotError, SnapshotFile};
 use crate::types::TypeConfig;
+use crate::write::encoded::Draft;
+use crate::write::forwarder::CALL_COMMANDS_MAX;
+use crate::write::proposer::{ProposeError, Settled};
 use muster_lifecycle::replica::ReplicaId;
 
 /// Longest a forwarded request may keep the leader busy, whatever the caller asks for.

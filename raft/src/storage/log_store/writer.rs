@@ -2,7 +2,7 @@
 //!
 //! It takes what waits in its queue, writes it in one durable transaction, and only then tells those who
 //! wait. Order in the queue is order on disk, votes and entries alike. After a failed write it answers
-//! nobody any more: see [`crate::abort`].
+//! nobody any more: see [`crate::storage::abort`].
 
 use std::io;
 use std::sync::{Arc, PoisonError};
@@ -14,8 +14,8 @@ use tokio::sync::{OwnedSemaphorePermit, mpsc, oneshot};
 use super::Shared;
 use super::tables::{COMMITTED, LOG, META, PURGED, TRANSACTIONS, VOTE, meta_frame};
 use super::witness::Witness;
-use crate::abort::Abort;
-use crate::persisted::{LogIdRecord, VoteRecord};
+use crate::storage::abort::Abort;
+use crate::storage::persisted::{LogIdRecord, VoteRecord};
 use crate::types::{LogId, TypeConfig, Vote};
 
 /// Operations that may share one transaction. Their bytes are bounded where they are queued.

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use thiserror::Error;
 
-use crate::disk::Disk;
+use crate::storage::disk::Disk;
 
 /// Free space below which no new proposals are accepted.
 pub const RESERVE_BYTES: u64 = 64 * 1024 * 1024;

@@ -14,14 +14,14 @@ use muster_lifecycle::meta::Uid;
 use muster_lifecycle::state::State;
 use thiserror::Error;
 
-use crate::abort::Abort;
-use crate::checkpoint::{Checkpoint, Moment};
-use crate::disk::Disk;
-use crate::log_store::{self, Birth, Identity, LOG_FILE, LogStore, OpenError, Origin};
-use crate::persisted::log_id;
-use crate::snapshot_pressure::SnapshotPressure;
-use crate::snapshot_store::{self, Found, SnapshotHeader, SnapshotStore};
-use crate::state_machine::{Parts, Publisher, StateMachine};
+use crate::storage::abort::Abort;
+use crate::storage::checkpoint::{Checkpoint, Moment};
+use crate::storage::disk::Disk;
+use crate::storage::log_store::{self, Birth, Identity, LOG_FILE, LogStore, OpenError, Origin};
+use crate::storage::persisted::log_id;
+use crate::storage::snapshot_pressure::SnapshotPressure;
+use crate::storage::snapshot_store::{self, Found, SnapshotHeader, SnapshotStore};
+use crate::storage::state_machine::{Parts, Publisher, StateMachine};
 use crate::types::{Endpoint, LogId, StoredMembership, Vote};
 use muster_lifecycle::replica::ReplicaId;
 

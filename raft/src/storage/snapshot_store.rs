@@ -17,10 +17,10 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use self::file::{Arrival, Temporary, load};
 pub use self::file::{SnapshotChunks, SnapshotFile};
 pub use self::format::{FORMAT, SnapshotError, SnapshotHeader, read_header, read_snapshot, write_snapshot};
-use crate::abort::Abort;
-use crate::disk::{Appender, Disk, DiskFile};
-use crate::log_store::RESERVE_BYTES;
-use crate::snapshot_pressure::{Mark, SnapshotPressure};
+use crate::storage::abort::Abort;
+use crate::storage::disk::{Appender, Disk, DiskFile};
+use crate::storage::log_store::RESERVE_BYTES;
+use crate::storage::snapshot_pressure::{Mark, SnapshotPressure};
 use crate::types::LogId;
 
 const PREFIX: &str = "snapshot-";
@@ -203,7 +203,7 @@ impl SnapshotStore {
         Ok(())
     }
 
-    /// A disk that fails under a snapshot fails under the log as well. See [`crate::abort`].
+    /// A disk that fails under a snapshot fails under the log as well. See [`crate::storage::abort`].
     fn or_abort<T>(&self, result: Result<T, SnapshotError>) -> io::Result<T> {
         let error = match result {
             Ok(done) => return Ok(done),
