@@ -11,7 +11,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use allocation_counter::measure;
-use muster_controller::handshakes::Handshakes;
+use muster_controller::door::handshakes::Handshakes;
 use muster_controller::hearing::Hearing;
 use muster_controller::session::beat::Beats;
 use muster_lifecycle::node::Slot;

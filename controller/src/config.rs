@@ -21,7 +21,7 @@ use serde::{Deserialize, Serialize};
 pub use self::addressing::{ALLOCATE_NODE_CIDRS, AddressLayer};
 pub use self::enrolment::{Enrolment, EnrolmentLayer};
 pub use self::policy::PolicyLayer;
-use crate::logging::Format;
+use crate::observe::logging::Format;
 
 /// One source of settings, all optional. Flags and files have the same shape.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]

@@ -3,6 +3,14 @@
 //! Every limit is set here and explicitly: the transport library's defaults remove two that protect against floods
 //! of resets and streams, and its windows would let each of a hundred thousand agents pin a megabyte.
 
+pub mod agent;
+pub(crate) mod agent_runtime;
+pub mod connector;
+mod fair_reader;
+pub mod handshakes;
+pub mod listener;
+mod strangers;
+
 use std::fmt;
 use std::time::Duration;
 

@@ -21,19 +21,19 @@ use muster_raft::replica::Replica;
 use tokio_util::sync::CancellationToken;
 
 use crate::config::ServerConfig;
-use crate::connector::TlsConnector;
-use crate::explaining::{Explainer, Insight};
-use crate::handshakes::Handshakes;
+use crate::door::connector::TlsConnector;
+use crate::door::handshakes::Handshakes;
 use crate::hearing::canary::Canary;
 use crate::hearing::contact::Contact;
+use crate::hearing::service::{PulseService, pulse_service};
 use crate::hearing::{Hearing, exchange};
-use crate::http::Sources;
 use crate::leading::{GivenUp, Leading};
-use crate::metrics::Metrics;
-use crate::observing::{self, MeteredTree};
-use crate::operator_service::OperatorService;
-use crate::pulse_service::{PulseService, pulse_service};
-use crate::pulses::Pulses;
+use crate::observe::http::Sources;
+use crate::observe::metrics::Metrics;
+use crate::observe::observer::{self, MeteredTree};
+use crate::operator::explaining::{Explainer, Insight};
+use crate::operator::pulses::Pulses;
+use crate::operator::service::OperatorService;
 use crate::session::Sessions;
 use crate::session::heartbeats;
 
@@ -84,7 +84,7 @@ impl Duties {
         let connector = Arc::new(TlsConnector::new(Arc::clone(&tls.canary), config.fleet.clone()));
         let canary = Canary::new(hearing.clone(), connector, config.advertise.agent.clone());
         let exchange = exchange::run(hearing.clone(), replica.clone(), Arc::clone(metrics), stop.clone());
-        let sampling = observing::sample(Arc::clone(metrics), replica.clone(), hearing.clone(), stop.clone());
+        let sampling = observer::sample(Arc::clone(metrics), replica.clone(), hearing.clone(), stop.clone());
         performed.begin("listening to the other replicas", exchange);
         performed.begin("looking for the leader", self.contact.clone().run(replica.clone(), stop.clone()));
         performed.begin("the canary", canary.run(stop.clone()));
@@ -111,7 +111,7 @@ impl Duties {
 
     pub(crate) fn sources(&self) -> Sources {
         let figures = Arc::clone(self.sessions.figures());
-        observing::sources(Arc::clone(&self.metrics), &self.replica, &self.hearing, &self.contact, figures)
+        observer::sources(Arc::clone(&self.metrics), &self.replica, &self.hearing, &self.contact, figures)
     }
 
     fn explainer(&self) -> Explainer {

@@ -29,8 +29,8 @@ use tokio::time::Instant;
 use tonic::{Request, Response, Status};
 
 use crate::door::DoorKind;
-use crate::listener::Peer;
-use crate::logging::Gate;
+use crate::door::listener::Peer;
+use crate::observe::logging::Gate;
 use crate::session::AgentWrites;
 use crate::session::figures::{RefusalReason, SessionFigures};
 

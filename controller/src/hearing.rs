@@ -15,6 +15,7 @@ pub mod canary;
 pub mod contact;
 pub mod exchange;
 mod pull;
+pub mod service;
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -34,7 +35,7 @@ use muster_pulse::tick::Tick;
 use muster_raft::clock::Clock;
 use muster_raft::feed::Feed;
 
-use crate::handshakes::Handshakes;
+use crate::door::handshakes::Handshakes;
 
 /// Queued handshakes prolong windows by seconds, so that saying it more often says nothing new.
 const QUEUE_REPORT_PERIOD: Duration = Duration::from_secs(1);

@@ -32,8 +32,8 @@ use tokio_stream::wrappers::ReceiverStream;
 use tokio_util::sync::CancellationToken;
 
 use crate::hearing::Hearing;
-use crate::metrics::Metrics;
-use crate::metrics::raft::ProposalResult;
+use crate::observe::metrics::Metrics;
+use crate::observe::metrics::raft::ProposalResult;
 
 /// Proposals that wait to be taken up.
 const PROPOSALS_MAX: usize = 64;
@@ -53,7 +53,7 @@ const PAUSE_BETWEEN_TERMS: Duration = Duration::from_millis(100);
 
 /// Everything it takes to lead.
 #[derive(Clone)]
-pub struct Leading {
+pub(crate) struct Leading {
     pub replica: Replica,
     pub hearing: Hearing,
     /// What this replica's flags say: the policy of a cluster that has none yet.
@@ -70,7 +70,7 @@ pub struct Leading {
 
 /// The nodes that this replica, while it leads, has given up watching.
 #[derive(Clone, Default)]
-pub struct GivenUp(Arc<Mutex<Vec<QuarantinedNode>>>);
+pub(crate) struct GivenUp(Arc<Mutex<Vec<QuarantinedNode>>>);
 
 /// The replica, as the tree sees it.
 struct ReplicaState {
@@ -82,7 +82,7 @@ struct ReplicaState {
 
 impl Leading {
     /// Leads whenever this replica is elected, until `stop`.
-    pub async fn run(self, stop: CancellationToken) {
+    pub(crate) async fn run(self, stop: CancellationToken) {
         loop {
             let term = tokio::select! {
                 () = stop.cancelled() => return,
@@ -333,7 +333,7 @@ impl Leading {
 
 impl GivenUp {
     /// What watching the node dies of, if it is not watched.
-    pub fn reason(&self, node: &str) -> Option<String> {
+    pub(crate) fn reason(&self, node: &str) -> Option<String> {
         let confined = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         confined.iter().find(|confined| confined.name == node).map(|confined| confined.reason.to_string())
     }

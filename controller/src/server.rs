@@ -33,17 +33,17 @@ use tonic::service::interceptor::InterceptedService;
 use tonic::transport::Server;
 use tonic::{Request, Status};
 
-use crate::agent_door;
-use crate::agent_runtime::AgentRuntime;
-use crate::agent_service::agent_service;
 use crate::config::{Doors, ServerConfig};
-use crate::connector::TlsConnector;
+use crate::door::agent;
+use crate::door::agent_runtime::AgentRuntime;
+use crate::door::connector::TlsConnector;
+use crate::door::listener::{BindError, Door, Incoming, Listener, Peer, Tcp};
 use crate::door::{DoorKind, door_limits};
 use crate::duties::{Duties, Performed};
 use crate::enrolment::enrolment_service;
 use crate::enrolment::signer::{self, Signer};
-use crate::http;
-use crate::listener::{BindError, Door, Incoming, Listener, Peer, Tcp};
+use crate::observe::http;
+use crate::session::service::agent_service;
 
 pub use crate::duties::Abandoned;
 
@@ -249,7 +249,7 @@ fn open_doors(
     let client_router = router(DoorKind::Client).add_service(duties.operator_service());
     let mut doors = Performed::default();
     doors.begin("the peers' door", run_door(DoorKind::Peer, peer_router, peers, closing.clone()));
-    doors.begin_on(&agent_runtime, "the agents' door", agent_door::serve(agents, agent_routes, closing.clone()));
+    doors.begin_on(&agent_runtime, "the agents' door", agent::serve(agents, agent_routes, closing.clone()));
     doors.begin("the clients' door", run_door(DoorKind::Client, client_router, clients, closing.clone()));
     doors.begin("the HTTP door", http::serve(browsers, duties.sources(), closing.clone()));
     doors

@@ -14,6 +14,7 @@ pub mod beat;
 mod claim;
 pub mod figures;
 pub mod heartbeats;
+pub mod service;
 mod stream;
 mod wake;
 mod write;
@@ -28,7 +29,7 @@ use tonic::{Status, Streaming};
 
 use crate::hearing::Hearing;
 use crate::hearing::contact::Contact;
-use crate::pulse_service::Claims;
+use crate::hearing::service::Claims;
 
 use self::beat::Beats;
 use self::claim::arbiter::ClaimArbiter;

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use allocation_counter::measure;
-use muster_controller::handshakes::Handshakes;
+use muster_controller::door::handshakes::Handshakes;
 use muster_controller::hearing::Hearing;
 use muster_controller::session::beat::{Beats, UNBOUND};
 use muster_lifecycle::node::Slot;

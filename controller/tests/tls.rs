@@ -14,9 +14,9 @@ use futures::future::BoxFuture;
 use futures::{FutureExt, StreamExt};
 use hyper_util::rt::TokioIo;
 use muster_client::connect;
-use muster_controller::connector::TlsConnector;
+use muster_controller::door::connector::TlsConnector;
+use muster_controller::door::listener::{BindError, Connection, Door, HANDSHAKE_TIMEOUT, Listener, Peer, Refusal, Tcp};
 use muster_controller::door::{DoorKind, Limits, door_limits};
-use muster_controller::listener::{BindError, Connection, Door, HANDSHAKE_TIMEOUT, Listener, Peer, Refusal, Tcp};
 use muster_lifecycle::replica::ReplicaId;
 use muster_pki::identity::{self, Role};
 use muster_pki::tls::{Credentials, ReplicaTls};
@@ -430,11 +430,11 @@ impl Rig {
         Door::new(kind, config, self.fleet.id().clone()).renewing_within(GRACE)
     }
 
-    fn open(&self, kind: DoorKind) -> (muster_controller::listener::Incoming, String) {
+    fn open(&self, kind: DoorKind) -> (muster_controller::door::listener::Incoming, String) {
         self.open_at(kind, ANY.parse().unwrap())
     }
 
-    fn open_at(&self, kind: DoorKind, address: SocketAddr) -> (muster_controller::listener::Incoming, String) {
+    fn open_at(&self, kind: DoorKind, address: SocketAddr) -> (muster_controller::door::listener::Incoming, String) {
         let tcp = Tcp::bind(kind, address).unwrap();
         let address = tcp.local_addr().unwrap().to_string();
         (self.door(kind).open(tcp), address)

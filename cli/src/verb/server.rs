@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use anyhow::Context as _;
 use muster_controller::config::{self, AdvertiseLayer, EnrolmentLayer, Layer, ListenLayer, ServerConfig};
-use muster_controller::logging::{self, Format};
+use muster_controller::observe::logging::{self, Format};
 use muster_controller::server::serve;
 use muster_pki::{FleetId, FleetMember, HostPort};
 use tokio::signal::unix::{SignalKind, signal};

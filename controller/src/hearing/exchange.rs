@@ -19,8 +19,8 @@ use tokio_util::task::AbortOnDropHandle;
 
 use crate::hearing::Hearing;
 use crate::hearing::pull::Pull;
-use crate::logging::Gate;
-use crate::metrics::Metrics;
+use crate::observe::logging::Gate;
+use crate::observe::metrics::Metrics;
 
 /// How often the members are looked at, and the own door's queue.
 const LOOK_PERIOD: Duration = Duration::from_millis(250);

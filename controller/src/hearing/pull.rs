@@ -20,8 +20,8 @@ use thiserror::Error;
 use tokio::time::{MissedTickBehavior, interval, timeout};
 
 use crate::hearing::Hearing;
-use crate::metrics::Metrics;
-use crate::metrics::pulse::PullOutcome;
+use crate::observe::metrics::Metrics;
+use crate::observe::metrics::pulse::PullOutcome;
 
 const PULL_PERIOD: Duration = Duration::from_millis(250);
 

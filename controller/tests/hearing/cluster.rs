@@ -6,18 +6,18 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use muster_controller::agent_door;
-use muster_controller::agent_service::agent_service;
-use muster_controller::connector::TlsConnector;
+use muster_controller::door::agent;
+use muster_controller::door::connector::TlsConnector;
+use muster_controller::door::handshakes::Handshakes;
+use muster_controller::door::listener::{Door, Incoming, Tcp};
 use muster_controller::door::{DoorKind, door_limits};
-use muster_controller::handshakes::Handshakes;
 use muster_controller::hearing::canary::Canary;
 use muster_controller::hearing::contact::Contact;
+use muster_controller::hearing::service::{Claims, Explains, pulse_service};
 use muster_controller::hearing::{Hearing, exchange};
-use muster_controller::listener::{Door, Incoming, Tcp};
-use muster_controller::pulse_service::{Claims, Explains, pulse_service};
 use muster_controller::server::prove_replica;
 use muster_controller::session::Sessions;
+use muster_controller::session::service::agent_service;
 use muster_lifecycle::command::{Command, Operation, Origin, Outcome};
 use muster_lifecycle::meta::Uid;
 use muster_lifecycle::replica::ReplicaId;
@@ -204,7 +204,7 @@ impl Cluster {
         let Running { replica, hearing, contact, .. } = &self.running[&id];
         let sessions = Sessions::new(replica.clone(), hearing.clone(), contact.clone());
         let routes = Routes::new(agent_service(replica.clone(), sessions));
-        let serving = tokio::spawn(agent_door::serve(self.open(DoorKind::Agent, id), routes, close.clone()));
+        let serving = tokio::spawn(agent::serve(self.open(DoorKind::Agent, id), routes, close.clone()));
         AgentDoor { close, serving }
     }
 

@@ -7,19 +7,19 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
-use muster_controller::agent_door;
-use muster_controller::agent_service::agent_service;
-use muster_controller::connector::TlsConnector;
+use muster_controller::door::agent;
+use muster_controller::door::connector::TlsConnector;
+use muster_controller::door::handshakes::Handshakes;
+use muster_controller::door::listener::{Door, Incoming, Tcp};
 use muster_controller::door::{DoorKind, door_limits};
 use muster_controller::enrolment::enrolment_service;
 use muster_controller::enrolment::signer::Signer;
-use muster_controller::handshakes::Handshakes;
 use muster_controller::hearing::contact::Contact;
+use muster_controller::hearing::service::{Explains, pulse_service};
 use muster_controller::hearing::{Hearing, exchange};
-use muster_controller::listener::{Door, Incoming, Tcp};
-use muster_controller::pulse_service::{Explains, pulse_service};
 use muster_controller::server::prove_replica;
 use muster_controller::session::Sessions;
+use muster_controller::session::service::agent_service;
 use muster_lifecycle::command::{Command, Operation, Origin, Outcome, Precondition, Receipt, RequestId};
 use muster_lifecycle::meta::Uid;
 use muster_lifecycle::node::Node;
@@ -237,7 +237,7 @@ impl Cluster {
             Arc::clone(sessions.figures()),
             signer,
         ));
-        tokio::spawn(agent_door::serve(self.open(DoorKind::Agent, id), routes, stop.clone()));
+        tokio::spawn(agent::serve(self.open(DoorKind::Agent, id), routes, stop.clone()));
     }
 
     fn open(&self, kind: DoorKind, id: ReplicaId) -> Incoming {

@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime};
 
 use muster_controller::door::DoorKind;
-use muster_controller::listener::Door;
+use muster_controller::door::listener::Door;
 use muster_lifecycle::command::Operation;
 use muster_lifecycle::fingerprint::Fingerprint;
 use muster_lifecycle::replica::ReplicaId;

@@ -5,8 +5,8 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use futures::stream;
-use muster_controller::listener::{CertificateLife, Peer};
-use muster_controller::operator_service::OperatorService;
+use muster_controller::door::listener::{CertificateLife, Peer};
+use muster_controller::operator::service::OperatorService;
 use muster_controller::server::prove_replica;
 use muster_lifecycle::fingerprint::Fingerprint;
 use muster_lifecycle::pod::Phase;

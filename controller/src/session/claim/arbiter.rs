@@ -23,7 +23,7 @@ use muster_raft::replica::Replica;
 use tonic::Status;
 
 use crate::hearing::Hearing;
-use crate::pulse_service::Claims;
+use crate::hearing::service::Claims;
 
 use self::take_overs::TakeOvers;
 

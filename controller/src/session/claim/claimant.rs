@@ -28,7 +28,7 @@ use muster_raft::replica::Replica;
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep_until, timeout};
 
-use crate::pulse_service::Claims;
+use crate::hearing::service::Claims;
 use crate::session::claim::arbiter::{CLAIMS_MAX, ClaimArbiter};
 use crate::session::wake::entry::{Ending, Entry};
 use crate::session::wake::registry::Registry;

@@ -18,7 +18,7 @@ use muster_proto::v1::carrier_reply::Message as Reply;
 use muster_proto::v1::server_message::Message as Down;
 use tonic::{Status, Streaming};
 
-use crate::listener::CertificateLife;
+use crate::door::listener::CertificateLife;
 use crate::session::figures::RefusalReason;
 use crate::session::stream::binding::Finding;
 use crate::session::stream::caller::{Caller, Opener};

@@ -7,7 +7,7 @@ use muster_lifecycle::fingerprint::Fingerprint;
 use muster_lifecycle::node::Slot;
 use muster_proto::v1;
 
-use crate::listener::CertificateLife;
+use crate::door::listener::CertificateLife;
 use crate::session::wake::entry::claim;
 
 /// What is known before the hello.

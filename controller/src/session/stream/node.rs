@@ -25,7 +25,7 @@ use muster_pulse::table::Beat;
 use tokio::time::{Instant, sleep_until};
 use tonic::{Status, Streaming};
 
-use crate::listener::CertificateLife;
+use crate::door::listener::CertificateLife;
 use crate::session::figures::RefusalReason;
 use crate::session::stream::binding::{Binding, Finding, registration_wanted};
 use crate::session::stream::caller::{Caller, Opener};

@@ -8,7 +8,7 @@ use muster_lifecycle::text::Text;
 use tokio::time::Instant;
 use tonic::Status;
 
-use crate::listener::CertificateLife;
+use crate::door::listener::CertificateLife;
 use crate::session::figures::RefusalReason;
 use crate::session::stream::refusal::Refusal;
 use crate::session::write::AgentWrites;

@@ -1,6 +1,6 @@
 //! The HTTP door: metrics and probes for whoever holds a reader's certificate.
 //!
-//! Connections come from the same accept loop as those of every other door ([`crate::listener`]), so they are counted,
+//! Connections come from the same accept loop as those of every other door ([`crate::door::listener`]), so they are counted,
 //! authenticated and bounded before a byte of HTTP is read. What remains is bounded here: headers, streams, idle time,
 //! and the life of a connection, so that a silent or unwilling reader does not keep its place for ever.
 
@@ -19,9 +19,9 @@ use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
 pub use self::health::Check;
+use crate::door::listener::{Connection, Incoming};
 use crate::door::{self, DoorKind};
-use crate::listener::{Connection, Incoming};
-use crate::metrics::{Figures, Metrics, Source};
+use crate::observe::metrics::{Figures, Metrics, Source};
 
 /// Until a request's headers are complete, counted from the end of the one before: longer than scrapers pause.
 const HEADERS_TIMEOUT: Duration = Duration::from_secs(90);

@@ -12,7 +12,7 @@ use muster_pki::identity::{Identity, Role};
 use tokio::time::sleep;
 use tonic::{Request, Status};
 
-use crate::listener::Refusal;
+use crate::door::listener::Refusal;
 
 /// Every request of a connection carries it as an extension.
 #[derive(Debug, Clone)]

@@ -6,7 +6,7 @@ use muster_raft::hello::Reached;
 use muster_raft::replica::{Member, Replica};
 
 /// Asks every member how it is; those that do not answer are shown with the reason.
-pub async fn overview(replica: &Replica, fleet: String) -> v1::StatusResponse {
+pub(super) async fn overview(replica: &Replica, fleet: String) -> v1::StatusResponse {
     let mut reached = replica.reach_members().await;
     let current = replica.current();
     let leader = replica.leader();

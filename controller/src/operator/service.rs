@@ -26,15 +26,15 @@ use serde_json::Value;
 use tokio::time::Instant;
 use tonic::{Request, Response, Status};
 
-use crate::collection::{LastHeard, Selection, render};
 use crate::door::DoorKind;
-use crate::explaining::{Explainer, Subject};
+use crate::door::listener::Peer;
 use crate::hearing::Hearing;
-use crate::listener::Peer;
-use crate::overview;
-use crate::pulses::Pulses;
-use crate::view::View;
-use crate::watching;
+use crate::operator::collection::{LastHeard, Selection, render};
+use crate::operator::explaining::{Explainer, Subject};
+use crate::operator::overview;
+use crate::operator::pulses::Pulses;
+use crate::operator::view::View;
+use crate::operator::watching;
 
 const TIMEOUT_DEFAULT: Duration = Duration::from_secs(10);
 /// A snapshot of a million nodes takes a while.

@@ -16,7 +16,7 @@ use tonic::Status;
 const CHOICES_SHOWN_MAX: usize = 8;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum View {
+pub(super) enum View {
     Zones,
     Config,
     Aggregators,
@@ -26,7 +26,7 @@ pub enum View {
 // === impl View ===
 
 impl View {
-    pub fn named(kind: &str) -> Option<Self> {
+    pub(super) fn named(kind: &str) -> Option<Self> {
         match kind {
             "zones" => Some(Self::Zones),
             "config" => Some(Self::Config),
@@ -37,7 +37,7 @@ impl View {
     }
 
     /// All there is, in order of names. `now` is what time it is by cluster and wall clock.
-    pub fn list(self, state: &State, now: Stamp) -> Vec<Value> {
+    pub(super) fn list(self, state: &State, now: Stamp) -> Vec<Value> {
         match self {
             Self::Zones => zones(state).iter().map(|zone| zone_to_json(state, zone, now)).collect(),
             Self::Config => vec![config_to_json(state.policy_state(), state.addressing())],
@@ -47,7 +47,7 @@ impl View {
     }
 
     /// The configuration is found without a name too: there is only one.
-    pub fn get(self, state: &State, name: &str, now: Stamp) -> Result<Value, Status> {
+    pub(super) fn get(self, state: &State, name: &str, now: Stamp) -> Result<Value, Status> {
         match self {
             Self::Zones => resolve_zone(state, name).map(|zone| zone_to_json(state, &zone, now)),
             Self::Config if name.is_empty() || name == CONFIG_NAME => {
@@ -65,7 +65,7 @@ impl View {
         }
     }
 
-    pub fn without_selectors(self, label_selector: &str, field_selector: &str) -> Result<Self, Status> {
+    pub(super) fn without_selectors(self, label_selector: &str, field_selector: &str) -> Result<Self, Status> {
         let rule = "selects nothing here: only objects have labels and fields to select by";
         for (field, selector) in [("label_selector", label_selector), ("field_selector", field_selector)] {
             if !selector.is_empty() {
@@ -75,7 +75,7 @@ impl View {
         Ok(self)
     }
 
-    pub fn refuse_watch(self) -> Status {
+    pub(super) fn refuse_watch(self) -> Status {
         let what = match self {
             Self::Zones => "zones are worked out when they are read",
             Self::Config => "the configuration has no revision",
@@ -88,7 +88,7 @@ impl View {
 }
 
 /// `region/zone`, `default`, or a zone's name alone where only one region has it.
-pub fn resolve_zone(state: &State, name: &str) -> Result<ZoneKey, Status> {
+pub(super) fn resolve_zone(state: &State, name: &str) -> Result<ZoneKey, Status> {
     let zones = zones(state);
     if let Ok(key) = name.parse::<ZoneKey>() {
         return zones.get(&key).cloned().ok_or_else(|| not_found("zone", name));

@@ -15,7 +15,7 @@ use muster_raft::feed::{Feed, Gone, Watcher};
 use serde_json::Value;
 use tonic::Status;
 
-use crate::collection::{LastHeard, Seen, Selection, render};
+use crate::operator::collection::{LastHeard, Seen, Selection, render};
 
 /// How long a watcher waits for news before it is told how far it has come.
 const BOOKMARK_INTERVAL: Duration = Duration::from_secs(5);
@@ -23,7 +23,7 @@ const BOOKMARK_INTERVAL: Duration = Duration::from_secs(5);
 type Events = BoxStream<'static, Result<v1::WatchEvent, Status>>;
 
 /// Follows `selection` after `from`, or from what there is now.
-pub fn watch(
+pub(super) fn watch(
     feed: &Arc<Feed>,
     selection: Selection,
     from: Option<Revision>,

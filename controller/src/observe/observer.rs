@@ -16,20 +16,20 @@ use tokio_util::sync::CancellationToken;
 
 use crate::hearing::Hearing;
 use crate::hearing::contact::Contact;
-use crate::http::{Check, Sources};
-use crate::metrics::pulse::{Blind, DigestFigures};
-use crate::metrics::raft::RaftFigures;
-use crate::metrics::state::StateFigures;
-use crate::metrics::work::{PoolFigures, WorkFigures};
-use crate::metrics::zones::ZoneFigures;
-use crate::metrics::{Figures, Metrics};
+use crate::observe::http::{Check, Sources};
+use crate::observe::metrics::pulse::{Blind, DigestFigures};
+use crate::observe::metrics::raft::RaftFigures;
+use crate::observe::metrics::state::StateFigures;
+use crate::observe::metrics::work::{PoolFigures, WorkFigures};
+use crate::observe::metrics::zones::ZoneFigures;
+use crate::observe::metrics::{Figures, Metrics};
 use crate::session::figures::SessionFigures;
 
 /// How often it is looked at what nobody counts: excuses and leaders.
 const SAMPLE_PERIOD: Duration = Duration::from_millis(250);
 
 /// Counts what happens in the supervision tree.
-pub struct MeteredTree(pub Arc<Metrics>);
+pub(crate) struct MeteredTree(pub Arc<Metrics>);
 
 impl Observer for MeteredTree {
     fn swept(&self, took: Duration, silent: usize) {
@@ -60,7 +60,7 @@ impl Observer for MeteredTree {
 }
 
 /// What the HTTP door answers from.
-pub fn sources(
+pub(crate) fn sources(
     metrics: Arc<Metrics>,
     replica: &Replica,
     hearing: &Hearing,
@@ -153,7 +153,7 @@ fn work_figures(state: &State) -> WorkFigures {
 }
 
 /// Watches what changes without anybody doing it.
-pub async fn sample(metrics: Arc<Metrics>, replica: Replica, hearing: Hearing, stop: CancellationToken) {
+pub(crate) async fn sample(metrics: Arc<Metrics>, replica: Replica, hearing: Hearing, stop: CancellationToken) {
     let mut leader = None;
     let mut ticks = tokio::time::interval(SAMPLE_PERIOD);
     loop {

@@ -21,7 +21,7 @@ use tonic::Status;
 
 /// What of which kind a reader wants.
 #[derive(Debug, Clone)]
-pub struct Selection {
+pub(super) struct Selection {
     labels: LabelSelector,
     fields: Fields,
     /// `None` for all.
@@ -37,11 +37,11 @@ enum Fields {
 }
 
 /// Says when a node was last heard, as far as this replica knows.
-pub type LastHeard = dyn Fn(&Node) -> Option<Stamp> + Send + Sync;
+pub(super) type LastHeard = dyn Fn(&Node) -> Option<Stamp> + Send + Sync;
 
 /// How a change looks to a reader who sees only what it selected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Seen {
+pub(super) enum Seen {
     Added,
     Modified,
     Deleted,
@@ -50,7 +50,12 @@ pub enum Seen {
 // === impl Selection ===
 
 impl Selection {
-    pub fn parse(kind: &str, label_selector: &str, field_selector: &str, namespace: &str) -> Result<Self, Status> {
+    pub(super) fn parse(
+        kind: &str,
+        label_selector: &str,
+        field_selector: &str,
+        namespace: &str,
+    ) -> Result<Self, Status> {
         let labels = label_selector.parse().map_err(|error| invalid("label_selector", &error))?;
         let fields = Fields::parse(kind, field_selector)?;
         if !namespace.is_empty() && matches!(fields, Fields::Nodes(_)) {
@@ -61,7 +66,7 @@ impl Selection {
     }
 
     /// The selected objects in key order.
-    pub fn objects(&self, state: &State) -> Vec<Object> {
+    pub(super) fn objects(&self, state: &State) -> Vec<Object> {
         match &self.fields {
             Fields::Nodes(_) => self.select(state.nodes().iter().cloned().map(Object::Node)),
             Fields::Events(_) => self.select(state.events().iter().cloned().map(Object::Event)),
@@ -73,7 +78,7 @@ impl Selection {
         }
     }
 
-    pub fn get(&self, state: &State, name: &str) -> Option<Object> {
+    pub(super) fn get(&self, state: &State, name: &str) -> Option<Object> {
         let namespace = || operation::namespace(self.namespace.as_deref().unwrap_or_default().to_owned());
         match &self.fields {
             Fields::Nodes(_) => state.node(name).cloned().map(Object::Node),
@@ -90,7 +95,7 @@ impl Selection {
     }
 
     /// The change as this reader sees it, with the object to show. `None` if it concerns others only.
-    pub fn see<'a>(&self, change: &'a Change) -> Option<(Seen, &'a Object)> {
+    pub(super) fn see<'a>(&self, change: &'a Change) -> Option<(Seen, &'a Object)> {
         let before = change.before.as_ref().filter(|object| self.matches(object));
         let after = change.after.as_ref().filter(|object| self.matches(object));
         match (before, after) {
@@ -158,7 +163,7 @@ fn pods_on<'a>(state: &'a State, node: &str) -> impl Iterator<Item = Arc<Pod>> +
 
 /// The object as Kubernetes JSON. Beats are not written down, so a node's heartbeat time comes from `last_heard`; how
 /// many pods a workload has is read off the state.
-pub fn render(object: &Object, state: &State, last_heard: Option<&LastHeard>) -> Value {
+pub(super) fn render(object: &Object, state: &State, last_heard: Option<&LastHeard>) -> Value {
     match object {
         Object::Node(node) => match last_heard.and_then(|last_heard| last_heard(node)) {
             Some(heard) => heard_node_to_json(node, heard),

@@ -15,8 +15,8 @@ use tokio::time::timeout;
 use super::Sources;
 use super::health::{self, Check};
 use crate::door::Limits;
-use crate::listener::{Peer, Refusal};
-use crate::metrics;
+use crate::door::listener::{Peer, Refusal};
+use crate::observe::metrics;
 
 /// Every path, and what it is good for.
 const PATHS: [(&str, &str); 3] = [

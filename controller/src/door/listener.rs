@@ -31,11 +31,11 @@ use tokio_rustls::server::TlsStream;
 use tokio_util::sync::CancellationToken;
 use tonic::transport::server::Connected;
 
-use crate::connector;
+use crate::door::connector;
+use crate::door::handshakes::Handshakes;
+use crate::door::strangers::{Place, STRANGERS_MAX, STRANGERS_PER_ADDRESS, Strangers};
 use crate::door::{DoorKind, Limits};
-use crate::handshakes::Handshakes;
-use crate::logging::Gate;
-use crate::strangers::{Place, STRANGERS_MAX, STRANGERS_PER_ADDRESS, Strangers};
+use crate::observe::logging::Gate;
 
 pub use self::peer::{CertificateLife, Peer};
 

@@ -27,8 +27,8 @@ use tokio::time::{Instant, timeout_at};
 use tonic::{Code, Status};
 
 use crate::door::DoorKind;
-use crate::pulse_service::Explains;
-use crate::view::resolve_zone;
+use crate::hearing::service::Explains;
+use crate::operator::view::resolve_zone;
 
 /// What an explanation takes besides the state: what this replica hears with, its clocks, and whom it gave up watching.
 #[derive(Clone)]
@@ -39,7 +39,7 @@ pub struct Insight {
 }
 
 /// Says why nobody watches a node, if nobody does.
-pub type Quarantine = dyn Fn(&str) -> Option<String> + Send + Sync;
+pub(crate) type Quarantine = dyn Fn(&str) -> Option<String> + Send + Sync;
 
 /// Explains where the leader is. Clones share all of it.
 #[derive(Clone)]

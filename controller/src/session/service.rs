@@ -18,8 +18,8 @@ use tonic::service::interceptor::InterceptedService;
 use tonic::{Request, Response, Status, Streaming};
 
 use crate::door::DoorKind;
-use crate::listener::Peer;
-use crate::logging::Gate;
+use crate::door::listener::Peer;
+use crate::observe::logging::Gate;
 use crate::session::figures::{RefusalReason, SessionFigures};
 use crate::session::{Opener, Sessions};
 

@@ -13,7 +13,7 @@ use super::zones::ZONES_LIMIT;
 use super::*;
 use crate::session::figures::RefusalReason;
 
-const OPERATIONS: &str = include_str!("../../../docs/operations.md");
+const OPERATIONS: &str = include_str!("../../../../docs/operations.md");
 
 #[test]
 fn the_documented_names_types_and_labels_are_the_exposed_ones() {

@@ -19,9 +19,9 @@ use tonic::Status;
 use tonic::service::Routes;
 use tower::Service;
 
+use crate::door::fair_reader::FairReader;
+use crate::door::listener::{Connection, Incoming, Peer};
 use crate::door::{self, DoorKind, KIB, MIB};
-use crate::fair_reader::FairReader;
-use crate::listener::{Connection, Incoming, Peer};
 
 /// Until a call must have begun to answer.
 const CALL_TIMEOUT: Duration = Duration::from_secs(30);

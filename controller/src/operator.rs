@@ -1,0 +1,9 @@
+//! What operators ask for and write: the service on the client door, lists, watches, views and explanations.
+
+mod collection;
+pub(crate) mod explaining;
+mod overview;
+pub(crate) mod pulses;
+pub mod service;
+mod view;
+mod watching;
