@@ -151,7 +151,7 @@ async fn a_machine_joins_once_and_is_its_node_from_then_on() {
         Arc::clone(cluster.replica(ReplicaId(1)).current().state.join_tokens().get(token.id.as_str()).unwrap());
     assert_eq!(record.used.as_ref().map(|used| &*used.node), Some("a"));
     let wrong = NodeCredentials::open_or_join(&machine.store, None, &doors(&cluster), "b").await.unwrap_err();
-    assert!(wrong.to_string().contains("is that of node \"a\""), "{wrong}");
+    assert!(wrong.to_string().contains("belongs to node \"a\""), "{wrong}");
 }
 
 #[tokio::test]
