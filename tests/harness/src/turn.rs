@@ -5,8 +5,8 @@
 
 use std::sync::{Condvar, Mutex, PoisonError};
 
-/// Clusters at once. Two cores carry them with room to spare.
-const CLUSTERS_MAX: usize = 3;
+/// Clusters at once. As many as there are cores to carry them.
+const CLUSTERS_MAX: usize = 2;
 
 static RUNNING: Mutex<usize> = Mutex::new(0);
 static ENDED: Condvar = Condvar::new();
