@@ -95,17 +95,11 @@ pub struct Prospect {
     pub rule: String,
 }
 
-/// A moment, or `"never"`.
+/// A moment, or never; `null` in JSON, so that a program finds a moment or nothing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(untagged)]
+#[serde(from = "Option<Moment>", into = "Option<Moment>")]
 pub enum When {
     At(Moment),
-    Never(Never),
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub enum Never {
     Never,
 }
 
@@ -209,7 +203,7 @@ impl Prospect {
         match self.at {
             When::At(moment) if self.about => format!("{} about {}", self.text, clock(moment.wall())),
             When::At(moment) => format!("{} at {}", self.text, clock(moment.wall())),
-            When::Never(_) => self.text.clone(),
+            When::Never => self.text.clone(),
         }
     }
 
@@ -223,23 +217,36 @@ impl Prospect {
     }
 
     fn never(text: impl Into<String>, rule: &str) -> Self {
-        Self { at: When::NEVER, about: false, text: text.into(), rule: rule.to_owned() }
+        Self { at: When::Never, about: false, text: text.into(), rule: rule.to_owned() }
     }
 }
 
 // === impl When, Moment, Fact ===
 
-impl When {
-    pub const NEVER: Self = Self::Never(Never::Never);
+impl From<Option<Moment>> for When {
+    fn from(at: Option<Moment>) -> Self {
+        at.map_or(Self::Never, Self::At)
+    }
+}
 
+impl From<When> for Option<Moment> {
+    fn from(when: When) -> Self {
+        match when {
+            When::At(moment) => Some(moment),
+            When::Never => None,
+        }
+    }
+}
+
+impl When {
     fn of(at: Option<ClusterTime>, now: Stamp) -> Self {
-        at.map_or(Self::NEVER, |at| Self::At(Moment::of(at, now)))
+        at.map_or(Self::Never, |at| Self::At(Moment::of(at, now)))
     }
 
     fn order(&self) -> (bool, u64) {
         match self {
             Self::At(moment) => (false, moment.cluster_ms),
-            Self::Never(_) => (true, 0),
+            Self::Never => (true, 0),
         }
     }
 }

@@ -108,7 +108,7 @@ impl Page<'_> {
     fn when(&self, when: When) -> String {
         match when {
             When::At(moment) => self.moment(moment),
-            When::Never(_) => "never".into(),
+            When::Never => "never".into(),
         }
     }
 
@@ -201,7 +201,7 @@ about 14:08:00 (in 4 m 49 s)   Q-2    NoExecute taint waits in zone r1/b's queue
 
     #[test]
     fn a_zone_is_explained_with_those_who_wait() {
-        let stuck = prospect(When::NEVER, false, "x is next: the rate is 0", "Z-5");
+        let stuck = prospect(When::Never, false, "x is next: the rate is 0", "Z-5");
         let explanation = ZoneExplanation {
             zone: "r1/b".into(),
             now: after(30),
@@ -211,7 +211,7 @@ about 14:08:00 (in 4 m 49 s)   Q-2    NoExecute taint waits in zone r1/b's queue
             outlook: Some(stuck.clone()),
             forecast: vec![stuck],
             queue_length: 3,
-            waiting: vec![Waiting { name: "x".into(), position: 1, since: MISSING, turn: When::NEVER }],
+            waiting: vec![Waiting { name: "x".into(), position: 1, since: MISSING, turn: When::Never }],
         };
         let wanted = "\
 zone r1/b: PartialDisruption since 14:02:11; x is next: the rate is 0

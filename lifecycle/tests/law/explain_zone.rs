@@ -46,7 +46,7 @@ fn the_whole_story_of_a_disrupted_zone() {
     assert_eq!((explanation.queue_length, explanation.waiting.len()), (36, WAITING_SHOWN_MAX));
     let turns = explanation.waiting.iter().take(3).map(|waiting| match waiting.turn {
         When::At(at) => format!("{} {} {}", waiting.position, waiting.name, clock(at.wall())),
-        When::Never(_) => "never".to_owned(),
+        When::Never => "never".to_owned(),
     });
     assert_eq!(turns.collect::<Vec<_>>(), ["1 a-00 +4s", "2 a-01 +104s", "3 a-02 +204s"]);
 }
@@ -119,7 +119,7 @@ fn z_5_a_halted_zone_has_no_token_and_no_turn() {
         "a-00 is next to be tainted for eviction: the rate is 0, because 20 of 33 not ready = 0.60606 >= 0.55, \
          and 33 nodes are not more than 50, so it evicts nobody [Z-5]"
     );
-    assert!(explanation.waiting.iter().all(|waiting| waiting.turn == When::NEVER));
+    assert!(explanation.waiting.iter().all(|waiting| waiting.turn == When::Never));
 }
 
 #[test]
