@@ -117,8 +117,8 @@ impl Leading {
         }
     }
 
-    /// Runs beside the rest, because a stall of this process must be noticed however long the tree of a large fleet
-    /// takes to grow: replicas and agents go on reporting meanwhile.
+    /// Runs beside the tree, so that the time that the tree of a large fleet takes to grow does not count as a stall:
+    /// this replica goes on hearing beats meanwhile.
     async fn keep_watch_over_itself(&self) {
         loop {
             tokio::time::sleep(WATCH_PAUSE).await;

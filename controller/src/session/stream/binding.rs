@@ -85,7 +85,7 @@ impl Binder {
         let (binder, sent) = (Arc::clone(self), OrdersSent::default());
         let binding = Binding { binder, entry, incarnation: node.incarnation, asked, sent };
         let _ = self.hearing.beat(slot);
-        // A change of the node before it was registered here woke no stream.
+        // A change of the node before it was entered into the registry woke no stream.
         wakeup.touch(handle);
         Ok(binding)
     }

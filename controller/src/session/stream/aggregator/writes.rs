@@ -64,7 +64,7 @@ impl HandleWrites {
     }
 
     /// Begins the writes that are due. `may` says until when a node that wrote too often has to wait; `begin` returns
-    /// false if there is nothing to write after all.
+    /// `None` if there is nothing to write after all.
     pub(super) fn begin(
         &mut self,
         mut may: impl FnMut(u32) -> Result<(), Instant>,
