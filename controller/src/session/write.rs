@@ -66,7 +66,7 @@ impl AgentWrites {
     /// repeated write has the same effect as one; a request id for each would crowd out the ids that operators' retries
     /// depend on.
     ///
-    /// `node` is the node that the certificate or the scope names, whatever the operation says: the node restriction
+    /// `node` is the node that the certificate or the scope names, whatever the operation says: the state machine
     /// decides whether it may write about the node in the operation.
     pub(crate) async fn submit(
         &self,
