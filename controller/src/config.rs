@@ -76,7 +76,7 @@ pub struct AdvertiseLayer {
     pub client: Option<HostPort>,
 }
 
-/// Where a replica listens, door by door.
+/// The listening addresses of a replica's doors.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Listen {
     pub peer: SocketAddr,
@@ -85,7 +85,7 @@ pub struct Listen {
     pub http: SocketAddr,
 }
 
-/// One value per door that members tell each other of.
+/// One value per door whose address the members share.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Doors<T> {
     pub peer: T,

@@ -22,7 +22,7 @@ pub struct SessionFigures {
 /// Why an agent was not given a session, or lost it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RefusalReason {
-    /// The certificate is not that of the node, or of no agent at all.
+    /// The certificate is that of another node, or of no agent at all.
     Identity,
     /// It did not say hello, or did not register, in time.
     Silence,

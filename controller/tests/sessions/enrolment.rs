@@ -316,7 +316,7 @@ async fn a_replica_without_the_signing_key_says_which_file_it_lacks() {
     Machine::new().join(&cluster, "a", &token).await.unwrap();
 }
 
-// === who gets a session ===
+// === admission to a session ===
 
 #[tokio::test]
 async fn a_certificate_that_is_not_good_gets_no_session() {

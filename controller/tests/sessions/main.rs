@@ -30,7 +30,7 @@ use tonic_prost::ProstCodec;
 const FIRST: u64 = 0xab12_0000_0000_0001;
 const SECOND: u64 = 0xcd34_0000_0000_0002;
 
-// === who gets in ===
+// === admission ===
 
 #[tokio::test]
 async fn i_13_a_node_speaks_for_itself_only() {
