@@ -1,4 +1,4 @@
-//! The replicas a client knows: their addresses, connections, and which one answered last.
+//! Endpoints of a client: the addresses and connections of the replicas, and which one answered last.
 
 use std::io;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -20,7 +20,7 @@ use crate::error::{self, Why};
 use crate::retry::Operator;
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
-/// A replica that froze is noticed by its missing answer to a ping, also under a quiet watch.
+/// A frozen replica is noticed by its missing answer to a ping, even if the watch on it is quiet.
 const KEEP_ALIVE_INTERVAL: Duration = Duration::from_secs(5);
 const KEEP_ALIVE_TIMEOUT: Duration = Duration::from_secs(4);
 /// A list chunk holds many objects, a request one.

@@ -1,4 +1,4 @@
-//! Why a call to the cluster failed, with what every replica had to say.
+//! Errors of a call to the cluster, with the reason of every replica.
 
 use std::fmt;
 use std::time::Duration;
@@ -31,19 +31,19 @@ pub struct Tried {
     pub why: Why,
 }
 
-/// Why one replica was given up on.
+/// The reason why an attempt on one replica failed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Why {
     NotTried,
-    /// The machine is there and says that nothing listens at that port.
+    /// The machine answers that nothing listens at that port.
     Refused,
     /// No connection for another reason: unknown host, no route, TLS failure.
     NoConnection(String),
     /// No connection in time.
     ConnectTimeout(Duration),
-    /// Both ends did not accept each other's certificate.
+    /// One end did not accept the other's certificate.
     Distrusted(String),
-    /// It answered that it cannot serve, for example for want of a quorum.
+    /// The replica answered that it cannot serve, for example for want of a quorum.
     Unavailable(String),
     /// Connected, but no answer in time.
     Silent(Duration),
@@ -66,7 +66,7 @@ impl Error {
 // === impl Exhausted ===
 
 impl Exhausted {
-    /// Every replica took the call and none answered: late, rather than unreachable.
+    /// Every replica took the call and none answered: they are slow rather than unreachable.
     pub fn only_silence(&self) -> bool {
         !self.tried.is_empty() && self.tried.iter().all(|tried| matches!(tried.why, Why::Silent(_)))
     }
@@ -76,7 +76,7 @@ impl Exhausted {
         !self.tried.is_empty() && self.tried.iter().all(|tried| tried.why == Why::Refused)
     }
 
-    /// Every replica was reached and refused our certificate (or we theirs).
+    /// Every replica was reached, and refused our certificate or had its own refused.
     pub fn only_distrust(&self) -> bool {
         !self.tried.is_empty() && self.tried.iter().all(|tried| matches!(tried.why, Why::Distrusted(_)))
     }
@@ -102,7 +102,7 @@ impl fmt::Display for Exhausted {
 // === impl Why ===
 
 impl Why {
-    /// Says only that time ran out, not what is wrong.
+    /// The reason is only that time ran out, not what is wrong.
     pub(crate) fn is_timeout(&self) -> bool {
         match self {
             Self::Silent(_) | Self::ConnectTimeout(_) => true,
@@ -132,7 +132,7 @@ impl fmt::Display for Why {
 #[error("silent for {0:.1?} in the middle of the answer")]
 pub(crate) struct Silence(pub(crate) Duration);
 
-/// A code that every replica would repeat, so that trying another one is pointless.
+/// Whether every replica would answer with this code, so that trying another one is pointless.
 pub(crate) fn is_final(code: Code) -> bool {
     match code {
         Code::Ok
@@ -151,8 +151,8 @@ pub(crate) fn is_final(code: Code) -> bool {
     }
 }
 
-/// What a failed status means for the replica that gave it. A status with a source was made on our side, by the
-/// transport; one without came over the wire.
+/// The reason that a failed status stands for. A status with a source was made on our side, by the transport; one
+/// without came over the wire.
 pub(crate) fn why(status: &Status) -> Why {
     let Some(source) = std::error::Error::source(status) else {
         return match status.message() {
@@ -167,7 +167,7 @@ pub(crate) fn why(status: &Status) -> Why {
     }
 }
 
-/// The innermost reason; what wraps it only says that something went wrong.
+/// The innermost error of a chain; the outer ones only say that the call failed.
 pub(crate) fn root_cause(error: &(dyn std::error::Error + 'static)) -> String {
     let mut cause = error;
     while let Some(inner) = cause.source() {

@@ -1,11 +1,10 @@
 //! The operators' client: one handle that finds a working replica for every call.
 //!
-//! An operator should not need to know who leads or which machine is down. A call goes to the replica that
-//! answered last; when that one cannot be reached, has no quorum or stays silent, the next is tried, in rounds
-//! with a growing pause, until the caller's deadline. When all of them refuse the connection, no replica runs and the
-//! call ends at once. Answers that another replica would only repeat (not found,
-//! conflict, denied, invalid) end the call at once. Writes carry a client id and a sequence, so that trying
-//! again after a lost answer applies once.
+//! An operator should not need to know which replica leads or which machine is down. A call goes to the replica that
+//! answered last. When that one cannot be reached, has no quorum or stays silent, the next is tried, in rounds with a
+//! growing pause, until the caller's deadline. When all of them refuse the connection, no replica runs and the call
+//! ends at once. Answers that another replica would only repeat (not found, conflict, denied, invalid) end the call at
+//! once. Writes carry a client id and a sequence, so that a repeated write after a lost answer applies once.
 
 mod dial;
 mod endpoint;
@@ -32,21 +31,21 @@ use self::endpoint::Endpoints;
 use self::error::Silence;
 use self::retry::{Backoff, Patience};
 
-/// How long a call may take when the caller does not say.
+/// The time limit of a call for which the caller sets none.
 pub const DEFAULT_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// How much earlier than our own patience a replica should answer a write, so that its reason arrives.
+/// How much earlier than the client's own deadline a replica should answer a write, so that its reason arrives.
 const ANSWER_MARGIN: Duration = Duration::from_millis(250);
 
-/// Talks to one cluster. Writes through one handle are sent one after the other, because a client id may have
-/// only one outstanding; use [`Client::sibling`] for writers that run side by side.
+/// Talks to one cluster. Writes through one handle are sent one after the other, because a client id may have only one
+/// outstanding; use [`Client::sibling`] for concurrent writers.
 pub struct Client {
     endpoints: Arc<Endpoints>,
     timeout: Duration,
     writer: Mutex<Writer>,
 }
 
-/// Which objects a list or watch is about.
+/// The objects that a list or watch selects.
 #[derive(Debug, Clone, Default)]
 pub struct Query {
     /// `nodes`, `events`, `zones`, `config` or `aggregators`.
@@ -60,7 +59,7 @@ pub struct Query {
     pub namespace: String,
 }
 
-/// An answer, the revision of the state it was read from, and who gave it.
+/// An answer, the revision of the state it was read from, and the replica that gave it.
 #[derive(Debug, Clone)]
 pub struct Read<T> {
     pub value: T,
@@ -186,7 +185,7 @@ impl Client {
         Ok(Read { value: answer.value.explanation, revision: answer.value.revision, answered_by: answer.address })
     }
 
-    /// What the cluster says about itself. A replica in touch with a leader is believed before one that is not.
+    /// The cluster's status. A replica in contact with a leader is believed before one that is not.
     pub async fn status(&self) -> Result<v1::StatusResponse, Error> {
         let mut leaderless = None;
         let deadline = Instant::now() + self.timeout;
@@ -205,7 +204,7 @@ impl Client {
         }
     }
 
-    /// Who was heard when, as the replica that answers knows it; with `first_hand` only what it heard itself.
+    /// The last beat of every node, as the replica that answers knows it; with `first_hand` only what it heard itself.
     pub async fn pulses(&self, first_hand: bool) -> Result<Vec<v1::PulsesPart>, Error> {
         let answer = self
             .call(Patience::stream(self.timeout), |mut operator, silence| async move {
@@ -228,8 +227,8 @@ impl Client {
         Some(status.answered_by)
     }
 
-    /// Changes who belongs to the cluster. One replica is asked at a time and may take the whole deadline,
-    /// because a learner has to catch up first.
+    /// Changes the members of the cluster. One replica is asked at a time and may take the whole deadline, because a
+    /// learner has to catch up first.
     pub async fn member(&self, action: member_request::Action) -> Result<String, Error> {
         let request = v1::MemberRequest { action: Some(action) };
         let answer = self
@@ -241,8 +240,8 @@ impl Client {
         Ok(answer.value)
     }
 
-    /// Streams a backup into `file`, which is emptied first (and again, should another replica have to start
-    /// over). Returns the number of bytes; the caller syncs.
+    /// Streams a backup into `file`, which is emptied first, and again if another replica has to start over. Returns
+    /// the number of bytes; the caller syncs.
     pub async fn backup(&self, file: &std::fs::File) -> Result<u64, Error> {
         let answer = self
             .call(Patience::prepared_stream(self.timeout), |mut operator, silence| async move {
@@ -273,7 +272,8 @@ impl Client {
     }
 }
 
-/// What a replica is told so that its answer, even a refusal, arrives before we give up on it.
+/// The time limit that a replica is given, so that its answer, even a refusal, arrives before the client gives up on
+/// it.
 fn answer_within_ms(patience: Duration) -> u32 {
     let wait = patience.saturating_sub(ANSWER_MARGIN).max(patience / 2);
     u32::try_from(wait.as_millis()).unwrap_or(u32::MAX)
@@ -322,7 +322,7 @@ impl Writer {
     }
 }
 
-/// Whether the replica that answered is in touch with a leader; it may remember one that is gone.
+/// Whether the replica that answered is in contact with a leader; it may remember one that is gone.
 pub fn has_leader(status: &v1::StatusResponse) -> bool {
     let unreachable = |leader| status.replicas.iter().any(|replica| replica.id == leader && !replica.reachable);
     status.leader.is_some_and(|leader| !unreachable(leader))

@@ -1,4 +1,4 @@
-//! One call, tried on one replica after the other until a deadline.
+//! Retries of one call, on one replica after the other until a deadline.
 
 use std::time::Duration;
 
@@ -18,18 +18,18 @@ pub(crate) struct Answer<T> {
     pub(crate) address: String,
 }
 
-/// How one replica failed.
+/// The failure of one replica.
 pub(crate) enum Failed {
-    /// Another replica would say the same.
+    /// Another replica would answer the same.
     Final(Status),
     /// Another replica may do better.
     Next(Why),
 }
 
-/// How long one replica may take before the next is asked.
+/// The time that one replica may take before the next is asked.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Patience {
-    /// For the whole attempt, connecting included; `None` if the call bounds its own silences.
+    /// The limit of the whole attempt, connecting included; `None` if the call bounds its own silences.
     whole: Option<Duration>,
     step: Duration,
     changes_state: bool,
@@ -53,12 +53,12 @@ impl Patience {
         Self { whole: Some(QUICK), step: QUICK, changes_state: false }
     }
 
-    /// As `quick`, for calls whose lost answer leaves a doubt.
+    /// As `quick`, for calls whose lost answer leaves the outcome unknown.
     pub(crate) fn write() -> Self {
         Self { changes_state: true, ..Self::quick() }
     }
 
-    /// For questions asked in passing.
+    /// For optional questions that must not hold the caller up.
     pub(crate) fn glance() -> Self {
         Self { whole: Some(Duration::from_secs(1)), step: Duration::from_secs(1), changes_state: false }
     }
@@ -78,7 +78,7 @@ impl Patience {
         Self { whole: None, step: silence, changes_state: false }
     }
 
-    /// No longer than what the caller has left.
+    /// Shortened to the time that the caller has left.
     pub(crate) fn within(self, left: Duration) -> Self {
         Self { whole: self.whole.map(|whole| whole.min(left)), step: self.step.min(left), ..self }
     }
@@ -129,7 +129,8 @@ where
                 Err(Failed::Next(why)) => diary.note(index, why, left < patience.step, patience.changes_state),
             }
         }
-        // A replica that is slow, or without a leader, may answer in a moment. Where none runs, waiting helps nothing.
+        // A replica that is slow, or without a leader, may answer in a moment. Where no replica runs, waiting does not
+        // help.
         if diary.only_refusals() {
             return Err(diary.exhausted());
         }
@@ -146,7 +147,7 @@ pub(crate) fn refused(status: &Status, address: &str) -> Error {
 }
 
 impl Endpoints {
-    /// One replica, once.
+    /// One attempt on one replica.
     pub(crate) async fn attempt<T, F, Fut>(&self, index: usize, patience: Patience, call: &mut F) -> Result<T, Failed>
     where
         F: FnMut(Operator, Duration) -> Fut,
@@ -176,12 +177,12 @@ impl Endpoints {
     }
 }
 
-/// The transport makes statuses of its own, with the codes of answers; those carry their cause as source.
+/// The transport makes statuses of its own, with the same codes as answers; those carry their cause as source.
 fn is_from_the_replica(status: &Status) -> bool {
     std::error::Error::source(status).is_none()
 }
 
-/// Why each replica failed last.
+/// The reason of each replica's last failure.
 pub(crate) struct Diary {
     deadline: Duration,
     tried: Vec<Tried>,
@@ -196,7 +197,7 @@ impl Diary {
         Self { deadline, tried: tried.collect(), outcome_unknown: false }
     }
 
-    /// A wait that our own deadline cut short does not replace what the replica said before.
+    /// A wait that the client's own deadline cut short does not replace what the replica answered before.
     pub(crate) fn note(&mut self, index: usize, why: Why, cut_short: bool, changes_state: bool) {
         self.outcome_unknown |= changes_state && matches!(why, Why::Silent(_) | Why::Broken(_));
         let Some(tried) = self.tried.get_mut(index) else { return };

@@ -1,4 +1,4 @@
-//! The client against scripted replicas: real TLS, real certificates, no consensus.
+//! Tests of the client against scripted replicas: real TLS, real certificates, no consensus.
 
 use std::sync::{Mutex, PoisonError};
 
@@ -123,7 +123,7 @@ async fn lists_and_backups_are_put_together_from_their_chunks() {
 #[tokio::test]
 async fn a_watch_goes_on_elsewhere_without_gap_or_duplicate() {
     let first = Fake { history: 1..=3, ..Fake::default() };
-    // Sends again what was seen before, as a careless replica might.
+    // The second replica repeats events that were delivered already.
     let second = Fake { history: 1..=6, overlap: 2, ..Fake::default() };
     let world = World::new(vec![first, second]);
     let mut watch = world.client().watch(Query::of("nodes"), Some(1)).await.unwrap();
@@ -165,7 +165,7 @@ async fn a_watch_polled_with_a_short_time_out_still_gets_there() {
     let world = World::new(vec![Fake { history: 1..=1, ..Fake::default() }]);
     let mut watch = world.client().watch(Query::of("nodes"), Some(0)).await.unwrap();
     let event = loop {
-        // Polls once and lets go; the attempt to connect must survive that.
+        // Polls once and drops the future; the attempt to connect must survive that.
         if let Some(event) = watch.next().now_or_never() {
             break event.unwrap();
         }
@@ -249,13 +249,13 @@ async fn serve(listener: std::net::TcpListener, tls: Arc<rustls::ServerConfig>, 
     }
 }
 
-/// How a replica behaves.
+/// A scripted replica.
 struct Fake {
     fails: Option<(Code, &'static str)>,
     silent: bool,
-    /// The changes it holds; a watch ends after the last one.
+    /// The changes that the replica holds; a watch ends after the last one.
     history: std::ops::RangeInclusive<u64>,
-    /// How many changes before the asked one it sends again.
+    /// How many changes before the requested one the replica sends again.
     overlap: u64,
     bookmark: Option<u64>,
     requests: Mutex<Vec<v1::RequestId>>,

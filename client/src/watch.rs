@@ -1,9 +1,9 @@
 //! A watch that outlives the replica it was opened on.
 //!
-//! Revisions number every change of the cluster, so a watch that knows the last one it delivered can go on
-//! anywhere: it asks another replica for what came after, drops what it has seen already, and so never has a gap
-//! or a duplicate. A replica that no longer holds the revision says "gone"; only when no replica holds it is the
-//! watch over, and the caller has to list again.
+//! Revisions number every change of the cluster, so a watch that knows the last one it delivered can go on at any
+//! replica. It asks another replica for the changes after it and drops those it has seen already, so it never has a gap
+//! or a duplicate. A replica that no longer holds the revision says "gone". Only when no replica holds it is the watch
+//! over, and the caller has to list again.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -39,7 +39,7 @@ pub struct Watch {
     initial: std::vec::IntoIter<Bytes>,
     /// Everything up to this revision was delivered, or did not concern this watch.
     delivered: u64,
-    /// Where to try next, and how many were tried since the last pause.
+    /// The replica to try next, and how many were tried since the last pause.
     cursor: usize,
     tried: usize,
     opening: Option<Opening>,
@@ -47,8 +47,8 @@ pub struct Watch {
     trouble: Option<Trouble>,
 }
 
-/// An attempt under way. Kept here and not in `next`, so that a caller who polls with a short time-out does not
-/// start over for ever.
+/// An attempt under way. Kept here and not in `next`, so that a caller that polls with a short time-out does not start
+/// over for ever.
 struct Opening {
     index: usize,
     attempt: BoxFuture<'static, Result<Streaming<WatchEvent>, Failed>>,
@@ -60,7 +60,7 @@ struct Open {
     since: Instant,
 }
 
-/// What happened since the last event arrived.
+/// The failures since the last event arrived.
 struct Trouble {
     deadline: Instant,
     backoff: Backoff,
@@ -68,7 +68,7 @@ struct Trouble {
     diary: Diary,
 }
 
-/// A stream that lasted this long was a working one, even if it had nothing to say.
+/// A stream that lasted this long worked, even if it carried no event.
 const WORKING: Duration = Duration::from_secs(5);
 
 // === impl Watch ===
@@ -135,7 +135,7 @@ impl Watch {
         })
     }
 
-    /// Moves on to the event's revision; bookmarks and what was delivered before are not passed on.
+    /// Moves on to the event's revision; bookmarks and events that were delivered before are not passed on.
     fn accept(&mut self, event: WatchEvent) -> Option<WatchEvent> {
         let is_new = event.revision > self.delivered;
         self.delivered = self.delivered.max(event.revision);
@@ -145,7 +145,7 @@ impl Watch {
         }
     }
 
-    /// The stream broke: note why, and let `next` open another.
+    /// Notes why the stream broke, and lets `next` open another.
     fn lost(&mut self, status: &Status) -> Result<(), WatchError> {
         let Some(open) = self.stream.take() else { return Ok(()) };
         if open.since.elapsed() >= WORKING {
@@ -169,7 +169,7 @@ impl Watch {
         Ok(())
     }
 
-    /// Finds a replica that goes on from where we are.
+    /// Finds a replica that continues after the delivered revision.
     async fn open(&mut self) -> Result<(), WatchError> {
         while self.stream.is_none() {
             let Some(opening) = &mut self.opening else {
@@ -192,7 +192,7 @@ impl Watch {
         Ok(())
     }
 
-    /// Turns to the next replica, after a pause if all had their turn.
+    /// Turns to the next replica, after a pause if all were tried.
     async fn try_next(&mut self) -> Result<(), WatchError> {
         if self.tried == self.endpoints.len() {
             self.tried = 0;
@@ -219,7 +219,7 @@ impl Watch {
         })
     }
 
-    /// A replica that accepts watches and drops them at once must not be asked in a tight loop.
+    /// Pauses, so that a replica that accepts watches and drops them at once is not asked in a tight loop.
     async fn breathe(&mut self) {
         if let Some(trouble) = &mut self.trouble {
             let left = trouble.deadline.saturating_duration_since(Instant::now());
@@ -227,7 +227,7 @@ impl Watch {
         }
     }
 
-    /// After a round without success. Replicas that are unreachable may still hold what others have dropped, so
+    /// Called after a round without success. Replicas that are unreachable may still hold what others have dropped. So
     /// "gone" is believed when all say so, or when the rest stay away until the deadline.
     async fn give_up_or_pause(&mut self) -> Result<(), WatchError> {
         let (after, replicas) = (self.delivered, self.endpoints.len());

@@ -26,7 +26,7 @@ use muster_raft::feed::Feed;
 
 const NODES: u32 = 100_000;
 const BATCH: usize = 512;
-/// For each row of the table.
+/// The duration of each row of the table.
 const DURATION: Duration = Duration::from_secs(1);
 const GRACE: Duration = Duration::from_secs(40);
 
@@ -57,8 +57,8 @@ fn main() -> ExitCode {
     ExitCode::FAILURE
 }
 
-/// Runs `round` on so many threads for a while, prints what one beat cost, and says how much was allocated. A round is
-/// given where in the fleet its thread begins, and says how many beats it made.
+/// Runs `round` on `threads` threads for a while, prints the cost of one beat, and returns the number of allocations. A
+/// round gets the position in the fleet at which its thread begins, and returns how many beats it made.
 fn row(name: &str, threads: u32, round: impl Fn(u32) -> u64 + Sync) -> u64 {
     let worker = |number: u32| {
         let first = number * (NODES / threads);
@@ -100,7 +100,7 @@ fn carried(beats: &Beats, slots: &[Slot], first: u32) -> u64 {
     BATCH as u64
 }
 
-/// What goes on beside the beats: the leader's sweep, and a peer that pulls the full table.
+/// The load beside the beats: the leader's sweep, and a peer that pulls the full table.
 fn read(hearing: &Hearing, slots: &[Slot], reading: &AtomicBool) {
     let tables = hearing.pulses().tables();
     let mut sweep = Sweep::over(0..(NODES as usize).div_ceil(CHUNK_SLOTS));

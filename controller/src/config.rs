@@ -1,4 +1,4 @@
-//! What an operator tells a replica or a client: a TOML file, flags, or both.
+//! Settings of a replica, from a TOML file, flags, or both.
 //!
 //! File and flags are two [`Layer`]s of the same shape; merging gives the flags precedence and turns the result into a
 //! [`ServerConfig`] that needs no further checks. Values are parsed while the file is read, so that a mistake is
@@ -76,7 +76,7 @@ pub struct AdvertiseLayer {
     pub client: Option<HostPort>,
 }
 
-/// Where a replica listens, door by door.
+/// The listening addresses of a replica's doors.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Listen {
     pub peer: SocketAddr,
@@ -85,7 +85,7 @@ pub struct Listen {
     pub http: SocketAddr,
 }
 
-/// One value per door that members tell each other of.
+/// One value per door whose address the members share.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Doors<T> {
     pub peer: T,
@@ -108,11 +108,11 @@ pub struct ServerConfig {
     pub log_format: Format,
     /// Founds the policy of a cluster that has none yet.
     pub policy: Policy,
-    /// The settings among them that somebody wrote down, to be compared with a policy that is founded already.
+    /// The settings of the policy that an operator wrote down. They are compared with a policy that is founded already.
     pub explicit_policy: BTreeMap<String, String>,
     /// Founds the ranges of node CIDRs in a cluster that has none yet.
     pub addressing: Option<Addressing>,
-    /// How long the certificates last that this replica signs for nodes.
+    /// The lifetime of the certificates that this replica signs for nodes.
     pub enrolment: Enrolment,
 }
 
@@ -141,7 +141,7 @@ impl Layer {
         Ok(layer)
     }
 
-    /// This layer, with `below` shining through where it says nothing.
+    /// This layer; `below` supplies every setting that this layer does not name.
     fn over(self, below: Self) -> Self {
         let initial_members =
             if self.initial_members.is_empty() { below.initial_members } else { self.initial_members };

@@ -1,4 +1,4 @@
-//! The four doors of a replica: who may come in, and how much they may ask for at once.
+//! The four doors of a replica: the roles that each admits, and the limits of its connections.
 //!
 //! Every limit is set here and explicitly: the transport library's defaults remove two that protect against floods
 //! of resets and streams, and its windows would let each of a hundred thousand agents pin a megabyte.
@@ -24,7 +24,7 @@ pub(crate) const HEADERS_BYTES: u32 = 8 * KIB;
 /// Streams that either side may reset before the connection is given up.
 pub(crate) const LOCAL_RESETS: usize = 128;
 pub(crate) const PENDING_RESETS: usize = 20;
-/// A peer that does not answer a ping in time is gone, whatever TCP believes.
+/// A peer that does not answer a ping in time counts as gone, even while TCP holds the connection open.
 pub(crate) const PING_INTERVAL: Duration = Duration::from_secs(20);
 pub(crate) const PING_TIMEOUT: Duration = Duration::from_secs(10);
 /// HTTP/2 and HTTP/1.1 as TLS names them.
@@ -36,11 +36,11 @@ pub enum DoorKind {
     Peer,
     Agent,
     Client,
-    /// HTTPS for scrapers, probes and whatever else speaks no gRPC.
+    /// HTTPS for scrapers, probes and other clients that speak no gRPC.
     Http,
 }
 
-/// What one connection may use, and how many connections there may be.
+/// The limits of one connection, and of the number of connections.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
     pub connections: usize,
@@ -51,7 +51,7 @@ pub struct Limits {
     pub concurrent_calls: usize,
     pub stream_window: u32,
     pub connection_window: u32,
-    /// Until a call must have begun to answer. Peers have none: a snapshot is one long call.
+    /// The time within which a call must begin to answer. Peers have no such limit: a snapshot is one long call.
     pub call_timeout: Option<Duration>,
 }
 
@@ -68,7 +68,7 @@ impl DoorKind {
         }
     }
 
-    /// The flag that moves the door elsewhere.
+    /// The flag that sets the door's listening address.
     pub fn listen_flag(self) -> &'static str {
         match self {
             Self::Peer => "--listen-peer",
@@ -78,7 +78,7 @@ impl DoorKind {
         }
     }
 
-    /// The same in the configuration file.
+    /// The key in the configuration file that does the same.
     pub fn listen_key(self) -> &'static str {
         match self {
             Self::Peer => "listen.peer",
@@ -88,7 +88,7 @@ impl DoorKind {
         }
     }
 
-    /// What is spoken inside TLS, best first.
+    /// The protocols spoken inside TLS, preferred first.
     pub fn protocols(self) -> &'static [&'static [u8]] {
         match self {
             Self::Peer | Self::Agent | Self::Client => &[H2],

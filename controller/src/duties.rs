@@ -1,4 +1,4 @@
-//! What a replica does besides keeping its doors: hear its peers and itself, serve its sessions, lead when it is elected.
+//! The duties of a replica besides its doors: it hears its peers and itself, serves sessions, and leads when elected.
 //!
 //! ```text
 //!   hearing (tables, excuses) <-- exchange, canary, contact
@@ -40,7 +40,7 @@ use crate::session::heartbeats;
 pub use performed::Abandoned;
 pub(crate) use performed::Performed;
 
-/// The parts of one replica that share what it hears.
+/// The parts of one replica that share its [`Hearing`].
 pub(crate) struct Duties {
     pub(crate) replica: Replica,
     pub(crate) sessions: Sessions,
@@ -72,7 +72,7 @@ impl Duties {
         Self { replica: replica.clone(), sessions, hearing, contact, metrics, given_up, probe }
     }
 
-    /// Begins all of it. Ends soon after `stop`.
+    /// Starts every duty. They end soon after `stop`.
     pub(crate) fn perform(
         &self,
         config: &ServerConfig,

@@ -1,13 +1,13 @@
-//! Letting machines in: a token for a certificate, and a certificate for a newer one.
+//! Enrolment of machines: a certificate in exchange for a token, and a newer certificate in exchange for an old one.
 //!
 //! ```text
 //!   Join:   token --> is it ours, and open? --> EnrolNode (the token is used up, the key recorded) --> sign
 //!   Renew:  certificate --> does its key count? --> RenewCredential (the new key recorded) --> sign
 //! ```
-//! Signing comes last: a certificate exists only for a key that the whole cluster knows of. Whoever lost the answer
-//! asks again with the same key and gets it again. What the state already rules out is never proposed, so that a stranger
-//! cannot fill the log; a few refusals at a time are told as events and logged. Strangers are counted for themselves, so
-//! that a crowd of them cannot hide what somebody with a certificate was refused.
+//! Signing comes last: a certificate exists only for a key that the whole cluster knows of. A machine that lost the
+//! answer asks again with the same key and gets it again. A request that the state already rules out is never proposed,
+//! so that a stranger cannot fill the log. A few refusals at a time become events and log lines. Strangers have a count
+//! of their own, so that a crowd of them cannot hide the refusal of a caller with a certificate.
 
 pub mod signer;
 
@@ -36,7 +36,7 @@ use crate::session::figures::{RefusalReason, SessionFigures};
 
 use self::signer::{CsrKey, Signer};
 
-/// Anybody may ask, so nobody may ask at length: a token, a name and a certificate request are far shorter.
+/// Any machine may ask, so requests are short: a token, a name and a certificate request stay far below this.
 const REQUEST_BYTES_MAX: usize = 16 * 1024;
 /// How long a write may take.
 const WRITE_LIMIT: Duration = Duration::from_secs(12);
@@ -57,13 +57,13 @@ pub struct EnrolmentService {
     writes: AgentWrites,
     figures: Arc<SessionFigures>,
     signer: Result<Arc<Signer>, signer::Missing>,
-    /// What is told of those who ask to join.
+    /// Limits the log lines and events about machines that ask to join.
     strangers: Gate,
-    /// What is told of those who have a certificate.
+    /// Limits the log lines and events about callers with a certificate.
     nodes: Gate,
 }
 
-/// Who asks to join, as far as it was understood.
+/// A machine that asks to join, as read from its request.
 struct Applicant {
     token: Token,
     node: Text,
@@ -92,7 +92,7 @@ impl EnrolmentService {
         signer.certify(node, key, &signed).map_err(internal)
     }
 
-    /// What this replica knows may be old, so it refuses nobody before it has caught up.
+    /// This replica's state may be old, so it refuses no machine before it has caught up.
     async fn admit(&self, applicant: &Applicant, signer: &Signer) -> Result<Result<(), Distrust>, Status> {
         let Applicant { token, node, key, .. } = applicant;
         if token.pin != signer.pin() {
@@ -113,7 +113,7 @@ impl EnrolmentService {
         if let Err(distrust) = admitted.map_err(|behind| Status::unavailable(behind.to_string()))? {
             return Err(self.refuse(&self.nodes, node, peer.remote, &distrust));
         }
-        // A node that renews again and again is told to wait, as one that reports again and again is.
+        // A node that renews again and again has to wait, as does one that reports again and again.
         let wait = |_| Status::resource_exhausted("too many requests of this node; wait a moment");
         self.writes.spend(node).map_err(wait)?;
         let signed = signer.term(&key, SystemTime::now());
@@ -127,7 +127,7 @@ impl EnrolmentService {
         signer.certify(node, &key, &signed).map_err(internal)
     }
 
-    /// A refusal is told through `gate`.
+    /// A refusal is reported through `gate`.
     async fn commit(
         &self,
         operation: Operation,
@@ -142,7 +142,7 @@ impl EnrolmentService {
         }
     }
 
-    /// Told to the caller and, a few at a time, to the log and the operators.
+    /// Reports the refusal to the caller and, a few at a time, to the log and the operators.
     fn refuse(&self, gate: &Gate, node: &Text, remote: SocketAddr, distrust: &Distrust) -> Status {
         self.figures.refuse(RefusalReason::Identity);
         if let Some(unsaid) = gate.pass(StdInstant::now()) {

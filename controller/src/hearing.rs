@@ -1,4 +1,4 @@
-//! How this replica hears the fleet: first-hand through its sessions, and through what the other replicas tell.
+//! Hearing of the fleet: first-hand through this replica's sessions, and second-hand through the other replicas.
 //!
 //! ```text
 //!   session --beat--> own table --pulse_service--> the peers pull it
@@ -37,10 +37,10 @@ use muster_raft::feed::Feed;
 
 use crate::door::handshakes::Handshakes;
 
-/// Queued handshakes prolong windows by seconds, so that saying it more often says nothing new.
+/// Queued handshakes prolong windows by seconds, so a more frequent report adds nothing.
 const QUEUE_REPORT_PERIOD: Duration = Duration::from_secs(1);
 
-/// All that a replica hears with. Clones share it.
+/// The parts with which a replica hears the fleet. Clones share them.
 #[derive(Clone)]
 pub struct Hearing(Arc<Shared>);
 
@@ -55,13 +55,13 @@ struct Shared {
     canary_late: AtomicBool,
     sessions: AtomicU64,
     queue_reported: Mutex<Option<Tick>>,
-    /// How each replica, this one included, last said that it hears itself.
+    /// The last canary report of each replica, this one included.
     canaries: Mutex<BTreeMap<ReplicaId, CanaryWord>>,
     /// When each peer last acknowledged a digest of ours.
     told: Mutex<BTreeMap<ReplicaId, Tick>>,
 }
 
-/// What a replica last said of its canary.
+/// The last report of a replica on its canary.
 #[derive(Debug, Clone, Copy)]
 struct CanaryWord {
     said: Tick,
@@ -128,7 +128,7 @@ impl Hearing {
         self.moment().tick_of(time)
     }
 
-    /// How many sessions are open on this replica, counted by whoever serves them. Told to the peers.
+    /// The number of sessions open on this replica. The sessions count it, and the peers are told.
     pub fn sessions(&self) -> &AtomicU64 {
         &self.0.sessions
     }
@@ -138,18 +138,18 @@ impl Hearing {
         &self.0.handshakes
     }
 
-    /// Whether the own beat through the own agent door is late.
+    /// Whether this replica's beat through its own agent door is late.
     pub fn canary_late(&self) -> bool {
         self.0.canary_late.load(Ordering::Relaxed)
     }
 
-    /// For how long the own canary has been late, if it is.
+    /// How long this replica's canary has been late, if it is.
     pub(crate) fn canary_late_for(&self) -> Option<Duration> {
         let since = self.canaries().get(&self.me())?.late_since?;
         Some(self.tick().elapsed_since(since))
     }
 
-    /// Whether a peer said within `limit` that it hears itself in time.
+    /// Whether a peer reported within `limit` that its canary is in time.
     pub(crate) fn another_is_well(&self, limit: Duration) -> bool {
         let (me, now) = (self.me(), self.tick());
         let well = |word: &CanaryWord| word.late_since.is_none() && now.elapsed_since(word.said) <= limit;
@@ -160,12 +160,12 @@ impl Hearing {
         self.0.canaries.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// When `peer` last showed that it has what was heard here.
+    /// When `peer` last acknowledged what was heard here.
     pub(crate) fn last_told(&self, peer: ReplicaId) -> Option<Tick> {
         self.told().get(&peer).copied()
     }
 
-    /// Whether a digest of this life of this process is meant.
+    /// Whether `boot` is the present run of this process.
     pub(crate) fn is_own(&self, boot: Boot) -> bool {
         boot == self.0.boot
     }
@@ -180,7 +180,7 @@ impl Hearing {
         self.0.told.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What one peer is told from, beginning with the full table.
+    /// An outbox for one peer, beginning with the full table.
     pub(crate) fn outbox(&self) -> Outbox {
         Outbox::new(&self.0.pulses.tables(), self.0.boot)
     }
@@ -202,7 +202,7 @@ impl Hearing {
         }
     }
 
-    /// How a replica, this one or a peer, hears itself.
+    /// Records the canary report of `replica`, this one or a peer.
     fn canary(&self, replica: ReplicaId, late: bool, now: Tick) {
         if replica == self.me() {
             self.0.canary_late.store(late, Ordering::Relaxed);
@@ -231,7 +231,7 @@ mod tests {
 
     const ME: ReplicaId = ReplicaId(1);
     const NODE: Slot = Slot { index: 5, generation: 1 };
-    /// Short, so that what prolongs a window shows.
+    /// Short, so that a prolonged window shows.
     const BACKOFF_CAP: Duration = Duration::from_secs(1);
 
     #[test]

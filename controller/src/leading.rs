@@ -1,12 +1,12 @@
-//! Judging, while this replica leads.
+//! Leadership: this replica judges nodes while it leads.
 //!
 //! ```text
 //!   elected -> blank entry applied -> policy founded (once) -> tables gathered from the voters that answer
 //!           -> tree grown -> committed changes in, proposals out -> deposed -> tree pruned
 //! ```
 //!
-//! Proposals carry the term they were made in and are never forwarded. One that decides about somebody's life is
-//! proposed only after a quorum has confirmed that this replica still leads, and while it is not blind.
+//! Proposals carry the term they were made in and are never forwarded. One that decides about the life of a node or pod
+//! is proposed only after a quorum has confirmed that this replica still leads, and while it is not blind.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -41,26 +41,26 @@ const PROPOSALS_MAX: usize = 64;
 const UNDER_WAY_MAX: usize = 16;
 const CONFIRM_TIMEOUT: Duration = Duration::from_secs(2);
 const SETTLE_TIMEOUT: Duration = Duration::from_secs(10);
-/// How often a leader looks whether it stood still.
+/// How often a leader checks whether its process stood still.
 const WATCH_PAUSE: Duration = Duration::from_millis(250);
-/// How often a new leader looks whether a voter it waits for can be reached at all.
+/// How often a new leader checks whether a voter it waits for can be reached at all.
 const REACH_PAUSE: Duration = Duration::from_millis(500);
-/// How often explanations learn who is no longer watched.
+/// How often explanations learn which nodes are no longer watched.
 const GIVEN_UP_PAUSE: Duration = Duration::from_secs(1);
 const RETRY_PAUSE: Duration = Duration::from_millis(500);
-/// So that losing and winning elections at once cannot spin.
+/// Keeps a replica that loses and wins elections in quick succession from spinning.
 const PAUSE_BETWEEN_TERMS: Duration = Duration::from_millis(100);
 
-/// Everything it takes to lead.
+/// The parts and settings with which a replica leads.
 #[derive(Clone)]
 pub(crate) struct Leading {
     pub replica: Replica,
     pub hearing: Hearing,
-    /// What this replica's flags say: the policy of a cluster that has none yet.
+    /// The policy that this replica's flags describe, for a cluster that has none yet.
     pub founding: Policy,
-    /// The settings among them that somebody wrote down.
+    /// The settings of that policy that an operator wrote down.
     pub explicit: BTreeMap<String, String>,
-    /// Which addresses nodes get, if this replica's flags say so.
+    /// The address ranges of nodes, if this replica's flags name any.
     pub addressing: Option<Addressing>,
     pub metrics: Arc<Metrics>,
     pub observer: Arc<dyn Observer>,
@@ -72,7 +72,7 @@ pub(crate) struct Leading {
 #[derive(Clone, Default)]
 pub(crate) struct GivenUp(Arc<Mutex<Vec<QuarantinedNode>>>);
 
-/// The replica, as the tree sees it.
+/// The state source of the tree: this replica's state.
 struct ReplicaState {
     replica: Replica,
     hearing: Hearing,
@@ -117,8 +117,8 @@ impl Leading {
         }
     }
 
-    /// Whether this process stood still must not depend on how long the tree of a large fleet takes to grow: it hears what
-    /// is said meanwhile.
+    /// Runs beside the tree, so that the time that the tree of a large fleet takes to grow does not count as a stall:
+    /// this replica goes on hearing beats meanwhile.
     async fn keep_watch_over_itself(&self) {
         loop {
             tokio::time::sleep(WATCH_PAUSE).await;
@@ -128,7 +128,7 @@ impl Leading {
         }
     }
 
-    /// Nothing is judged before a quorum has confirmed this leader and there is a policy to judge by.
+    /// Waits until a quorum has confirmed this leader and there is a policy to judge by. Nothing is judged before.
     async fn settle_in(&self, term: u64) {
         while let Err(error) = self.replica.read_barrier(Instant::now() + SETTLE_TIMEOUT).await {
             tracing::warn!(%error, term, "elected, but not confirmed");
@@ -139,7 +139,7 @@ impl Leading {
         }
     }
 
-    /// From here on it is blind until it holds the table of every voter that can be reached.
+    /// From here on this replica is blind until it holds the table of every voter that can be reached.
     fn take_over(&self) {
         let me = self.replica.id();
         let voters = self.replica.members().into_iter().filter(|(id, member)| member.voter && *id != me);
@@ -153,7 +153,7 @@ impl Leading {
         }
     }
 
-    /// Ends when this replica no longer leads, after everything that could still propose is gone.
+    /// Ends when this replica no longer leads, after every part that could still propose is gone.
     async fn judge(&self, term: u64) {
         let (proposals, proposed) = mpsc::channel(PROPOSALS_MAX);
         let ports = Ports {
@@ -164,7 +164,8 @@ impl Leading {
             observer: Arc::clone(&self.observer),
             probe: Arc::clone(&self.probe),
         };
-        // From before the tree looks at the state: what it sees twice does no harm, and what it misses would.
+        // The watch begins before the tree reads the state: a change seen twice does no harm, and one that is missed
+        // would.
         let changes = self.watch_changes();
         let tree = match Tree::grow(ports, term).await {
             Ok(tree) => tree,
@@ -184,7 +185,8 @@ impl Leading {
         self.given_up.set(Vec::new());
     }
 
-    /// Once per cluster; what a replica's flags say later is only compared. False if it has to be tried again.
+    /// Founds the policy, once per cluster. A replica's flags are later only compared with it. False if it has to be
+    /// tried again.
     async fn found_policy(&self, term: u64) -> bool {
         let current = self.replica.current();
         if current.state.policy_state().founded {
@@ -205,7 +207,8 @@ impl Leading {
         true
     }
 
-    /// Where nodes get addresses, the first leader whose flags say so decides which. False if it has to be tried again.
+    /// Founds the addressing: the first leader whose flags name address ranges decides. False if it has to be tried
+    /// again.
     async fn found_addressing(&self, term: u64) -> bool {
         let Some(plan) = &self.addressing else { return true };
         let current = self.replica.current();
@@ -238,7 +241,7 @@ impl Leading {
         }
     }
 
-    /// Tells the tree what was committed, for as long as there is something to tell.
+    /// Passes committed changes on to the tree, for ever.
     async fn follow(&self, tree: &Tree, mut changes: Result<Watcher, Gone>) {
         loop {
             match &mut changes {
@@ -278,7 +281,7 @@ impl Leading {
         let _ = settled.send(outcomes);
     }
 
-    /// I-03: blind is silent. Whatever was decided before is decided anew once sight is back.
+    /// I-03: a blind leader proposes nothing. What was decided before is decided anew once it sees again.
     async fn may_propose(&self, confirm: bool) -> Result<(), String> {
         if !confirm {
             return Ok(());
@@ -332,7 +335,7 @@ impl Leading {
 // === impl GivenUp ===
 
 impl GivenUp {
-    /// What watching the node dies of, if it is not watched.
+    /// Why the node is not watched: what its actor keeps dying of. `None` if it is watched.
     pub(crate) fn reason(&self, node: &str) -> Option<String> {
         let confined = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         confined.iter().find(|confined| confined.name == node).map(|confined| confined.reason.to_string())

@@ -1,4 +1,4 @@
-//! What a replica shows of itself: metrics and health over HTTP, log lines, and counts of what its actors do.
+//! Observability of a replica: metrics and health over HTTP, log lines, and counts of what its actors do.
 
 pub mod http;
 pub mod logging;

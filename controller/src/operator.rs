@@ -1,4 +1,4 @@
-//! What operators ask for and write: the service on the client door, lists, watches, views and explanations.
+//! The operators' side of a replica: the service on the client door, lists, watches, views and explanations.
 
 mod collection;
 pub(crate) mod explaining;

@@ -1,4 +1,4 @@
-//! From a backup to a new cluster: the same fleet, raised revisions, a new generation.
+//! Restore of a backup into a new cluster: the same fleet, raised revisions, a new generation.
 //!
 //! Run on every replica with the same file. Each gets the same first snapshot, so they start as one cluster;
 //! replicas of the old one are refused by their generation.
@@ -41,7 +41,7 @@ pub enum RestoreError {
     Store(#[from] StoreError),
 }
 
-/// What a restore made.
+/// The result of a restore.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RestoreReport {
     pub nodes: u64,

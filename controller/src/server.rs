@@ -1,5 +1,5 @@
-//! One replica from start to stop: opens the store, starts consensus, opens the doors, and closes all of it
-//! in order.
+//! The server: one replica from start to stop. It opens the store, starts consensus, opens the doors, and closes all of
+//! it in order.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -76,7 +76,7 @@ pub enum ServeError {
     Abandoned(#[from] Abandoned),
 }
 
-/// What a replica takes from the world outside. Tests and simulations bring their own.
+/// The outside world of a replica. Tests and simulations bring their own.
 pub struct Environment {
     pub clock: Arc<dyn Clock>,
     pub disk: Arc<dyn Disk>,
@@ -86,7 +86,7 @@ pub struct Environment {
     pub timing: Timing,
     /// The runtime that serves agents.
     pub agent_runtime: Handle,
-    /// Looks over the shoulder of the supervision tree's actors.
+    /// Observes the supervision tree's actors.
     pub probe: Arc<dyn Probe>,
 }
 
@@ -113,7 +113,7 @@ pub async fn serve(config: ServerConfig, shutdown: CancellationToken) -> Result<
     serve_in(environment, config, tls, shutdown).await
 }
 
-/// Runs a replica in a given environment until `shutdown`, or until it may not go on.
+/// Runs a replica in a given environment until `shutdown`, or until it must not go on.
 pub async fn serve_in(
     environment: Environment,
     config: ServerConfig,
@@ -131,7 +131,7 @@ pub async fn serve_in(
     duties.perform(&config, &tls, &closing, &mut performed);
     tracing::info!(replica = config.id, fleet = %config.fleet, version = VERSION, "replica started");
     let ended = tokio::select! {
-        // In this order: when consensus stops, leading ends too, and says less about it.
+        // In this order: when consensus stops, leading ends too, and its error says less.
         biased;
         () = shutdown.cancelled() => Ok(()),
         error = take_part(&replica, &config, &shutdown) => Err(error),
@@ -173,7 +173,7 @@ async fn start_replica(
     started.map_err(|error| ServeError::Start(error.to_string()))
 }
 
-/// Completes only when this replica may not go on.
+/// Completes only when this replica must not go on.
 async fn take_part(replica: &Replica, config: &ServerConfig, shutdown: &CancellationToken) -> ServeError {
     let join = async {
         let initial = initial_members(config);
@@ -255,7 +255,7 @@ fn open_doors(
     doors
 }
 
-/// A replica without the CA's key serves all else, and says what it lacks to whoever asks it to sign.
+/// A replica without the CA's key serves everything else, and tells a node that asks it to sign what it lacks.
 fn signer(config: &ServerConfig, tls: &ReplicaTls) -> Result<Arc<Signer>, signer::Missing> {
     let signer = Signer::of(tls.authority.as_ref(), &config.tls_dir, &config.fleet, config.enrolment.lifetime);
     if let Err(missing) = &signer {

@@ -6,9 +6,9 @@
 //!                                     |   (a node)          +--> write: registrations and reports, through the leader
 //!                                   wake <--- following (changes of the state), relocate (this replica's trouble)
 //! ```
-//! A stream is bound to its nodes once, by certificate, state and claim; from then on a beat touches nothing that is
-//! shared but its own word. Whatever has news for a stream wakes it, and the stream reads off the state what they mean;
-//! so a hundred thousand streams can be told something without a queue anywhere.
+//! A stream is bound to its nodes once, by certificate, state and claim. From then on a beat touches nothing that is
+//! shared but its own word. A part with news for a stream wakes it, and the stream reads off the state what the news
+//! mean. So a hundred thousand streams can be told something without a queue anywhere.
 
 pub mod beat;
 mod claim;
@@ -62,7 +62,7 @@ struct Shared {
     tasks: Mutex<Option<Tasks>>,
 }
 
-/// What [`Sessions::run`] runs.
+/// The tasks that [`Sessions::run`] runs.
 struct Tasks {
     replica: Replica,
     exchange: ClaimExchange,
@@ -102,8 +102,8 @@ impl Sessions {
         Self(Arc::new(Shared { registry, arbiter, streams: Arc::new(streams), tasks }))
     }
 
-    /// Claims sessions, passes on changes of the state and sends agents away when they should go, until `stop`; then
-    /// all streams end. To be run once.
+    /// Claims sessions, passes on changes of the state and asks agents to move when they should, until `stop`; then all
+    /// streams end. To be run once.
     pub async fn run(self, stop: CancellationToken) {
         let tasks = self.0.tasks.lock().unwrap_or_else(PoisonError::into_inner).take();
         let Some(Tasks { replica, exchange, catch_up, lagging }) = tasks else { return };

@@ -20,7 +20,7 @@ fn a_beat_allocates_nothing() {
     let mut slots: Vec<Slot> = (0..1_000).map(|index| Slot { index, generation: 1 }).collect();
     slots[7] = UNBOUND;
     let handles: Vec<u32> = (0..1_001).collect();
-    // The first beat into a region of slots makes room for all of them.
+    // The first beat into a region of slots allocates the whole region.
     assert_eq!(beats.heard(slots[0]), Beat::Heard);
 
     let alone = measure(|| {

@@ -1,4 +1,4 @@
-//! The HTTP door over real TLS: who gets an answer, to what, in which protocol, and when a connection ends.
+//! Tests of the HTTP door over real TLS: admission, paths, protocols, and the end of connections.
 
 #![allow(clippy::unwrap_used, reason = "a helper that fails is a failed test")]
 
@@ -40,7 +40,7 @@ const PATIENCE: Duration = Duration::from_secs(10);
 const HOUR: Duration = Duration::from_secs(3600);
 const H2: &[u8] = b"h2";
 const HTTP_1_1: &[u8] = b"http/1.1";
-/// A follower that knows no leader.
+/// The leader's id while the replica knows no leader.
 const NOBODY: u64 = 0;
 
 #[tokio::test]
@@ -190,7 +190,7 @@ struct Rig {
     fleet: FleetFolder,
     address: SocketAddr,
     metrics: Arc<Metrics>,
-    /// Who leads, as far as the replica knows.
+    /// The leader, as far as the replica knows.
     leader: Arc<AtomicU64>,
     closing: CancellationToken,
     serving: JoinHandle<()>,
@@ -258,7 +258,8 @@ impl Rig {
         exchange(stream, protocol, method, path).await.unwrap()
     }
 
-    /// In TLS 1.3 a client is done before the server has judged it, so the refusal shows at the first answer.
+    /// In TLS 1.3 a client is done before the server has checked its certificate, so the refusal shows at the first
+    /// answer.
     async fn expect_refusal(&self, client: Arc<rustls::ClientConfig>) {
         for protocol in [HTTP_1_1, H2] {
             let answered = match self.dial(Arc::clone(&client), protocol).await {

@@ -1,4 +1,4 @@
-//! The doors with real certificates over real loopback connections: who gets in, who does not, and why not.
+//! Tests of the doors with real certificates over real loopback connections: admission, refusal, and its reason.
 
 #![allow(clippy::unwrap_used, reason = "a helper that fails is a failed test")]
 
@@ -34,7 +34,7 @@ use tonic::transport::{Endpoint, Server};
 
 const ANY: &str = "127.0.0.1:0";
 const HOUR: Duration = Duration::from_secs(3600);
-/// For which an expired certificate of a node may be renewed.
+/// How long after its expiry a node's certificate may be renewed.
 const GRACE: Duration = Duration::from_secs(2 * 3600);
 
 #[tokio::test]
@@ -138,7 +138,7 @@ async fn an_expired_certificate_lets_only_a_node_in_and_only_for_a_while() {
         let refusal = rig.knock(DoorKind::Agent, expired(user, group, minute)).await.unwrap_err();
         assert!(matches!(refusal, Refusal::Expired), "{user}: {refusal}");
     }
-    // That it was good once does not make up for a wrong CA, nor for a wrong time to begin.
+    // The renewal grace excuses neither a wrong CA nor a validity that begins in the future.
     let validity = Validity { from: now - 10 * HOUR, until: now - minute };
     let subject = Subject { validity, ..rig.subject("system:node:a", identity::NODES) };
     let foreign = rig.client_of(rig.authority(DoorKind::Peer), rig.authority(DoorKind::Agent), &subject);
@@ -482,14 +482,15 @@ impl Rig {
         Credentials::load(&ca, &certificate, &file("it.key", &issued.key)).unwrap().client().unwrap()
     }
 
-    /// Connects by loopback TCP and says how the door decided.
+    /// Connects by loopback TCP and returns the door's decision.
     async fn knock(&self, kind: DoorKind, client: Arc<ClientConfig>) -> Result<Connection, Refusal> {
         let mut tcp = Tcp::bind(kind, ANY.parse().unwrap()).unwrap();
         let address = tcp.local_addr().unwrap();
         let caller = async {
             let stream = tokio::net::TcpStream::connect(address).await.unwrap();
             let name = "127.0.0.1".try_into().unwrap();
-            // In TLS 1.3 the client is done before the server has judged it, so its own view decides nothing here.
+            // In TLS 1.3 the client is done before the server has checked its certificate, so its own view decides
+            // nothing here.
             tokio_rustls::TlsConnector::from(client).connect(name, stream).await.ok()
         };
         let door = self.door(kind);
@@ -517,7 +518,7 @@ async fn connected<T>(connecting: impl Future<Output = io::Result<T>>) -> io::Re
     timeout(Duration::from_secs(10), connecting).await.unwrap()
 }
 
-/// A listener that plays its part and then stays silent.
+/// A listener that follows a script and then stays silent.
 struct Script(VecDeque<io::Result<tokio::io::DuplexStream>>);
 
 impl Listener for Script {

@@ -1,4 +1,4 @@
-//! Where something can be reached: `host:port`, with the host a DNS name or an IP address.
+//! Addresses at which a machine is reached: `host:port`, with the host a DNS name or an IP address.
 
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
@@ -6,7 +6,7 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-/// A reachable address. Port 0 and the unspecified addresses are refused: nobody can connect to them.
+/// A reachable address. Port 0 and the unspecified addresses are refused: no client can connect to them.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct HostPort {
@@ -40,8 +40,8 @@ impl HostPort {
         self.port
     }
 
-    /// The address to listen on in order to be reached here: the very same where the host is an IP address, else
-    /// every address, because a name says nothing about this machine's interfaces.
+    /// The address to listen on in order to be reached here: the same one if the host is an IP address, otherwise every
+    /// address, because a name says nothing about this machine's interfaces.
     pub fn listen(&self) -> SocketAddr {
         let ip = self.host.parse().unwrap_or(IpAddr::from([0, 0, 0, 0]));
         SocketAddr::new(ip, self.port)
@@ -98,7 +98,7 @@ impl From<SocketAddr> for HostPort {
     }
 }
 
-/// True for what may stand as a DNS name in a certificate.
+/// True for a host that may stand as a DNS name in a certificate.
 pub fn is_host_name(host: &str) -> bool {
     let label = |label: &str| {
         (1..=63).contains(&label.len())

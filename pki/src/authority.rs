@@ -1,8 +1,9 @@
-//! The fleet's two certificate authorities and what they sign.
+//! The fleet's two certificate authorities and the certificates that they sign.
 //!
-//! The peer CA signs what replicas show each other, the client CA everything else, so that no credential of a node or
-//! an operator can ever open the peer door. A certificate is a server's or a client's, never both: a stolen client
-//! key cannot pose as a replica's listener. The fleet id rides in a URI name, so that one fleet refuses another's.
+//! The peer CA signs the certificates that replicas show each other, the client CA all others, so that no credential of
+//! a node or an operator can ever open the peer door. A certificate is a server's or a client's, never both: a stolen
+//! client key cannot pose as a replica's listener. A URI name carries the fleet id, so that one fleet refuses
+//! another's.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -24,15 +25,15 @@ const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 pub const AUTHORITY_LIFETIME: Duration = DAY.saturating_mul(3653);
 pub const REPLICA_LIFETIME: Duration = DAY.saturating_mul(365);
 pub const OPERATOR_LIFETIME: Duration = DAY.saturating_mul(365);
-/// The log reckons with it, so that it does not forget too early whom it shut out.
+/// The replicated state uses the same value, so that it does not forget too early which nodes it shut out.
 pub const AGENT_LIFETIME: Duration = muster_lifecycle::credential::BY_HAND_LIFE;
 /// A machine whose clock runs behind must still accept a certificate made a moment ago.
 pub const CLOCK_SKEW: Duration = Duration::from_secs(60 * 60);
-/// RFC 5280's upper bound for a common name; also keeps log lines and audit records short.
+/// RFC 5280's upper bound for a common name. It also keeps log lines and audit records short.
 pub const USER_LIMIT: usize = 64;
 const HOSTS_LIMIT: usize = 64;
 
-/// What a certificate may be used for. Deliberately not a set.
+/// The use of a certificate. Deliberately not a set.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Usage {
     Server,
@@ -46,11 +47,11 @@ pub struct Validity {
     pub until: SystemTime,
 }
 
-/// What is to be certified about one key.
+/// The statements of a certificate about one key.
 #[derive(Debug, Clone)]
 pub struct Subject<'a> {
     pub user: &'a str,
-    /// Grants a role; servers have none, so that their certificates identify nobody.
+    /// Grants a role. Servers have none, so that their certificates identify no client.
     pub group: Option<&'a str>,
     pub fleet: &'a FleetId,
     pub usage: Usage,
@@ -127,13 +128,13 @@ impl Authority {
         self.issuer.key().serialize_pem()
     }
 
-    /// Certifies a key that somebody else made and keeps.
+    /// Certifies a key that was made and is kept elsewhere.
     pub fn certify(&self, subject: &Subject<'_>, key: &impl PublicKeyData) -> Result<String, Error> {
         let signing = |source| Error::Sign { user: subject.user.to_owned(), source };
         Ok(subject.params()?.signed_by(key, &self.issuer).map_err(signing)?.pem())
     }
 
-    /// Names the CA for good: the hash of its public key, as join tokens carry it.
+    /// The permanent name of the CA: the hash of its public key, as join tokens carry it.
     pub fn public_key_print(&self) -> Result<Fingerprint, Error> {
         authority_print(&self.certificate)
     }
@@ -162,7 +163,7 @@ pub fn authority_print(certificate: &str) -> Result<Fingerprint, Error> {
     Ok(sha256(parsed.public_key().raw))
 }
 
-/// A CA whose key belongs to another certificate signs what nobody accepts; better to hear of it now.
+/// A CA whose key belongs to another certificate signs what no door accepts, so it is refused at once.
 fn require_same_key(certificate: &str, key: &KeyPair) -> Result<(), Error> {
     let unusable = || Error::Authority(rcgen::Error::CouldNotParseCertificate);
     let (_, pem) = x509_parser::pem::parse_x509_pem(certificate.as_bytes()).map_err(|_| unusable())?;

@@ -31,7 +31,7 @@ pub struct ClientTls {
 // === impl ClientConfig ===
 
 impl ClientConfig {
-    /// Reads a `client.toml` and makes sure that nobody else can read the key it names.
+    /// Reads a `client.toml` and makes sure that only the owner can read the key it names.
     pub fn load(path: &Path) -> Result<Self, Error> {
         let mut config: Self = settings::parse(path, &secret::read(path)?)?;
         if !(1..=ENDPOINTS_LIMIT).contains(&config.endpoints.len()) {

@@ -1,11 +1,11 @@
-//! The folder of a fleet: who its replicas are, its two CAs, and what each replica and operator takes home.
+//! The folder of a fleet: the list of its replicas, its two CAs, and the files of each replica and operator.
 //!
 //! ```text
-//! DIR/pki/         fleet.toml, peer-ca.{crt,key}, client-ca.{crt,key}     stays with whoever may sign
+//! DIR/pki/         fleet.toml, peer-ca.{crt,key}, client-ca.{crt,key}     stays with the person who may sign
 //! DIR/replica-N/   config.toml, tls/ (with client-ca.key, to sign nodes)  goes to the machine of replica N
 //! DIR/operator/    client.toml, tls/                                      goes to the first operator
 //! ```
-//! A fleet comes into being by one rename, that of `pki/`: everything is first written to `DIR/.init`, and whatever an
+//! A fleet comes into being by one rename, that of `pki/`: everything is first written to `DIR/.init`. What an
 //! interruption left there is either discarded (no `pki/` yet) or moved into place (`pki/` exists).
 
 use std::fs;
@@ -34,7 +34,7 @@ const OPERATOR: &str = "operator";
 const FIRST_OPERATOR: &str = "operator";
 const CLIENT_FILE: &str = "client.toml";
 
-/// What a person may do with the certificate issued to them.
+/// The rights that a person's certificate grants.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Grant {
     Operator,
@@ -190,12 +190,12 @@ impl FleetFolder {
         Ok(())
     }
 
-    /// The certificate of a node's agent. It is not kept anywhere here.
+    /// The certificate of a node's agent. No copy is kept here.
     pub fn issue_node(&self, name: &str) -> Result<Issued, Error> {
         self.issue_machine(name, &identity::node_user(name), identity::NODES)
     }
 
-    /// The certificate of an aggregator, which carries the nodes of its scope. It is not kept anywhere here.
+    /// The certificate of an aggregator, which carries the nodes of its scope. No copy is kept here.
     pub fn issue_aggregator(&self, name: &str) -> Result<Issued, Error> {
         self.issue_machine(name, &identity::aggregator_user(name), identity::AGGREGATORS)
     }
@@ -212,7 +212,7 @@ impl FleetFolder {
     }
 
     fn issue_machine(&self, name: &str, user: &str, group: &str) -> Result<Issued, Error> {
-        // What the doors would not recognise is not signed.
+        // A name that the doors would not recognise is not signed.
         if Role::decide(user, &[group.to_owned()]).is_err() {
             return Err(Error::MachineName(name.to_owned()));
         }
@@ -234,7 +234,7 @@ impl FleetFolder {
         Ok(Self { dir: dir.to_owned(), record, peer_ca, client_ca })
     }
 
-    /// `pki/` exists. Only if its making was cut short, and for the same plan, is there something to go on with.
+    /// Called when `pki/` exists. It goes on only if the creation was interrupted, and was for the same plan.
     fn resume(dir: &Path, plans: &[ReplicaPlan]) -> Result<Self, Error> {
         let interrupted = dir.join(STAGING).exists();
         let fleet = Self::load(dir)?;
@@ -262,7 +262,7 @@ impl FleetFolder {
         Ok(secret::sync_dir(staging)?)
     }
 
-    /// Moves what is staged into place. `pki/` goes first: from then on the rest can always be finished.
+    /// Moves the staged folders into place. `pki/` goes first: from then on the rest can always be finished.
     fn finish(&self) -> Result<(), Error> {
         let staging = self.dir.join(STAGING);
         for name in self.published() {
@@ -308,7 +308,7 @@ impl FleetFolder {
         Ok(toml::to_string(&ClientConfig { fleet: self.id().clone(), endpoints, tls })?)
     }
 
-    /// The first operator may have moved away; then there is nothing here to refresh.
+    /// The folder of the first operator may have been moved away; then there is nothing here to refresh.
     fn refresh_endpoints(&self) -> Result<(), Error> {
         let file = self.operator_dir().join(CLIENT_FILE);
         if file.exists() {

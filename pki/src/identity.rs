@@ -1,8 +1,8 @@
-//! Who is on the other end, read from a certificate whose chain was already verified.
+//! Identity of a caller, read from a certificate whose chain was already verified.
 //!
-//! The common name is the user, the organisations are the groups; a role needs the group *and* the matching form of
-//! name, as Kubernetes asks of its nodes. One role per certificate: whoever holds two groups that grant roles is
-//! refused rather than guessed at.
+//! The common name is the user, the organisations are the groups. A role needs the group *and* the matching form of
+//! name, as Kubernetes asks of its nodes. A certificate has one role: one with two groups that grant roles is refused,
+//! because guessing between them would be unsafe.
 
 use std::fmt;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -23,7 +23,7 @@ pub const AGGREGATORS: &str = "muster:aggregators";
 pub const CANARIES: &str = "muster:canaries";
 pub const NODES: &str = "system:nodes";
 
-/// What whoever has no certificate is called.
+/// The user name of a caller without a certificate.
 const STRANGER: &str = "system:anonymous";
 
 const REPLICA_PREFIX: &str = "system:muster:replica:";
@@ -39,7 +39,7 @@ pub struct Identity {
     pub groups: Vec<String>,
     pub fleet: FleetId,
     pub kind: Role,
-    /// The hash of its public key.
+    /// The hash of the caller's public key.
     pub key: Fingerprint,
 }
 
@@ -51,11 +51,11 @@ pub enum Role {
     Node(String),
     /// Carries many nodes on one stream; which ones is in its scope.
     Aggregator(String),
-    /// A replica that calls at its own agent door, to notice when agents cannot be heard there.
+    /// A replica that calls its own agent door, to notice when agents cannot be heard there.
     Canary(u64),
-    /// A node whose certificate has expired: all it may do is renew it.
+    /// A node whose certificate has expired: it may only renew it.
     Lapsed(String),
-    /// Nobody yet: it has no certificate, and all it may do is ask for one.
+    /// A caller without a certificate: it may only ask for one.
     Stranger,
 }
 
@@ -82,7 +82,7 @@ pub fn replica_user(id: u64) -> String {
     format!("{REPLICA_PREFIX}{id}")
 }
 
-/// The user name under which replica `id` calls at its own agent door.
+/// The user name under which replica `id` calls its own agent door.
 pub fn canary_user(id: u64) -> String {
     format!("{CANARY_PREFIX}{id}")
 }
@@ -110,13 +110,13 @@ impl Identity {
         Ok(Self { user, groups, fleet, kind, key })
     }
 
-    /// Whoever comes without a certificate.
+    /// The identity of a caller without a certificate.
     pub fn stranger(fleet: FleetId) -> Self {
         let (user, groups) = (STRANGER.to_owned(), Vec::new());
         Self { user, groups, fleet, kind: Role::Stranger, key: sha256(&[]) }
     }
 
-    /// The same with a certificate that has expired. Only a node's is then worth anything.
+    /// The same with a certificate that has expired. `None` unless it is a node's.
     pub fn lapsed(self) -> Option<Self> {
         match self.kind {
             Role::Node(node) | Role::Lapsed(node) => Some(Self { kind: Role::Lapsed(node), ..self }),
@@ -147,7 +147,7 @@ impl Role {
         Self::in_group(user, group).ok_or_else(|| Error::Name { user: user.to_owned(), group })
     }
 
-    /// What the role is called in messages.
+    /// The noun for the role in messages.
     pub fn noun(&self) -> &'static str {
         match self {
             Self::Replica(_) => "replica",

@@ -1,11 +1,11 @@
 //! Certificates, the identities read from them, and the folder in which a fleet's keys live.
 //!
 //! ```text
-//!  fleet_folder   what `muster init` writes: CAs, and what each replica and operator takes home
+//!  fleet_folder   files that `muster init` writes: CAs, and those of each replica and operator
 //!    |        \
-//!  authority   tls          what a CA signs                 rustls configurations from what was written
+//!  authority   tls          certificates that a CA signs    rustls configurations from these files
 //!    |          |
-//!  identity   secret        who a certificate stands for    files that must not leak or tear
+//!  identity   secret        the role of a certificate       files that must not leak or tear
 //! ```
 //!
 //! The crate is below the controller, the client and the benchmarks; it knows no async, no network and no consensus.

@@ -39,12 +39,12 @@ impl FromStr for FleetMember {
     }
 }
 
-/// The HTTP door stands next to the client door unless somebody puts it elsewhere.
+/// The HTTP door is next to the client door unless a flag or the file puts it elsewhere.
 pub fn http_beside(client: SocketAddr) -> Option<SocketAddr> {
     client.port().checked_add(1).map(|port| SocketAddr::new(client.ip(), port))
 }
 
-/// Members of one fleet: few, each with its own id and its own addresses.
+/// Checks the members of one fleet: few, each with its own id and its own addresses.
 pub fn unique_members(key: &'static str, members: &[FleetMember]) -> Result<(), Error> {
     if members.len() > MEMBERS_LIMIT {
         return invalid(key, format!("{} are too many: the limit is {MEMBERS_LIMIT}", members.len()));

@@ -1,4 +1,4 @@
-//! A replica to be: its number, its addresses, and the configuration it starts with.
+//! The plan of a new replica: its number, its addresses, and the configuration it starts with.
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
@@ -9,7 +9,7 @@ use crate::member::{FleetMember, http_beside};
 use crate::settings::Error;
 use crate::{FleetId, HostPort};
 
-/// Where the replica's doors are reached, and further names that its certificates carry.
+/// The addresses of the replica's doors, and further names that its certificates carry.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ReplicaPlan {
@@ -59,7 +59,7 @@ impl ReplicaPlan {
         FleetMember { id: self.id, peer: self.peer.clone(), agent: self.agent.clone(), client: self.client.clone() }
     }
 
-    /// Where the replica listens for HTTP.
+    /// The address on which the replica listens for HTTP.
     pub fn http(&self) -> Option<SocketAddr> {
         http_beside(self.client.listen())
     }
@@ -69,7 +69,7 @@ impl ReplicaPlan {
         self.hosts.iter().cloned().chain(addresses).chain([fleet.replica_name(self.id)]).collect()
     }
 
-    /// The replica's configuration; without members it is one that joins.
+    /// The replica's configuration. Without members the replica joins a running fleet.
     pub(crate) fn settings(&self, fleet: &FleetId, members: &[FleetMember]) -> ReplicaSettings {
         ReplicaSettings {
             id: self.id,
@@ -93,7 +93,7 @@ impl ReplicaPlan {
     }
 }
 
-/// Replicas on one machine, each right behind the other, would find their HTTP doors taken.
+/// Refuses plans in which the HTTP door of a replica, right behind its client door, takes the port of another door.
 pub(crate) fn require_room_for_http(plans: &[ReplicaPlan]) -> Result<(), Error> {
     let doors = plans.iter().flat_map(|plan| [&plan.peer, &plan.agent, &plan.client]);
     let taken: BTreeSet<(&str, u16)> = doors.map(|door| (door.host(), door.port())).collect();

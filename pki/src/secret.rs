@@ -1,7 +1,7 @@
 //! Files that must not leak or tear: keys, certificates and the configuration beside them.
 //!
-//! Every write is durable before it is visible (temporary file, sync, rename). Every private key is refused while
-//! anybody but its owner can open it, because a key that was readable once has to be considered known.
+//! Every write is durable before it is visible (temporary file, sync, rename). A private key is refused while any user
+//! but its owner can open it, because a key that was readable once has to be considered known.
 
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Read, Write};
@@ -25,7 +25,7 @@ pub enum Error {
     TooLarge { path: PathBuf },
 }
 
-/// Who may read a file we write.
+/// The users that may read a file we write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Access {
     Owner,
@@ -49,7 +49,7 @@ pub fn read(path: &Path) -> Result<String, Error> {
 /// Reads a private key; refuses while group or world have any access to it.
 pub fn read_private(path: &Path) -> Result<String, Error> {
     let file = File::open(path).map_err(failed("open", path))?;
-    // The open file is asked, not the path: the path could be exchanged in between.
+    // The mode comes from the open file, not the path: the path could be exchanged in between.
     let mode = file.metadata().map_err(failed("inspect", path))?.mode() & 0o7777;
     if mode & 0o077 != 0 {
         return Err(Error::Exposed { path: path.to_owned(), mode });
@@ -57,7 +57,7 @@ pub fn read_private(path: &Path) -> Result<String, Error> {
     contents(file, path)
 }
 
-/// Writes a file that does not exist yet, into a folder that nobody uses yet.
+/// Writes a file that does not exist yet, into a folder that is not in use yet.
 pub fn write_new(path: &Path, text: &str, access: Access) -> Result<(), Error> {
     let mut file = OpenOptions::new()
         .write(true)

@@ -18,7 +18,7 @@ pub enum Error {
     InvalidIn { path: PathBuf, key: &'static str, reason: String },
 }
 
-/// Reads `text`, which stands in the file at `path`.
+/// Reads `text`, the content of the file at `path`.
 pub fn parse<T: DeserializeOwned>(path: &Path, text: &str) -> Result<T, Error> {
     let syntax = |key: String, error: &toml::de::Error| Error::Syntax {
         path: path.to_owned(),
@@ -34,7 +34,7 @@ fn line_of(text: &str, offset: usize) -> usize {
     1 + text.bytes().take(offset).filter(|byte| *byte == b'\n').count()
 }
 
-/// The path of an error at the root is a lone dot, which would say nothing.
+/// An error at the root has a lone dot as its path, which would tell the reader nothing.
 fn key_prefix(key: &str) -> String {
     if key.is_empty() || key == "." { String::new() } else { format!("`{key}`: ") }
 }

@@ -26,7 +26,7 @@ const ALPN: &[u8] = b"h2";
 /// Our chains have one certificate; a folder of them is a mistake.
 const CHAIN_LIMIT: usize = 8;
 
-/// The names of a replica's TLS files, for those who write them and those who read them.
+/// The names of a replica's TLS files, for the code that writes them and the code that reads them.
 pub mod files {
     pub const PEER_CA: &str = "peer-ca.crt";
     pub const CLIENT_CA: &str = "client-ca.crt";
@@ -59,9 +59,10 @@ pub enum Error {
 pub struct ReplicaTls {
     /// For the peer door: callers need a certificate of the peer CA.
     pub peer_server: Arc<ServerConfig>,
-    /// For the doors of people: callers need a certificate of the client CA.
+    /// For the client and HTTP doors: callers need a certificate of the client CA.
     pub server: Arc<ServerConfig>,
-    /// For the agent door: callers need one too, except to ask for one.
+    /// For the agent door: callers need a certificate of the client CA, except to ask for one or to renew an expired
+    /// one.
     pub agent_server: Arc<ServerConfig>,
     /// For calls to other replicas.
     pub peer_client: Arc<ClientConfig>,
@@ -88,8 +89,8 @@ impl ReplicaTls {
     }
 }
 
-/// A replica that was not given the CA's key signs nothing; one that was must be able to use it. A key that cannot be
-/// looked for is not missing.
+/// A replica that was not given the CA's key signs nothing; one that was must be able to use it. If the folder cannot
+/// be searched, that is an error, not a missing key.
 fn authority(dir: &Path) -> Result<Option<Arc<Authority>>, Error> {
     let (certificate, key) = (dir.join(files::CLIENT_CA), dir.join(files::CLIENT_CA_KEY));
     let unseen = |source| secret::Error::Io { action: "look for", path: key.clone(), source };
@@ -116,7 +117,7 @@ pub fn agent(ca: &str, certificate: &str, key: &str) -> Result<Arc<ClientConfig>
 /// A certificate with its key, and the CA that signs the other side's.
 #[derive(Debug)]
 pub struct Credentials {
-    /// Where the CA and the certificate are from, for messages.
+    /// The source of the CA and of the certificate, for messages.
     ca: String,
     certificate: String,
     roots: RootCertStore,
@@ -125,7 +126,7 @@ pub struct Credentials {
     key: PrivateKeyDer<'static>,
 }
 
-/// PEM text, and where it is from.
+/// PEM text, and its source.
 struct Pem<'a> {
     place: String,
     text: &'a str,
@@ -153,8 +154,8 @@ impl Credentials {
         self.serving(verifier)
     }
 
-    /// One that also admits those who have no certificate yet, or one that has expired; what they may do is for the
-    /// door to say. It shows its CA, so that whoever has never been here can check it against what it was told.
+    /// A server that also admits callers without a certificate, or with an expired one; the door decides what they may
+    /// do. It sends its CA, so that a new machine can check it against the fingerprint in its token.
     pub fn agent_server(mut self) -> Result<Arc<ServerConfig>, Error> {
         let verifier = Arc::new(AgentVerifier::new(self.verifier()?));
         self.chain.append(&mut self.authorities);

@@ -1,5 +1,4 @@
-//! Which addresses nodes get for their pods, among an operator's settings: `[addressing]` in the file, flags of the
-//! same names.
+//! Pod address ranges of nodes, among an operator's settings: `[addressing]` in the file, flags of the same names.
 
 use ipnet::IpNet;
 use muster_lifecycle::addressing::{
@@ -38,7 +37,7 @@ impl AddressLayer {
         *self == Self::default()
     }
 
-    /// This layer, with `below` shining through where it says nothing.
+    /// This layer; `below` supplies every setting that this layer does not name.
     pub(super) fn over(self, below: Self) -> Self {
         Self {
             allocate_node_cidrs: self.allocate_node_cidrs.or(below.allocate_node_cidrs),
@@ -51,7 +50,7 @@ impl AddressLayer {
         }
     }
 
-    /// The plan, if nodes are to get addresses from here.
+    /// The addressing plan, or `None` if this controller gives nodes no addresses.
     pub fn resolve(&self) -> Result<Option<Addressing>, Invalid> {
         let is_wanted = self.allocate_node_cidrs.unwrap_or(false);
         let others = Self { allocate_node_cidrs: None, ..self.clone() };

@@ -1,4 +1,4 @@
-//! How long the certificates of nodes last: `[enrolment]` in the file, flags of the same names.
+//! Lifetimes of node certificates, among an operator's settings: `[enrolment]` in the file, flags of the same names.
 
 use std::time::Duration;
 
@@ -14,10 +14,11 @@ const GRACE_DEFAULT: Period = Period::from_secs(7 * DAY_SECS);
 /// A node renews at 70 to 90 % of the life of its certificate and needs time to try again.
 const LIFETIME_MIN: Period = Period::from_secs(60);
 const LIFETIME_MAX: Period = Period::from_secs(3650 * DAY_SECS);
-/// After that a node that is gone may be forgotten, and with it that its keys were replaced or revoked.
+/// Beyond this a node that is gone may be forgotten. The record that its keys were replaced or revoked is then gone
+/// too.
 const GRACE_MAX: Period = Period::from_secs(LATE_RENEWAL_MAX.as_secs());
 
-/// Durations as people write them: `720h`, `30m`.
+/// Durations are written as `720h` or `30m`.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default, rename_all = "kebab-case")]
 pub struct EnrolmentLayer {
@@ -30,7 +31,7 @@ pub struct EnrolmentLayer {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Enrolment {
     pub lifetime: Duration,
-    /// For how long a node may renew a certificate that has expired. Zero: it may not.
+    /// How long after expiry a node may still renew its certificate. Zero: it may not.
     pub grace: Duration,
 }
 

@@ -1,6 +1,6 @@
 //! The lifecycle settings among an operator's settings: `[policy]` in the file, flags of the same names.
 //!
-//! They found a new cluster's policy and are compared with it ever after, so it matters which of them somebody wrote
+//! They found a new cluster's policy and are compared with it ever after. So it matters which of them an operator wrote
 //! down and which are only defaults.
 
 use std::collections::BTreeMap;
@@ -11,7 +11,7 @@ use muster_lifecycle::policy::Policy;
 use serde::de::{DeserializeSeed, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize};
 
-/// Settings by their flags' names, in the form people write them. Each is valid; whether they agree is seen in the end.
+/// Settings by their flags' names, in written form. Each value is valid; `resolve` checks whether the values agree.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 #[serde(transparent)]
 pub struct PolicyLayer(BTreeMap<String, String>);
@@ -29,18 +29,18 @@ impl PolicyLayer {
         self.0.is_empty()
     }
 
-    /// What is said, by name.
+    /// The settings of this layer, by name.
     pub fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
         self.0.iter().map(|(name, value)| (name.as_str(), value.as_str()))
     }
 
-    /// This layer, with `below` shining through where it says nothing.
+    /// This layer; `below` supplies every setting that this layer does not name.
     pub(super) fn over(self, mut below: Self) -> Self {
         below.0.extend(self.0);
         below
     }
 
-    /// The whole policy, and the settings that were written down, in the form in which policies are compared.
+    /// The whole policy, and the settings that an operator wrote down, in the form in which policies are compared.
     pub(super) fn resolve(&self) -> Result<(Policy, BTreeMap<String, String>), Invalid> {
         let mut policy = Policy::default();
         for (name, value) in &self.0 {
@@ -78,7 +78,7 @@ impl<'de> Visitor<'de> for Settings {
     }
 }
 
-/// One value, checked where it stands, so that a mistake is reported with its line. Numbers may stand without quotes.
+/// One value, checked where it stands, so that a mistake is reported with its line. Numbers need no quotes.
 struct Setting<'a> {
     name: &'a str,
 }

@@ -1,4 +1,4 @@
-//! What files and flags together mean, and how their mistakes are named.
+//! Tests of the settings: files and flags together, and the messages for mistakes in them.
 
 use super::*;
 

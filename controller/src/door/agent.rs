@@ -1,8 +1,9 @@
-//! The agents' door behind its accept loop: gRPC over connections whose limits depend on who is at the other end.
+//! The agents' door behind its accept loop: gRPC over connections whose limits depend on the caller's role.
 //!
-//! The transport library's server has one set of limits for all. A node needs one stream, and a hundred thousand of them
-//! must not be able to pin much; an aggregator may have a stream for each of its nodes. And many streams of small
-//! messages need room: more than so many unread small frames, and HTTP/2 ends the connection with all that is on it.
+//! The transport library's server has one set of limits for all connections. A node needs one stream, and a hundred
+//! thousand nodes must not be able to pin much memory. An aggregator may have a stream for each of its nodes. Many
+//! streams of small messages also need a large window: HTTP/2 ends a connection with too many unread small frames, and
+//! every stream on it.
 
 use std::convert::Infallible;
 use std::pin::pin;
@@ -23,30 +24,30 @@ use crate::door::fair_reader::FairReader;
 use crate::door::listener::{Connection, Incoming, Peer};
 use crate::door::{self, DoorKind, KIB, MIB};
 
-/// Until a call must have begun to answer.
+/// The time within which a call must begin to answer.
 const CALL_TIMEOUT: Duration = Duration::from_secs(30);
-/// What calls under way may take once the door closes.
+/// The time that calls under way may take once the door closes.
 const LEAVE_TIMEOUT: Duration = Duration::from_secs(3);
 
-/// Of the smallest messages this wakes about two hundred tasks.
+/// Of the smallest messages, one piece wakes about two hundred tasks.
 const PIECE_OF_MANY: usize = 4 << 10;
-/// Most of what a node says is a beat of a few bytes; a status takes several pieces.
+/// Most messages of a node are beats of a few bytes; a status takes several pieces.
 const PIECE_OF_ONE: usize = 1 << 10;
 
-/// What one connection may use.
+/// The limits of one connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Allowance {
     pub streams: u32,
     pub stream_window: u32,
-    /// Half of it is what unread small frames may weigh, each a quarter of a KiB.
+    /// Unread small frames may take up half of it, each counted as a quarter of a KiB.
     pub connection_window: u32,
-    /// How much is read before it is somebody else's turn.
+    /// The bytes read before the connection yields to other tasks.
     pub piece: usize,
 }
 
 type Answer = hyper::Response<tonic::body::Body>;
 
-/// Serves whoever comes in until `closing`, then lets the calls under way finish.
+/// Serves every admitted connection until `closing`, then lets the calls under way finish.
 pub async fn serve(incoming: Incoming, routes: Routes, closing: CancellationToken) {
     let routes = routes.prepare();
     let serve = |connection| serve_connection(connection, routes.clone(), closing.clone());
@@ -78,7 +79,7 @@ async fn serve_connection(connection: Connection, routes: Routes, closing: Cance
     }
 }
 
-/// How many there are at once, the connection's streams bound.
+/// The number of concurrent calls is bounded by the connection's stream limit.
 async fn call(mut routes: Routes, peer: Peer, mut request: hyper::Request<Body>) -> Result<Answer, Infallible> {
     request.extensions_mut().insert(peer);
     match timeout(CALL_TIMEOUT, routes.call(request)).await {
@@ -134,7 +135,7 @@ impl Allowance {
 mod tests {
     use super::*;
 
-    /// As HTTP/2 weighs an unread small frame.
+    /// The weight that HTTP/2 gives to an unread small frame.
     const SMALL_FRAME: u32 = 256;
 
     #[test]

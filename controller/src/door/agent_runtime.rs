@@ -19,7 +19,7 @@ impl AgentRuntime {
         Ok(Self(Some(threads)))
     }
 
-    /// For spawning tasks on these threads.
+    /// A handle for spawning tasks on these threads.
     pub(crate) fn handle(&self) -> Handle {
         self.0.as_ref().map_or_else(Handle::current, |threads| threads.handle().clone())
     }
@@ -27,7 +27,7 @@ impl AgentRuntime {
 
 impl Drop for AgentRuntime {
     fn drop(&mut self) {
-        // It is dropped by a task, which must not wait for threads.
+        // A task drops it, and a task must not wait for threads.
         if let Some(threads) = self.0.take() {
             threads.shutdown_background();
         }

@@ -1,4 +1,4 @@
-//! Outgoing connections: TCP with short-lived patience, then TLS to a server that must prove its name.
+//! Outgoing connections: TCP with a short time limit, then TLS to a server that must prove its name.
 
 use std::io;
 use std::sync::Arc;
@@ -16,15 +16,15 @@ use tokio::time::timeout;
 
 use muster_pki::{FleetId, HostPort};
 
-/// For each of the two steps, the TCP connection and the TLS handshake.
+/// The limit for each of the two steps, the TCP connection and the TLS handshake.
 const PATIENCE: Duration = Duration::from_secs(5);
 const KEEPALIVE_IDLE: Duration = Duration::from_secs(30);
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(10);
 const KEEPALIVE_PROBES: u32 = 3;
-/// Data unacknowledged for so long means that the other machine is gone, whatever the kernel's retries would say.
+/// Data that stays unacknowledged this long means that the other machine is gone. The kernel's own retries take longer.
 const UNACKNOWLEDGED_LIMIT_MS: u32 = 30_000;
 
-/// Connects to peers: whoever answers must be that replica of that fleet, wherever the address leads.
+/// Connects to peers: the server must prove to be that replica of that fleet, wherever the address leads.
 #[derive(Debug, Clone)]
 pub struct TlsConnector {
     tls: Arc<ClientConfig>,
@@ -58,7 +58,7 @@ async fn dial(tls: Arc<ClientConfig>, name: &str, address: &HostPort) -> io::Res
     Ok(Box::new(stream))
 }
 
-/// Small messages leave at once, and a peer that vanished without a word is noticed. Used for both directions.
+/// Sends small messages at once, and notices a peer that vanished silently. Used for both directions.
 pub(crate) fn tune(tcp: &TcpStream) -> io::Result<()> {
     tcp.set_nodelay(true)?;
     sockopt::set_socket_keepalive(tcp, true)?;

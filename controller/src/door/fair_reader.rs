@@ -84,7 +84,7 @@ mod tests {
         let mut buffer = vec![0; 2 * PIECE];
         assert_eq!(reader.read(&mut buffer).await.unwrap(), PIECE);
         assert!(reader.read(&mut buffer).now_or_never().is_none(), "it yields to other tasks");
-        // Into memory that was never written to.
+        // The buffer has no initialised memory.
         let mut rest = bytes::BytesMut::new();
         while reader.read_buf(&mut rest).await.unwrap() > 0 {}
         assert_eq!([&buffer[..PIECE], &rest].concat(), long);

@@ -1,7 +1,8 @@
-//! How many newcomers a door deals with right now, for those who must know whether others wait outside.
+//! Count of a door's handshakes under way, which shows whether further callers wait outside.
 //!
-//! Whoever lost its connection comes back through a handshake. While a door has as many under way as it may, more
-//! wait in the kernel's backlog where nobody can count them, so "full" is as close to "queued" as can be known.
+//! A caller that lost its connection comes back through a handshake. While a door has as many handshakes under way as
+//! it may, further callers wait in the kernel's backlog. The replica cannot count those, so "full" is the closest it
+//! gets to "queued".
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -28,7 +29,7 @@ impl Handshakes {
         self.0.running.load(Ordering::Relaxed)
     }
 
-    /// The door has as many under way as it may: whoever comes now has to wait.
+    /// The door has as many handshakes under way as it may: further callers have to wait.
     pub fn queued(&self) -> bool {
         let limit = self.0.limit.load(Ordering::Relaxed);
         limit > 0 && self.running() >= limit

@@ -1,8 +1,8 @@
-//! The accept loop of a door: from a plain connection to one whose other end is known.
+//! The accept loop of a door: it turns a plain connection into one whose peer is known.
 //!
-//! The transport library's own loop bounds neither connections nor handshakes and says nothing about whom it turned
-//! away. This one waits for a free place before it accepts, so that the surplus stays in the kernel's backlog; gives
-//! each handshake a few seconds; and logs each refusal with the address and the reason, at a bounded rate.
+//! The transport library's own loop bounds neither connections nor handshakes and does not report the callers that it
+//! refuses. This loop waits for a free place before it accepts, so that the surplus stays in the kernel's backlog. It
+//! gives each handshake a few seconds. It logs each refusal with the address and the reason, at a bounded rate.
 
 mod peer;
 
@@ -43,14 +43,14 @@ pub const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(5);
 /// Without file descriptors every accept fails at once; a pause lets some be closed instead of burning a core.
 const EXHAUSTED_PAUSE: Duration = Duration::from_millis(100);
 const BACKLOG: u32 = 4096;
-/// Handshaken connections that wait for the server to take them; it does so at once.
+/// Connections that finished their handshake and wait for the server, which takes them at once.
 const READY_QUEUE: usize = 64;
-/// Whoever comes without a certificate has joined by then, or should not be here.
+/// A machine without a certificate joins well within this time.
 const STRANGER_STAY: Duration = Duration::from_secs(30);
 const LOGGED_PER_WINDOW: u32 = 10;
 const LOG_WINDOW: Duration = Duration::from_secs(10);
 
-/// Where plain connections come from: a TCP socket, or a simulated network.
+/// A source of plain connections: a TCP socket, or a simulated network.
 pub trait Listener: Send + 'static {
     fn accept(&mut self) -> BoxFuture<'_, io::Result<(Box<dyn Io>, SocketAddr)>>;
 }
@@ -73,7 +73,7 @@ pub enum BindError {
     Other { kind: DoorKind, address: SocketAddr, source: io::Error },
 }
 
-/// Why somebody was turned away. Said to the log only: a stranger learns nothing.
+/// Why a caller was refused. Only the log gets the reason: a stranger learns nothing.
 #[derive(Debug, thiserror::Error)]
 pub enum Refusal {
     #[error("the handshake took longer than {} s", HANDSHAKE_TIMEOUT.as_secs())]
@@ -108,16 +108,16 @@ pub struct Tcp {
     listener: TcpListener,
 }
 
-/// What it takes to come in by one door.
+/// The checks that a caller of one door has to pass.
 #[derive(Clone)]
 pub struct Door {
     kind: DoorKind,
     acceptor: TlsAcceptor,
     fleet: FleetId,
     handshakes: Handshakes,
-    /// For how long after its end the certificate of a node is good for renewing it.
+    /// How long after its expiry a node's certificate may be used to renew it.
     renewal_grace: Duration,
-    /// Places for those without a certificate.
+    /// Places for callers without a certificate.
     strangers: Strangers,
 }
 
@@ -129,13 +129,13 @@ pub struct Connection {
     stay: Option<Stay>,
 }
 
-/// How long somebody without a certificate may stay, and its place among those.
+/// The time limit of a caller without a certificate, and its place among [`Strangers`].
 struct Stay {
     until: Pin<Box<Sleep>>,
     _place: Place,
 }
 
-/// The admitted connections of a door. Dropping it closes the door; connections already handed out live on.
+/// The admitted connections of a door. Dropping it closes the door; connections that were handed out stay open.
 pub struct Incoming {
     ready: mpsc::Receiver<Connection>,
     accepting: AbortHandle,
@@ -195,7 +195,7 @@ impl Door {
         Self { kind, acceptor, fleet, handshakes, renewal_grace: Duration::ZERO, strangers }
     }
 
-    /// For so long an expired certificate of a node lets it in to renew that.
+    /// How long an expired certificate still admits its node, for renewal only.
     #[must_use]
     pub fn renewing_within(self, renewal_grace: Duration) -> Self {
         Self { renewal_grace, ..self }
@@ -219,7 +219,7 @@ impl Door {
         Incoming { ready, accepting }
     }
 
-    /// Finds out who is there and whether they may come in.
+    /// Performs the handshake, identifies the caller and checks that this door admits it.
     pub async fn admit(&self, io: Box<dyn Io>, remote: SocketAddr) -> Result<Connection, Refusal> {
         let handshake = timeout(HANDSHAKE_TIMEOUT, self.acceptor.accept(io));
         let stream = handshake.await.map_err(|_| Refusal::Stalled)?.map_err(Refusal::from_handshake)?;
@@ -237,7 +237,7 @@ impl Door {
         Ok(Connection { stream, peer, _place: None, stay })
     }
 
-    /// Anybody can come without a certificate, so few may at a time, and not for long.
+    /// Any machine can come without a certificate, so few may be here at a time, and not for long.
     fn short_stay(&self, remote: SocketAddr) -> Result<Stay, Refusal> {
         let place = self.strangers.admit(remote.ip()).ok_or(Refusal::Crowded)?;
         Ok(Stay { until: Box::pin(sleep(STRANGER_STAY)), _place: place })
@@ -278,7 +278,7 @@ async fn accept_loop(door: Door, mut listener: impl Listener, limits: Limits, ad
                     let outcome = door.admit(io, remote).await;
                     drop((underway, turn));
                     match outcome {
-                        // Nobody takes it any more only while the door closes.
+                        // The receiver is gone only while the door closes.
                         Ok(connection) => drop(admitted.send(connection.holding(place)).await),
                         Err(refusal) => report_refusal(&door, remote, &refusal, &complaints),
                     }
@@ -305,7 +305,7 @@ fn report_refusal(door: &Door, remote: SocketAddr, refusal: &Refusal, complaints
     }
 }
 
-/// A failed accept concerns one connection or the whole machine, but never ends the door.
+/// A failed accept concerns one connection or the whole machine. It never ends the door.
 async fn survive(door: &Door, error: &io::Error, complaints: &Gate) {
     if concerns_one_connection(error) {
         return;
@@ -363,7 +363,7 @@ impl Connection {
         &self.peer
     }
 
-    /// What both sides agreed to speak, if they agreed on anything.
+    /// The protocol that both sides agreed on, if any.
     pub fn protocol(&self) -> Option<&[u8]> {
         self.stream.get_ref().1.alpn_protocol()
     }
@@ -372,7 +372,8 @@ impl Connection {
         Self { _place: Some(place), ..self }
     }
 
-    /// To be asked before anything else is done: whoever does not read, or is not read from, stays no longer than others.
+    /// Checked before every read and write, so that the time limit also ends a connection that is idle in either
+    /// direction.
     fn require_stay(&mut self, cx: &mut Context<'_>) -> io::Result<()> {
         if let Some(stay) = &mut self.stay
             && stay.until.as_mut().poll(cx).is_ready()
@@ -437,12 +438,12 @@ impl AsyncWrite for Connection {
 // === impl Incoming ===
 
 impl Incoming {
-    /// Gives everybody who comes in a task of its own until `closing`, and then waits for those under way.
+    /// Serves each connection in a task of its own until `closing`, and then waits for the tasks under way.
     pub(crate) async fn serve_each<F>(mut self, closing: &CancellationToken, serve: impl Fn(Connection) -> F)
     where
         F: Future<Output = ()> + Send + 'static,
     {
-        // No larger than the door is wide: a connection holds its place there until its task ends.
+        // No larger than the door's limit: a connection holds its place there until its task ends.
         let mut connections = JoinSet::new();
         loop {
             tokio::select! {

@@ -1,16 +1,17 @@
-//! The places at the agents' door for those who come without a certificate: machines that join, and whoever else finds
-//! the address.
+//! The places at the agents' door for callers without a certificate: machines that join, and any other caller that
+//! finds the address.
 //!
-//! There are few places, and of these a few per address, so that one machine cannot keep all others from joining. A
-//! network of IPv6 counts as one address, since whoever has one address there has them all.
+//! There are few places, and of these a few per address, so that one machine cannot keep all others from joining. An
+//! IPv6 network of 64 bits counts as one address, since a machine with one address in it can use them all.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv6Addr};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// At a time, and at one door.
+/// Strangers at one door at a time.
 pub(crate) const STRANGERS_MAX: usize = 256;
-/// Of one address. A join takes well under a second, so a site behind one address joins some hundred machines a second.
+/// Strangers of one address. A join takes well under a second, so a site behind one address joins some hundred machines
+/// a second.
 pub(crate) const STRANGERS_PER_ADDRESS: usize = 64;
 
 /// Clones share the places.
@@ -34,7 +35,7 @@ pub(crate) struct Place {
 // === impl Strangers ===
 
 impl Strangers {
-    /// None if there is no place for this address.
+    /// `None` if there is no place for this address.
     pub(crate) fn admit(&self, address: IpAddr) -> Option<Place> {
         let (address, mut taken) = (counted_as(address), self.taken());
         let here = taken.by_address.get(&address).copied().unwrap_or_default();
@@ -64,7 +65,7 @@ impl Drop for Place {
     }
 }
 
-/// The network of 64 bits, or the address itself; one of IPv4 in the clothes of IPv6 is one of IPv4.
+/// The network of 64 bits of an IPv6 address, or the IPv4 address itself. An IPv4-mapped IPv6 address counts as IPv4.
 fn counted_as(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V6(address) => IpAddr::V6(Ipv6Addr::from_bits(address.to_bits() >> 64 << 64)),

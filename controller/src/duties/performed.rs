@@ -1,7 +1,7 @@
 //! The duties and doors under way, each by its name.
 //!
-//! None of them has an end of its own. One that ends all the same, or panics, leaves a replica that answers but is blind
-//! or mute in one respect, and nobody would notice. So its end is an error of the whole replica.
+//! None of them has an end of its own. If one ends all the same, or panics, the replica still answers but is blind or
+//! mute in one respect, and no caller notices. So its end is an error of the whole replica.
 
 use std::future::Future;
 
@@ -9,14 +9,14 @@ use thiserror::Error;
 use tokio::runtime::Handle;
 use tokio::task::{Id, JoinError, JoinSet};
 
-/// As many as were begun.
+/// The set of running duties. Its size is the number of duties begun.
 #[derive(Default)]
 pub(crate) struct Performed {
     tasks: JoinSet<()>,
     names: Vec<(Id, &'static str)>,
 }
 
-/// A duty is no longer done, although nobody said that it should end.
+/// A duty ended, although the replica was not told to stop.
 #[derive(Debug, Error)]
 #[error("{duty} {how}, and a replica must not go on without it: restart it, as systemd does")]
 pub struct Abandoned {
@@ -35,13 +35,13 @@ enum How {
 // === impl Performed ===
 
 impl Performed {
-    /// `duty` is what an operator would call it.
+    /// `duty` is its name for operators.
     pub(crate) fn begin(&mut self, duty: &'static str, work: impl Future<Output = ()> + Send + 'static) {
         let id = self.tasks.spawn(work).id();
         self.names.push((id, duty));
     }
 
-    /// The same on other threads than these.
+    /// The same on another runtime.
     pub(crate) fn begin_on(
         &mut self,
         threads: &Handle,
@@ -52,7 +52,7 @@ impl Performed {
         self.names.push((id, duty));
     }
 
-    /// The first duty that is not performed any more. Pending while all are.
+    /// The first duty that ended. Pending while all of them run.
     pub(crate) async fn abandoned(&mut self) -> Abandoned {
         match self.tasks.join_next_with_id().await {
             Some(Ok((id, ()))) => Abandoned { duty: self.name(id), how: How::Ended },
@@ -61,7 +61,7 @@ impl Performed {
         }
     }
 
-    /// For when they were told to end.
+    /// Waits until all have ended, after they were told to.
     pub(crate) async fn all_ended(&mut self) {
         while self.tasks.join_next().await.is_some() {}
     }

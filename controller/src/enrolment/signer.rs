@@ -1,4 +1,4 @@
-//! The hand that signs for nodes: the client CA's key, and how long what it signs lasts.
+//! The signer of node certificates: the client CA's key, and the lifetime of what it signs.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use muster_pki::{Authority, CLOCK_SKEW, FleetId, SigningError, Subject, USER_LIM
 
 /// A request with a P-256 key is a few hundred bytes.
 const CSR_BYTES_MAX: usize = 8 * 1024;
-/// What a certificate's common name has room for.
+/// The longest node name that fits into a certificate's common name.
 const NODE_NAME_MAX: usize = USER_LIMIT - identity::NODE_PREFIX.len();
 /// A P-256 point, not compressed.
 const POINT_BYTES: usize = 65;
@@ -58,7 +58,7 @@ pub enum NodeNameError {
     TooLong(String),
 }
 
-/// A public key whose owner has shown that it has the other half.
+/// A public key whose owner has proved that it holds the private key.
 #[derive(Debug, Clone)]
 pub struct CsrKey {
     key: PublicKey,
@@ -73,7 +73,7 @@ impl Signer {
         Ok(Self { authority, pin, fleet, lifetime })
     }
 
-    /// As a replica has it: only if its folder holds the key.
+    /// The signer of a replica: it can sign only if the replica's folder holds the key.
     pub fn of(
         authority: Option<&Arc<Authority>>,
         tls_dir: &Path,
@@ -85,19 +85,19 @@ impl Signer {
         Self::new(Arc::clone(authority), fleet.clone(), lifetime).map(Arc::new).map_err(|_| missing())
     }
 
-    /// Of the CA, as tokens carry it.
+    /// The fingerprint of the CA, as tokens carry it.
     pub fn pin(&self) -> Fingerprint {
         self.pin
     }
 
-    /// From when to when a certificate for this key will be good.
+    /// The validity of a certificate for this key.
     pub fn term(&self, key: &CsrKey, now: SystemTime) -> SignedKey {
         SignedKey { key: key.print, issued: wall(now), expires: wall(now + self.lifetime) }
     }
 
     pub fn certify(&self, node: &str, key: &CsrKey, signed: &SignedKey) -> Result<v1::Certified, SigningError> {
         let (from, until) = (moment(signed.issued), moment(signed.expires));
-        // A node renews by the life of its certificate: of one that is short, little may lie before its beginning.
+        // A node renews by the life of its certificate: if that is short, little of it may lie before its beginning.
         let skew = CLOCK_SKEW.min(until.duration_since(from).unwrap_or_default() / 10);
         let validity = Validity { from: from - skew, until };
         let user = identity::node_user(node);
@@ -111,7 +111,7 @@ impl Signer {
     }
 }
 
-/// Reads a request: of all it says, only the key counts.
+/// Reads a certificate request. Only the key in it counts.
 pub fn read_csr(der: &[u8]) -> Result<CsrKey, CsrError> {
     if der.len() > CSR_BYTES_MAX {
         return Err(CsrError::TooLarge(der.len()));
@@ -125,7 +125,7 @@ pub fn read_csr(der: &[u8]) -> Result<CsrKey, CsrError> {
     Ok(CsrKey { key, print })
 }
 
-/// What the doors would not recognise is not signed.
+/// Refuses to sign a name that the doors would not recognise.
 pub fn check_node(name: &str) -> Result<(), NodeNameError> {
     let user = identity::node_user(name);
     if user.len() > USER_LIMIT {
@@ -158,7 +158,7 @@ mod tests {
     const DAY: Duration = Duration::from_secs(24 * 3600);
 
     fn csr(key: &KeyPair) -> Vec<u8> {
-        // Whatever it asks for beyond its key is not what it gets.
+        // The request asks for more than its key; the certificate must not contain it.
         let mut params = CertificateParams::new(vec!["replica-1.example.org".to_owned()]).unwrap();
         params.distinguished_name.push(rcgen::DnType::CommonName, "system:masters");
         params.serialize_request(key).unwrap().der().to_vec()

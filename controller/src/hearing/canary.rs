@@ -1,8 +1,8 @@
-//! This replica's own beat through its own agent door.
+//! The canary: this replica's own beat through its own agent door.
 //!
-//! If a replica does not hear even itself in time, what it does not hear from its agents says nothing about them. So it
-//! calls at its own door as an agent would, with a certificate of its own, over TLS, and tells its peers when that is
-//! late. The call and the judgement run apart: a call that hangs must not hold up the news that it does.
+//! If a replica does not hear even itself in time, the silence of its agents says nothing about them. So it calls its
+//! own door as an agent would, with a certificate of its own, over TLS, and tells its peers when that is late. The call
+//! and the judgement run apart: a call that hangs must not delay the report that it hangs.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -30,7 +30,7 @@ const JUDGE_PERIOD: Duration = Duration::from_millis(250);
 
 pub struct Canary {
     hearing: Hearing,
-    /// Shows the canary's certificate, and accepts no other replica than this one.
+    /// Presents the canary's certificate, and accepts no other replica than this one.
     connector: Arc<dyn Connector>,
     address: HostPort,
     heard: Mutex<Heard>,
@@ -77,7 +77,7 @@ impl Canary {
             beats.tick().await;
             let called = call(channel.clone()).await;
             if called.is_err() {
-                // The connection may be the trouble.
+                // The connection itself may be the cause.
                 channel = self.open();
             }
             self.note(called);

@@ -1,8 +1,9 @@
-//! Is a leader in reach of this replica?
+//! Contact with the leader: whether this replica reaches one.
 //!
-//! A leader is in contact with itself while a quorum acknowledges it; a follower while it knows the leader, pulls its
-//! digests, and the leader takes what this replica heard: a link that works one way only is none. What counts is when there last was such evidence, so that an ordinary election, which takes a second or
-//! two, does not make every replica send its agents away.
+//! A leader is in contact with itself while a quorum acknowledges it. A follower is in contact while it knows the
+//! leader, pulls its digests, and the leader takes what this replica heard: a link that works one way only does not
+//! count. The time of the last such evidence decides, so that an ordinary election, which takes a second or two, does
+//! not make every replica send its agents away.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -30,7 +31,7 @@ struct Shared {
     in_contact: watch::Sender<bool>,
 }
 
-/// How this replica stands to a leader, at one look.
+/// The relation of this replica to a leader, at one look.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Standing {
     Leading {
@@ -38,7 +39,7 @@ enum Standing {
     },
     Following {
         last_digest: Option<Tick>,
-        /// When the leader last showed that it has what this replica heard.
+        /// When the leader last acknowledged what this replica heard.
         last_told: Option<Tick>,
     },
     Leaderless,
@@ -48,11 +49,11 @@ enum Standing {
 enum Quorum {
     Heard,
     Lost,
-    /// This replica neither leads nor hears from who does.
+    /// This replica neither leads nor hears from the leader.
     Unknown,
 }
 
-/// The evidence so far.
+/// The evidence of contact so far.
 #[derive(Debug)]
 struct Ledger {
     began: Tick,
@@ -162,7 +163,7 @@ impl Ledger {
         (self.last.is_none() || since >= CONTACT_LOST).then_some(since)
     }
 
-    /// A new leader that nobody acknowledged yet is given as long as one that was.
+    /// A new leader that no quorum has acknowledged yet gets as much time as one that was acknowledged.
     fn quorum(&self, standing: Standing, now: Tick, limit: Duration) -> Quorum {
         let silence = match standing {
             Standing::Leading { since_quorum } => {

@@ -1,8 +1,8 @@
-//! Whom this replica listens through: every other member, for as long as it is one.
+//! The exchange of pulse tables: this replica pulls from every other member, for as long as it is one.
 //!
-//! A member that left is listened through no more, but what it had heard counts until its agents had time to attach
-//! elsewhere and every grace that began with a beat there has passed; only then is it forgotten. Forgotten sooner, a
-//! node that only it had heard would look like one that was never heard.
+//! This replica stops pulling from a member that left. What that member had heard still counts, until its agents had
+//! time to attach elsewhere and every grace that began with a beat there has passed. Only then is the member forgotten.
+//! Forgotten sooner, a node that only it had heard would look like one that was never heard.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -22,7 +22,7 @@ use crate::hearing::pull::Pull;
 use crate::observe::logging::Gate;
 use crate::observe::metrics::Metrics;
 
-/// How often the members are looked at, and the own door's queue.
+/// How often the members and the own door's queue are checked.
 const LOOK_PERIOD: Duration = Duration::from_millis(250);
 const LOGGED_PER_WINDOW: u32 = 1;
 const LOG_WINDOW: Duration = Duration::from_secs(60);
@@ -32,12 +32,12 @@ struct Exchange {
     replica: Replica,
     metrics: Arc<Metrics>,
     pulls: Pulls,
-    /// Left the cluster, and when. What they heard still counts.
+    /// Members that left the cluster, and when. What they heard still counts.
     leaving: BTreeMap<ReplicaId, Tick>,
     complaints: Gate,
 }
 
-/// One task per member.
+/// The pulls, one task per member.
 #[derive(Default)]
 struct Pulls(BTreeMap<ReplicaId, AbortOnDropHandle<()>>);
 
@@ -98,7 +98,7 @@ impl Exchange {
         }
     }
 
-    /// Nothing came from there since the pull died, and a new one begins with the full table.
+    /// Nothing came from this peer since the pull died, and a new pull begins with the full table.
     fn note_death(&self, peer: ReplicaId) {
         self.hearing.pulses().blindness().digest_missed(peer, self.hearing.tick());
         if self.complaints.pass(Instant::now()).is_some() {
@@ -131,7 +131,7 @@ impl Exchange {
 // === impl Pulls ===
 
 impl Pulls {
-    /// In place of an earlier one, if there is one.
+    /// Begins a pull from `peer`, in place of an earlier one.
     fn begin(&mut self, peer: ReplicaId, pull: impl Future<Output = ()> + Send + 'static) {
         self.0.insert(peer, AbortOnDropHandle::new(tokio::spawn(pull)));
     }
@@ -144,7 +144,7 @@ impl Pulls {
         self.0.get(&peer).is_some_and(|pull| !pull.is_finished())
     }
 
-    /// Begun and not ended by us: a pull has no end of its own.
+    /// The pull was begun and this replica did not end it. A pull has no end of its own.
     fn has_died(&self, peer: ReplicaId) -> bool {
         self.0.get(&peer).is_some_and(AbortOnDropHandle::is_finished)
     }
@@ -154,7 +154,7 @@ impl Pulls {
     }
 }
 
-/// After this much silence every node is overdue, however it is judged.
+/// The silence after which every node is overdue, whichever grace it is judged by.
 fn longest_grace(policy: &Policy) -> Duration {
     Duration::from_millis(policy.node_monitor_grace_period.max(policy.node_startup_grace_period).0)
 }

@@ -1,8 +1,8 @@
-//! One peer's table, pulled a few times a second.
+//! A pull of one peer's table, a few times a second.
 //!
-//! Whatever goes wrong is one thing to the nodes last heard through that peer: its word is missing, which excuses them.
-//! It is said once per outage in the log, not four times a second. A full table that comes slowly is not given up, but
-//! until it is complete the peer's word is missing all the same.
+//! To the nodes last heard through that peer every failure is the same: its digest is missing, which excuses them. The
+//! log reports it once per outage, not four times a second. A full table that comes slowly is not given up, but until
+//! it is complete the digest counts as missing.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -25,20 +25,20 @@ use crate::observe::metrics::pulse::PullOutcome;
 
 const PULL_PERIOD: Duration = Duration::from_millis(250);
 
-/// A peer whose word has been missing for so long is not waited for any more.
+/// A peer whose digest has been missing this long is not waited for any more.
 const UNREACHABLE_AFTER: Duration = Duration::from_secs(3);
 
-/// A part, and what is told with it.
+/// The size of a part, and of the other fields of its message.
 pub(crate) const PART_MESSAGE_MAX: usize = PART_MAX + 1024;
 
-/// Listens to one peer until it is dropped.
+/// Pulls from one peer until it is dropped.
 pub(super) struct Pull {
     hearing: Hearing,
     replica: Replica,
     metrics: Arc<Metrics>,
     peer: ReplicaId,
     inbox: Inbox,
-    /// Since when the peer's word is missing.
+    /// Since when the peer's digest is missing.
     missing: Option<Tick>,
     /// Bytes of the digest under way.
     received: u64,
@@ -123,7 +123,7 @@ impl Pull {
         self.inbox.patience(self.hearing.tick())
     }
 
-    /// What takes longer than a round trip is missing for as long as it is not complete.
+    /// A digest that takes longer than a round trip counts as missing until it is complete.
     fn note_if_slow(&self, asked_at: Tick) {
         let now = self.hearing.tick();
         if now.elapsed_since(asked_at) > ROUND_TRIP_MAX {
@@ -168,8 +168,8 @@ impl Pull {
 // === impl Missed ===
 
 impl Missed {
-    /// Whether the next digest cannot build on the last. One that only came too late leaves both sides as they were, or
-    /// the inbox knows better.
+    /// Whether the next digest cannot build on the last. A digest that merely came too late leaves both sides as they
+    /// were, and the inbox detects any other case.
     fn breaks_the_stream(&self) -> bool {
         match self {
             Self::NotMember | Self::Late | Self::Unusable(InboxError::Late { .. }) => false,

@@ -1,7 +1,7 @@
-//! What replicas ask each other about the agents they hear, on the peers' door beside raft's own messages.
+//! The service that replicas ask about the agents they hear, on the peers' door beside raft's own messages.
 //!
-//! Who may ask is settled as for raft: the certificate proves the replica, the greeting names fleet and stores. A pull
-//! is answered from this replica's own receipts only; claims and explanations by whoever was handed in.
+//! Callers are checked as for raft: the certificate proves the replica, the greeting names fleet and stores. A pull is
+//! answered from this replica's own receipts only. The handed-in [`Claims`] and explainer answer the rest.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -21,20 +21,21 @@ use tonic::{Request, Response, Status};
 use crate::door::DoorKind;
 use crate::hearing::Hearing;
 
-/// Says who holds which node's session. Asked of the leader.
+/// Decides which replica holds which node's session. Asked of the leader.
 pub trait Claims: Send + Sync + 'static {
-    /// `from` is the replica that proved to be asking.
+    /// `from` is the replica that the caller's certificate proves.
     fn claim(&self, from: ReplicaId, request: v1::ClaimRequest) -> Result<v1::ClaimResponse, Status>;
 }
 
-/// Says why a node or a zone is in the state it is in. Asked of the leader.
+/// Explains why a node or a zone is in the state it is in. Asked of the leader.
 #[tonic::async_trait]
 pub trait Explains: Send + Sync + 'static {
     /// The explanation as JSON.
     async fn explain(&self, kind: &str, namespace: &str, name: &str) -> Result<Bytes, Status>;
 }
 
-/// The service for tonic, with its message limits. Whoever terminates TLS puts a [`ProvenReplica`] into each request.
+/// The service for tonic, with its message limits. The layer that terminates TLS puts a [`ProvenReplica`] into each
+/// request.
 pub fn pulse_service(
     replica: Replica,
     hearing: Hearing,
@@ -52,7 +53,7 @@ pub struct PulseService {
     hearing: Hearing,
     claims: Arc<dyn Claims>,
     explains: Arc<dyn Explains>,
-    /// One per member that pulls.
+    /// One outbox per member that pulls.
     outboxes: Mutex<BTreeMap<ReplicaId, Outbox>>,
 }
 
@@ -119,7 +120,7 @@ fn asked(request: &v1::PullRequest) -> PulseRequest {
     PulseRequest { asked: request.asked, applied: request.applied.as_ref().map(name) }
 }
 
-/// Each part is made when the one before has been taken, so that a table of a million nodes is never held twice.
+/// Makes each part when the one before has been taken, so that a table of a million nodes is never held twice.
 fn in_messages(
     parts: Parts,
     wellbeing: v1::Wellbeing,

@@ -1,8 +1,8 @@
-//! The HTTP door: metrics and probes for whoever holds a reader's certificate.
+//! The HTTP door: metrics and probes for callers with a reader's certificate.
 //!
-//! Connections come from the same accept loop as those of every other door ([`crate::door::listener`]), so they are counted,
-//! authenticated and bounded before a byte of HTTP is read. What remains is bounded here: headers, streams, idle time,
-//! and the life of a connection, so that a silent or unwilling reader does not keep its place for ever.
+//! Connections come from the same accept loop as those of every other door ([`crate::door::listener`]), so they are
+//! counted, authenticated and bounded before a byte of HTTP is read. The rest is bounded here: headers, streams, idle
+//! time, and the life of a connection, so that a silent or unwilling reader does not keep its place for ever.
 
 mod health;
 mod routes;
@@ -23,24 +23,24 @@ use crate::door::listener::{Connection, Incoming};
 use crate::door::{self, DoorKind};
 use crate::observe::metrics::{Figures, Metrics, Source};
 
-/// Until a request's headers are complete, counted from the end of the one before: longer than scrapers pause.
+/// The time until a request's headers are complete, counted from the end of the one before: longer than scrapers pause.
 const HEADERS_TIMEOUT: Duration = Duration::from_secs(90);
 const HEADERS_LIMIT: usize = 64;
-/// After this a connection ends with the answers it owes. Clients connect anew without noticing.
+/// The age at which a connection ends, after the answers under way. Clients connect anew without noticing.
 const CONNECTION_AGE: Duration = Duration::from_secs(60 * 60);
-/// What those answers may take.
+/// The time that those answers may take.
 const LEAVE_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Where the answers come from.
+/// The sources of the answers.
 #[derive(Clone)]
 pub struct Sources {
     pub metrics: Arc<Metrics>,
     pub figures: Figures,
-    /// What has to be in order before this replica may be sent requests.
+    /// The checks that must pass before this replica may be sent requests.
     pub checks: Source<Vec<Check>>,
 }
 
-/// Serves whoever comes in until `closing`, then lets the answers under way finish.
+/// Serves every admitted connection until `closing`, then lets the answers under way finish.
 pub async fn serve(incoming: Incoming, sources: Sources, closing: CancellationToken) {
     let router = routes::router(sources, DoorKind::Http.limits());
     let serve = |connection| serve_connection(connection, router.clone(), closing.clone());
@@ -69,7 +69,7 @@ async fn serve_connection(connection: Connection, router: Router, closing: Cance
     }
 }
 
-/// Over TLS only those who agreed on HTTP/2 may speak it.
+/// Over TLS only connections that agreed on HTTP/2 may speak it.
 fn builder(protocol: Option<&[u8]>) -> Builder<TokioExecutor> {
     let mut builder = Builder::new(TokioExecutor::new());
     let limits = DoorKind::Http.limits();

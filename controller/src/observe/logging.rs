@@ -1,4 +1,4 @@
-//! Logs: structured, to stderr, so that stdout stays free for what a command answers.
+//! Logs: structured, to stderr, so that stdout stays free for a command's output.
 
 use std::fmt;
 use std::io::IsTerminal;
@@ -10,10 +10,10 @@ use serde::{Deserialize, Serialize};
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::util::{SubscriberInitExt, TryInitError};
 
-/// The libraries narrate; at `info` an operator wants to hear us.
+/// Quiets the libraries: at `info` an operator wants to read our own messages.
 ///
-/// A leader says of every heartbeat to a replica that is gone that it failed, hundreds of times a second when many writes
-/// come, and the same of its log; that it is gone is said elsewhere, once.
+/// A leader logs every failed heartbeat to a replica that is gone, hundreds of times a second under many writes, and
+/// the same for every failed append. Another log line says once that the replica is gone.
 const DEFAULT_FILTER: &str = "info,openraft=warn,openraft::core::heartbeat=error,openraft::replication=error,\
                               openraft::replication::snapshot_transmitter=warn,\
                               openraft::engine::handler::replication_handler=error,sled=warn";
@@ -71,11 +71,12 @@ impl fmt::Display for Format {
     }
 }
 
-/// Refusals of callers that are told, and how often so many.
+/// Refusals of callers that are logged per window.
 const REFUSALS_PER_WINDOW: u32 = 10;
 const REFUSALS_WINDOW: Duration = Duration::from_secs(600);
 
-/// Lets a few messages per window through and counts the rest, so that whoever floods a door cannot flood the disk.
+/// Lets a few messages per window through and counts the rest, so that a caller that floods a door cannot flood the
+/// disk.
 #[derive(Debug)]
 pub struct Gate {
     burst: u32,
@@ -95,12 +96,12 @@ impl Gate {
         Self { burst, window, state: Mutex::default() }
     }
 
-    /// For what callers can bring about as often as they like.
+    /// A gate for messages that callers can cause as often as they like.
     pub fn of_refusals() -> Self {
         Self::new(REFUSALS_PER_WINDOW, REFUSALS_WINDOW)
     }
 
-    /// `Some(n)`: say it, and that `n` earlier ones were not said. `None`: stay silent.
+    /// `Some(n)`: log it, and that `n` earlier ones were not logged. `None`: stay silent.
     pub fn pass(&self, now: Instant) -> Option<u64> {
         // A poisoned gate only miscounts; that is no reason to stop serving.
         let mut state = self.state.lock().unwrap_or_else(std::sync::PoisonError::into_inner);

@@ -1,11 +1,11 @@
-//! What a replica counts and measures, as OpenMetrics text for whoever scrapes it.
+//! Metrics of a replica, as OpenMetrics text for scrapers.
 //!
 //! ```text
 //! Metrics   handles that the code touches while it works: an atomic each, no allocation   (pulse, lifecycle, ...)
 //! Figures   questions that are asked anew at every scrape: what State, Raft and /proc say  (zones, state, ...)
 //! ```
-//! Whatever State already knows is not counted a second time: it is read when somebody asks. Names are written out in
-//! full where they are registered, so that a name on a dashboard can be searched for here.
+//! What State already knows is not counted a second time: it is read at each scrape. Names are written out in full
+//! where they are registered, so that a name on a dashboard can be searched for here.
 
 pub mod actors;
 pub mod lifecycle;
@@ -48,10 +48,10 @@ pub struct Metrics {
     registry: Registry,
 }
 
-/// Answers a question about this moment.
+/// Reads a value as of this moment.
 pub type Source<T> = Arc<dyn Fn() -> T + Send + Sync>;
 
-/// What is asked at every scrape. The process is always asked about itself.
+/// The values that are read at every scrape. The process is always included.
 #[derive(Clone)]
 pub struct Figures {
     pub zones: Source<Vec<ZoneFigures>>,
@@ -172,7 +172,7 @@ fn gauge(encoder: &mut DescriptorEncoder<'_>, (name, help): (&str, &str), value:
     encoder.encode_descriptor(name, help, None, MetricType::Gauge)?.encode_gauge(&value)
 }
 
-/// Writes a counter that somebody else keeps; `_total` is appended to the name.
+/// Writes a counter that is kept elsewhere; `_total` is appended to the name.
 fn counters<L: EncodeLabelSet>(
     encoder: &mut DescriptorEncoder<'_>,
     (name, help): (&str, &str),

@@ -1,4 +1,4 @@
-//! How a replica shows itself: ties what it is made of to its metrics and its health checks.
+//! The observer of a replica: it connects the replica's parts to its metrics and its health checks.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -25,7 +25,7 @@ use crate::observe::metrics::zones::ZoneFigures;
 use crate::observe::metrics::{Figures, Metrics};
 use crate::session::figures::SessionFigures;
 
-/// How often it is looked at what nobody counts: excuses and leaders.
+/// How often values that no code path counts are sampled: excuses and leaders.
 const SAMPLE_PERIOD: Duration = Duration::from_millis(250);
 
 /// Counts what happens in the supervision tree.
@@ -59,7 +59,7 @@ impl Observer for MeteredTree {
     }
 }
 
-/// What the HTTP door answers from.
+/// The sources of the HTTP door's answers.
 pub(crate) fn sources(
     metrics: Arc<Metrics>,
     replica: &Replica,
@@ -152,7 +152,7 @@ fn work_figures(state: &State) -> WorkFigures {
     }
 }
 
-/// Watches what changes without anybody doing it.
+/// Samples what changes by itself: excuses and the leader.
 pub(crate) async fn sample(metrics: Arc<Metrics>, replica: Replica, hearing: Hearing, stop: CancellationToken) {
     let mut leader = None;
     let mut ticks = tokio::time::interval(SAMPLE_PERIOD);

@@ -1,4 +1,4 @@
-//! The kinds of objects an operator can read, selected and rendered.
+//! Collections of objects that an operator can read, selected and rendered.
 
 use std::sync::Arc;
 
@@ -19,12 +19,12 @@ use muster_proto::operation;
 use serde_json::Value;
 use tonic::Status;
 
-/// What of which kind a reader wants.
+/// The objects of one kind that a reader selects.
 #[derive(Debug, Clone)]
 pub(super) struct Selection {
     labels: LabelSelector,
     fields: Fields,
-    /// `None` for all.
+    /// `None` for all namespaces.
     namespace: Option<Text>,
 }
 
@@ -36,10 +36,10 @@ enum Fields {
     Workloads(WorkloadKind, NameSelector),
 }
 
-/// Says when a node was last heard, as far as this replica knows.
+/// The time at which a node was last heard, as far as this replica knows.
 pub(super) type LastHeard = dyn Fn(&Node) -> Option<Stamp> + Send + Sync;
 
-/// How a change looks to a reader who sees only what it selected.
+/// A change as seen by a reader of only the selected objects.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Seen {
     Added,
@@ -94,7 +94,7 @@ impl Selection {
         }
     }
 
-    /// The change as this reader sees it, with the object to show. `None` if it concerns others only.
+    /// The change as this reader sees it, with the object to show. `None` if it concerns no selected object.
     pub(super) fn see<'a>(&self, change: &'a Change) -> Option<(Seen, &'a Object)> {
         let before = change.before.as_ref().filter(|object| self.matches(object));
         let after = change.after.as_ref().filter(|object| self.matches(object));
@@ -161,8 +161,8 @@ fn pods_on<'a>(state: &'a State, node: &str) -> impl Iterator<Item = Arc<Pod>> +
     tenants.filter_map(|key| state.pods().get(key)).cloned()
 }
 
-/// The object as Kubernetes JSON. Beats are not written down, so a node's heartbeat time comes from `last_heard`; how
-/// many pods a workload has is read off the state.
+/// The object as Kubernetes JSON. Beats are not stored, so a node's heartbeat time comes from `last_heard`. A
+/// workload's pod count is read off the state.
 pub(super) fn render(object: &Object, state: &State, last_heard: Option<&LastHeard>) -> Value {
     match object {
         Object::Node(node) => match last_heard.and_then(|last_heard| last_heard(node)) {

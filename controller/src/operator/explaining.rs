@@ -1,7 +1,7 @@
-//! Explanations for operators: what the law makes of the state and of what was heard.
+//! Explanations for operators: what the rules decide from the state and from what was heard.
 //!
-//! Only the leader's pulses and excuses decide anything, so only the leader explains. The other replicas ask it and pass
-//! on what it says.
+//! Only the leader's pulses and excuses decide anything, so only the leader explains. The other replicas ask it and
+//! pass on its answer.
 
 use std::sync::Arc;
 
@@ -30,7 +30,7 @@ use crate::door::DoorKind;
 use crate::hearing::service::Explains;
 use crate::operator::view::resolve_zone;
 
-/// What an explanation takes besides the state: what this replica hears with, its clocks, and whom it gave up watching.
+/// The inputs of an explanation besides the state: the pulse monitor, the clocks, and the nodes that are quarantined.
 #[derive(Clone)]
 pub struct Insight {
     pulses: Arc<PulseMonitor>,
@@ -38,17 +38,17 @@ pub struct Insight {
     quarantine: Arc<Quarantine>,
 }
 
-/// Says why nobody watches a node, if nobody does.
+/// Why a node is not watched; `None` if it is.
 pub(crate) type Quarantine = dyn Fn(&str) -> Option<String> + Send + Sync;
 
-/// Explains where the leader is. Clones share all of it.
+/// Explains through the leader, wherever it is. Clones share all of it.
 #[derive(Clone)]
 pub struct Explainer {
     replica: Replica,
     insight: Insight,
 }
 
-/// What is to be explained.
+/// The object to be explained.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Subject {
     Node(String),
@@ -90,7 +90,7 @@ impl Insight {
         Self { pulses, now: Arc::new(now), quarantine: Arc::new(|_| None) }
     }
 
-    /// Unless told otherwise, everybody is watched.
+    /// Without it, every node counts as watched.
     #[must_use]
     pub fn with_quarantine(mut self, quarantine: impl Fn(&str) -> Option<String> + Send + Sync + 'static) -> Self {
         self.quarantine = Arc::new(quarantine);
@@ -131,7 +131,7 @@ impl Insight {
     }
 }
 
-/// A node that nobody can place is judged as if it had been heard when that became clear, although nobody heard it.
+/// A node that cannot be placed was not heard. It is judged as if it had been, at the moment when that became clear.
 fn fresh_grace(state: &State, node: &Node, blindness: &Blindness, trace: Trace, moment: Moment) -> Option<Excuse> {
     let Trace::Unplaced { .. } = trace else { return None };
     let blind_until = moment.cluster_time_of(blindness.silent_since(trace, moment.tick));
@@ -196,7 +196,7 @@ impl Explainer {
     }
 }
 
-/// To the peers, and only while this replica leads: the others would answer from excuses that decide nothing.
+/// Answers peers, and only while this replica leads: another replica would answer from excuses that decide nothing.
 #[tonic::async_trait]
 impl Explains for Explainer {
     async fn explain(&self, kind: &str, namespace: &str, name: &str) -> Result<Bytes, Status> {
@@ -217,7 +217,8 @@ fn no_leader(me: ReplicaId) -> Status {
     ))
 }
 
-/// What is wrong with the question is the operator's to know; what is wrong between replicas may be over at the next try.
+/// An error in the question is reported to the operator as it is. An error between replicas may be over at the next
+/// try.
 fn passed_on(leader: ReplicaId, status: &Status) -> Status {
     match status.code() {
         code if matches!(code, Code::NotFound | Code::InvalidArgument) => Status::new(code, status.message()),
@@ -275,7 +276,7 @@ mod tests {
         state
     }
 
-    /// An ear that knows of another replica, and what it makes of the one node at `seconds`.
+    /// A pulse monitor that knows of another replica, and what it makes of the one node at `seconds`.
     fn insight(seconds: u64) -> Insight {
         let pulses = Arc::new(PulseMonitor::new(ME, Duration::from_secs(2)));
         pulses.admit(OTHER).unwrap();
@@ -317,7 +318,7 @@ mod tests {
         };
         assert_eq!(concerns("what replica 2 heard is missing or late"), true);
         assert_eq!(concerns("replica 1 is slow to hear even itself"), false);
-        // Blind since 58, and twice the longest pause between two attempts to come back.
+        // Blind since 58, plus twice the longest pause between two attempts to come back.
         assert_eq!(node["forecast"][0]["at"]["clusterMs"], (58 + 4 + CLUSTER_AHEAD) * 1_000);
     }
 

@@ -1,11 +1,11 @@
-//! The cluster at a glance, as one replica sees it.
+//! Overview of the cluster, as one replica sees it.
 
 use muster_lifecycle::replica::ReplicaId;
 use muster_proto::v1;
 use muster_raft::hello::Reached;
 use muster_raft::replica::{Member, Replica};
 
-/// Asks every member how it is; those that do not answer are shown with the reason.
+/// Asks every member for its status; a member that does not answer is shown with the reason.
 pub(super) async fn overview(replica: &Replica, fleet: String) -> v1::StatusResponse {
     let mut reached = replica.reach_members().await;
     let current = replica.current();

@@ -1,4 +1,4 @@
-//! Who was heard when, the whole fleet at once: what a lease says of one node, in a few megabytes for a million.
+//! Last beats of the whole fleet at once: what a lease says of one node, in a few megabytes for a million.
 
 use std::sync::Arc;
 

@@ -37,7 +37,7 @@ use crate::operator::view::View;
 use crate::operator::watching;
 
 const TIMEOUT_DEFAULT: Duration = Duration::from_secs(10);
-/// A snapshot of a million nodes takes a while.
+/// Long enough for a snapshot of a million nodes.
 const BACKUP_TIMEOUT: Duration = Duration::from_secs(120);
 const TIMEOUT_MAX: Duration = Duration::from_secs(60);
 /// Objects in one chunk of a list; an object is bounded, so a chunk is too.
@@ -54,7 +54,7 @@ pub struct OperatorService {
 // === impl OperatorService ===
 
 impl OperatorService {
-    /// On its own it can explain nothing, and shows heartbeat times as they were last written down.
+    /// Without further parts the service can explain nothing, and shows heartbeat times as they are stored.
     pub fn new(replica: Replica) -> Self {
         Self { replica, explainer: None, last_heard: None, hearing: None, pulses: None }
     }
@@ -64,7 +64,7 @@ impl OperatorService {
         Self { explainer: Some(explainer), ..self }
     }
 
-    /// Whoever writes the status of a node vouches that it lives, as its agent would.
+    /// A client that writes the status of a node vouches that it lives, as its agent would.
     #[must_use]
     pub fn vouching_to(self, hearing: Hearing) -> Self {
         Self { hearing: Some(hearing), ..self }
@@ -100,7 +100,7 @@ impl OperatorService {
         let deadline = Instant::now() + timeout(request.timeout_ms);
         let (request_id, operation) =
             operation(request, Uid(rand::random())).map_err(|error| Status::invalid_argument(error.to_string()))?;
-        // With an id of our own at least our retries towards the leader apply once.
+        // With an id of this replica's own, at least its retries towards the leader apply once.
         let request_id = request_id.unwrap_or_else(|| RequestId { client: rand::random(), sequence: 1 });
         let origin = Origin::Operator { user: user.into() };
         let command = Command { origin, request: Some(request_id), operation };
@@ -254,7 +254,7 @@ impl Operator for OperatorService {
     }
 }
 
-/// What a reader asks for.
+/// The target of a read.
 enum Wanted {
     Objects(Selection),
     View(View),
@@ -271,7 +271,8 @@ impl Wanted {
     }
 }
 
-/// Renders as it goes, so that a large list is never in memory as text. At least one chunk, to carry the revision.
+/// Renders as it goes, so that a large list is never in memory as text. Sends at least one chunk, to carry the
+/// revision.
 fn list_chunks(
     objects: impl Iterator<Item = Value> + Send,
     revision: u64,
@@ -335,7 +336,7 @@ fn to_bytes(object: &Value) -> bytes::Bytes {
     object.to_string().into()
 }
 
-/// What a write is about, for its writer and the log.
+/// The object of a write, for its writer and the log.
 fn subject_name(operation: &Operation) -> String {
     if let Operation::SetPolicy { .. } = operation {
         CONFIG_NAME.to_owned()

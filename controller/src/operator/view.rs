@@ -1,6 +1,6 @@
-//! What operators can read that is no object with a revision: zones, the settings in force, aggregators, join tokens.
+//! Views that operators can read and that are no objects: zones, the settings in force, aggregators, join tokens.
 //!
-//! Zones are worked out from the state at the moment of asking, so nothing tells when one of them changed: they can be
+//! Zones are computed from the state when they are read, so there is no event when one of them changes. They can be
 //! read again, but not watched.
 
 use std::collections::BTreeSet;
@@ -12,7 +12,7 @@ use muster_proto::manifest::{CONFIG_NAME, aggregator_to_json, config_to_json, jo
 use serde_json::Value;
 use tonic::Status;
 
-/// How many zones an ambiguous name is answered with.
+/// How many zones the answer to an ambiguous name lists.
 const CHOICES_SHOWN_MAX: usize = 8;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -36,7 +36,7 @@ impl View {
         }
     }
 
-    /// All there is, in order of names. `now` is what time it is by cluster and wall clock.
+    /// All items, in order of names. `now` is the time by cluster and wall clock.
     pub(super) fn list(self, state: &State, now: Stamp) -> Vec<Value> {
         match self {
             Self::Zones => zones(state).iter().map(|zone| zone_to_json(state, zone, now)).collect(),
@@ -46,7 +46,7 @@ impl View {
         }
     }
 
-    /// The configuration is found without a name too: there is only one.
+    /// The configuration is also found without a name: there is only one.
     pub(super) fn get(self, state: &State, name: &str, now: Stamp) -> Result<Value, Status> {
         match self {
             Self::Zones => resolve_zone(state, name).map(|zone| zone_to_json(state, &zone, now)),
@@ -106,7 +106,7 @@ pub(super) fn resolve_zone(state: &State, name: &str) -> Result<ZoneKey, Status>
     }
 }
 
-/// Those with nodes, and those that had some when they were last assessed.
+/// Zones with nodes, and zones that had some when they were last assessed.
 fn zones(state: &State) -> BTreeSet<ZoneKey> {
     let inhabited = state.census().map(|(key, _)| key.clone());
     inhabited.chain(state.zones().iter().map(|record| record.key.clone())).collect()

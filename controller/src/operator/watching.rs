@@ -1,4 +1,4 @@
-//! A watch as an operator sees it: the selected changes, in order, with bookmarks in between.
+//! The watch of an operator: the selected changes, in order, with bookmarks in between.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -17,12 +17,12 @@ use tonic::Status;
 
 use crate::operator::collection::{LastHeard, Seen, Selection, render};
 
-/// How long a watcher waits for news before it is told how far it has come.
+/// How long a watcher waits for changes before it gets a bookmark.
 const BOOKMARK_INTERVAL: Duration = Duration::from_secs(5);
 
 type Events = BoxStream<'static, Result<v1::WatchEvent, Status>>;
 
-/// Follows `selection` after `from`, or from what there is now.
+/// Follows `selection` after the revision `from`, or from the present objects on.
 pub(super) fn watch(
     feed: &Arc<Feed>,
     selection: Selection,
@@ -49,7 +49,7 @@ struct Follower {
     watcher: Watcher,
     selection: Selection,
     last_heard: Option<Arc<LastHeard>>,
-    /// What there was in the beginning; rendered one at a time, because it may be a whole fleet.
+    /// The objects at the beginning; rendered one at a time, because there may be a whole fleet.
     initial: std::vec::IntoIter<Object>,
     pending: VecDeque<v1::WatchEvent>,
     bookmarked: Revision,
@@ -117,7 +117,7 @@ fn event(event_type: Type, mut json: Value, at: Option<Revision>) -> v1::WatchEv
     let own = json["metadata"]["resourceVersion"].as_str().and_then(|text| text.parse().ok()).unwrap_or(0);
     let revision = at.map_or(own, |at| at.0);
     json["metadata"]["resourceVersion"] = Value::String(revision.to_string());
-    // Straight into bytes, not through a formatter: a watcher of a large fleet is told thousands a second. It cannot fail.
+    // Straight into bytes, not through a formatter: a watcher of a large fleet gets thousands a second. It cannot fail.
     let object = serde_json::to_vec(&json).unwrap_or_default().into();
     v1::WatchEvent { r#type: event_type.into(), revision, object }
 }

@@ -1,7 +1,7 @@
 //! The path of a beat once its message has been decoded: one clock reading, one atomic word, one count.
 //!
-//! Nothing here allocates, locks or waits. The stream was bound to its node once, so there is nothing left to look up
-//! but the slot; `benches/beat.rs` holds this file to that.
+//! Nothing here allocates, locks or waits. The stream was bound to its node once, so only the slot is left to look up.
+//! `benches/beat.rs` checks that.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use muster_pulse::table::{Beat, PulseTable};
 use crate::hearing::Hearing;
 use crate::session::figures::SessionFigures;
 
-/// Where streams put their beats. Clones share it.
+/// The place where streams record their beats. Clones share it.
 #[derive(Clone)]
 pub struct Beats {
     hearing: Hearing,
@@ -30,14 +30,14 @@ impl Beats {
         Self { hearing, own, figures }
     }
 
-    /// A node's own stream said something.
+    /// Records that a node's own stream sent a message.
     pub fn heard(&self, slot: Slot) -> Beat {
         self.figures.beat();
         self.own.beat(slot, self.hearing.tick())
     }
 
-    /// An aggregator beats for `handles`, each standing for the slot at its place in `slots`. Those that stand for
-    /// no node are handed to `unknown`.
+    /// Records a beat of an aggregator for `handles`, each standing for the slot at its place in `slots`. Handles that
+    /// stand for no node are handed to `unknown`.
     pub fn carried(&self, slots: &[Slot], handles: &[u32], mut unknown: impl FnMut(u32)) {
         let now = self.hearing.tick();
         let mut heard = 0;

@@ -1,11 +1,11 @@
-//! Sessions in numbers, for the metrics.
+//! Figures of the sessions, for the metrics.
 //!
 //! Beats are counted by every session at once, so their count is spread over lanes that do not share a cache line, one
 //! per thread while there are enough, and added up when they are read.
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
-/// As many as cores could beat at the same time without meeting.
+/// As many as the cores that can count beats at the same time without sharing a lane.
 const LANES: usize = 16;
 
 #[derive(Debug, Default)]
@@ -22,7 +22,7 @@ pub struct SessionFigures {
 /// Why an agent was not given a session, or lost it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RefusalReason {
-    /// The certificate is not that of the node, or of no agent at all.
+    /// The certificate is that of another node, or of no agent at all.
     Identity,
     /// It did not say hello, or did not register, in time.
     Silence,
@@ -34,7 +34,7 @@ pub enum RefusalReason {
     Continued,
     /// An aggregator may not carry the node.
     Scope,
-    /// The law does not accept the node it brings.
+    /// The rules do not accept the node it brings.
     Rejected,
     /// This replica cannot reach a leader.
     NoLeader,
@@ -42,7 +42,7 @@ pub enum RefusalReason {
     Stopping,
 }
 
-/// A count that many add to.
+/// A counter with many concurrent writers.
 #[derive(Debug, Default)]
 struct Tally([Lane; LANES]);
 
@@ -53,14 +53,14 @@ struct Lane(AtomicU64);
 static THREADS: AtomicUsize = AtomicUsize::new(0);
 
 thread_local! {
-    /// Which lane this thread counts in.
+    /// The lane in which this thread counts.
     static OWN_LANE: usize = THREADS.fetch_add(1, Ordering::Relaxed);
 }
 
 // === impl SessionFigures ===
 
 impl SessionFigures {
-    /// Nodes that have a session at this replica, be it their own or on an aggregator's stream.
+    /// Nodes that have a session at this replica, on a stream of their own or on an aggregator's.
     pub fn sessions(&self) -> u64 {
         self.sessions.load(Ordering::Relaxed)
     }
@@ -85,7 +85,7 @@ impl SessionFigures {
         self.unknown_handles.load(Ordering::Relaxed)
     }
 
-    /// Registrations and reports that had to wait, because their node had written so often.
+    /// Registrations and reports that had to wait because their node had written too often.
     pub fn delayed(&self) -> u64 {
         self.delayed.load(Ordering::Relaxed)
     }

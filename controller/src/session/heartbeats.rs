@@ -1,7 +1,7 @@
 //! Last heartbeats of nodes, as people and `kubectl` read them.
 //!
-//! Beats are not written, so the last heartbeat in the state is as old as the last change. The pulse tables know
-//! better.
+//! Beats are not stored, so the last heartbeat in the state is as old as the last change. The pulse tables hold the
+//! newer ones.
 
 use std::sync::Arc;
 
@@ -32,8 +32,8 @@ impl Heartbeats {
         Self { tables: hearing.pulses().tables(), tick: hearing.tick(), now: feed.stamp() }
     }
 
-    /// The newest of what is stored and what was heard. `None` if the node vouches for none of its conditions: the last
-    /// heartbeat of an Unknown one is what it was when it became so.
+    /// The newer of the stored heartbeat and the one heard. `None` if the node vouches for none of its conditions: an
+    /// Unknown condition keeps the heartbeat that it had when it became Unknown.
     pub fn of(&self, node: &Node) -> Option<Stamp> {
         let mut vouched = node.status.conditions.iter().filter(|condition| is_vouched_for(condition)).peekable();
         vouched.peek()?;

@@ -1,7 +1,7 @@
-//! The agents' door: whom did I reach, one node's session, and the streams of aggregators.
+//! The agents' door: the identity of this replica, one node's session, and the streams of aggregators.
 //!
-//! What a caller may be is settled here, by its certificate; everything after that is the session's business. Whoever has no
-//! certificate, or none that is good any more, is sent away before a byte of the request is read.
+//! The caller's role is decided here, by its certificate; the session decides everything after that. A caller without a
+//! certificate, or with one that is no longer good, is sent away before a byte of the request is read.
 
 use std::sync::Arc;
 use std::time::Instant;

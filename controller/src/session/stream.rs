@@ -41,7 +41,7 @@ const HELLO_PATIENCE: Duration = Duration::from_secs(10);
 /// How long a stream that ends waits for an agent that does not read, to tell it why.
 const FAREWELL_PATIENCE: Duration = Duration::from_secs(5);
 
-/// Where a stream's messages go. Boxed, because the queue's memory is there even while it is empty.
+/// The channel for a stream's messages. Boxed, because the queue's memory is there even while it is empty.
 pub(crate) type Sender<T> = mpsc::Sender<Result<Box<T>, Status>>;
 
 /// The parts of the replica that a stream speaks to.
@@ -53,7 +53,7 @@ pub(crate) struct StreamContext {
     pub(crate) figures: Arc<SessionFigures>,
 }
 
-/// What all streams are told alike.
+/// The messages that are the same for all streams.
 #[derive(Default)]
 struct Notices {
     relocate: Option<v1::Move>,
@@ -93,7 +93,7 @@ impl StreamContext {
     }
 }
 
-/// To be asked once the stream is open, so that one that misses the flag does not miss the signal.
+/// To be checked once the stream is open, so that a stream that misses the flag does not miss the signal.
 fn require_open(stream: &Stream) -> Result<(), Refusal> {
     if stream.is_closed() { Err(Refusal::stopping()) } else { Ok(()) }
 }
@@ -102,7 +102,7 @@ fn require_not_stopped(signals: Signals) -> Result<(), Refusal> {
     if signals.has(Signal::Stop) { Err(Refusal::stopping()) } else { Ok(()) }
 }
 
-/// `None` if the stream ended before anything was said.
+/// `None` if the stream ended before its first message.
 async fn first_message<T>(up: &mut Streaming<T>) -> Result<Option<T>, Refusal> {
     let first = timeout(HELLO_PATIENCE, up.message()).await.map_err(|_| {
         let text = format!("no hello within {} s", HELLO_PATIENCE.as_secs());
@@ -111,11 +111,11 @@ async fn first_message<T>(up: &mut Streaming<T>) -> Result<Option<T>, Refusal> {
     heard(first)
 }
 
-/// What was heard on a stream; `None` once it has ended. A connection that broke is an end, too: only what was said can
-/// be refused.
+/// The message on a stream; `None` once it has ended. A broken connection is an end, too: only a message can be
+/// refused.
 fn heard<T>(message: Result<Option<T>, Status>) -> Result<Option<T>, Refusal> {
     match message {
-        // What the transport says has a cause; what cannot be decoded is a cause of its own.
+        // An error of the transport has a source; one of decoding has none.
         Err(status) if status.source().is_some() => Ok(None),
         Err(status) => Err(Refusal::new(RefusalReason::Message, status)),
         Ok(message) => Ok(message),

@@ -62,12 +62,12 @@ impl AgentWrites {
         self.0.budgets.spend(node, Instant::now()).inspect_err(|_| self.0.figures.delay())
     }
 
-    /// Submits `operation` in the name of `node`, and again as long as it is not known whether it was written. Doing it
-    /// twice does what doing it once does; a request id for each would crowd out those that operators' retries depend
-    /// on.
+    /// Submits `operation` in the name of `node`, and again as long as it is not known whether it was written. A
+    /// repeated write has the same effect as one; a request id for each would crowd out the ids that operators' retries
+    /// depend on.
     ///
-    /// `node` is the node that the certificate or the scope names, whatever the operation says: the law decides which
-    /// of the two may speak of which.
+    /// `node` is the node that the certificate or the scope names, whatever the operation says: the state machine
+    /// decides whether it may write about the node in the operation.
     pub(crate) async fn submit(
         &self,
         node: &Text,
@@ -102,8 +102,8 @@ impl AgentWrites {
         Ok(settled)
     }
 
-    /// Submits what a bound node reports, and waits until this replica has applied it: the next report is compared with
-    /// what this one made of the state. If this replica lags so far behind, the next one merely writes again.
+    /// Submits a bound node's report, and waits until this replica has applied it, because the next report is compared
+    /// with the resulting state. If this replica lags far behind, the next report merely writes again.
     async fn submit_report(&self, node: &Text, operation: Operation) -> Result<Outcome, RequestError> {
         let deadline = Instant::now() + REPORT_LIMIT;
         let settled = self.submit(node, operation, deadline).await?;
@@ -111,8 +111,8 @@ impl AgentWrites {
         Ok(settled.outcome)
     }
 
-    /// What `look` finds in the state. If it is in doubt, this replica catches up with the leader and looks again; what
-    /// it found at first is handed back with the error if it cannot.
+    /// The result of `look` at the state. If it is in doubt, this replica catches up with the leader and looks again.
+    /// If it cannot catch up, the first result comes with the error.
     pub(crate) async fn look_surely<T>(
         &self,
         look: impl Fn(&State) -> T,
@@ -128,8 +128,8 @@ impl AgentWrites {
         }
     }
 
-    /// Whether `key` may speak for `node`. A replica that lags behind may not know of the newest key, so it refuses
-    /// none before it has caught up.
+    /// Whether `key` may speak for `node`. A replica that lags behind may not know of the newest key, so it refuses no
+    /// key before it has caught up.
     pub(crate) async fn admits_key(&self, node: &str, key: &Fingerprint) -> Result<Result<(), Distrust>, NotCaughtUp> {
         let admitted = self.look_surely(|state| state.admits_key(node, key), Result::is_ok).await;
         admitted.map_err(|(_, behind)| behind)

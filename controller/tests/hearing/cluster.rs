@@ -46,10 +46,10 @@ use tonic::transport::server::Router;
 
 use crate::slow_line::SlowConnector;
 
-/// Far longer than anything here takes; only a failure waits for it.
+/// Far longer than any step here takes; only a failure waits for it.
 pub const PATIENCE: Duration = Duration::from_secs(60);
 const BACKOFF_CAP: Duration = Duration::from_secs(10);
-/// Faster than anything here can be told apart from.
+/// So fast that it delays nothing.
 const FAST_LINE: usize = 1 << 30;
 const TIMING: Timing = Timing { heartbeat_ms: 100, election_min_ms: 300, election_max_ms: 600 };
 
@@ -61,11 +61,11 @@ pub struct Cluster {
     pub running: BTreeMap<ReplicaId, Running>,
 }
 
-/// Under which conditions replicas hear each other.
+/// The conditions under which replicas hear each other.
 #[derive(Debug, Clone, Copy)]
 pub struct Terms {
     pub backoff_cap: Duration,
-    /// Of each connection between replicas, towards whoever opened it.
+    /// The rate of each connection between replicas, towards the replica that opened it.
     pub bytes_per_second: usize,
 }
 
@@ -83,7 +83,7 @@ pub struct AgentDoor {
     serving: JoinHandle<()>,
 }
 
-/// Answers so that the asker can be told apart.
+/// Answers that contain the asker, so that a test can tell askers apart.
 struct Answers;
 
 impl Claims for Answers {
@@ -130,7 +130,7 @@ impl Cluster {
         cluster
     }
 
-    /// Starts a replica on what its disk holds; it remembers nothing it heard in an earlier life.
+    /// Starts a replica from its disk; it remembers no beat from an earlier run.
     pub async fn boot(&mut self, id: ReplicaId) {
         let feed = Feed::new(Arc::new(SystemClock));
         let replica = self.launch(id, &feed).await;
@@ -148,7 +148,7 @@ impl Cluster {
         self.running.insert(id, Running { replica, hearing, contact, stop, peer_door });
     }
 
-    /// Ends a replica: its door closes and it listens to nobody.
+    /// Ends a replica: its door closes and it pulls from no peer.
     pub async fn stop(&mut self, id: ReplicaId) {
         let running = self.running.remove(&id).expect("it runs");
         running.stop.cancel();
@@ -156,7 +156,7 @@ impl Cluster {
         let _ = running.peer_door.await;
     }
 
-    /// Changes settings of the policy, through whoever leads by then.
+    /// Changes settings of the policy, through the present leader.
     pub async fn set_policy(&self, changes: &[(&str, &str)]) {
         let changes = changes.iter().map(|(name, value)| ((*name).into(), (*value).into())).collect();
         let origin = Origin::Operator { user: "alice".into() };
@@ -190,7 +190,7 @@ impl Cluster {
         blindness.in_force(hearing.tick()).find(|in_force| in_force.excuse == excuse)
     }
 
-    /// Whether replica `id` is blind in this way right now, not only excusing somebody because it was.
+    /// Whether replica `id` is blind in this way right now, rather than only excusing nodes because it was.
     pub fn is_blind(&self, id: ReplicaId, excuse: Excuse) -> bool {
         self.excuse(id, excuse).is_some_and(|in_force| in_force.ended.is_none())
     }
@@ -290,11 +290,11 @@ impl AgentDoor {
     }
 }
 
-/// On a loopback address of its own, so that a replica finds its ports free again after a restart.
+/// Each replica has a loopback address of its own, so that it finds its ports free again after a restart.
 fn plan(id: u64) -> ReplicaPlan {
     let [one, two]: [u8; 2] = rand::random();
     let host = Ipv4Addr::new(127, one, two, u8::try_from(id).unwrap());
-    // All are held until all are known, or one could be given twice.
+    // All probes stay open until all ports are known, or one port could be given twice.
     let probes = [(); 3].map(|()| std::net::TcpListener::bind((host, 0)).unwrap());
     let [peer, agent, client] = probes.each_ref().map(|probe| probe.local_addr().unwrap().to_string().parse().unwrap());
     ReplicaPlan { id, hosts: vec![], peer, agent, client }

@@ -1,4 +1,4 @@
-//! Replicas that hear each other over real TLS doors: who knows what through whom, and what happens when one is lost.
+//! Tests of replicas that hear each other over real TLS doors, also when one of them is lost.
 
 #![allow(clippy::unwrap_used, unreachable_pub, reason = "a helper that fails is a failed test")]
 
@@ -26,7 +26,7 @@ async fn a_beat_on_one_replica_is_known_on_the_others_within_a_second() {
     let cluster = Cluster::start(&[1, 2, 3].map(ReplicaId)).await;
     eventually("first digests", || [1, 3].map(ReplicaId).iter().all(|id| has_digest(&cluster, *id, ReplicaId(2))))
         .await;
-    // Several tries, because whoever shares this machine may hold up one of them.
+    // Several tries, because other load on this machine may hold up one of them.
     let mut prompt = false;
     for index in 0..5 {
         let slot = slot(index);
@@ -47,7 +47,7 @@ async fn a_beat_is_never_dated_later_than_it_was() {
     eventually("the beat is known", || heard_through(&cluster, ReplicaId(1), slot(0)).is_some()).await;
     let (heard, _) = cluster.hearing(ReplicaId(1)).pulses().tables().last_heard(slot(0)).unwrap();
     assert!(heard <= after, "{heard:?} after {after:?}");
-    // At most one round trip and the rounding of ages earlier, and a round trip over a second would not count.
+    // At most one round trip and the rounding of ages earlier. A round trip over a second would not count.
     assert!(heard >= before.before(Duration::from_millis(1_020)), "{heard:?} long before {before:?}");
 }
 
@@ -57,7 +57,7 @@ async fn hearsay_is_never_told_on() {
     let (first, second) = (slot(1), slot(2));
     let _ = cluster.hearing(ReplicaId(2)).beat(first);
     eventually("replica 1 knows", || heard_through(&cluster, ReplicaId(1), first) == Some(ReplicaId(2))).await;
-    // What replica 1 hears now is told in a digest made after it knew of the first beat.
+    // Replica 1 tells of this beat in a digest made after it knew of the first beat.
     let _ = cluster.hearing(ReplicaId(1)).beat(second);
     eventually("replica 3 knows", || heard_through(&cluster, ReplicaId(3), second) == Some(ReplicaId(1))).await;
     let told_by_1 = cluster.hearing(ReplicaId(3)).pulses().tables().other(ReplicaId(1)).unwrap().clone();
@@ -88,7 +88,7 @@ async fn a_stopped_peer_excuses_its_nodes_and_comes_back_with_its_full_table() {
             .all(|id| heard_through(&cluster, *id, later) == Some(ReplicaId(2)) && !blind(&cluster, *id))
     })
     .await;
-    // It was told of `on_1` in an earlier life only: knowing it now means that the full table was taken.
+    // It was told of `on_1` in an earlier run only: if it knows it now, it took the full table.
     eventually("it knows what the others had heard", || {
         heard_through(&cluster, ReplicaId(2), on_1) == Some(ReplicaId(1))
     })
@@ -96,7 +96,7 @@ async fn a_stopped_peer_excuses_its_nodes_and_comes_back_with_its_full_table() {
     assert_eq!(heard_through(&cluster, ReplicaId(2), on_2), None, "nobody tells it back what it had heard itself");
 }
 
-/// I-02: whatever node was last heard there has its whole grace.
+/// I-02: a node that was last heard there has its whole grace.
 #[tokio::test]
 async fn a_removed_replica_is_forgotten_once_its_agents_had_time_to_move_and_every_grace_has_passed() {
     let backoff_cap = Duration::from_secs(1);
@@ -119,7 +119,7 @@ async fn a_removed_replica_is_forgotten_once_its_agents_had_time_to_move_and_eve
     assert_eq!(cluster.excuse(leader, Excuse::Digest(removed)), None);
 }
 
-/// 2.4 MB at one a second: far beyond a round trip, but part follows part.
+/// 2.4 MB at 1 MB a second: far longer than a round trip, but part follows part.
 #[tokio::test]
 async fn a_table_that_takes_longer_than_a_second_is_taken_whole_and_its_peers_word_is_missing_meanwhile() {
     const SLOTS: u32 = 800_000;
@@ -180,7 +180,7 @@ async fn a_lone_replica_is_its_own_quorum() {
 async fn a_canary_is_late_while_the_door_does_not_answer_and_the_peers_hear_of_it() {
     let cluster = Cluster::start(&[1, 2].map(ReplicaId)).await;
     let late_on = |id| cluster.is_blind(id, Excuse::Canary(ReplicaId(1)));
-    // Connections come up, but nobody ever speaks.
+    // Connections come up, but the listener never answers.
     let silent = std::net::TcpListener::bind(cluster.agent_address(ReplicaId(1))).unwrap();
     let started = cluster.hearing(ReplicaId(1)).tick();
     cluster.start_canary(ReplicaId(1));
@@ -236,7 +236,7 @@ fn slot(index: u32) -> Slot {
     Slot { index, generation: 1 }
 }
 
-/// Through whom replica `id` knows of the last beat.
+/// The replica through which replica `id` knows of the last beat.
 fn heard_through(cluster: &Cluster, id: ReplicaId, slot: Slot) -> Option<ReplicaId> {
     cluster.hearing(id).pulses().tables().last_heard(slot).map(|(_, replica)| replica)
 }

@@ -1,4 +1,4 @@
-//! Connections over a slow line: what is sent arrives, but only so many bytes at a time.
+//! Slow connections: everything arrives, but only so many bytes at a time.
 
 use std::io;
 use std::pin::Pin;
@@ -15,7 +15,7 @@ use tokio::time::{Interval, MissedTickBehavior, interval};
 const SLICE: Duration = Duration::from_millis(20);
 const SLICES_PER_SECOND: usize = 50;
 
-/// Connects as the inner one does.
+/// Connects as the inner connector does, over a slow line.
 pub struct SlowConnector<C> {
     pub inner: C,
     pub bytes_per_second: usize,

@@ -1,4 +1,4 @@
-//! Agents and aggregators that say exactly what a test tells them to.
+//! Scripted agents and aggregators, which say exactly what a test tells them to.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -25,7 +25,7 @@ use crate::cluster::{Cluster, PATIENCE};
 pub struct Agent {
     up: mpsc::UnboundedSender<v1::AgentMessage>,
     down: Streaming<v1::ServerMessage>,
-    /// Heard and not asked for yet.
+    /// Orders that arrived before the test asked for them.
     orders: VecDeque<v1::PodOrders>,
 }
 
@@ -83,7 +83,7 @@ impl Agent {
         agent
     }
 
-    /// A node that is registered and welcome.
+    /// Opens a stream for a node that registers and is welcomed.
     pub async fn register(cluster: &Cluster, id: ReplicaId, hello: v1::Hello) -> (Self, v1::Welcome) {
         let node = hello.node.clone();
         let mut agent = Self::greet(cluster, id, hello).await;
@@ -105,7 +105,7 @@ impl Agent {
         self.say(Up::Status(v1::StatusReport { sequence, status: status.to_owned().into(), running: None }));
     }
 
-    /// Orders about pods are kept apart: they come whenever there is room for them.
+    /// Orders about pods are kept apart: they may come at any time.
     pub async fn try_hear(&mut self) -> Result<Option<Down>, Status> {
         loop {
             let heard = timeout(PATIENCE, self.down.message()).await.expect("an answer")?;
@@ -116,7 +116,7 @@ impl Agent {
         }
     }
 
-    /// The next orders that say anything, whatever else is said before them.
+    /// The next orders with content; other messages before them are dropped.
     pub async fn ordered(&mut self) -> v1::PodOrders {
         loop {
             let orders = match self.orders.pop_front() {
@@ -143,7 +143,7 @@ impl Agent {
         }
     }
 
-    /// The next answer to a report, whatever else is said before it.
+    /// The next answer to a report; other messages before it are dropped.
     pub async fn status_taken(&mut self) -> v1::StatusTaken {
         loop {
             if let Down::StatusTaken(taken) = self.hear().await {
@@ -191,7 +191,7 @@ impl Carrier {
         self.say(CarrierUp::Bind(v1::Bind { bindings: nodes.iter().map(binding).collect() }));
     }
 
-    /// Orders about pods are passed over, unless they say anything.
+    /// Skips orders about pods that are empty.
     pub async fn try_hear(&mut self) -> Result<Option<CarrierDown>, Status> {
         loop {
             let heard = timeout(PATIENCE, self.down.message()).await.expect("an answer")?;
@@ -206,7 +206,7 @@ impl Carrier {
         self.try_hear().await.expect("the stream goes on").expect("the stream goes on")
     }
 
-    /// The next word about bindings, by handle.
+    /// The next message about bindings, by handle.
     pub async fn bound(&mut self) -> Vec<v1::BoundNode> {
         match self.hear().await {
             CarrierDown::Bound(mut bound) => {
@@ -217,7 +217,7 @@ impl Carrier {
         }
     }
 
-    /// What is said about so many bindings, by handle: not all of them are answered at once.
+    /// The messages about `count` bindings, by handle: not all of them are answered at once.
     pub async fn all_bound(&mut self, count: usize) -> Vec<v1::BoundNode> {
         let mut nodes = Vec::new();
         while nodes.len() < count {
@@ -227,7 +227,7 @@ impl Carrier {
         nodes
     }
 
-    /// The next word about one node.
+    /// The next message about one node.
     pub async fn carried(&mut self) -> (u32, Down) {
         match self.hear().await {
             CarrierDown::Carried(v1::Carried { handle, message: Some(message) }) => (handle, message.message.unwrap()),
@@ -241,7 +241,7 @@ fn are_no_orders(heard: &CarrierDown) -> bool {
     matches!(&message.message, Some(Down::Pods(orders)) if orders.orders.is_empty())
 }
 
-/// Ready, with a heartbeat of that second.
+/// A Ready status, with a heartbeat of that second.
 pub fn status_json(second: u32) -> String {
     format!(
         r#"{{"capacity":{{"cpu":"8"}},"conditions":[{{"type":"Ready","status":"True","reason":"KubeletReady",

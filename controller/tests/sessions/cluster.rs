@@ -46,7 +46,7 @@ use tonic::service::interceptor::InterceptedService;
 use tonic::transport::Server;
 use tonic::transport::server::Router;
 
-/// Far longer than anything here takes; only a failure waits for it.
+/// Far longer than any step here takes; only a failure waits for it.
 pub const PATIENCE: Duration = Duration::from_secs(60);
 pub const LIFETIME: Duration = Duration::from_secs(30 * 24 * 3600);
 pub const RENEWAL_GRACE: Duration = Duration::from_secs(7 * 24 * 3600);
@@ -107,7 +107,7 @@ impl Cluster {
         Self::start_after(ids, |_| {}).await
     }
 
-    /// Starts replicas once `prepare` has had a look at their folders.
+    /// Starts replicas after `prepare` has changed their folders.
     pub async fn start_after(ids: &[ReplicaId], prepare: impl FnOnce(&FleetFolder)) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let plans: Vec<_> = ids.iter().map(|id| plan(id.0)).collect();
@@ -270,11 +270,11 @@ impl Cluster {
     }
 }
 
-/// On a loopback address of its own, so that tests side by side do not take each other's ports.
+/// Each replica has a loopback address of its own, so that concurrent tests do not take each other's ports.
 fn plan(id: u64) -> ReplicaPlan {
     let [one, two]: [u8; 2] = rand::random();
     let host = Ipv4Addr::new(127, one, two, u8::try_from(id).unwrap());
-    // All are held until all are known, or one could be given twice.
+    // All probes stay open until all ports are known, or one port could be given twice.
     let probes = [(); 3].map(|()| std::net::TcpListener::bind((host, 0)).unwrap());
     let [peer, agent, client] = probes.each_ref().map(|probe| probe.local_addr().unwrap().to_string().parse().unwrap());
     ReplicaPlan { id, hosts: vec![], peer, agent, client }

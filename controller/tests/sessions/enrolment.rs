@@ -1,4 +1,4 @@
-//! Machines that join, renew and are shut out, with the agent's own library, over real TLS sockets.
+//! Tests of machines that join, renew and are shut out, with the agent's own library, over real TLS sockets.
 
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime};
@@ -36,7 +36,7 @@ use crate::cluster::{Cluster, LIFETIME, PATIENCE, RENEWAL_GRACE, eventually};
 
 const HOUR: Duration = Duration::from_secs(3600);
 const TTL: Duration = Duration::from_secs(600);
-/// Well below what a stranger may stay.
+/// Well below the time that a stranger may stay.
 const JOIN_PATIENCE: Duration = Duration::from_secs(20);
 
 /// A machine with a state directory of its own.
@@ -86,7 +86,7 @@ fn refusals(cluster: &Cluster, node: &str) -> Vec<String> {
     events.filter(|event| event.subject.name == *node).map(|event| event.message.to_string()).collect()
 }
 
-/// Says hello with these credentials and hears whether the node is taken in.
+/// Says hello with these credentials and returns whether the node is admitted.
 async fn greeted(cluster: &Cluster, id: ReplicaId, tls: Arc<ClientConfig>, node: &str) -> Result<Agent, Status> {
     let unreachable = |error: tonic::transport::Error| Status::aborted(error.to_string());
     let mut agent = Agent::on(dial_with(cluster, id, tls).await.map_err(unreachable)?).await?;
@@ -142,7 +142,7 @@ async fn a_machine_joins_once_and_is_its_node_from_then_on() {
     assert_eq!(credentials.node(), "a");
     let lasts = credentials.expires().duration_since(SystemTime::now()).unwrap();
     assert!(lasts > LIFETIME - HOUR && lasts <= LIFETIME, "{lasts:?}");
-    // At whichever replica, and after a restart without the token.
+    // Any replica accepts it, also after a restart without the token.
     let restarted = NodeCredentials::open_or_join(&machine.store, None, &doors(&cluster), "a").await.unwrap();
     for (id, credentials) in [(1, &credentials), (3, &restarted)] {
         greeted(&cluster, ReplicaId(id), credentials.tls(), "a").await.unwrap();
@@ -159,7 +159,7 @@ async fn a_join_whose_answer_was_lost_is_answered_again() {
     let cluster = Cluster::start(&[ReplicaId(1)]).await;
     let (machine, token) = (Machine::new(), token(&cluster, None).await);
     machine.join(&cluster, "a", &token).await.unwrap();
-    // As after a crash between the answer and its being stored: only the key of the join is there.
+    // As after a crash before the answer was stored: only the key of the join is there.
     let (bundle, joining) = (machine.store.dir().join("node.pem"), machine.store.dir().join("joining.key"));
     let text = std::fs::read_to_string(&bundle).unwrap();
     let (key, _) = text.split_at(text.find("-----BEGIN CERTIFICATE-----").unwrap());
@@ -206,7 +206,7 @@ async fn a_token_that_is_not_good_is_refused_with_a_reason_and_an_event() {
     let error = Machine::new().join(&cluster, "n6", &expired).await.unwrap_err();
     assert!(error.to_string().contains("has expired: make a new one"), "{error}");
     eventually("the refusal is told", || !refusals(&cluster, "n6").is_empty()).await;
-    // A caller that tries many learns no secret, and the log does not grow with each.
+    // A caller that tries many tokens learns no secret, and the log does not grow with each.
     assert!(refusals(&cluster, "n5").iter().all(|told| !told.contains(&open.secret)));
 }
 
@@ -217,7 +217,7 @@ async fn a_token_of_another_cluster_is_never_shown_to_this_one() {
     let error = Machine::new().join(&cluster, "a", &foreign).await.unwrap_err();
     assert!(matches!(error, EnrolmentError::OtherCluster { .. }), "{error}");
     assert!(refusals(&cluster, "a").is_empty(), "nothing was sent");
-    // One that is shown all the same is refused for what it is.
+    // A token that is shown all the same is refused for its own reason.
     let mut client = EnrolmentClient::new(dial_with(&cluster, ReplicaId(1), stranger(&cluster)).await.unwrap());
     let request = v1::JoinRequest { token: foreign.to_string(), node: "a".to_owned(), csr: csr() };
     let status = client.join(request).await.unwrap_err();
@@ -254,7 +254,7 @@ async fn refusals_do_not_fill_the_log() {
     }
 }
 
-/// What is logged on this thread, and so in this test.
+/// The log of this thread, and so of this test.
 #[derive(Clone, Default)]
 struct Lines(Arc<Mutex<Vec<u8>>>);
 
@@ -312,11 +312,11 @@ async fn a_replica_without_the_signing_key_says_which_file_it_lacks() {
     let status = client.join(request).await.unwrap_err();
     assert_eq!(status.code(), Code::FailedPrecondition);
     assert!(status.message().contains("client-ca.key"), "{status}");
-    // The agent asks the next one.
+    // The agent asks the next replica.
     Machine::new().join(&cluster, "a", &token).await.unwrap();
 }
 
-// === who gets a session ===
+// === admission to a session ===
 
 #[tokio::test]
 async fn a_certificate_that_is_not_good_gets_no_session() {
@@ -350,7 +350,7 @@ async fn a_certificate_that_is_not_good_gets_no_session() {
     for (what, tls, node, code, wanted) in cases {
         let refused = greeted(&cluster, ReplicaId(1), Arc::clone(&tls), node).await.err();
         let refused = refused.unwrap_or_else(|| panic!("{what}: got in"));
-        // A caller that is turned away at the door learns nothing; only the door knows why.
+        // A caller that is turned away at the door learns nothing; only the door knows the reason.
         let why = match code {
             Some(code) => {
                 assert_eq!(refused.code(), code, "{what}: {refused}");
@@ -403,7 +403,7 @@ async fn a_crowd_of_strangers_keeps_no_machine_from_joining() {
     let cluster = Cluster::start(&[ReplicaId(1)]).await;
     let token = token(&cluster, None).await;
     let mut crowd = Vec::new();
-    // More than all places that there are.
+    // More callers than there are places.
     while crowd.len() < 300 {
         crowd.push(loiterer(&cluster, "127.99.0.1:0").await);
     }
@@ -461,7 +461,7 @@ async fn an_open_stream_ends_with_its_certificate() {
     };
     assert_eq!(refused.code(), Code::Unauthenticated, "{refused}");
     assert!(refused.message().contains("the certificate has expired: renew it first"), "{refused}");
-    // A connection that is open is no way round that; it is good for renewing, as one that is opened now would be.
+    // An open connection does not get round that: it is good only for renewing, as a new connection would be.
     let mut agents = v1::agent_client::AgentClient::new(channel.clone());
     assert_eq!(agents.who_is(v1::WhoIsRequest {}).await.unwrap_err().code(), Code::Unauthenticated);
     EnrolmentClient::new(channel).renew(v1::RenewRequest { csr: csr() }).await.unwrap();
@@ -480,7 +480,7 @@ async fn a_renewal_leaves_the_session_alone_and_ends_the_old_key_once_it_was_use
     enrolment::renew(&credentials, &doors(&cluster)).await.unwrap();
     session.report(1, &crate::agent::status_json(1));
     session.status_taken().await;
-    // Until the new one was used the old one is good: its answer might have been lost.
+    // Until the new certificate was used the old one is good: the answer might have been lost.
     greeted(&cluster, ReplicaId(2), old.tls(), "a").await.unwrap();
     greeted(&cluster, ReplicaId(3), credentials.tls(), "a").await.unwrap();
     let confirmed = || {
@@ -547,7 +547,7 @@ async fn a_revocation_ends_the_open_stream_at_whichever_replica() {
 #[tokio::test]
 async fn a_revocation_ends_the_stream_of_a_node_that_is_not_registered() {
     let cluster = Cluster::start(&[ReplicaId(1)]).await;
-    // One that has yet to register, and one whose Node was deleted under it.
+    // A node that has yet to register, and a node whose Node was deleted under it.
     let (_machine, credentials) = joined(&cluster, "new").await;
     let mut new = Agent::on(dial_with(&cluster, ReplicaId(1), credentials.tls()).await.unwrap()).await.unwrap();
     new.say(Up::Hello(hello("new", 1)));

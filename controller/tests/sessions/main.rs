@@ -1,4 +1,4 @@
-//! Agents at real TLS doors: admission to a session, what is said on it, and one session per node.
+//! Tests of agents at real TLS doors: admission to a session, the messages on it, and one session per node.
 
 #![allow(clippy::unwrap_used, unreachable_pub, reason = "a helper that fails is a failed test")]
 #![allow(clippy::wildcard_enum_match_arm, reason = "whatever else is said fails the test")]
@@ -30,7 +30,7 @@ use tonic_prost::ProstCodec;
 const FIRST: u64 = 0xab12_0000_0000_0001;
 const SECOND: u64 = 0xcd34_0000_0000_0002;
 
-// === who gets in ===
+// === admission ===
 
 #[tokio::test]
 async fn i_13_a_node_speaks_for_itself_only() {
@@ -67,7 +67,7 @@ async fn i_13_roles_do_not_mix() {
 #[tokio::test]
 async fn an_unknown_node_is_asked_to_register_and_then_welcome() {
     let cluster = Cluster::start(&[ReplicaId(1)]).await;
-    // Even one that says it was welcomed before: this replica has made sure that no replica knows it.
+    // Also one that claims to have been welcomed before: this replica has made sure that no replica knows it.
     let (_agent, welcome) =
         Agent::register(&cluster, ReplicaId(1), v1::Hello { incarnation: 99, ..hello("a", FIRST) }).await;
     let node = cluster.node(ReplicaId(1), "a");
@@ -107,7 +107,7 @@ async fn a_node_without_a_status_of_its_own_is_asked_for_one() {
     assert!(agent.welcomed().await.status_wanted);
     agent.report(1, &status_json(1));
     assert!(agent.status_taken().await.written);
-    // The leader loses faith, and wants to hear it from the node.
+    // The leader marks the node Unknown, and asks the node for its status.
     let node = cluster.node(ReplicaId(1), "a");
     let operation = Operation::MarkSilent {
         name: "a".into(),
@@ -138,7 +138,7 @@ async fn i_14_a_second_instance_is_refused_and_told_by_whom() {
     }
     agent.say(Up::Beat(v1::Beat { sequence: 1, acknowledge: true }));
     assert!(matches!(agent.hear().await, Down::Acknowledged(_)), "the first goes on");
-    // Once it has let go, the second may come.
+    // Once the first has left, the second may come.
     agent.say(Up::Goodbye(v1::Goodbye {}));
     assert!(agent.try_hear().await.unwrap().is_none());
     welcomed_in_the_end(&cluster, ReplicaId(1), &hello("a", SECOND)).await;
@@ -178,7 +178,7 @@ async fn i_14_one_session_across_replicas_and_leaders() {
     moved.welcomed().await;
     let status = agent.refusal().await;
     assert_eq!((status.code(), status.message()), (Code::Aborted, format!("continued at replica {there}").as_str()));
-    // A new leader learns who holds what from the replicas.
+    // A new leader learns from the replicas which sessions they hold.
     cluster.stop(leader).await;
     cluster.leader().await;
     let mut refusals = 0;
@@ -237,12 +237,12 @@ async fn a_deleted_node_is_told_and_comes_back_as_a_new_incarnation() {
         }
         other => panic!("not told of the removal but {other:?}"),
     }
-    // What it still says is about no node.
+    // Its later messages are about no node.
     agent.say(Up::Beat(v1::Beat { sequence: 1, acknowledge: true }));
     agent.report(2, &status_json(1));
     agent.say(Up::Register(v1::Register { node: node_json("a").into(), running: None }));
     assert!(agent.welcomed().await.incarnation > welcome.incarnation);
-    // An agent that slept through it all is asked to register when it resumes.
+    // An agent that was suspended meanwhile is asked to register when it resumes.
     let stale = v1::Hello { incarnation: welcome.incarnation, ..hello("a", FIRST) };
     let mut agent = Agent::greet(&cluster, ReplicaId(1), stale).await;
     assert!(matches!(agent.hear().await, Down::RegistrationWanted(wanted) if wanted.why.contains("created anew")));
@@ -275,7 +275,7 @@ async fn without_contact_nothing_is_acknowledged_and_agents_are_sent_away() {
         other => panic!("told {other:?}"),
     }
     agent.say(Up::Beat(v1::Beat { sequence: 8, acknowledge: true }));
-    // An acknowledgement would come before the answer to what is said next.
+    // An acknowledgement would come before the answer to the next message.
     agent.report(9, "nonsense");
     loop {
         match agent.hear().await {
@@ -287,14 +287,14 @@ async fn without_contact_nothing_is_acknowledged_and_agents_are_sent_away() {
     // An agent that moves is better off where it is; an agent that has no other place is let in.
     let moving = v1::Hello { moving: true, ..hello("a", FIRST) };
     assert_eq!(Agent::greet(&cluster, ReplicaId(1), moving).await.refusal().await.code(), Code::Unavailable);
-    // Not even now is another instance let in beside the first.
+    // Not even now may another instance attach beside the first.
     assert_eq!(
         Agent::greet(&cluster, ReplicaId(1), hello("a", SECOND)).await.refusal().await.code(),
         Code::AlreadyExists
     );
     let resumed = v1::Hello { incarnation: welcome.incarnation, ..hello("a", FIRST) };
     assert_eq!(Agent::greet(&cluster, ReplicaId(1), resumed).await.welcomed().await.incarnation, welcome.incarnation);
-    // But that a node is gone is never said on the word of this replica alone.
+    // This replica never says on its own word that a node is gone.
     let stranger = v1::Hello { incarnation: 99, ..hello("b", FIRST) };
     assert_eq!(Agent::greet(&cluster, ReplicaId(1), stranger).await.refusal().await.code(), Code::Unavailable);
     assert!(cluster.running[&ReplicaId(1)].sessions.figures().moves() > 0);
@@ -323,7 +323,7 @@ async fn what_makes_no_sense_is_refused_and_harms_nobody() {
         let taken = agent.status_taken().await;
         assert!(taken.sequence == sequence && !taken.refused.is_empty(), "{status:?}");
     }
-    // The law has its say, too.
+    // A status that the state machine rejects is refused, too.
     agent.report(5, r#"{"addresses":[{"type":"InternalIP","address":"1"},{"type":"InternalIP","address":"1"}]}"#);
     assert!(!agent.status_taken().await.refused.is_empty());
     agent.say_nothing_known();
@@ -380,10 +380,10 @@ async fn an_aggregator_carries_what_its_scope_allows() {
     register(&mut carrier, 5, "r-1").await;
     let node = cluster.node(ReplicaId(1), "r-1");
     assert_eq!(heard_through(&cluster, ReplicaId(1), &node), Some(ReplicaId(1)));
-    // A node in the aggregator's hands cannot also have a session of its own.
+    // A node on the aggregator's stream cannot also have a session of its own.
     let refused = Agent::greet(&cluster, ReplicaId(1), hello("r-1", SECOND)).await.refusal().await;
     assert_eq!(refused.code(), Code::AlreadyExists);
-    // The scope changes, and what fell out of it is let go.
+    // The scope changes, and nodes that fell out of it are released.
     set_scope(&cluster, &["x-*"]).await;
     let fallen = carrier.bound().await;
     assert!(fallen.iter().any(|node| node.handle == 5 && node.refused.contains("not in the scope")), "{fallen:?}");
@@ -418,17 +418,17 @@ async fn an_aggregators_nodes_beat_report_and_are_removed_like_others() {
     let (handle, told) = carrier.carried().await;
     assert!(handle == 1 && matches!(told, Down::Removed(_)), "{told:?}");
     register(&mut carrier, 1, "r-1").await;
-    // An orderly release, and the node may come by itself.
+    // After an orderly release the node may come by itself.
     carrier.say(CarrierUp::Release(v1::Release { handles: vec![0] }));
     welcomed_in_the_end(&cluster, ReplicaId(1), &hello("r-0", SECOND)).await;
-    // A stream that ends lets all its nodes go.
+    // A stream that ends releases all its nodes.
     drop(carrier);
     welcomed_in_the_end(&cluster, ReplicaId(1), &hello("r-1", SECOND)).await;
 }
 
 // === helpers ===
 
-/// Asked until the former holder's end has gone round.
+/// Retries until every replica knows that the former session has ended.
 async fn welcomed_in_the_end(cluster: &Cluster, id: ReplicaId, hello: &v1::Hello) {
     let deadline = tokio::time::Instant::now() + cluster::PATIENCE;
     loop {

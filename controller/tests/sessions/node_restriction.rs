@@ -1,5 +1,5 @@
-//! NR-1 to NR-5 and AZ-1 to AZ-3 at the doors: every call there is, with a node's identity, and every message of a session
-//! with another node's name or pods.
+//! NR-1 to NR-5 and AZ-1 to AZ-3 at the doors: every call with a node's identity, and every message of a session with
+//! another node's name or pods.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -30,13 +30,13 @@ const AGENT_PROTO: &str = include_str!("../../../proto/muster/v1/agent.proto");
 const ENROLMENT_PROTO: &str = include_str!("../../../proto/muster/v1/enrolment.proto");
 const OPERATOR_PROTO: &str = include_str!("../../../proto/muster/v1/operator.proto");
 
-/// The calls that a protocol file knows, so that a new one cannot be forgotten here.
+/// The calls in a protocol file, so that a new one cannot be forgotten here.
 fn calls(proto: &str) -> BTreeSet<&str> {
     let calls = proto.lines().filter_map(|line| line.trim().strip_prefix("rpc "));
     calls.filter_map(|call| call.split_once('(')).map(|(name, _)| name).collect()
 }
 
-/// As if a door had let it in.
+/// A request as a door passes it on for that node.
 fn as_node<T>(cluster: &Cluster, name: &str, message: T) -> Request<T> {
     let user = format!("system:node:{name}");
     let groups = vec!["system:nodes".to_owned()];
@@ -124,18 +124,18 @@ async fn no_message_of_a_session_reaches_another_node_or_its_pods() {
     cluster.bind("p", "b").await;
     let (node, pod) = (cluster.node(ReplicaId(1), "b"), cluster.pod(ReplicaId(1), "p"));
 
-    // Hello.
+    // The hello.
     let mut agent = Agent::open(&cluster, ReplicaId(1), "a").await;
     agent.say(Up::Hello(hello("b", FIRST)));
     let status = agent.refusal().await;
     assert_eq!(status.code(), Code::PermissionDenied, "{status}");
 
-    // Register.
+    // The registration.
     let foreign = node_json("b");
     let refused = r#"metadata.name: "b" is not "a": a node speaks for itself alone (NR-1)"#;
     assert_eq!(registering(&cluster, &foreign).await, (Code::PermissionDenied, refused.to_owned()));
 
-    // Pods, and what runs. A beat, a status and a goodbye name no node: they are about the node of the certificate.
+    // The pods, and what runs. A beat, a status and a goodbye name no node: they are about the node of the certificate.
     let (mut agent, _) = Agent::register(&cluster, ReplicaId(1), hello("a", FIRST)).await;
     agent.say(Up::Pods(report(1, "Running", false)));
     let taken = pods_taken(&mut agent).await;
@@ -176,7 +176,7 @@ async fn nr_2_to_nr_4_what_a_node_may_not_say_of_itself_either() {
     assert!(cluster.replica(ReplicaId(1)).current().state.node("a").is_none());
 }
 
-/// What node `a` is told that registers like this.
+/// The refusal of a registration by node `a` with this manifest.
 async fn registering(cluster: &Cluster, node: &str) -> (Code, String) {
     let mut agent = Agent::greet(cluster, ReplicaId(1), hello("a", FIRST)).await;
     assert!(matches!(agent.hear().await, Down::RegistrationWanted(_)));

@@ -1,4 +1,4 @@
-//! Pods over agents' sessions: orders down, reports up, and what a node that was away has to confirm first.
+//! Tests of pods over agents' sessions: orders down, reports up, and what a node that was away has to confirm first.
 
 use muster_lifecycle::command::{Operation, Origin, Precondition};
 use muster_lifecycle::meta::Uid;
@@ -35,7 +35,7 @@ impl Cluster {
         self.replica(id).current().state.pods().get(&PodKey::new("default", name)).map(|pod| pod.as_ref().clone())
     }
 
-    /// The leader no longer vouches for the node.
+    /// Makes the leader mark the node Unknown.
     async fn silence(&self, id: ReplicaId, name: &str) {
         let (node, term) = (self.node(id, name), self.replica(id).term());
         let operation = Operation::MarkSilent {
@@ -124,7 +124,7 @@ async fn i_12_a_node_that_was_away_is_ready_when_what_was_deleted_meanwhile_has_
     assert!(cluster.node(ReplicaId(1), "a").is_ready());
 }
 
-/// What an agent has seen elsewhere is not unsaid by a replica that lags behind; nor is anything forgotten once it has
+/// A replica that lags behind does not take back what an agent has seen elsewhere, and forgets nothing once it has
 /// caught up.
 #[tokio::test]
 async fn orders_wait_until_the_replica_has_seen_what_the_agent_has_seen() {
@@ -165,8 +165,8 @@ async fn an_aggregators_nodes_have_pods_too() {
     assert_eq!(ready, Some(ConditionStatus::True));
 }
 
-/// A process that has just begun remembers neither what it was ordered nor what it has stopped for good. A replica that
-/// cannot ask a leader may be hours behind.
+/// A process that has just begun remembers neither its orders nor what it has stopped for good. A replica that cannot
+/// ask a leader may be hours behind.
 #[tokio::test]
 async fn an_agent_without_memory_gets_no_orders_from_a_replica_that_cannot_catch_up() {
     let mut cluster = Cluster::start(&[1, 2, 3].map(ReplicaId)).await;

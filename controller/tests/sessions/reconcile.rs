@@ -1,4 +1,4 @@
-//! RG-4 on a stream that is bound: an agent that comes again says what its machine is now, and only that is taken.
+//! RG-4 on a bound stream: an agent that comes again says what its machine is now, and only that is taken.
 
 use muster_lifecycle::command::Operation;
 use muster_lifecycle::meta::Uid;
@@ -47,7 +47,7 @@ fn label(cluster: &Cluster, name: &str, key: &str) -> Option<String> {
 #[tokio::test]
 async fn rg_4_what_describes_the_machine_is_taken_once_and_nothing_else() {
     let cluster = Cluster::start(&[ReplicaId(1)]).await;
-    // Made by an operator, who knows nothing of the machine.
+    // An operator made the Node, without knowing the machine.
     create(&cluster, "a").await;
     let mut agent = Agent::greet(&cluster, ReplicaId(1), hello("a", FIRST)).await;
     agent.welcomed().await;

@@ -1,4 +1,4 @@
-//! Sessions in trouble: agents in haste, connections that break, leaders that die or cannot be asked.
+//! Tests of sessions in trouble: agents in haste, connections that break, leaders that die or cannot be asked.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,7 +18,7 @@ use crate::agent::{Agent, Carrier, hello, status_json};
 use crate::cluster::{Cluster, eventually};
 use crate::{FIRST, register, set_scope};
 
-/// What a node may write at once; its registration counts.
+/// The writes that a node may make at once; its registration counts.
 const BURST: u64 = 10;
 
 fn with_cpus(count: u64) -> String {
@@ -56,7 +56,7 @@ async fn a_node_in_haste_is_slowed_down_and_its_newest_report_kept() {
     assert!(began.elapsed() >= Duration::from_secs(written), "{written} after {:?}", began.elapsed());
     assert_eq!(cluster.node(ReplicaId(1), "a").status.capacity.get("cpu").unwrap().to_string(), last.to_string());
     assert!(cluster.running[&ReplicaId(1)].sessions.figures().delayed() > 0);
-    // Another stream is no other budget.
+    // Another stream of the node has the same budget.
     let mut again = Agent::greet(&cluster, ReplicaId(1), hello("a", FIRST)).await;
     again.welcomed().await;
     for sequence in 1..=2 {
@@ -98,7 +98,7 @@ async fn an_aggregators_node_in_haste_is_slowed_down_alone() {
 async fn a_connection_that_breaks_is_no_refused_message() {
     let cluster = Arc::new(Cluster::start(&[ReplicaId(1)]).await);
     let figures = cluster.running[&ReplicaId(1)].sessions.figures();
-    // What runs over there ends like a process that is killed: its connections close without a word.
+    // Tasks on this runtime end like a process that is killed: their connections close without a word.
     let elsewhere = Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
     let there = Arc::clone(&cluster);
     let streams = elsewhere.spawn(async move {
@@ -110,7 +110,7 @@ async fn a_connection_that_breaks_is_no_refused_message() {
     assert_eq!(figures.sessions(), 2);
     elsewhere.shutdown_background();
     eventually("both sessions are over", || figures.sessions() == 0).await;
-    // Whatever was counted for them was counted before the next is taken in.
+    // Everything counted for them was counted before the next agent is admitted.
     let (_after, _) = Agent::register(&cluster, ReplicaId(1), hello("b", FIRST)).await;
     let refused = RefusalReason::ALL.map(|reason| (reason.label(), figures.refused(reason)));
     assert!(refused.iter().all(|(_, count)| *count == 0), "{refused:?}");
@@ -158,7 +158,7 @@ async fn beats_are_heard_while_bindings_wait_for_the_leader() {
     cluster.stop(ReplicaId(3)).await;
     let figures = cluster.running[&ReplicaId(1)].sessions.figures();
     let before = figures.aggregator_beats();
-    // That its node is gone cannot be said without the leader, which is waited for.
+    // That its node is gone cannot be said without the leader, so the replica waits for it.
     let doubtful = v1::Binding { handle: 1, node: "r-1".into(), incarnation: 99, orders_revision: 0 };
     carrier.say(CarrierUp::Bind(v1::Bind { bindings: vec![doubtful] }));
     let asked = Instant::now();

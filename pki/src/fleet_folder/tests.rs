@@ -1,4 +1,4 @@
-//! A fleet's folder: made, finished after an interruption, extended, and guarded.
+//! Tests of a fleet's folder: made, finished after an interruption, extended, and guarded.
 
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 
@@ -223,7 +223,7 @@ fn interrupted_after(dir: &Path, moved: usize) -> FleetId {
     fleet.id().clone()
 }
 
-/// The configuration that a replica's folder holds; what the replica makes of it is tested where it is read.
+/// The configuration in a replica's folder. The tests of the reader check its meaning.
 fn settings(folder: &Path) -> toml::Table {
     fs::read_to_string(folder.join("config.toml")).unwrap().parse().unwrap()
 }

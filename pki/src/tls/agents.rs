@@ -1,9 +1,9 @@
-//! Who may shake hands at the agents' door: holders of certificates of the CA, and two kinds of callers that the other
+//! The certificate check of the agents' door: it admits certificates of the CA, and two kinds of callers that the other
 //! doors turn away at once.
 //!
 //! A machine that wants to join has no certificate yet, and a node that was cut off for long has one that has expired.
-//! Both are let through the handshake and no further: what they may ask for is decided by the role they get. That a
-//! certificate was once good is checked as of its last moment; everything else about it as always.
+//! Both pass the handshake and no more: their role decides what they may ask for. An expired certificate is checked as
+//! of its last moment, and otherwise like any other.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,7 +1,7 @@
-//! Who is connected, and for how long that is worth anything.
+//! The peer of a connection, and how long its certificate lasts.
 //!
-//! A handshake looks at a certificate once, and connections last for months. So whoever is asked for something looks
-//! again at when it ends, and judges as a handshake of that moment would.
+//! A handshake looks at a certificate once, and connections last for months. So every request checks the expiry again
+//! and is judged as a handshake of that moment would be.
 
 use std::future::pending;
 use std::net::SocketAddr;
@@ -14,7 +14,7 @@ use tonic::{Request, Status};
 
 use crate::door::listener::Refusal;
 
-/// Every request of a connection carries it as an extension.
+/// The identity at the other end. Every request of a connection carries it as an extension.
 #[derive(Debug, Clone)]
 pub struct Peer {
     pub identity: Arc<Identity>,
@@ -22,31 +22,32 @@ pub struct Peer {
     pub term: CertificateLife,
 }
 
-/// How long a certificate is good.
+/// The time for which a certificate is good.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct CertificateLife {
-    /// Nothing for whoever has none.
+    /// `None` for a caller without a certificate.
     pub until: Option<SystemTime>,
-    /// For how long after that a node's is good for renewing it.
+    /// How long after that a node's certificate may be used to renew it.
     pub renewal_grace: Duration,
 }
 
 // === impl Peer ===
 
 impl Peer {
-    /// Who asks, as of this moment.
+    /// The caller of a request, as of this moment.
     pub fn of<T>(request: &Request<T>) -> Result<Self, Status> {
         let peer = request.extensions().get::<Self>();
         let peer = peer.ok_or_else(|| Status::unauthenticated("no client certificate"))?;
-        // A replica that speaks to itself, on a connection that was opened with a good certificate. As between replicas, the
-        // end of one must not make a cluster that works go blind.
+        // The canary is this replica calling itself, on a connection that was opened with a good certificate. As
+        // between replicas, the end of a certificate must not make a working cluster go blind.
         if let Role::Canary(_) = peer.identity.kind {
             return Ok(peer.clone());
         }
         peer.as_of(SystemTime::now()).map_err(|refusal| Status::unauthenticated(refusal.to_string()))
     }
 
-    /// What it is once its certificate has expired: a node that may renew it for a while, or nobody.
+    /// The peer as of `now`. A node whose certificate has expired may only renew it for a while; any other expired peer
+    /// is refused.
     pub fn as_of(&self, now: SystemTime) -> Result<Self, Refusal> {
         let Some(ago) = self.term.over_for(now) else { return Ok(self.clone()) };
         let identity = Identity::clone(&self.identity).lapsed().ok_or(Refusal::Expired)?;
@@ -64,12 +65,12 @@ impl CertificateLife {
         self.over_for(now).is_some()
     }
 
-    /// How long it still lasts; nothing if it has no end.
+    /// The time that is left, or `None` if it has no end.
     pub fn left(&self, now: SystemTime) -> Option<Duration> {
         self.until.map(|until| until.duration_since(now).unwrap_or_default())
     }
 
-    /// Completes when it is over.
+    /// Completes when the certificate has expired.
     pub async fn ended(self) {
         match self.left(SystemTime::now()) {
             Some(left) => sleep(left).await,

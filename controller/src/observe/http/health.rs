@@ -1,13 +1,13 @@
-//! Whether this replica is fit to be sent requests, and if not, why not.
+//! Readiness of this replica: whether it is fit to be sent requests, and if not, why not.
 
 use std::time::Duration;
 
 use muster_lifecycle::replica::ReplicaId;
 
-/// As long as agents would be kept waiting before they are told to move.
+/// Equal to the time after which agents are told to move.
 const SILENCE_LIMIT: Duration = Duration::from_secs(3);
 
-/// One thing that has to be in order.
+/// One readiness check.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Check {
     pub name: &'static str,
@@ -24,8 +24,8 @@ impl Check {
         Self { name: "leader", outcome: leader.map(|_| ()).ok_or_else(|| reason.to_owned()) }
     }
 
-    /// A leader goes on believing in itself when it has lost everybody, and a follower in its leader. So it also
-    /// matters how long ago a quorum (for a leader) or the leader (for a follower) was last heard.
+    /// A leader that has lost every other replica still believes that it leads, and a follower still believes in its
+    /// leader. So it also matters how long ago a quorum (for a leader) or the leader (for a follower) was last heard.
     pub fn contact(silence: Option<Duration>) -> Self {
         let outcome = match silence {
             Some(silence) if silence <= SILENCE_LIMIT => Ok(()),
@@ -39,7 +39,7 @@ impl Check {
         self.outcome.is_ok()
     }
 
-    /// In the manner of Kubernetes, whose tools people know.
+    /// In the format of Kubernetes' health endpoints.
     fn line(&self) -> String {
         match &self.outcome {
             Ok(()) => format!("[+]{} ok\n", self.name),
@@ -48,7 +48,7 @@ impl Check {
     }
 }
 
-/// All checks if detail is wanted; otherwise `ok`, or those that failed.
+/// All checks if detail is wanted; otherwise `ok`, or the failed checks.
 pub(super) fn report(checks: &[Check], detail: bool) -> String {
     let failed = checks.iter().filter(|check| !check.passed()).count();
     let lines: String = checks.iter().filter(|check| detail || !check.passed()).map(Check::line).collect();

@@ -1,4 +1,4 @@
-//! What the HTTP door answers, and to which requests it does not.
+//! Routes of the HTTP door, and its refusal of every other request.
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -18,13 +18,13 @@ use crate::door::Limits;
 use crate::door::listener::{Peer, Refusal};
 use crate::observe::metrics;
 
-/// Every path, and what it is good for.
+/// Every path, and its purpose.
 const PATHS: [(&str, &str); 3] = [
     ("/metrics", "OpenMetrics for Prometheus"),
     ("/livez", "200 while this process serves"),
     ("/readyz", "200 while this replica knows a leader; ?verbose lists the checks"),
 ];
-/// Scrapes that are put together at the same time; others wait for their turn.
+/// Scrapes that are put together at the same time; further ones wait.
 const SCRAPES_AT_ONCE: usize = 2;
 /// For a door without a limit of its own.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
@@ -48,7 +48,7 @@ pub(super) fn router(sources: Sources, limits: Limits) -> Router {
         .with_state(shared)
 }
 
-/// Lets only GET through, in time, and notes who asked for what.
+/// Lets only GET through, within the time limit, and logs the caller and the path.
 async fn guard(
     State(shared): State<Arc<Shared>>,
     Extension(peer): Extension<Peer>,

@@ -1,4 +1,4 @@
-//! How many actors run, how often they had to be restarted, and how many nodes were given up on.
+//! Metrics of the actors: how many run, how often they were restarted, and how many nodes are quarantined.
 
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
@@ -24,7 +24,7 @@ impl Actors {
         }
     }
 
-    /// A handle to keep: actors of a kind come and go by the hundred thousand when leadership moves.
+    /// The gauge of one kind, to be kept: actors come and go by the hundred thousand when leadership moves.
     pub fn running(&self, kind: &'static str) -> Gauge {
         self.running.get_or_create_owned(&[("kind", kind)])
     }

@@ -1,4 +1,4 @@
-//! How long judging takes, and what comes of it. The names of the collector's two histograms are Kubernetes'.
+//! Metrics of judging: its duration and its outcome. The names of the collector's two histograms are Kubernetes'.
 
 use muster_pulse::node_watch::Judgement;
 use prometheus_client::metrics::counter::Counter;
@@ -11,7 +11,7 @@ use super::{Label, durations, registered};
 
 const NODE_BUCKETS: (f64, f64, u16) = (0.001, 4.0, 8);
 const FLEET_BUCKETS: (f64, f64, u16) = (0.01, 4.0, 8);
-/// From a handful of nodes, which take microseconds, to a million.
+/// Buckets from a handful of nodes, which take microseconds, to a million.
 const SWEEP_BUCKETS: (f64, f64, u16) = (0.000_01, 4.0, 10);
 
 #[derive(Debug)]

@@ -1,4 +1,4 @@
-//! This process, as the kernel sees it, under the names every Prometheus library uses.
+//! Metrics of this process, as the kernel sees it, under the names every Prometheus library uses.
 
 use std::fmt;
 use std::fs;
@@ -9,7 +9,7 @@ use rustix::param::{clock_ticks_per_second, page_size};
 
 use super::{counter, gauge};
 
-/// Read from `/proc` when somebody scrapes. Where there is no `/proc`, there are no figures.
+/// Read from `/proc` at each scrape. Where there is no `/proc`, there are no figures.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct ProcessFigures {
     start_time: f64,
@@ -18,7 +18,7 @@ pub(super) struct ProcessFigures {
     open_fds: f64,
 }
 
-/// What the kernel counts time and memory in.
+/// The units in which the kernel counts time and memory.
 #[derive(Debug, Clone, Copy)]
 struct Units {
     ticks_per_second: f64,
@@ -32,7 +32,7 @@ impl ProcessFigures {
         Self::parse(&own, &machine, count_fds(Path::new("/proc/self/fd"))?, units)
     }
 
-    /// The second field is the program's name and may contain anything; what follows it are numbers.
+    /// The second field is the program's name and may contain anything; numbers follow it.
     fn parse(own: &str, machine: &str, open_fds: u64, units: Units) -> Option<Self> {
         let fields: Vec<&str> = own.rsplit_once(')')?.1.split_whitespace().collect();
         // Numbered as in proc(5), where the first field after the name is the third.
@@ -57,7 +57,7 @@ impl ProcessFigures {
     }
 }
 
-/// Newer kernels tell the count as the folder's size, which matters with a descriptor per agent.
+/// Newer kernels report the count as the folder's size, which is quick even with a descriptor per agent.
 fn count_fds(folder: &Path) -> Option<u64> {
     match fs::metadata(folder).ok()?.len() {
         0 => Some(fs::read_dir(folder).ok()?.count() as u64),

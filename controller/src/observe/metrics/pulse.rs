@@ -1,4 +1,4 @@
-//! The pulse path in numbers: beats, sessions, digests, and the times in which this replica could not see.
+//! Metrics of the pulse path: beats, sessions, digests, and the times in which this replica was blind.
 
 use std::fmt;
 use std::sync::atomic::AtomicU64;
@@ -26,7 +26,7 @@ pub struct Pulse {
     blind_seconds: Counter<f64, AtomicU64>,
 }
 
-/// Why this replica may not have heard somebody.
+/// Why this replica may not have heard a node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Blind {
     Takeover,
@@ -36,20 +36,20 @@ pub enum Blind {
     Canary,
 }
 
-/// How asking a peer for its digest ended.
+/// The outcome of a request for a peer's digest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum PullOutcome {
-    /// It came in time and is part of what this replica knows.
+    /// The digest came in time and is part of what this replica knows.
     Merged,
-    /// It came after so long that its ages can no longer be trusted.
+    /// The digest came so late that its ages can no longer be trusted.
     Late,
-    /// It came and could not be used.
+    /// The digest came and could not be used.
     Refused,
-    /// It did not come.
+    /// The digest did not come.
     Failed,
 }
 
-/// How old a peer's last good digest is.
+/// The age of a peer's last good digest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DigestFigures {
     pub origin: u64,
@@ -85,7 +85,7 @@ impl Pulse {
         }
     }
 
-    /// A digest was asked for; `bytes` is what came, which may be nothing.
+    /// A digest was asked for; `bytes` is the size of what came, which may be zero.
     pub fn pulled(&self, origin: u64, outcome: PullOutcome, took: Duration, bytes: u64) {
         self.digest_pulls.get_or_create(&Pull { origin, outcome }).inc();
         self.digest_bytes.inc_by(bytes);

@@ -1,4 +1,4 @@
-//! Consensus as this replica sees it, and what became of what it proposed.
+//! Metrics of consensus as this replica sees it, and the outcomes of its proposals.
 
 use std::fmt;
 use std::time::Duration;
@@ -17,11 +17,11 @@ pub struct Raft {
     proposals: Family<Proposal, Counter>,
 }
 
-/// What became of a proposal.
+/// The outcome of a proposal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum ProposalResult {
     Accepted,
-    /// The state machine said no.
+    /// The state machine rejected it.
     Rejected,
     /// It was not committed, as far as this replica knows.
     Failed,
@@ -34,7 +34,7 @@ pub struct RaftFigures {
     pub is_leader: bool,
     pub applied_index: u64,
     pub last_log_index: u64,
-    /// How long ago a quorum last confirmed this leader; nobody but a leader knows.
+    /// How long ago a quorum last confirmed this leader; only a leader knows.
     pub quorum_age: Option<Duration>,
 }
 

@@ -1,4 +1,4 @@
-//! The replicated state in a few numbers.
+//! Metrics of the replicated state.
 
 use std::fmt;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! What a scrape says, line by line, and that the documentation says the same.
+//! Tests of a scrape, line by line, and against the documentation.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -65,7 +65,7 @@ fn zones_beyond_the_limit_are_summed_under_other() {
     let exposed = Exposition::of(&Metrics::default(), &figures(full.clone()));
     assert!(!exposed.samples.keys().any(|series| series.contains("other")));
 
-    // The order in which zones are given decides nothing; their names do.
+    // The order in which zones are given does not matter; their names do.
     let mut more = vec![zone("us/x", 10, 0), zone("us/y", 10, 10)];
     more.extend(full);
     let exposed = Exposition::of(&Metrics::default(), &figures(more));
@@ -204,10 +204,10 @@ fn zone(name: &str, size: u64, ready: u64) -> ZoneFigures {
     ZoneFigures { zone: name.into(), size, ready, state: "Normal", rate_per_second: 0.1, queue: 5, evictions: 7 }
 }
 
-/// Name to type and labels.
+/// The name of each metric, with its type and labels.
 type Summary = BTreeMap<String, (String, BTreeSet<String>)>;
 
-/// A scrape, read back.
+/// A parsed scrape.
 struct Exposition {
     types: Vec<(String, String)>,
     samples: BTreeMap<String, f64>,
@@ -243,7 +243,7 @@ impl Exposition {
         summarised.collect()
     }
 
-    /// Label names of a metric, none of whose values here contain a comma.
+    /// Label names of a metric. No label value here contains a comma.
     fn labels(&self, name: &str) -> BTreeSet<String> {
         let mut owned = self.samples.keys().filter(|series| series.split('{').next() == Some(name));
         let series = owned.next_back().unwrap_or_else(|| panic!("{name} has no sample"));
@@ -252,7 +252,7 @@ impl Exposition {
     }
 }
 
-/// The table in the section on metrics.
+/// The table in the documentation's section on metrics.
 fn documented() -> Summary {
     let section = OPERATIONS.split("\n## ").find(|section| section.starts_with("Metrics\n")).unwrap();
     let rows = section.lines().filter_map(|line| line.strip_prefix("| `")?.split_once("` | "));

@@ -1,4 +1,4 @@
-//! Pods and node addresses in numbers, under the names that Kubernetes gave them where it has one.
+//! Metrics of pods and node addresses, under Kubernetes' names where it has one.
 
 use std::fmt;
 

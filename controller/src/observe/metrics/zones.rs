@@ -1,4 +1,4 @@
-//! The zones in numbers, under the names that Kubernetes gave them where it has one.
+//! Metrics of zones, under Kubernetes' names where it has one.
 
 use std::fmt;
 
@@ -7,7 +7,7 @@ use prometheus_client::encoding::DescriptorEncoder;
 
 use super::{counters, gauges};
 
-/// Zones that get series of their own. A label anybody may set must not make a scrape as large as they like.
+/// Zones that get series of their own. A label that any node may set must not make a scrape arbitrarily large.
 pub const ZONES_LIMIT: usize = 1000;
 /// No zone can have this name: all but the default one are written with a slash.
 const OTHER: &str = "other";
@@ -34,7 +34,7 @@ pub struct ZoneFigures {
 // === impl ZoneFigures ===
 
 impl ZoneFigures {
-    /// A zone without nodes has none that is unhealthy.
+    /// A zone without nodes counts as healthy.
     fn health(&self) -> f64 {
         if self.size == 0 { 100.0 } else { 100.0 * self.ready as f64 / self.size as f64 }
     }
@@ -55,7 +55,7 @@ impl ZoneFigures {
     }
 }
 
-/// The first zones by name, and the sum of all others. Different zones have no state in common, so the sum has none.
+/// The first zones by name, and the sum of all others. The other zones share no state, so their sum has none.
 pub(super) fn within_limit(mut zones: Vec<ZoneFigures>) -> Vec<ZoneFigures> {
     zones.sort_by(|a, b| a.zone.cmp(&b.zone));
     let rest = zones.split_off(zones.len().min(ZONES_LIMIT));

@@ -114,7 +114,7 @@ impl Claims for ClaimArbiter {
 // === impl TermTable ===
 
 impl TermTable {
-    /// What was granted in another term counts no longer.
+    /// Grants of another term no longer count.
     fn begin(&mut self, term: u64) {
         if self.term != term {
             *self = Self { term, claims: ClaimTable::default() };
@@ -146,7 +146,8 @@ impl ClaimTable {
                 ClaimDecision::TakenOver { by_another } => {
                     self.take_overs.add(holder.replica, holder.taken_over(from, by_another));
                 }
-                // Not refused, because the agent has its session: the replica with the former one is told where.
+                // Not refused, because the agent has its session: the replica with the former session learns where it
+                // continues.
                 ClaimDecision::Continued => {
                     self.take_overs.add(from, holder.taken_over(holder.replica, false));
                     return Ok(());

@@ -5,8 +5,8 @@
 //!                                           ^                                        |
 //!                                           +------ outcomes, take-overs ------------+
 //! ```
-//! When the leader changes, or when it could not be asked, what was granted before may mean nothing any more: every
-//! session is claimed anew, and one that continues elsewhere by then is told so. That is done bit by bit
+//! When the leader changes, or could not be asked, earlier grants may no longer count. Every session is then claimed
+//! anew, and the agent of a session that continues elsewhere by then is told so. That is done bit by bit
 //! ([`ReclaimQueue`]). While no leader can be asked, sessions are accepted provisionally: an agent that reaches only
 //! this replica must not be turned away because of us.
 
@@ -41,10 +41,10 @@ const ASKS_MAX: usize = 8_192;
 const ASK_PERIOD: Duration = Duration::from_secs(1);
 /// A leader that takes longer cannot be asked.
 const ANSWER_PATIENCE: Duration = Duration::from_secs(1);
-/// For so long after a leader did not answer it is not asked again: claims are provisional at once.
+/// How long a leader that did not answer is not asked again. Claims are provisional at once meanwhile.
 const NOT_ASKED_FOR: Duration = Duration::from_millis(500);
 
-/// Where streams hand in their claims.
+/// The place where streams hand in their claims.
 pub(crate) struct Claimant {
     asks: mpsc::Sender<ClaimMessage>,
     /// Counts the leaders so far.
@@ -52,14 +52,14 @@ pub(crate) struct Claimant {
     next_number: AtomicU64,
 }
 
-/// How a claim ended.
+/// The outcome of a claim.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum ClaimOutcome {
-    /// By the leader of this epoch.
+    /// The leader of this epoch granted it.
     Granted { epoch: u64 },
     /// No leader could be asked.
     Provisional,
-    /// The node has a session, described here.
+    /// The node already has a session, described here.
     Held(String),
 }
 
@@ -96,11 +96,11 @@ struct LeaderTerm {
     term: u64,
 }
 
-/// One request in the making.
+/// One request as it is put together.
 #[derive(Default)]
 struct Batch {
     request: v1::ClaimRequest,
-    /// What waits for the outcomes of the claims, in their order.
+    /// The callers that wait for the outcomes of the claims, in their order.
     awaiting: Vec<Awaiting>,
 }
 
@@ -130,7 +130,7 @@ impl Claimant {
         (Self { asks, epoch, next_number: AtomicU64::new(first_number()) }, exchange)
     }
 
-    /// For one session and all its claims.
+    /// A number for one session and all its claims.
     pub(crate) fn number(&self) -> u64 {
         self.next_number.fetch_add(1, Ordering::Relaxed)
     }
@@ -273,7 +273,7 @@ impl ClaimExchange {
         }
     }
 
-    /// Claiming anew goes on where it was interrupted: a leader that is slow once in a while would otherwise never hear
+    /// Claiming anew goes on where it was interrupted. Otherwise a leader that is slow once in a while would never hear
     /// of all sessions.
     fn unanswered(&mut self, awaiting: Vec<Awaiting>) {
         self.reclaim.interrupt();

@@ -1,7 +1,7 @@
 //! An aggregator's stream: many nodes under handles that the aggregator chose.
 //!
-//! Its beats come in batches, and each handle costs one look into an array. Everything else about a node goes the way
-//! it goes on a stream of the node's own, with the handle beside it.
+//! Its beats come in batches, and each handle costs one look into an array. Everything else about a node is handled as
+//! on a stream of the node's own, with the handle beside it.
 
 mod binds;
 mod handles;
@@ -45,7 +45,7 @@ const OUTGOING_MAX: usize = 1_024;
 const TOUCHED_AT_ONCE: usize = 512;
 /// Nodes in one reply: with the longest of names and reasons it still fits into a message.
 const NODES_PER_REPLY: usize = 256;
-/// Unknown handles of which the aggregator was told; more are only counted.
+/// Unknown handles that the aggregator was told of; further ones are only counted.
 const UNKNOWN_HANDLES_MAX: usize = 4_096;
 
 pub(super) struct AggregatorStream {
@@ -60,12 +60,12 @@ pub(super) struct AggregatorStream {
     outgoing: VecDeque<v1::CarrierReply>,
     /// Counts the occurrences on the stream.
     passed: u32,
-    /// The newest acknowledgement that was not sent: one that is not read holds up nothing else.
+    /// The newest acknowledgement that was not sent. One that the aggregator does not read holds up nothing else.
     acknowledged: Option<u64>,
     handles: HandleTable,
     binds: Binds,
     writes: HandleWrites,
-    /// Handles that stand for no node, and of which the aggregator was told.
+    /// Handles that stand for no node, and that the aggregator was told of.
     unknown_handles: HashSet<u32>,
 }
 
@@ -109,7 +109,7 @@ async fn converse(
     let certificate = opener.certificate;
     let caller = Caller { instance: hello.instance, moving: hello.moving, ..opener.into_caller() };
     context.require_contact_to_move(&caller)?;
-    // Once welcomed it leaves where it was.
+    // Once welcomed, the aggregator leaves its former replica.
     let caller = Caller { moving: false, ..caller };
     let scope = scope(&context.current().state, aggregator)?;
     let mut stream = AggregatorStream {
@@ -133,7 +133,7 @@ async fn converse(
     stream.run().await
 }
 
-/// `None` if nothing was ever said.
+/// `None` if the stream ended before its first message.
 async fn hello(up: &mut Streaming<v1::CarrierMessage>) -> Result<Option<v1::CarrierHello>, Refusal> {
     let Some(first) = first_message(up).await? else { return Ok(None) };
     match first.message {
@@ -176,25 +176,25 @@ impl AggregatorStream {
         }
     }
 
-    /// Not at every beat: the clock would cost as much as half of what the beat does.
+    /// Not at every beat: reading the clock would cost half as much as the rest of a beat.
     fn check_certificate(&mut self) -> Result<(), Refusal> {
         self.passed = self.passed.wrapping_add(1);
         if self.passed.is_multiple_of(CLOCK_EVERY) { require_unexpired(&self.certificate) } else { Ok(()) }
     }
 
-    /// Waits for whatever comes first. Nothing is lost when the future is dropped.
+    /// Waits for the first occurrence. Nothing is lost when the future is dropped.
     async fn next(&mut self) -> Occurrence {
         if self.only_listens() { self.next_said().await } else { self.next_of_all().await }
     }
 
-    /// Nothing waits to be sent and nothing is under way: between beats that is always so.
+    /// Nothing waits to be sent and nothing is under way, as is always the case between beats.
     fn only_listens(&self) -> bool {
         let Self { outgoing, acknowledged, binds, writes, .. } = self;
         outgoing.is_empty() && acknowledged.is_none() && !binds.is_under_way() && !writes.is_under_way()
     }
 
-    /// Looks at the stream first, because most of what happens is a beat, but once in a while at the wakeup, or an
-    /// aggregator that floods would not be woken.
+    /// Looks at the stream first, because most occurrences are beats. Once in a while it looks at the wakeup first, or
+    /// an aggregator that floods would never be woken.
     async fn next_said(&mut self) -> Occurrence {
         let is_wakeups_turn = self.passed.is_multiple_of(CLOCK_EVERY);
         let Self { up, stream, .. } = self;
@@ -278,7 +278,8 @@ impl AggregatorStream {
         }
     }
 
-    /// Only the word of a replica in contact with the leader tells an aggregator that the fleet hears its nodes.
+    /// Acknowledges only while this replica is in contact with the leader: the aggregator takes it as proof that the
+    /// fleet hears its nodes.
     fn acknowledge(&mut self, sequence: u64) {
         if sequence != 0 && self.context.relocation.is_in_contact() {
             self.acknowledged = self.acknowledged.max(Some(sequence));
@@ -314,7 +315,7 @@ impl AggregatorStream {
             Finding::Bound(news) => {
                 let orders = binding.orders(state);
                 if orders.is_some() {
-                    // The rest when there is room for it.
+                    // The rest follows when there is room for it.
                     self.stream.wakeup.touch(handle);
                 }
                 news.into_iter().chain(orders).for_each(|message| self.carried(handle, message));
@@ -327,7 +328,7 @@ impl AggregatorStream {
         }
     }
 
-    /// Nodes that fell out of the scope are let go.
+    /// Releases the nodes that fell out of the scope.
     fn rescope(&mut self) -> Result<(), Refusal> {
         self.scope = scope(&self.context.current().state, &self.aggregator)?;
         let fallen = self.handles.outside(&self.scope);

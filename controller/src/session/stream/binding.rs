@@ -1,7 +1,7 @@
-//! A node bound to a stream: it is known here, its session is claimed, and its beats have a slot to go to.
+//! A node bound to a stream: it is known here, its session is claimed, and it has a slot for its beats.
 //!
-//! The binding lasts as long as the [`Binding`]. What the agent should hear about its node is read off the state
-//! whenever its stream is woken, so nothing is missed and nothing is said twice.
+//! The binding lasts as long as the [`Binding`]. Messages for the agent about its node are read off the state whenever
+//! its stream is woken, so nothing is missed and nothing is said twice.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -85,13 +85,13 @@ impl Binder {
         let (binder, sent) = (Arc::clone(self), OrdersSent::default());
         let binding = Binding { binder, entry, incarnation: node.incarnation, asked, sent };
         let _ = self.hearing.beat(slot);
-        // A change of the node before it was entered woke no stream.
+        // A change of the node before it was entered into the registry woke no stream.
         wakeup.touch(handle);
         Ok(binding)
     }
 
-    /// The leader's word counts, but this replica does not let two in by itself: a leader that was just elected may not
-    /// know yet which agents are here.
+    /// The leader decides, but this replica also keeps two agents of one node apart by itself: a leader that was just
+    /// elected may not know yet which agents are here.
     fn require_free(&self, node: &Node, caller: &Caller, outcome: &ClaimOutcome) -> Result<(), Refusal> {
         let held_by = |by: &str| Refusal::new(RefusalReason::Held, Status::already_exists(held(&node.meta.name, by)));
         match outcome {
@@ -107,7 +107,7 @@ impl Binder {
         }
     }
 
-    /// Describes another instance that has the session here and was heard of late.
+    /// Describes another instance that has the session here and was heard recently.
     fn rival(&self, node: &Node, caller: &Caller) -> Option<String> {
         let rival = self.registry.get(node.slot).filter(|entry| entry.instance != caller.instance)?;
         let patience = claim_patience(self.replica.current().state.policy());
@@ -117,7 +117,7 @@ impl Binder {
         (silence < patience).then(|| arbiter::shown(rival.instance, (place.0, &place.1), silence))
     }
 
-    /// An agent that has had orders gets no older ones; one that remembers none gets none from a replica that lags
+    /// An agent that has had orders gets no older ones. An agent that remembers none gets none from a replica that lags
     /// behind.
     fn prepare_orders(&self, entry: &Arc<Entry>, seen: Revision) {
         if seen == Revision::default() {

@@ -10,26 +10,26 @@ use muster_proto::v1;
 use crate::door::listener::CertificateLife;
 use crate::session::wake::entry::claim;
 
-/// What is known before the hello.
+/// The opener of a stream, as known before the hello.
 #[derive(Debug, Clone)]
 pub(crate) struct Opener {
     pub(crate) fleet: Arc<str>,
     pub(crate) remote: SocketAddr,
-    /// The hash of its public key.
+    /// The hash of the opener's public key.
     pub(crate) key: Fingerprint,
     pub(crate) certificate: CertificateLife,
 }
 
-/// What the nodes of a stream need to know of it. Clones are cheap.
+/// The caller of a stream, as the stream's nodes need to know it. Clones are cheap.
 #[derive(Debug, Clone)]
 pub(crate) struct Caller {
     pub(crate) fleet: Arc<str>,
     pub(crate) remote: SocketAddr,
     /// The process of the agent or of the aggregator; zero before its hello.
     pub(crate) instance: u64,
-    /// It still has a session elsewhere.
+    /// The caller still has a session elsewhere.
     pub(crate) moving: bool,
-    /// The highest revision of the orders it was given.
+    /// The highest revision of the orders that the caller was given.
     pub(crate) orders_revision: u64,
 }
 

@@ -5,7 +5,7 @@
 //!     |                                                    ^              |
 //!     +-----> RegistrationWanted --> register, claimed ----+ <-- removed --+
 //! ```
-//! Everything the agent says counts as a beat, before anything else is done with it.
+//! Every message of the agent counts as a beat, before anything else is done with it.
 
 use std::future::pending;
 use std::ops::ControlFlow;
@@ -41,10 +41,11 @@ use crate::session::write::trust::{confirm_key, require_unexpired};
 /// How long an agent may take to register once it was asked to.
 const REGISTRATION_PATIENCE: Duration = Duration::from_secs(60);
 
-/// No change wakes the stream of a node that is not bound, so it checks so often whether the node is still trusted.
+/// No change wakes the stream of a node that is not bound, so the stream itself checks this often whether the node is
+/// still trusted.
 const TRUST_PERIOD: Duration = Duration::from_secs(3);
 
-/// How much of a name that may be anything is quoted.
+/// How much of an unchecked name is quoted.
 const QUOTED_MAX: usize = 253;
 
 pub(crate) struct NodeStream {
@@ -53,7 +54,7 @@ pub(crate) struct NodeStream {
     node: Text,
     key: Fingerprint,
     certificate: CertificateLife,
-    /// The key by which the node is still known when its key was renewed meanwhile.
+    /// The key by which the node is still known if its key was renewed meanwhile.
     lineage: Fingerprint,
     caller: Caller,
     up: Streaming<v1::AgentMessage>,
@@ -63,9 +64,9 @@ pub(crate) struct NodeStream {
     pending: PendingWrites,
     /// The write under way.
     running: Option<BoxFuture<'static, WriteEnd>>,
-    /// When the node may write again, if something waits for that.
+    /// When the node may write again, if a write waits for that.
     delayed_until: Option<Instant>,
-    /// Until when a node that is not bound must have registered.
+    /// The deadline by which a node that is not bound must have registered.
     register_by: Instant,
     /// When the trust in a node that is not bound is checked next.
     trust_at: Instant,
@@ -79,7 +80,7 @@ enum Occurrence {
     Deaf,
     Woken,
     Written(WriteEnd),
-    /// Time for the next write, for a check of trust, or for the end of the patience with a registration.
+    /// The next write is due, or a check of trust, or the deadline of a registration has passed.
     Due,
 }
 
@@ -117,7 +118,7 @@ impl NodeStream {
     /// Serves the stream until it ends.
     pub(crate) async fn serve(mut self: Box<Self>) {
         if let Err(refusal) = self.converse().await {
-            // The node is free before its agent hears why, and can come back at once.
+            // The node is released before its agent learns why, so that the agent can come back at once.
             self.binding = None;
             let (reason, why) = (refusal.reason.label(), refusal.status.message());
             tracing::debug!(node = %self.node, reason, why, "session ended");
@@ -126,14 +127,14 @@ impl NodeStream {
     }
 
     async fn converse(&mut self) -> Result<(), Refusal> {
-        // Boxed, because it is over soon and a task keeps the room for the largest thing it ever waits for.
+        // Boxed, because it ends soon and a task keeps the room for the largest future it ever waits for.
         match Box::pin(self.begin()).await? {
             ControlFlow::Continue(()) => self.run().await,
             ControlFlow::Break(()) => Ok(()),
         }
     }
 
-    /// Breaks off if nothing was ever said.
+    /// Breaks off if the stream ended before its first message.
     async fn begin(&mut self) -> Result<ControlFlow<()>, Refusal> {
         require_open(&self.stream)?;
         let Some(hello) = self.hello().await? else { return Ok(ControlFlow::Break(())) };
@@ -194,7 +195,7 @@ impl NodeStream {
         }
     }
 
-    /// Waits for whatever comes first. Nothing is lost when the future is dropped.
+    /// Waits for the first occurrence. Nothing is lost when the future is dropped.
     async fn next(&mut self) -> Occurrence {
         let due_at = self.due_at();
         let Self { up, down, outbound, stream, running, register_by, binding, context, .. } = self;
@@ -225,7 +226,7 @@ impl NodeStream {
         [self.delayed_until, trust_at, register_by].into_iter().flatten().min()
     }
 
-    /// The agent was asked to register, and has not yet.
+    /// The agent was asked to register, and has not done so yet.
     fn is_awaited(&self) -> bool {
         self.binding.is_none() && self.pending.is_idle()
     }
@@ -251,7 +252,7 @@ impl NodeStream {
         {
             self.stream.wakeup.touch(SOLE);
         }
-        // A message of a later version than this one is a beat and no more.
+        // A message of a later version of the protocol counts as a beat only.
         let Some(message) = message else { return Ok(ControlFlow::Continue(())) };
         match message {
             Up::Beat(beat) => self.acknowledge(beat),
@@ -269,7 +270,8 @@ impl NodeStream {
         Ok(ControlFlow::Continue(()))
     }
 
-    /// Only the word of a replica in contact with the leader tells an agent that the fleet hears it.
+    /// Acknowledges only while this replica is in contact with the leader: the agent takes it as proof that the fleet
+    /// hears it.
     fn acknowledge(&mut self, beat: v1::Beat) {
         if beat.acknowledge && self.binding.is_some() && self.context.relocation.is_in_contact() {
             self.outbound.add(Down::Acknowledged(v1::Acknowledged { sequence: beat.sequence }));
@@ -281,7 +283,7 @@ impl NodeStream {
         self.begin_write();
     }
 
-    /// Begins what waits if the node may write now; else it is due later.
+    /// Begins the next write if the node may write now; otherwise the write is due later.
     fn begin_write(&mut self) {
         if self.delayed_until.is_some() || !self.pending.is_due() {
             return;
@@ -348,7 +350,7 @@ impl NodeStream {
     fn bind(&mut self, admitted: &Admitted) -> Result<(), Refusal> {
         let place = (&self.stream.wakeup, SOLE);
         let binding = self.context.binder.bind(admitted, &self.caller, place)?;
-        // From now on its session is here.
+        // From now on the agent's session is here.
         self.caller.moving = false;
         confirm_key(&self.context.writes, &self.node, &self.key);
         self.outbound.add(Down::Welcome(binding.welcome(&self.context.current().state, &self.caller)));
@@ -359,7 +361,7 @@ impl NodeStream {
 
     fn unbind(&mut self, news: Down) {
         self.binding = None;
-        // With the write that is under way: it is about a node that is gone.
+        // Drops the write under way too: its node is gone.
         self.running = None;
         self.pending = PendingWrites::default();
         self.register_by = Instant::now() + REGISTRATION_PATIENCE;
@@ -384,7 +386,7 @@ async fn ended(running: &mut Option<BoxFuture<'static, WriteEnd>>) -> WriteEnd {
 mod tests {
     use super::*;
 
-    /// Of one session and its task; a replica has a hundred thousand.
+    /// The size of one session and its task; a replica has a hundred thousand.
     const TASK_BYTES_MAX: usize = 2_048;
 
     #[test]

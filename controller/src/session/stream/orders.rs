@@ -19,7 +19,7 @@ const ORDERS_MAX: usize = 256;
 /// The orders that were sent on one stream about one node.
 #[derive(Debug, Default)]
 pub(super) struct OrdersSent {
-    /// In order of uid; a grace for those that are to stop.
+    /// By uid; with a grace period for those that are to stop.
     pods: Box<[(Uid, Option<u32>)]>,
     complete: bool,
 }
@@ -61,7 +61,7 @@ impl OrdersSent {
     }
 }
 
-/// The pods of this life of the node, by uid. What has ended needs no node.
+/// The pods of this incarnation of the node, by uid, without those that have ended.
 fn wanted<'a>(state: &'a State, node: &str, incarnation: Incarnation) -> BTreeMap<Uid, &'a Pod> {
     let tenants = state.tenants(node).into_iter().flat_map(|tenants| tenants.keys());
     let pods = tenants.filter_map(|key| state.pods().get(key)).map(AsRef::as_ref);

@@ -1,7 +1,7 @@
 //! Outbound messages of one agent, coalesced: the newest of each kind, most urgent first.
 //!
-//! An agent that does not read fills its queue of a few messages; what comes after that waits here and coalesces, so
-//! that a stuck agent costs the same as any other.
+//! An agent that does not read fills its queue of a few messages. Later messages wait here and coalesce, so that a
+//! stuck agent costs the same as any other.
 
 use muster_proto::v1;
 use muster_proto::v1::server_message::Message as Down;
@@ -67,7 +67,7 @@ impl Outbound {
         }
     }
 
-    /// The next message. Orders come last, and more of them as long as there are any.
+    /// The next message. Orders come last, one message after the other until there are no more.
     pub(super) fn next_or(&mut self, orders: impl FnOnce() -> Option<Down>) -> Option<v1::ServerMessage> {
         self.next().or_else(|| {
             let orders = if std::mem::take(&mut self.orders) { orders() } else { None };
@@ -91,7 +91,7 @@ impl Outbound {
         message.map(server_message)
     }
 
-    /// Drops what concerned a node that is gone.
+    /// Drops the messages about a node that is gone.
     fn forget_former_life(&mut self) {
         self.welcome = None;
         self.taken = None;

@@ -1,7 +1,7 @@
 //! Pending writes of one node: the newest registration, status and pod report, one write at a time.
 //!
 //! A node's own stream holds one [`PendingWrites`], an aggregator's stream one per handle. The rules for both:
-//! - What waits is kept as it came. What a newer message of its kind replaces is never parsed.
+//! - A message waits as it came. One that a newer message of its kind replaces is never parsed.
 //! - One write of a node is under way at a time: first the registration, then the status, then the pods.
 //! - A registration creates a node that is not bound; of a node that is bound it describes the machine (RG-4).
 //! - Status and pod reports count only while the node is bound: an agent that was asked to register reports with that.
@@ -38,7 +38,7 @@ enum UnderWay {
     Outdated,
 }
 
-/// What an agent wants to be written, as it came.
+/// A write that an agent asks for, as it came.
 #[derive(Debug)]
 pub(super) enum WriteRequest {
     Register(v1::Register),
@@ -46,7 +46,7 @@ pub(super) enum WriteRequest {
     Pods(v1::PodsReport),
 }
 
-/// A write whose turn it is.
+/// A write that is due.
 #[derive(Debug, PartialEq)]
 pub(super) enum Write {
     Register(Box<v1::Register>),
@@ -55,14 +55,14 @@ pub(super) enum Write {
     Pods(Incarnation, v1::PodsReport),
 }
 
-/// How a write ended.
+/// The outcome of a write.
 #[derive(Debug)]
 pub(super) enum WriteEnd {
     /// The node was registered, and its session claimed.
     Admitted(Admitted),
     /// The node was not registered.
     Refused(Refusal),
-    /// To be passed on to the agent.
+    /// A message for the agent.
     Answered(Down),
     /// The node is no longer the one that wrote.
     Gone,
@@ -135,7 +135,7 @@ impl PendingWrites {
 // === impl Write ===
 
 impl Write {
-    /// Parses and writes it.
+    /// Parses the write and submits it.
     pub(super) async fn run(self, node: Text, caller: Caller, admission: Admission) -> WriteEnd {
         let writes = admission.writes();
         let answered = match self {

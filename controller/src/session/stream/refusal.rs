@@ -24,7 +24,7 @@ impl Refusal {
         Self { reason, status: Box::new(status) }
     }
 
-    /// What was said cannot be understood, or not at this point.
+    /// A message that cannot be understood, or not at this point.
     pub(crate) fn message(text: impl Into<String>) -> Self {
         Self::new(RefusalReason::Message, Status::invalid_argument(text))
     }

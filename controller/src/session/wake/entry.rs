@@ -1,7 +1,7 @@
 //! One node's session as the rest of the replica sees it, and the wakeup of its stream.
 //!
-//! Whatever has news wakes the stream; the stream looks at the state when it gets to it. So news coalesce by
-//! themselves, cost no queue, and can be given to a hundred thousand streams without waiting for one.
+//! A part with news wakes the stream; the stream looks at the state when it gets to it. So news coalesce by themselves,
+//! cost no queue, and can be given to a hundred thousand streams without waiting for one.
 
 use std::collections::BTreeSet;
 use std::future::poll_fn;
@@ -48,7 +48,7 @@ pub(crate) struct Wakeup {
     /// Nodes of the stream that have to be examined. At most one element per node.
     touched: Mutex<BTreeSet<u32>>,
     is_woken: AtomicBool,
-    /// One place is enough: only the stream itself waits, and it does so at every beat.
+    /// One waker is enough: only the stream itself waits, and it does so at every beat.
     listener: AtomicWaker,
 }
 
@@ -64,7 +64,8 @@ pub(crate) struct Entry {
     wakeup: Arc<Wakeup>,
     handle: u32,
     ending: OnceLock<Ending>,
-    /// The lowest revision of a state from which orders about pods may be given; the highest there is if from none.
+    /// The lowest revision of a state from which orders about pods may be given. The highest possible value if from
+    /// none.
     orders_from: AtomicU64,
 }
 
@@ -75,7 +76,7 @@ pub(crate) enum Ending {
     Continued { at: ReplicaId },
     /// Another instance took over: this one was silent, or it was the younger one when a new leader had to decide.
     Displaced { at: ReplicaId },
-    /// The session was accepted while no leader could be asked, and another instance was first.
+    /// The session was accepted while no leader could be asked, and another instance had claimed it first.
     Held(String),
 }
 
@@ -87,7 +88,7 @@ impl Wakeup {
         self.wake();
     }
 
-    /// The node behind `handle` has to be examined.
+    /// Marks the node behind `handle` for examination.
     pub(crate) fn touch(&self, handle: u32) {
         self.touched().insert(handle);
         self.wake();
@@ -158,7 +159,7 @@ impl Entry {
         }
     }
 
-    /// The node changed in a way that concerns its agent.
+    /// Wakes the stream, because the node changed in a way that concerns its agent.
     pub(crate) fn touch(&self) {
         self.wakeup.touch(self.handle);
     }
@@ -173,7 +174,7 @@ impl Entry {
         Revision(self.orders_from.load(Ordering::Acquire))
     }
 
-    /// The first reason counts.
+    /// Ends the session. The first reason counts.
     pub(crate) fn end(&self, ending: Ending) {
         if self.ending.set(ending).is_ok() {
             self.touch();

@@ -22,7 +22,7 @@ use crate::session::wake::entry::Signal;
 use crate::session::wake::lagging::LaggingSessions;
 use crate::session::wake::registry::Registry;
 
-/// How often what is no object (policy, scopes) is compared.
+/// How often state without objects (policy, scopes) is compared.
 const LOOK_PERIOD: Duration = Duration::from_millis(250);
 
 /// Follows the state on behalf of all sessions of this replica.
@@ -40,7 +40,7 @@ impl StateFollower<'_> {
         let mut scopes = self.scopes();
         loop {
             let mut watcher = self.watch();
-            // For what happened before the watch began.
+            // Covers the changes before the watch began.
             self.registry.touch_all();
             while self.follow(&mut watcher, &mut scopes).await.is_ok() {}
             tracing::info!("fell behind the changes: every session is examined");

@@ -6,7 +6,7 @@ use muster_lifecycle::meta::Revision;
 
 use crate::session::wake::entry::Entry;
 
-/// At most one element per session, and in practice none.
+/// At most one element per session, and usually none.
 #[derive(Debug, Default)]
 pub(crate) struct LaggingSessions(Mutex<Vec<(Revision, Weak<Entry>)>>);
 

@@ -16,8 +16,8 @@ use crate::session::wake::entry::{Entry, Signal, Wakeup};
 
 pub(crate) const SHARDS: usize = 64;
 
-/// Streams that are signalled at once, and the pause before the next: together some 5,000 a second, so that what agents
-/// do about it comes spread out as well.
+/// Streams that are signalled at once, and the pause before the next: together some 5,000 a second, so that the agents'
+/// reactions are spread out as well.
 const AT_ONCE: usize = 256;
 const PAUSE: Duration = Duration::from_millis(50);
 
@@ -50,7 +50,7 @@ impl Registry {
         Stream { registry: Arc::clone(self), id, wakeup }
     }
 
-    /// Tells every stream to end, those included that open later.
+    /// Tells every stream to end, including those that open later.
     pub(crate) fn close(&self) {
         self.is_closed.store(true, Ordering::SeqCst);
         self.signal_all(Signal::Stop);
@@ -80,12 +80,12 @@ impl Registry {
         (0..SHARDS).for_each(|shard| self.nodes_of_shard(shard).iter().for_each(|entry| entry.touch()));
     }
 
-    /// Makes `entry` the session of its node here, and hands back the one that was.
+    /// Makes `entry` the session of its node here, and returns the former one.
     pub(crate) fn enter(&self, entry: Arc<Entry>) -> Option<Arc<Entry>> {
         self.nodes.shard(entry.slot.index.into()).insert(entry.slot.index, entry)
     }
 
-    /// True if it was the session of its node here until now.
+    /// True if `entry` was the session of its node here until now.
     pub(crate) fn leave(&self, entry: &Arc<Entry>) -> bool {
         let mut nodes = self.nodes.shard(entry.slot.index.into());
         let current = nodes.get(&entry.slot.index).is_some_and(|known| Arc::ptr_eq(known, entry));
@@ -104,7 +104,7 @@ impl Registry {
         self.get(entry.slot).is_some_and(|known| Arc::ptr_eq(&known, entry))
     }
 
-    /// One of [`SHARDS`] parts of all nodes, as of now.
+    /// The sessions in one of [`SHARDS`] parts, as of now.
     pub(crate) fn nodes_of_shard(&self, shard: usize) -> Vec<Arc<Entry>> {
         self.nodes.values(shard)
     }

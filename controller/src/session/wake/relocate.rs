@@ -15,17 +15,17 @@ use crate::hearing::contact::{CONTACT_LOST, Contact};
 use crate::session::wake::entry::Signal;
 use crate::session::wake::registry::Registry;
 
-/// A canary that was late for a moment is no reason yet.
+/// How long the canary must be late: a short lateness is no reason to relocate.
 const SLOW_FOR: Duration = Duration::from_secs(10);
-/// How old a peer's word that it is well may be.
+/// The maximum age of a peer's report that it is well.
 const PEER_WORD_MAX: Duration = Duration::from_secs(3);
 
 const LOOK_PERIOD: Duration = Duration::from_millis(250);
-/// Until agents are asked again, doubling.
+/// The pause until agents are asked again; it doubles.
 const AGAIN_FIRST: Duration = Duration::from_secs(2);
 const AGAIN_MAX: Duration = Duration::from_secs(30);
 
-/// Knows whether agents are better off at another replica.
+/// Decides whether agents are better off at another replica.
 pub(crate) struct Relocation {
     contact: Contact,
     hearing: Hearing,
@@ -79,10 +79,10 @@ impl Relocation {
     }
 }
 
-/// What is known when the own canary is late.
+/// The facts that are known when the own canary is late.
 struct Lateness {
     canary: Option<Duration>,
-    /// Agents wait at the door, so the queue may be what is late.
+    /// Agents wait at the door, so the queue may cause the lateness.
     queue: bool,
     another_is_well: bool,
 }

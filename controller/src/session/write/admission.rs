@@ -47,15 +47,15 @@ impl Admission {
         Self { writes, claimant }
     }
 
-    /// What is known of a node whose agent was last welcomed as `incarnation`, zero if never. Certain: in doubt this
-    /// replica catches up first.
+    /// The recognition of a node whose agent was last welcomed as `incarnation`, zero if never. It is certain: in doubt
+    /// this replica catches up first.
     pub(crate) async fn recognise(&self, name: &str, incarnation: u64) -> Result<Recognition, Refusal> {
         let look = |state: &State| recognise(state, name, welcomed(incarnation));
         let found = self.writes.look_surely(look, Recognition::is_certain).await;
         found.map(Recognition::after_catching_up).map_err(|(_, behind)| Refusal::from(behind))
     }
 
-    /// The same for many nodes at once. Those in doubt stay so if this replica cannot catch up.
+    /// The same for many nodes at once. Nodes in doubt stay so if this replica cannot catch up.
     pub(crate) async fn recognise_all(&self, bindings: &[v1::Binding]) -> Vec<Recognition> {
         let look = |state: &State| -> Vec<Recognition> {
             let one = |binding: &v1::Binding| recognise(state, &binding.node, welcomed(binding.incarnation));

@@ -1,8 +1,8 @@
 //! The budget of each node's writes: a few at once, then one a second.
 //!
-//! A report may be large, and what it says may be new every time, so a single agent could keep the log busy and a
-//! replica parsing. Beats cost nothing of this. The budget is the node's, whatever streams it opens here; one that is
-//! whole again is forgotten.
+//! A report may be large, and its content may be new every time, so a single agent could keep the log and the parser of
+//! a replica busy. Beats cost nothing of the budget. A node has one budget for all streams it opens here. A budget that
+//! is whole again is forgotten.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -11,14 +11,14 @@ use std::time::Duration;
 use muster_lifecycle::text::Text;
 use tokio::time::Instant;
 
-/// Writes at once.
+/// Writes that a node may make at once.
 const BURST: u32 = 10;
-/// What each of them costs.
+/// The time in which the budget for one write comes back.
 const EACH: Duration = Duration::from_secs(1);
-/// So many budgets are kept before it is worth looking for those that are whole again.
+/// The number of budgets below which it is not worth looking for those that are whole again.
 const KEPT_MIN: usize = 1_024;
 
-/// The budgets of all nodes that wrote of late: at most twice as many as wrote within [`BURST`] times [`EACH`].
+/// The budgets of all nodes that wrote recently: at most twice as many as wrote within [`BURST`] times [`EACH`].
 #[derive(Debug)]
 pub(crate) struct WriteBudgets(Mutex<Spent>);
 
@@ -26,7 +26,7 @@ pub(crate) struct WriteBudgets(Mutex<Spent>);
 struct Spent {
     /// When each budget is whole again.
     whole_at: HashMap<Text, Instant>,
-    /// How many are kept before they are looked through.
+    /// The number of budgets at which they are looked through.
     look_through_at: usize,
 }
 

@@ -1,8 +1,8 @@
 //! Catching up with the leader before an agent is told something that cannot be taken back.
 //!
-//! An agent whose process has just begun remembers nothing: what it was ordered before, and what it has stopped for
-//! good, only the log knows. So a replica that may merely lag behind neither tells it to register anew nor gives it
-//! orders. Many agents come at once, and one question to the leader serves all that came before it was asked.
+//! An agent whose process has just begun remembers neither its earlier orders nor what it has stopped for good; only
+//! the log does. So a replica that may merely lag behind neither tells it to register anew nor gives it orders. Many
+//! agents come at once, and one question to the leader serves all that came before it was asked.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
@@ -14,9 +14,9 @@ use tokio::time::{Instant, sleep};
 
 use crate::session::wake::entry::Entry;
 
-/// How long to catch up with the leader.
+/// The time limit for catching up with the leader.
 const CATCHING_UP_LIMIT: Duration = Duration::from_secs(5);
-/// Before a replica that could not catch up tries again for the sake of orders that wait.
+/// The pause before a replica that could not catch up tries again for the sake of waiting orders.
 const RETRY_PAUSE: Duration = Duration::from_millis(500);
 /// Callers that wait for the next question to the leader; further ones wait for room.
 const WAITING_MAX: usize = 65_536;
@@ -30,7 +30,7 @@ type Answer = oneshot::Sender<Result<(), NotCaughtUp>>;
 #[error("{0}")]
 pub(crate) struct NotCaughtUp(String);
 
-/// Clones share the questions.
+/// The catching up of this replica. Clones share the questions to the leader.
 #[derive(Clone)]
 pub(crate) struct CatchUp(Arc<Shared>);
 

@@ -26,7 +26,7 @@ pub(crate) async fn reconcile(
     let current = writes.replica().current();
     let known = current.state.node(name).filter(|node| node.incarnation == incarnation).ok_or(NodeGone)?;
     let Some(draft) = reconciliation(known, draft) else { return answered(String::new()) };
-    // What runs is said with the status. If the Node is deleted at this moment, this write creates it anew, and its
+    // The status report says what runs. If the Node is deleted at this moment, this write creates it anew, and its
     // agent is asked to stop and to register, as after any deletion.
     let operation = Operation::RegisterNode { draft: Box::new(draft), uid: Uid(rand::random()), running: None };
     match writes.submit_report(name, operation).await {

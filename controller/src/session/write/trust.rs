@@ -13,10 +13,10 @@ use crate::session::figures::RefusalReason;
 use crate::session::stream::refusal::Refusal;
 use crate::session::write::AgentWrites;
 
-/// How long it may take to write that a new key is in use.
+/// The time limit for writing that a new key is in use.
 const CONFIRMATION_LIMIT: Duration = Duration::from_secs(10);
 
-/// A stream may outlive the certificate it was opened with; what passes on it then does not count.
+/// A stream may outlive the certificate it was opened with; its messages then no longer count.
 pub(crate) fn require_unexpired(certificate: &CertificateLife) -> Result<(), Refusal> {
     match certificate.is_over(SystemTime::now()) {
         true => {
@@ -27,7 +27,7 @@ pub(crate) fn require_unexpired(certificate: &CertificateLife) -> Result<(), Ref
     }
 }
 
-/// Writes that a renewed node has come with its new key, if that is not known: from then on the old key is over.
+/// Writes that a renewed node uses its new key, unless that is known. From then on the old key is invalid.
 pub(crate) fn confirm_key(writes: &AgentWrites, node: &Text, key: &Fingerprint) {
     if !writes.replica().current().state.awaits_confirmation(node, key) {
         return;

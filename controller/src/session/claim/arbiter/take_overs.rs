@@ -1,6 +1,6 @@
 //! Take-overs that a replica has not acknowledged: sessions that it lost and has not released.
 //!
-//! An answer may be lost, and a replica that never hears of a take-over would keep a stream that leads nowhere. So each
+//! An answer may be lost, and a replica that never hears of a take-over would keep a stream without a session. So each
 //! answer names its take-overs again, until the replica releases the session, whether it still knew of it or not.
 
 use std::collections::BTreeMap;
@@ -28,7 +28,7 @@ impl TakeOvers {
         }
     }
 
-    /// The session in `slot` is with `replica` again.
+    /// Forgets the take-over in `slot`: `replica` has the session again.
     pub(super) fn forget(&mut self, replica: ReplicaId, slot: u32) {
         if let Some(of_replica) = self.0.get_mut(&replica) {
             of_replica.remove(&slot);

@@ -1,4 +1,4 @@
-//! The table of claims under a clock that the test sets.
+//! Tests of the table of claims, under a clock that the test sets.
 
 use super::*;
 
@@ -52,13 +52,13 @@ fn a_replica_that_was_cut_off_does_not_take_back_what_moved_on() {
     assert_eq!(rig.claim(ReplicaId(3), FIRST, 10_000), "");
     rig.release(ReplicaId(2), FIRST);
     rig.beat(ReplicaId(3), 39_000);
-    // Replica 2 still has the stream of the beginning, and claims it anew.
+    // Replica 2 still has its first stream, and claims it anew.
     rig.held_ms = 40_000;
     assert_eq!(rig.claim(ReplicaId(2), FIRST, 40_000), "");
     assert_eq!((rig.holder(), rig.poll(ReplicaId(3), 40_100)), (ReplicaId(3), vec![]), "the living session stays");
     let continued = v1::TakenOver { slot: 5, generation: 1, instance: FIRST, replica: 3, by_another: false };
     assert_eq!(rig.poll(ReplicaId(2), 40_100), [continued], "and the stale one ends");
-    // An agent that attaches to replica 2 anew is not held up by that.
+    // That does not hold up an agent that attaches to replica 2 anew.
     rig.held_ms = 0;
     assert_eq!(rig.claim(ReplicaId(2), FIRST, 41_000), "");
     assert_eq!((rig.holder(), rig.poll(ReplicaId(2), 41_100)), (ReplicaId(2), vec![]));

@@ -1,7 +1,7 @@
 //! Sessions that are still to be claimed from the present leader.
 //!
-//! A new leader has more urgent things to do than to hear of every session, and so have the agents that lost their
-//! replica with the old one. So the sessions come after a rest, and one batch at a time.
+//! A new leader has more urgent work than to hear of every session, and so have the agents that lost their replica with
+//! the old one. So the sessions come after a rest, and one batch at a time.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -13,9 +13,9 @@ use tokio::time::Instant;
 use crate::session::wake::entry::Entry;
 use crate::session::wake::registry::{Registry, SHARDS};
 
-/// Before the first batch: a new leader has its first judgements to see to.
+/// The pause before the first batch: a new leader has its first judgements to make.
 pub(super) const RECLAIM_REST: Duration = Duration::from_secs(2);
-/// From one batch to the next: 20,000 sessions a second.
+/// The time from one batch to the next: 20,000 sessions a second.
 pub(super) const RECLAIM_PERIOD: Duration = Duration::from_millis(50);
 
 pub(super) struct ReclaimQueue {
@@ -23,7 +23,7 @@ pub(super) struct ReclaimQueue {
     unvisited: Range<usize>,
     pub(super) unconfirmed: VecDeque<Arc<Entry>>,
     pub(super) next_turn: Instant,
-    /// The leader could not be asked meanwhile, so that what it granted before may mean nothing any more.
+    /// The leader could not be asked meanwhile, so what it granted before may no longer count.
     again: bool,
 }
 
@@ -46,7 +46,7 @@ impl ReclaimQueue {
         (self.again, self.next_turn) = (true, Instant::now() + RECLAIM_REST);
     }
 
-    /// Whether it is time for a batch. The next one comes a while later.
+    /// Whether a batch is due. The next one follows a period later.
     pub(super) fn take_turn(&mut self) -> bool {
         let now = Instant::now();
         let is_turn = self.next_turn <= now;

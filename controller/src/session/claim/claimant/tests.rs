@@ -1,4 +1,4 @@
-//! The order and the speed in which sessions are claimed anew.
+//! Tests of the order and the rate in which sessions are claimed anew.
 
 use muster_lifecycle::node::Slot;
 

@@ -1,7 +1,7 @@
-//! Batches of bindings: many nodes at once, with one look at the state, at most one catching up and one claim for all.
+//! Batches of bindings: many nodes at once, with one look at the state, at most one catch-up and one claim for all.
 //!
-//! The leader may take its time over that, and the nodes that are bound already must not fall silent meanwhile. So
-//! bindings wait here, the newest per handle, and a few batches of them are under way beside the reading of beats.
+//! The leader may take its time to decide, and the nodes that are bound already must not fall silent meanwhile. So
+//! bindings wait here, the newest per handle, and a few batches of them are under way while beats are read.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::future::pending;
@@ -28,7 +28,7 @@ const BINDINGS_MAX: usize = CLAIMS_MAX;
 const RUNNING_MAX: usize = 4;
 /// No node has a longer name.
 const NAME_MAX: usize = 253;
-/// How much of a name that may be anything is quoted.
+/// How much of an unchecked name is quoted.
 const QUOTED_MAX: usize = 64;
 
 /// The bindings of one stream that have not been answered: at most one waits per handle, and one is under way.
@@ -36,12 +36,12 @@ const QUOTED_MAX: usize = 64;
 pub(super) struct Binds {
     waiting: BTreeMap<u32, v1::Binding>,
     running: FuturesUnordered<BoxFuture<'static, Batch>>,
-    /// Which batch a handle is in. One that was released meanwhile is in none.
+    /// The batch that a handle is in. A handle that was released meanwhile is in none.
     batch_of: HashMap<u32, u64>,
     next_batch: u64,
 }
 
-/// A batch that has been decided.
+/// A batch with its outcome.
 pub(super) struct Batch {
     number: u64,
     nodes: Vec<(v1::Binding, Found)>,
@@ -50,7 +50,7 @@ pub(super) struct Batch {
 enum Found {
     Known(Admitted),
     Unknown,
-    /// It may be gone, but no leader can be asked.
+    /// The node may be gone, but no leader can be asked.
     Doubtful(String),
 }
 
@@ -105,7 +105,7 @@ impl Binds {
         Some((number, handles.iter().filter_map(|handle| self.waiting.remove(handle)).collect()))
     }
 
-    /// Whether `handle` still waits for that batch. It does not wait any longer.
+    /// Whether `handle` still waits for that batch. After this it no longer waits.
     fn take(&mut self, handle: u32, batch: u64) -> bool {
         let waits = self.batch_of.get(&handle) == Some(&batch);
         if waits {
@@ -157,7 +157,7 @@ impl AggregatorStream {
         current.state.admits_carried(node).map_err(|distrust| distrust.to_string())
     }
 
-    /// Binds what a batch has found, and begins the next.
+    /// Binds the nodes of a decided batch, and begins the next.
     pub(super) fn bind_decided(&mut self, batch: Batch) {
         let Batch { number, nodes } = batch;
         let mut answers = Vec::with_capacity(nodes.len());
@@ -174,7 +174,7 @@ impl AggregatorStream {
 
     fn bind_found(&mut self, binding: v1::Binding, found: Found) -> v1::BoundNode {
         let v1::Binding { handle, node, orders_revision, .. } = binding;
-        // What waits to be written is about the node that the handle stood for.
+        // The pending writes are about the node that the handle stood for.
         self.writes.clear(handle);
         match found {
             Found::Known(admitted) if self.scope.may_carry(&node) => {

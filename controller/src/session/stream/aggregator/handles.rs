@@ -26,7 +26,7 @@ pub(super) struct HandleEntry {
 // === impl HandleTable ===
 
 impl HandleTable {
-    /// By handle.
+    /// The slots, by handle.
     pub(super) fn slots(&self) -> &[Slot] {
         &self.slots
     }
@@ -39,7 +39,7 @@ impl HandleTable {
         self.nodes.get_mut(&handle)?.binding.as_mut()
     }
 
-    /// Makes `handle` stand for a node that has yet to be registered, and for no other any more.
+    /// Makes `handle` stand for a node that has yet to be registered, and for no other node.
     pub(super) fn expect(&mut self, handle: u32, node: Text) {
         self.place(handle, UNBOUND);
         self.nodes.insert(handle, HandleEntry { node, binding: None });
@@ -86,7 +86,7 @@ impl HandleTable {
 // === impl HandleEntry ===
 
 impl HandleEntry {
-    /// If the node is bound.
+    /// `None` if the node is not bound.
     pub(super) fn incarnation(&self) -> Option<Incarnation> {
         self.binding.as_ref().map(Binding::incarnation)
     }

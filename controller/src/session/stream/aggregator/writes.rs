@@ -19,13 +19,13 @@ const RUNNING_MAX: usize = 256;
 
 pub(super) type Running = BoxFuture<'static, (u32, WriteEnd)>;
 
-/// Bounded by the nodes of the stream.
+/// The writes of one stream. Its nodes bound their number.
 #[derive(Default)]
 pub(super) struct HandleWrites {
-    /// Those that are not idle.
+    /// The handles whose writes are not idle.
     pending: HashMap<u32, PendingWrites>,
     running: FuturesUnordered<Running>,
-    /// Handles with a write whose turn it is, in the order they came.
+    /// Handles with a write that is due, in the order they came.
     due: VecDeque<u32>,
     /// Handles whose node has written too often, and when it may write again.
     delayed: BTreeSet<(Instant, u32)>,
@@ -63,8 +63,8 @@ impl HandleWrites {
         self.change(handle, PendingWrites::clear);
     }
 
-    /// Begins what is due. `may` says until when a node has to wait that wrote too often; `begin` says no if there is
-    /// nothing to write after all.
+    /// Begins the writes that are due. `may` says until when a node that wrote too often has to wait; `begin` returns
+    /// `None` if there is nothing to write after all.
     pub(super) fn begin(
         &mut self,
         mut may: impl FnMut(u32) -> Result<(), Instant>,
@@ -89,7 +89,7 @@ impl HandleWrites {
         !self.running.is_empty() || !self.delayed.is_empty()
     }
 
-    /// Waits for the next write to end, or for one that was delayed to be due; for ever if there is none.
+    /// Waits for a write to end, or for a delayed one to be due; for ever if there is none.
     pub(super) async fn next(&mut self) -> Option<Ended> {
         let delayed_until = self.delayed.first().map(|(at, _)| *at);
         tokio::select! {
@@ -157,7 +157,7 @@ impl AggregatorStream {
     pub(super) fn written(&mut self, Ended { handle, end, is_current }: Ended) {
         match end {
             WriteEnd::Admitted(admitted) if is_current => self.bind_registered(handle, &admitted),
-            // Released in the meantime.
+            // The handle was released in the meantime.
             WriteEnd::Admitted(admitted) => self.context.admission.release(&self.caller, &admitted),
             WriteEnd::Refused(_) | WriteEnd::Answered(_) | WriteEnd::Gone if !is_current => {}
             WriteEnd::Refused(refusal) => self.refuse(handle, &refusal),
@@ -267,7 +267,7 @@ mod tests {
         WriteRequest::Status(v1::StatusReport { sequence, ..v1::StatusReport::default() })
     }
 
-    /// Begins what is due and says which reports that were. Each write ends at once.
+    /// Begins the writes that are due and says which reports they were. Each write ends at once.
     fn begun(writes: &mut HandleWrites) -> Vec<u64> {
         let mut begun = Vec::new();
         writes.begin(
