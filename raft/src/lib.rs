@@ -9,7 +9,7 @@
 //!         v                               |  |  |                      ^
 //!   write/forwarder                       |  |  +----> storage/state_machine (State::apply)
 //!         |                               |  |                         |
-//!         |                               |  |                         +--> storage/checkpoint (sled, in the background)
+//!         |                               |  |                         +--> storage/checkpoint (sled, background)
 //!         |                               |  +--> storage/log_store (redb), storage/snapshot_store
 //!         v                               v
 //!   replication/leader_client    replication/network <--> replication/peer_service of the other replicas
