@@ -237,8 +237,7 @@ impl Blindness {
         self.longest(replica, now).filter(|(until, _)| *until > now)
     }
 
-    /// The excuse that moves the deadline of a slot with this trace furthest, whether it is over or not, and until
-    /// when.
+    /// The excuse that moves the deadline of a slot with this trace furthest, over or not, and until when.
     pub fn excuse_for(&self, trace: Trace, now: Tick) -> Option<(Tick, Excuse)> {
         self.longest(trace.replica(), now)
     }
@@ -269,8 +268,7 @@ impl Blindness {
         }
     }
 
-    /// When the last take-over had gathered all it could. From then on the leader knows that no replica can place a
-    /// slot.
+    /// When the last take-over had gathered all it could, and so knew that no replica can place a slot.
     fn unplaced_since(&self, now: Tick) -> Option<Tick> {
         let takeover = self.periods.get(&Excuse::Takeover)?;
         Some(takeover.counted_end(Excuse::Takeover, now, self.window))

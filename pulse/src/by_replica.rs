@@ -97,8 +97,7 @@ impl PulseTables {
         unheard
     }
 
-    /// The newest receipt over all replicas. Among equally new ones this replica's own counts, then that of the lowest
-    /// id.
+    /// The newest receipt over all replicas. Among equally new ones this replica's own counts, then the lowest id's.
     pub fn last_heard(&self, slot: Slot) -> Option<(Tick, ReplicaId)> {
         let receipts = self.iter().filter_map(|(replica, table)| Some((table.heard(slot)?, replica)));
         receipts.reduce(|best, next| if next.0 > best.0 { next } else { best })

@@ -44,8 +44,7 @@ pub struct InForce {
     pub started: Tick,
     /// `None` while the replica is still blind.
     pub ended: Option<Tick>,
-    /// When it stops holding back verdicts. While the replica is still blind: when that would be if its blindness ended
-    /// now.
+    /// When it stops holding back verdicts; while still blind, when it would if the blindness ended now.
     pub until: Tick,
 }
 

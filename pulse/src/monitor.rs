@@ -1,5 +1,4 @@
-//! The pulse monitor of a replica: its tables and its excuses, shared by the sessions that write and the loops that
-//! judge.
+//! The pulse monitor of a replica: its tables and its excuses, shared by writing sessions and judging loops.
 //!
 //! A session holds the replica's own table directly, so a beat takes no lock. The locks here guard what changes rarely
 //! (the set of replicas) or is asked a few times a second (the excuses).

@@ -1,5 +1,4 @@
-//! The watch over one node, and the candidates among many: which node is to be judged, when, and what a judgement
-//! finds.
+//! The watch over one node, and the candidates among many: which to judge, when, and what a judgement finds.
 //!
 //! The sweep says "not heard for a while". Whether that is too long is for the health core to say, which knows the
 //! node's own grace, the excuses and the state. So a node that fell silent is a *candidate*: it is judged at once, and
@@ -218,8 +217,7 @@ impl Standing {
 
 // === what a judgement rests on ===
 
-/// The moment from which a node that no replica has heard counts as unheard, for a leader that leads since
-/// `leads_since`.
+/// When a node that no replica has heard counts as unheard, for a leader that leads since `leads_since`.
 pub fn unheard_since(leads_since: Tick, node: &Node, moment: Moment) -> Tick {
     leads_since.max(moment.tick_of(node.meta.created.cluster))
 }

@@ -1,5 +1,4 @@
-//! Tests of whole clusters on simulated disks and wires: acknowledged writes survive, replicas that may not speak are
-//! refused.
+//! Whole clusters on simulated disks and wires: acknowledged writes survive, replicas that may not speak are refused.
 #![allow(clippy::unwrap_used)]
 
 mod harness;

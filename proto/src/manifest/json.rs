@@ -19,8 +19,7 @@ pub(super) enum Json<'a> {
     Object(Object<'a>),
 }
 
-/// Names in ascending order, each once: of several fields of one name the last counts. A field that was taken is
-/// `None`.
+/// Names in ascending order, each once: of several fields of one name the last counts. A taken field is `None`.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(super) struct Object<'a>(Vec<(Cow<'a, str>, Option<Json<'a>>)>);
 

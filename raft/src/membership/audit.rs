@@ -58,7 +58,7 @@ impl Replica {
     }
 }
 
-/// Diverged, if at some index a majority of the voters agrees on a digest that is not ours.
+/// Diverged, if at some index a majority of the voters agrees on a digest that this replica does not have.
 fn compare(ours: &[(u64, Digest)], others: &[Vec<(u64, Digest)>], voters: usize) -> Option<Diverged> {
     ours.iter().find_map(|(index, mine)| {
         let mut votes: BTreeMap<Digest, usize> = BTreeMap::new();

@@ -14,8 +14,7 @@ use thiserror::Error;
 use crate::feed::{Feed, Published};
 use muster_lifecycle::replica::ReplicaId;
 
-/// The replica that the other end proved to be by its certificate. The TLS listener puts it into the request's
-/// extensions.
+/// The replica that the other end proved to be by its certificate. The TLS listener puts it into the extensions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ProvenReplica(pub ReplicaId);
 

@@ -42,8 +42,7 @@ pub fn peer_service(replica: Replica) -> PeerServer<PeerService> {
 
 pub struct PeerService {
     replica: Replica,
-    /// The last reason why each replica was refused. A heartbeat may be refused many times a second, but is worth one
-    /// line.
+    /// The last reason why each replica was refused: many heartbeats refused in a second are worth one line.
     refused: Mutex<BTreeMap<ReplicaId, Refusal>>,
 }
 

@@ -102,8 +102,7 @@ impl Replica {
         Some(self.peers.client(target, &self.endpoint_of(target)?, Lane::Request))
     }
 
-    /// The channel by which services beside raft reach a member, and the greeting they must send. `None` if it is no
-    /// member.
+    /// The channel and the greeting by which services beside raft reach a member. `None` if it is no member.
     pub fn peer_channel(&self, target: ReplicaId, lane: Lane) -> Option<(Channel, v1::Greeting)> {
         let endpoint = self.endpoint_of(target)?;
         Some((self.peers.channel(target, &endpoint, lane), self.peers.greet(target)))

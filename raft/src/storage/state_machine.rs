@@ -174,8 +174,7 @@ impl RaftStateMachine<TypeConfig> for StateMachine {
         result
     }
 
-    /// Puts off a snapshot that would fill the disk: the log has a reserve, but the process would not survive a full
-    /// disk.
+    /// Puts off a snapshot that would fill the disk: the log has a reserve, the process would not survive it.
     async fn try_create_snapshot_builder(&mut self, force: bool) -> Option<SnapshotBuilder> {
         if !force && !self.parts.snapshots.has_room() {
             tracing::warn!("no snapshot was taken: the disk has too little room for one; free some space");

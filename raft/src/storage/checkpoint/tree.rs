@@ -26,8 +26,7 @@ const VERSION: u32 = 1;
 const CACHE_BYTES: u64 = 1024 * 1024;
 /// After this many bytes sled is opened anew, to free the memory it keeps.
 const REOPEN_BYTES: u64 = 64 * 1024 * 1024;
-/// The most records written at once. More are written in parts: a batch is held in memory as a whole, and more than
-/// once.
+/// The most records written at once. More are written in parts: memory holds a batch as a whole, and more than once.
 const CHUNK_RECORDS: usize = 4_096;
 /// The attempts to open files that are still locked, and the pause between two attempts.
 const LOCK_ATTEMPTS: u32 = 50;

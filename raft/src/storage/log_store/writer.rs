@@ -127,7 +127,7 @@ impl Writer {
         closing
     }
 
-    /// Ends the process. Dropping the waiting operations answers votes and truncations with an error; appends are told
+    /// Ends the process. Dropping an operation answers votes and truncations with an error; appends are told
     /// explicitly.
     fn fail(self, error: io::Error, group: Vec<Op>) {
         let reason = explain(&error, &self.shared.location);
