@@ -1,5 +1,4 @@
-//! Manifests: Kubernetes JSON for Nodes, Pods and workloads, both ways; Events, lists, zones, settings and aggregators
-//! are only printed.
+//! Manifests: Kubernetes JSON, read for Nodes, Pods and workloads, and printed for every kind.
 //!
 //! A manifest is read strictly where Muster models it (wrong types and values are errors that name the field) and kept
 //! verbatim where it does not, so that `get`, edit and `apply` lose nothing. Fields that the server owns (timestamps,
