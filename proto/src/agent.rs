@@ -1,7 +1,8 @@
-//! What agents say about their nodes, as domain values.
+//! Agents' reports about their nodes, as domain values.
 //!
-//! An agent speaks Kubernetes JSON: its whole Node when it registers, the status alone afterwards. What it may say, and
-//! of which node, is decided when the command is applied; here is decided whether it can be understood.
+//! An agent sends Kubernetes JSON: its whole Node when it registers, the status alone afterwards. Here it is decided
+//! whether the JSON can be understood. What the agent may say, and of which node, is decided when the command is
+//! applied.
 
 use bytes::Bytes;
 use muster_lifecycle::command::Running;
@@ -14,10 +15,10 @@ use crate::manifest::{ManifestError, NodeManifest, node_from_json, pod_to_json, 
 use crate::v1;
 use crate::v1::pod_order::Action;
 
-/// How many pods can run on one node, with those of former lives that it may be stopping.
+/// The most pods that can run on one node, with those of former lives that it may be stopping.
 const RUNNING_MAX: usize = 2 * PODS_PER_NODE_MAX;
 
-/// The Node that an agent brings. Its resource version and uid mean nothing here.
+/// The Node that an agent registers. Its resource version and uid mean nothing here.
 pub fn registration(register: &v1::Register) -> Result<NodeDraft, FieldError> {
     let NodeManifest { draft, precondition: _ } =
         node_from_json(&register.node).map_err(|error| named(error, "node"))?;
@@ -28,7 +29,7 @@ pub fn status(report: &v1::StatusReport) -> Result<NodeStatus, FieldError> {
     status_from_json(&report.status).map_err(|error| named(error, "status"))
 }
 
-/// What an agent says runs on its node; `None` if it says nothing about that.
+/// The pods that run on a node, as its agent reports; `None` if it says nothing about that.
 pub fn running(running: Option<&v1::Running>) -> Result<Running, FieldError> {
     let Some(running) = running else { return Ok(None) };
     if running.uids.len() > RUNNING_MAX {
@@ -38,7 +39,7 @@ pub fn running(running: Option<&v1::Running>) -> Result<Running, FieldError> {
     running.uids.iter().map(|bytes| uid(bytes, "running.uids")).collect::<Result<_, _>>().map(Some)
 }
 
-/// How pods are, as their agent says.
+/// The states of pods, as their agent reports.
 pub fn pods(report: v1::PodsReport) -> Result<Vec<PodReport>, FieldError> {
     report.pods.into_iter().map(pod).collect()
 }
@@ -84,7 +85,7 @@ fn uid_bytes(uid: Uid) -> Bytes {
     Bytes::copy_from_slice(&uid.0.to_be_bytes())
 }
 
-/// Fields are named as the author of the JSON knows them; what is wrong with the whole is said of its place.
+/// Fields are named as the author of the JSON knows them; an error about the whole names its place in the message.
 fn named(error: ManifestError, place: &str) -> FieldError {
     match error {
         ManifestError::Field(error) => error,

@@ -1,8 +1,8 @@
-//! How messages become bytes: as prost has it, but with buffers that begin small.
+//! Codec of messages: prost's encoding, with buffers that begin small.
 //!
-//! Every stream holds a buffer for each direction for as long as it lives. An agent says some twenty bytes every ten
-//! seconds; with room for eight kilobytes in both, these were a sixth of what its connection took. What is larger makes
-//! its buffer grow.
+//! Every stream holds a buffer for each direction for as long as it lives. An agent sends some twenty bytes every ten
+//! seconds. Buffers of eight kilobytes in both directions were a sixth of what its connection took. A larger message
+//! makes its buffer grow.
 
 use std::marker::PhantomData;
 
@@ -10,9 +10,9 @@ use prost::Message;
 use tonic::codec::{BufferSettings, Codec};
 use tonic_prost::{ProstCodec, ProstDecoder, ProstEncoder};
 
-/// Where a buffer begins.
+/// The initial size of a buffer.
 const FIRST_BYTES: usize = 512;
-/// So much is gathered before it is passed on, as the transport library has it.
+/// The bytes that are gathered before they are passed on, as in the transport library.
 const YIELD_BYTES: usize = 32 * 1024;
 
 #[derive(Debug, Clone)]

@@ -1,12 +1,12 @@
-//! Where in a message something is wrong: paths such as `spec.taints[1].effect`, and the error that carries one.
+//! Field paths and errors: where in a message something is wrong, such as `spec.taints[1].effect`.
 //!
-//! What came from outside is quoted in errors, so everything quoted here is cut to a readable length first.
+//! Errors quote values from outside, so everything quoted here is cut to a readable length first.
 
 use std::fmt;
 
 use thiserror::Error;
 
-/// How much of an offending value an error shows.
+/// The most characters of an offending value that an error shows.
 const SHOWN_CHARS: usize = 80;
 
 /// One field that breaks a rule.
@@ -15,7 +15,7 @@ const SHOWN_CHARS: usize = 80;
 pub struct FieldError {
     /// A path such as `spec.taints[1].effect`.
     pub field: String,
-    /// What was found there and what is wanted instead.
+    /// The value found there, and what is wanted instead.
     pub rule: String,
 }
 

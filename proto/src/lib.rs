@@ -1,9 +1,9 @@
 //! The wire: messages between agents, replicas and operators, and their conversions to domain types.
 //!
-//! Generated types live in [`v1`] and stop at this crate's conversions; the rest of Muster sees only
-//! valid domain types. [`manifest`] turns Kubernetes JSON into domain objects and back, [`operation`] turns write
-//! requests into commands, [`agent`] reads what agents say of their nodes, [`status`] turns rejections into
-//! gRPC statuses and back, and [`token`] is what a machine joins with. `codec` says how much room a stream begins with.
+//! Generated types live in [`v1`] and stop at this crate's conversions; the rest of Muster sees only valid domain
+//! types. [`manifest`] turns Kubernetes JSON into domain objects and back. [`operation`] turns write requests into
+//! commands. [`agent`] reads agents' reports of their nodes. [`status`] turns rejections into gRPC statuses and back.
+//! [`token`] is the token with which a machine joins. `codec` sets the initial size of a stream's buffers.
 
 pub mod agent;
 mod codec;

@@ -1,9 +1,9 @@
-//! Kubernetes JSON and the domain: Nodes both ways; Events, lists, zones, settings and aggregators outward.
+//! Manifests: Kubernetes JSON, read for Nodes, Pods and workloads, and printed for every kind.
 //!
-//! A manifest is read strictly where Muster models it (wrong types and values are errors that name the field)
-//! and kept verbatim where it does not, so that `get`, edit and `apply` lose nothing. What the server owns
-//! (timestamps, generation, managed fields) is printed and ignored on input. Whether names, labels and
-//! resources are *legal* is the law's business, decided when a command is applied.
+//! A manifest is read strictly where Muster models it (wrong types and values are errors that name the field) and kept
+//! verbatim where it does not, so that `get`, edit and `apply` lose nothing. Fields that the server owns (timestamps,
+//! generation, managed fields) are printed, and ignored on input. Whether names, labels and resources are *legal* is
+//! decided when a command is applied.
 
 use muster_lifecycle::command::Precondition;
 use muster_lifecycle::kind::Kind;
@@ -47,7 +47,7 @@ mod unmodelled;
 mod workload;
 mod zone;
 
-/// Of the kinds that Kubernetes does not have.
+/// The API version of the kinds that Kubernetes does not have.
 const OWN_API_VERSION: &str = "muster/v1";
 
 /// The largest manifest that is read.
@@ -55,7 +55,7 @@ pub const MAX_BYTES: usize = 1 << 20;
 /// The deepest nesting that is read. Parsers give up at 128 levels, and a list must stay readable around it.
 pub const MAX_DEPTH: usize = 64;
 
-/// What a Node manifest asks for, and which Node it was written for.
+/// The Node that a manifest asks for, and the Node that it was written for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NodeManifest {
     pub draft: NodeDraft,
@@ -94,7 +94,7 @@ pub enum Manifest {
 // === impl Manifest ===
 
 impl Manifest {
-    /// Reads an object of whichever kind it says it is.
+    /// Reads an object of the kind that it names.
     pub fn from_json(bytes: &[u8]) -> Result<Self, ManifestError> {
         let fields = Fields::open(read_value(bytes)?, Path::MANIFEST)?;
         let kind = fields.peek("kind");
@@ -113,7 +113,7 @@ impl Manifest {
         })
     }
 
-    /// What `get` would call it: `pod`, `replicaset`.
+    /// The name that `get` uses for its kind: `pod`, `replicaset`.
     pub fn noun(&self) -> String {
         match self {
             Self::Node(_) => Kind::Node.to_string(),
@@ -136,13 +136,13 @@ pub fn node_from_json(bytes: &[u8]) -> Result<NodeManifest, ManifestError> {
     Ok(read_node(Fields::open(read_value(bytes)?, Path::MANIFEST)?)?)
 }
 
-/// Reads what stands under `status` in a `v1` Node. Fields that Muster does not model are not kept.
+/// Reads the `status` of a `v1` Node. Fields that Muster does not model are not kept.
 pub fn status_from_json(bytes: &[u8]) -> Result<NodeStatus, ManifestError> {
     Ok(status::read(&mut Fields::open(read_value(bytes)?, Path::Root("status"))?)?)
 }
 
-/// Prints a Node as Kubernetes does, with the fields Muster does not model back in their places. Slot and
-/// incarnation are Muster's own affair and do not appear.
+/// Prints a Node as Kubernetes does, with the fields that Muster does not model back in their places. Slot and
+/// incarnation are internal to Muster and do not appear.
 pub fn node_to_json(node: &Node) -> Value {
     let mut json = json!({
         "apiVersion": "v1",
@@ -158,8 +158,8 @@ pub fn node_to_json(node: &Node) -> Value {
     json
 }
 
-/// As [`node_to_json`], for a node that was last heard at `heard`. Beats are not written down, so what the node's own
-/// agent vouches for is dated by when it was heard.
+/// As [`node_to_json`], for a node that was last heard at `heard`. Beats are not stored, so the conditions that the
+/// node's own agent vouches for are dated by when it was heard.
 pub fn heard_node_to_json(node: &Node, heard: Stamp) -> Value {
     let mut json = node_to_json(node);
     status::show_heard(&mut json["status"], &node.status.conditions, heard);

@@ -1,4 +1,4 @@
-//! A write request as the command it stands for.
+//! Write requests, turned into the commands they stand for.
 //!
 //! Everything that has a syntax (manifests, taints, selectors, uids, request ids) is parsed here, so that only valid
 //! domain types reach the log. Whether the result is allowed is decided when it is applied.
@@ -29,7 +29,7 @@ use crate::manifest::{
 use crate::v1;
 use crate::v1::write_request::Operation as Wire;
 
-/// How many labels, annotations or taints one edit may set or remove.
+/// The most labels, annotations or taints that one edit may set or remove.
 pub const MAX_EDITS: usize = 1_024;
 
 type Changes = Vec<(Text, Option<Text>)>;
@@ -81,7 +81,7 @@ fn request_id(id: v1::RequestId) -> Result<RequestId, FieldError> {
     Ok(RequestId { client: u128::from_be_bytes(client), sequence: id.sequence })
 }
 
-/// A resource version on something yet to be created is a mistake; a uid is not, upstream gives a new one as well.
+/// A resource version on an object yet to be created is a mistake. A uid is not: upstream gives a new one as well.
 fn create(write: &v1::ManifestWrite, uid: Uid) -> Result<Operation, FieldError> {
     let (precondition, operation) = match manifest(write, "create")? {
         Manifest::Node(NodeManifest { draft, precondition }) => {
@@ -125,7 +125,7 @@ fn manifest(write: &v1::ManifestWrite, operation: &str) -> Result<Manifest, Fiel
     Manifest::from_json(&write.object).map_err(|error| located(error, operation))
 }
 
-/// As [`manifest`], where only nodes will do.
+/// As [`manifest`], for requests that take only nodes.
 fn node_manifest(write: &v1::ManifestWrite, operation: &str) -> Result<NodeManifest, FieldError> {
     node_from_json(&write.object).map_err(|error| located(error, operation))
 }
@@ -151,7 +151,7 @@ fn pairs_edit(
     if edit.set.is_empty() && edit.remove.is_empty() {
         return Err(root.error("sets nothing and removes nothing"));
     }
-    // In order of keys: the wire's map has none, and what is replicated must.
+    // In order of keys: the map on the wire has no order, and a replicated command needs one.
     let mut changes: BTreeMap<String, Option<Text>> = BTreeMap::new();
     for (key, value) in edit.set.into_iter().collect::<BTreeMap<_, _>>() {
         check(&key, &value).map_err(|rule| root.field("set").key(&key).error(rule))?;
@@ -225,13 +225,13 @@ fn grace(seconds: Option<i64>) -> Result<Option<u32>, FieldError> {
     Ok(seconds.and_then(|seconds| u32::try_from(seconds).ok()))
 }
 
-/// Of an object that has one.
+/// The namespace of an object that has one.
 pub fn namespace(given: String) -> Text {
     if given.is_empty() { Text::from(DEFAULT_NAMESPACE) } else { given.into() }
 }
 
-/// A setting is named in errors as people know it, like a field of a manifest. Whether the settings agree with those that
-/// are not changed is decided when they are applied.
+/// A setting is named in errors as people know it, like a field of a manifest. Whether the settings agree with those
+/// that are not changed is decided when they are applied.
 fn policy(change: v1::PolicyChange) -> Result<Operation, FieldError> {
     let path = Path::Root("policy").field("settings").to_string();
     if change.settings.is_empty() {
@@ -239,7 +239,7 @@ fn policy(change: v1::PolicyChange) -> Result<Operation, FieldError> {
     }
     let mut scratch = Policy::default();
     let mut changes = Vec::new();
-    // In order of names: the wire's map has none, and what is replicated must.
+    // In order of names: the map on the wire has no order, and a replicated command needs one.
     for (name, value) in change.settings.into_iter().collect::<BTreeMap<_, _>>() {
         scratch.set(&name, &value).map_err(|invalid| FieldError::new(invalid.field, invalid.rule))?;
         changes.push((name.into(), value.into()));
@@ -301,7 +301,7 @@ fn taint_list<T: FromStr<Err = TaintError>>(texts: &[String], path: &Path<'_>) -
     texts.iter().enumerate().map(parse).collect()
 }
 
-/// The law names a field of the taint; in a request the taint is one text, and its place names it better.
+/// The taint's own error names a field of the taint. In a request the taint is one text, and its place names it better.
 fn taint_error(error: TaintError, path: &Path<'_>) -> FieldError {
     match error {
         TaintError::Invalid(invalid) => path.error(invalid.rule),

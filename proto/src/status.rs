@@ -1,8 +1,8 @@
 //! Rejections as gRPC statuses and back.
 //!
-//! The code and the message serve any gRPC client, the `muster` command among them. The rejection itself rides along in
+//! The code and the message serve any gRPC client, the `muster` command among them. The rejection itself goes along in
 //! metadata, for a program that wants the very value `apply` returned. Both are cut to what fits in response headers: a
-//! rejection that cannot be delivered helps nobody.
+//! larger status could not be delivered at all.
 
 use muster_lifecycle::credential::Distrust;
 use muster_lifecycle::invalid::Invalid;
@@ -133,7 +133,7 @@ mod tests {
         ]
     }
 
-    /// As a client gets it: through response headers.
+    /// The status as a client gets it: through response headers.
     fn delivered(status: Status) -> Status {
         let response = status.into_http::<()>();
         Status::from_header_map(response.headers()).unwrap()

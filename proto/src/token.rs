@@ -1,8 +1,9 @@
-//! What a machine joins with: `ID.SECRET.PIN`, one line that a person can copy.
+//! Join tokens: `ID.SECRET.PIN`, one line that a person can copy to a machine.
 //!
-//! The id finds the token in the state, the secret proves that it was given, and the pin says whom to believe: it is the
-//! SHA-256 of the public key of the CA that signs what replicas show. So whoever has the token needs nothing else to
-//! know the right cluster from a wrong one. The secret never travels until that has been checked.
+//! The id finds the token in the state. The secret proves that the token was given. The pin says which cluster to
+//! believe: it is the SHA-256 of the public key of the CA that signs the replicas' certificates. So a machine with the
+//! token needs nothing else to know the right cluster from a wrong one. The secret is never sent before that has been
+//! checked.
 
 use std::fmt;
 use std::str::FromStr;
@@ -11,7 +12,7 @@ use muster_lifecycle::fingerprint::Fingerprint;
 use muster_lifecycle::join_token::{ID_LEN, check_id};
 use thiserror::Error;
 
-/// 160 bits take 31 characters of 36 kinds; one more for good measure.
+/// 160 bits take 31 characters of 36 kinds; one more as a reserve.
 pub const SECRET_LEN: usize = 32;
 const ALPHABET: &[u8; 36] = b"abcdefghijklmnopqrstuvwxyz0123456789";
 
@@ -19,11 +20,11 @@ const ALPHABET: &[u8; 36] = b"abcdefghijklmnopqrstuvwxyz0123456789";
 pub struct Token {
     pub id: String,
     pub secret: String,
-    /// Of the CA's SubjectPublicKeyInfo.
+    /// The fingerprint of the CA's SubjectPublicKeyInfo.
     pub pin: Fingerprint,
 }
 
-/// Which part is wrong. The secret is never quoted.
+/// The part of a token that is wrong. The secret is never quoted.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum TokenError {
     #[error("a token has three parts, ID.SECRET.PIN; this has {0}: copy the whole last line of `muster token create`")]
@@ -39,19 +40,20 @@ pub enum TokenError {
 // === impl Token ===
 
 impl Token {
-    /// A token of the cluster whose CA has this public key. `dice` must be unpredictable and give all numbers alike.
+    /// A token of the cluster whose CA has this public key. `dice` must be unpredictable and yield all numbers with
+    /// equal probability.
     pub fn draw(pin: Fingerprint, mut dice: impl FnMut() -> u32) -> Self {
         let mut word = |length: usize| (0..length).map(|_| letter(&mut dice)).collect();
         Self { id: word(ID_LEN), secret: word(SECRET_LEN), pin }
     }
 
-    /// What the cluster keeps of the secret.
+    /// The hash of the secret, which the cluster keeps.
     pub fn hash(&self) -> Fingerprint {
         sha256(self.secret.as_bytes())
     }
 }
 
-/// A number of `dice` that would favour some letters is thrown again.
+/// A number of `dice` that would favour some letters is drawn again.
 fn letter(dice: &mut impl FnMut() -> u32) -> char {
     let kinds = ALPHABET.len() as u32;
     loop {

@@ -1,5 +1,5 @@
-//! What it costs to tell a peer who was heard, and to take in what a peer tells: all of a million slots, or the tenth of
-//! them that was heard since the last time.
+//! Costs of making a digest for a peer and of applying a peer's digest: all of a million slots, or the tenth of them
+//! that was heard since the last one.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,19 +16,19 @@ use muster_pulse::table::PulseTable;
 use muster_pulse::tick::Tick;
 
 const SLOTS: u32 = 1_000_000;
-/// One in so many was heard since the last digest.
+/// One in this many was heard since the last digest.
 const NEWS: usize = 10;
 const TELLER: ReplicaId = ReplicaId(2);
 const BOOT: Boot = Boot(1);
-/// What was heard by then is told in full tables only.
+/// Beats up to this moment are told in full tables only.
 const LONG_AGO: u64 = 10;
 const FIRST_DIGEST: u64 = 15;
 const LATELY: u64 = 18;
 const NOW: u64 = 20;
 
-/// A new stream.
+/// The request of a new stream.
 const FULL: Request = Request { asked: 1, applied: None };
-/// Who asks so has the first digest.
+/// The request of a peer that has the first digest.
 const CHANGED: Request = Request { asked: 2, applied: Some(Applied { boot: BOOT, sequence: 1 }) };
 
 fn main() {
@@ -72,7 +72,7 @@ fn apply_changed(bencher: Bencher<'_, '_>) {
         .bench_local_refs(|inbox| receive(inbox, &parts));
 }
 
-/// A replica that has made one digest, before it had heard anybody.
+/// A replica that made one digest before it had heard any node.
 struct Teller {
     outbox: Outbox,
     first: Vec<Vec<u8>>,
@@ -119,7 +119,7 @@ fn encode(bencher: Bencher<'_, '_>, request: Request, entries: u32) {
     });
 }
 
-/// It waits for the answer to its first request.
+/// An inbox that waits for the answer to its first request.
 fn listener(table: &Arc<PulseTable>) -> Inbox {
     let mut inbox = Inbox::new(TELLER, Arc::clone(table));
     let _ = inbox.ask(at(NOW));

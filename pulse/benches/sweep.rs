@@ -1,4 +1,4 @@
-//! What the leader's sweep costs over a million slots that three replicas share: when nothing changed, and when one node
+//! Costs of the leader's sweep over a million slots that three replicas share: when nothing changed, and when one node
 //! in a hundred did.
 
 use std::time::Duration;
@@ -14,15 +14,15 @@ use muster_pulse::table::CHUNK_SLOTS;
 use muster_pulse::tick::Tick;
 
 const SLOTS: u32 = 1_000_000;
-/// One in so many is not heard any more.
+/// One in this many is not heard any more.
 const QUIET: u32 = 100;
 const GRACE: Duration = Duration::from_secs(40);
-/// When the quiet ones were last heard, and all the others.
+/// When the quiet nodes were last heard, and all the others.
 const QUIET_SINCE: u64 = 50;
 const HEARD: u64 = 80;
-/// Everybody is within grace.
+/// Every node is within grace.
 const EARLY: u64 = 89;
-/// The quiet ones are not any more.
+/// The quiet nodes are not within grace any more.
 const LATE: u64 = 100;
 
 fn main() {
@@ -35,7 +35,7 @@ fn healthy(bencher: Bencher<'_, '_>) {
     bencher.counter(ItemsCount::new(SLOTS)).bench_local(|| assert_eq!(ground.changes(EARLY), 0));
 }
 
-/// They fall silent in one run and are heard again in the next.
+/// The quiet nodes fall silent in one run and are heard again in the next.
 #[divan::bench]
 fn one_percent_changed(bencher: Bencher<'_, '_>) {
     let mut ground = Ground::new();

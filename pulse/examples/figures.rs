@@ -1,4 +1,4 @@
-//! What the pulse path costs on this machine, for a million nodes heard through three replicas: run it with `--release`.
+//! Costs of the pulse path on this machine, for a million nodes heard through three replicas. Run it with `--release`.
 
 use std::error::Error;
 use std::hint::black_box;
@@ -37,7 +37,7 @@ fn now(millis: u32) -> Tick {
     Tick::since_boot(Duration::from_millis(u64::from(millis)))
 }
 
-/// The best of several rounds: the others measure the neighbours.
+/// The best of several rounds: the others measure other load on the machine.
 fn best(what: &str, per: u32, mut round: impl FnMut(u32)) {
     let times = (0..ROUNDS).map(|number| {
         let start = Instant::now();

@@ -1,9 +1,10 @@
-//! Blind is not dead: which silences are our own fault, and until when they excuse a node.
+//! Blindness of this replica: which silences are its own fault, and until when they excuse a node. Blind is not dead.
 //!
-//! Pure bookkeeping. The caller says what it noticed and when; this says who may be judged. A slot's deadline is the later
-//! of `last heard + grace` and the end of the excuses that concern it: those of the replica through which it was last
-//! heard, and those of the judging replica itself, which concern everybody. An excuse ends a reattach window after the
-//! blindness did, but for that of a take-over by a replica that knew all along what the others heard.
+//! Pure bookkeeping. The caller says what it noticed and when; [`Blindness`] says which nodes may be judged. A slot's
+//! deadline is the later of `last heard + grace` and the end of the excuses that concern it. Those are the excuses of
+//! the replica through which it was last heard, and those of the judging replica itself, which concern every node. An
+//! excuse ends one reattach window after the blindness ended. The exception is a take-over by a replica that knew all
+//! along what the others heard: it leaves no window.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -27,7 +28,7 @@ pub struct Blindness {
     periods: BTreeMap<Excuse, Period>,
     /// The voters whose full table a new leader still waits for.
     awaited: BTreeSet<ReplicaId>,
-    /// How each peer's digests came in.
+    /// The timing of each peer's digests.
     digests: BTreeMap<ReplicaId, Told>,
     last_tick: Option<Tick>,
 }
@@ -41,7 +42,7 @@ struct Told {
     last: Tick,
 }
 
-/// How a leader's judging loop turns: how often, and by which grace it judges.
+/// The timing of a leader's judging loop: how often it runs, and by which grace it judges.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct JudgingLoop {
     pub period: Duration,
@@ -55,13 +56,13 @@ pub enum Trace {
         at: Tick,
         through: ReplicaId,
     },
-    /// No reachable replica has heard it. Its clock starts at `since`, or when a new leader knows that nobody has.
+    /// No reachable replica has heard it. Its clock starts at `since`, or when a new leader knows that no replica has.
     Unplaced {
         since: Tick,
     },
 }
 
-/// From when on a slot is silent, if nothing is heard until then.
+/// The moment from which a slot is silent, if nothing is heard until then.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Deadline {
     pub at: Tick,
@@ -72,7 +73,7 @@ pub struct Deadline {
 // === impl Trace ===
 
 impl Trace {
-    /// Through whom it was last heard.
+    /// The replica through which it was last heard.
     pub fn replica(self) -> Option<ReplicaId> {
         match self {
             Self::Heard { through, .. } => Some(through),
@@ -84,7 +85,7 @@ impl Trace {
 // === impl JudgingLoop ===
 
 impl JudgingLoop {
-    /// By the shortest grace of the policy, or the beats lost in a stall could count against a node.
+    /// Uses the shortest grace of the policy. With a longer one, beats lost in a stall could count against a node.
     pub fn of(policy: &Policy) -> Self {
         let [period, grace] =
             [policy.sweep_period(), policy.shortest_grace()].map(|period| Duration::from_millis(period.0));
@@ -116,18 +117,19 @@ impl Blindness {
         self.window
     }
 
-    /// This replica leads since `now` and knows of these other voters, each of which has to tell its table or be found
+    /// This replica leads since `now` and knows of these other voters. Each of them has to tell its table or be found
     /// unreachable.
     ///
-    /// If it has known all along what the others heard, it knows the fleet as well as the leader before it did, and nobody
-    /// needs time to come back only because somebody else leads. If not, it may have been cut off together with the agents
-    /// it heard, they may have moved to where it could not hear them, or it was not there when they did. Says whether.
+    /// Returns whether this replica has known all along what the others heard. If so, it knows the fleet as well as the
+    /// leader before it did, and no node needs time to come back only because the leader changed. If not, it may have
+    /// been cut off together with the agents it heard. They may have moved to where it could not hear them, or it was
+    /// not there when they did.
     pub fn took_over(&mut self, voters: impl IntoIterator<Item = ReplicaId>, now: Tick) -> bool {
         self.awaited = voters.into_iter().take(HEARD_THROUGH_MAX).collect();
         let seamless = self.is_informed(now);
         let period = if seamless { Period::seamless(now) } else { Period::new(now) };
         self.periods.insert(Excuse::Takeover, period);
-        // The judging loop begins to turn now: standing still before its first turn counts, a pause as a follower does not.
+        // The judging loop starts now: a stall before its first turn counts, a pause as a follower does not.
         self.last_tick = Some(now);
         self.settle_takeover(now);
         seamless
@@ -186,14 +188,14 @@ impl Blindness {
         self.close(Excuse::Quorum, now);
     }
 
-    /// Some replica still queues handshakes at `now`. To be said again while it lasts, every second or so.
+    /// Some replica still queues handshakes at `now`. The caller repeats this every second or so while it lasts.
     pub fn handshakes_queued(&mut self, now: Tick) {
         for (excuse, period) in &mut self.periods {
             period.prolong(*excuse, now, self.window);
         }
     }
 
-    /// One turn of the judging loop, notices that it comes late, and which digests do.
+    /// One turn of the judging loop. Notices when the turn itself is late, and which digests are.
     pub fn tick(&mut self, now: Tick, judging: JudgingLoop) {
         let overdue = self.is_overdue(now, judging);
         if let Some(last) = self.last_tick.replace(now).filter(|_| overdue) {
@@ -208,21 +210,21 @@ impl Blindness {
         }
     }
 
-    /// Whether the judging loop is so late that its next turn will find a stall. Whoever acts between two turns asks this:
-    /// after standing still it may well wake up before the loop does.
+    /// Whether the judging loop is so late that its next turn will find a stall. A caller that acts between two turns
+    /// asks this, because after a stall it may wake up before the loop does.
     pub fn is_overdue(&self, now: Tick, judging: JudgingLoop) -> bool {
         let allowed = judging.period.saturating_add(stall_allowance(judging.grace));
         self.last_tick.is_some_and(|last| now.elapsed_since(last) > allowed)
     }
 
-    /// I-03: until when no node at all may be judged, nor anything be proposed that rests on a judgement, and why. It
-    /// counts too that the judging loop is overdue and the turn that notices it has not come yet.
+    /// I-03: until when no node at all may be judged, nor anything be proposed that rests on a judgement, and why. An
+    /// overdue judging loop counts too, even before the turn that notices it.
     pub fn blind_until(&self, now: Tick, judging: JudgingLoop) -> Option<(Tick, Excuse)> {
         let overdue = || self.is_overdue(now, judging).then(|| (now.after(self.window), Excuse::Stall));
         self.excused_until(None, now).or_else(overdue)
     }
 
-    /// The replica left the cluster: neither waited for nor excused any more.
+    /// The replica left the cluster: it is neither waited for nor excused any more.
     pub fn forget(&mut self, replica: ReplicaId, now: Tick) {
         self.digests.remove(&replica);
         self.periods.retain(|excuse, _| excuse.replica() != Some(replica));
@@ -230,17 +232,18 @@ impl Blindness {
         self.settle_takeover(now);
     }
 
-    /// Until when the nodes last heard through `replica` (`None`: through nobody) may not be judged, and why.
+    /// Until when the nodes last heard through `replica` (`None`: through no replica) may not be judged, and why.
     pub fn excused_until(&self, replica: Option<ReplicaId>, now: Tick) -> Option<(Tick, Excuse)> {
         self.longest(replica, now).filter(|(until, _)| *until > now)
     }
 
-    /// The excuse that moves the deadline of a slot with this trace furthest, be it over or not, and until when.
+    /// The excuse that moves the deadline of a slot with this trace furthest, over or not, and until when.
     pub fn excuse_for(&self, trace: Trace, now: Tick) -> Option<(Tick, Excuse)> {
         self.longest(trace.replica(), now)
     }
 
-    /// From when on a slot's silence counts: its last beat, or for an unplaced one when it was clear that nobody has it.
+    /// The start of a slot's silence: its last beat, or for an unplaced slot the moment when it was clear that no
+    /// replica has heard it.
     pub fn silent_since(&self, trace: Trace, now: Tick) -> Tick {
         match trace {
             Trace::Heard { at, .. } => at,
@@ -265,21 +268,21 @@ impl Blindness {
         }
     }
 
-    /// When the last takeover had gathered all it could, which is when it knew that nobody can place a slot.
+    /// When the last take-over had gathered all it could, and so knew that no replica can place a slot.
     fn unplaced_since(&self, now: Tick) -> Option<Tick> {
         let takeover = self.periods.get(&Excuse::Takeover)?;
         Some(takeover.counted_end(Excuse::Takeover, now, self.window))
     }
 
-    /// The excuse that concerns `replica` and lasts longest, be it over or not.
+    /// The excuse that concerns `replica` and lasts longest, whether it is over or not.
     fn longest(&self, replica: Option<ReplicaId>, now: Tick) -> Option<(Tick, Excuse)> {
         let concerns = |excuse: Excuse| excuse.replica().is_none() || excuse.replica() == replica;
         let concerning = self.periods.iter().filter(|(excuse, _)| concerns(**excuse));
         concerning.map(|(excuse, period)| (period.until(*excuse, now, self.window), *excuse)).max()
     }
 
-    /// Whether this replica has heard all that the others did, for long enough that whoever lost its way before has come
-    /// back meanwhile, and owes nobody a window from an earlier take-over.
+    /// Whether this replica has heard all that the others did, and owes no node a window from an earlier take-over. It
+    /// must have heard that for so long that every agent which lost its connection before has come back meanwhile.
     fn is_informed(&self, now: Tick) -> bool {
         let is_long_ago = |since: Tick| now.elapsed_since(since) >= REATTACH_MAX;
         let is_current =
@@ -292,8 +295,8 @@ impl Blindness {
             && self.digests.values().all(is_current)
     }
 
-    /// How far apart digests may be that leave no gap: an eighth of the grace. Beats are at most two of these apart and the
-    /// window is four, so that whoever moved in between is heard again before its grace is over.
+    /// The longest distance between digests that leaves no gap: an eighth of the grace. Beats are at most two of these
+    /// apart and the window is four, so that an agent that moved in between is heard again before its grace is over.
     fn gap_max(&self) -> Duration {
         self.window / 4
     }
@@ -328,7 +331,7 @@ impl Blindness {
     }
 }
 
-/// How late a tick may be before it counts as a stall: well within any grace, or the beats lost in it would count.
+/// The longest delay of a tick that is no stall yet: well within any grace, or the beats lost in it would count.
 fn stall_allowance(grace: Duration) -> Duration {
     STALL_MIN.min(grace / 4).max(grace / 10)
 }

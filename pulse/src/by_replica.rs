@@ -1,7 +1,7 @@
-//! Everything this replica knows about who was heard: its own receipts, and those its peers told it about.
+//! Pulse tables by replica: this replica's own receipts, and those its peers told it about.
 //!
-//! The tables stay apart, because only the own one may be told on (an echo would keep the dead alive) and because an
-//! excuse may concern one replica alone.
+//! The tables stay apart for two reasons. Only the replica's own may be told on, because an echo would keep dead nodes
+//! alive. And an excuse may concern one replica alone.
 
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
@@ -13,10 +13,10 @@ use thiserror::Error;
 use crate::table::{CHUNK_SLOTS, CHUNKS_MAX, Chunk, PulseTable, Word};
 use crate::tick::Tick;
 
-/// How many replicas a fleet can be heard through, this one included.
+/// The most replicas that a fleet can be heard through, this one included.
 pub const HEARD_THROUGH_MAX: usize = 16;
 
-/// Cloning shares the tables: change the set of replicas on a clone and publish that.
+/// Clones share the tables: to change the set of replicas, change a clone and publish it.
 #[derive(Debug, Clone)]
 pub struct PulseTables {
     me: ReplicaId,
@@ -45,12 +45,12 @@ impl PulseTables {
         self.me
     }
 
-    /// Where sessions on this replica put their beats.
+    /// The table into which sessions on this replica put their beats.
     pub fn own(&self) -> &Arc<PulseTable> {
         &self.own
     }
 
-    /// Where a peer's digests are applied.
+    /// The table to which a peer's digests are applied.
     pub fn other(&self, replica: ReplicaId) -> Option<&Arc<PulseTable>> {
         self.others.get(&replica)
     }
@@ -66,20 +66,20 @@ impl PulseTables {
         Ok(self.others.entry(replica).or_default())
     }
 
-    /// Forgets a peer that left the cluster, and with it the nodes that only it has heard: do it after its excuses ran out
-    /// and every grace that began before it left, or those nodes look as if they had never been heard.
+    /// Forgets a peer that left the cluster, and with it the nodes that only it has heard. Call it after the peer's
+    /// excuses and every grace that began before it left are over, or those nodes look as if they had never been heard.
     pub fn dismiss(&mut self, replica: ReplicaId) {
         self.others.remove(&replica);
     }
 
-    /// All tables, the own one first.
+    /// All tables, this replica's own first.
     pub fn iter(&self) -> impl Iterator<Item = (ReplicaId, &PulseTable)> {
         let others = self.others.iter().map(|(replica, table)| (*replica, &**table));
         std::iter::once((self.me, &*self.own)).chain(others)
     }
 
-    /// The slots, each under the last generation that anybody has heard, that nobody has heard since. One scan that
-    /// reads neighbours, where asking for each would jump from one end of every table to the other.
+    /// The slots that no replica has heard since `since`, each under the last generation that any replica heard. One
+    /// scan reads neighbours; asking for each slot would jump from one end of every table to the other.
     pub fn unheard(&self, since: Tick) -> HashSet<Slot> {
         let mut unheard = HashSet::new();
         for (number, first) in (0..CHUNKS_MAX).zip((0_u32..).step_by(CHUNK_SLOTS)) {
@@ -97,7 +97,7 @@ impl PulseTables {
         unheard
     }
 
-    /// The newest receipt over all replicas. Of equally new ones the own counts, then that of the lowest replica.
+    /// The newest receipt over all replicas. Among equally new ones this replica's own counts, then the lowest id's.
     pub fn last_heard(&self, slot: Slot) -> Option<(Tick, ReplicaId)> {
         let receipts = self.iter().filter_map(|(replica, table)| Some((table.heard(slot)?, replica)));
         receipts.reduce(|best, next| if next.0 > best.0 { next } else { best })

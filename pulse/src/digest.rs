@@ -1,10 +1,11 @@
-//! What one replica tells another about its own receipts, as bytes.
+//! Digests: the bytes by which one replica tells another about its own receipts.
 //!
-//! A digest answers one request and comes in parts of bounded size. Every part says who heard (`replica`), in which life
-//! (`boot`), as which digest of that life (`sequence`), building on which one (`base`, zero for a full table) and in answer
-//! to which request (`asked`); then, for each slot in ascending order, how far it lies behind the one before, its
-//! generation unless it is the first, and the age of its last beat. Ages are rounded up, never down: a node may look
-//! silent for a quantum longer than it was, but not shorter. Three bytes per slot are usual.
+//! A digest answers one request and comes in parts of bounded size. Every part names the replica that heard
+//! (`replica`), its life (`boot`), the digest's number in that life (`sequence`), the digest it builds on (`base`, zero
+//! for a full table) and the request it answers (`asked`). Then follows an entry for each slot, in ascending order: its
+//! distance from the slot before, its generation unless that is the first, and the age of its last beat. Ages are
+//! rounded up, never down: a node may look silent for a quantum longer than it was, but not shorter. Three bytes per
+//! slot are usual.
 
 use std::time::Duration;
 
@@ -17,18 +18,18 @@ use crate::tick::Tick;
 use crate::varint;
 use muster_lifecycle::replica::ReplicaId;
 
-/// A part is never longer, in bytes.
+/// The longest part, in bytes.
 pub const PART_MAX: usize = 256 * 1024;
 
-/// Ages are told in steps of this.
+/// The unit in which ages are told.
 pub const AGE_QUANTUM: Duration = Duration::from_millis(QUANTUM_MILLIS);
 
 const QUANTUM_MILLIS: u64 = 10;
 
-/// Older beats are not told: nothing on the other side could tell them from none.
+/// Older beats are not told: the receiver could not tell them from none.
 const AGE_QUANTA_MAX: u64 = (1 << 38) / QUANTUM_MILLIS;
 
-/// Above every entry's length: three numbers.
+/// An upper bound of every entry's length: three numbers.
 pub(crate) const ENTRY_MAX: usize = 3 * varint::VARINT_MAX;
 
 const VERSION: u8 = 1;
@@ -37,7 +38,7 @@ const VERSION: u8 = 1;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Boot(pub u64);
 
-/// What a replica sends to get a peer's next digest.
+/// A replica's request for a peer's next digest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Request {
     /// Comes back in the answer, so that an answer stuck in a buffer cannot pass for a fresh one.
@@ -108,7 +109,7 @@ impl Header {
         buffer.push(u8::from(self.last));
     }
 
-    /// Whether a part is the last is known only once its entries are written.
+    /// Set afterwards: whether a part is the last is known only once its entries are written.
     pub(crate) fn mark_last(buffer: &mut [u8], entries_at: usize) {
         buffer[entries_at - Self::LAST_OFFSET_FROM_ENTRIES] = 1;
     }
@@ -152,7 +153,7 @@ fn take_flag(rest: &mut &[u8]) -> Option<bool> {
 // === impl Age ===
 
 impl Age {
-    /// `None` if it is beyond what is told.
+    /// `None` if the age is beyond what is told.
     pub(crate) fn between(heard: Tick, now: Tick) -> Option<Self> {
         let quanta = now.millis().saturating_sub(heard.millis()).div_ceil(QUANTUM_MILLIS);
         (quanta <= AGE_QUANTA_MAX).then_some(Self(quanta))

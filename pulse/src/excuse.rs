@@ -1,8 +1,8 @@
-//! Why a silence may be ours and not the node's, from when, and for how long that counts.
+//! Excuses: why a silence may be this replica's fault and not the node's, from when, and for how long that counts.
 //!
-//! An excuse lasts while we are blind and one reattach window longer, unless nobody lost its way meanwhile. What keeps a
-//! replica that is lost for good from excusing its nodes for ever is that blindness towards one replica counts for a
-//! bounded time only.
+//! An excuse lasts while the replica is blind and one reattach window longer. The window is left out if no agent lost
+//! its connection meanwhile. Blindness towards one replica counts for a bounded time only, so that a replica that is
+//! lost for good does not excuse its nodes for ever.
 
 use std::fmt;
 use std::time::Duration;
@@ -10,19 +10,19 @@ use std::time::Duration;
 use crate::tick::Tick;
 use muster_lifecycle::replica::ReplicaId;
 
-/// No reattach window is longer, and none is prolonged beyond this.
+/// The longest reattach window, prolonged or not.
 pub const REATTACH_MAX: Duration = Duration::from_secs(120);
 
-/// What one report of queued handshakes adds to the windows in force.
+/// The time that one report of queued handshakes adds to the windows in force.
 pub const PROLONGED_BY: Duration = Duration::from_secs(5);
 
-/// An replica that keeps failing is judged for at least this long between two runs of excuses: several sweeps.
+/// A replica that keeps failing is judged for at least this long between two runs of excuses: several sweeps.
 pub const JUDGED_BETWEEN_RUNS: Duration = Duration::from_secs(5);
 
-/// While it lasts, blindness is not over now.
+/// A seamless period that still lasts ends this much later than now, so that it is in force.
 const A_MOMENT: Duration = Duration::from_millis(1);
 
-/// What makes us blind.
+/// A cause of blindness.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Excuse {
     /// This replica took over and does not hold the full table of every reachable voter yet.
@@ -31,9 +31,9 @@ pub enum Excuse {
     Stall,
     /// This replica does not hear a quorum.
     Quorum,
-    /// This replica's digest was lost or late.
+    /// The named replica's digest was lost or late.
     Digest(ReplicaId),
-    /// This replica does not hear its own beat through its own listener in time.
+    /// The named replica does not hear its own beat through its own listener in time.
     Canary(ReplicaId),
 }
 
@@ -42,9 +42,9 @@ pub enum Excuse {
 pub struct InForce {
     pub excuse: Excuse,
     pub started: Tick,
-    /// `None` while we are still blind.
+    /// `None` while the replica is still blind.
     pub ended: Option<Tick>,
-    /// When it stops holding back verdicts; if still blind, when it would if sight came back now.
+    /// When it stops holding back verdicts; while still blind, when it would if the blindness ended now.
     pub until: Tick,
 }
 
@@ -53,10 +53,10 @@ pub struct InForce {
 pub(crate) struct Period {
     pub(crate) started: Tick,
     pub(crate) ended: Option<Tick>,
-    /// Where the run of barely separated periods began that this one belongs to.
+    /// The start of the run of barely separated periods that this one belongs to.
     run_started: Tick,
     prolonged: Tick,
-    /// Nobody lost its way meanwhile, so that nobody is waited for once it is over.
+    /// No agent lost its connection meanwhile, so that no agent is waited for once it is over.
     seamless: bool,
 }
 
@@ -91,7 +91,7 @@ impl Period {
         Self { started, ended: None, run_started: started, prolonged: Tick::ZERO, seamless: false }
     }
 
-    /// Leaves no window behind.
+    /// A period that leaves no window behind.
     pub(crate) fn seamless(started: Tick) -> Self {
         Self { seamless: true, ..Self::new(started) }
     }
@@ -106,8 +106,8 @@ impl Period {
         Self { run_started, ..Self::new(now) }
     }
 
-    /// Its run reached the ceiling before it had a whole window, so that a loss which came at the end of much flapping
-    /// is excused by nothing. It is given a run of its own then, which no ceiling cuts short: there is only one.
+    /// Whether its run reached the ceiling before it had a whole window. Then a loss that came at the end of much
+    /// flapping is excused by nothing, so it gets a run of its own, which no ceiling cuts short: there is only one.
     pub(crate) fn is_owed_a_run(&self, excuse: Excuse, now: Tick, window: Duration) -> bool {
         let whole = self.counted_end(excuse, now, window).after(window);
         whole > self.ceiling(excuse, now, window) && self.is_run_over(excuse, now, window)
@@ -126,29 +126,29 @@ impl Period {
         until.max(self.prolonged).min(self.ceiling(excuse, now, window))
     }
 
-    /// Agents still wait for a handshake at `now`: whoever could not come back yet is given a little longer.
+    /// Agents still wait for a handshake at `now`: those that could not come back yet get a little longer.
     pub(crate) fn prolong(&mut self, excuse: Excuse, now: Tick, window: Duration) {
         if self.until(excuse, now, window) > now {
             self.prolonged = now.after(PROLONGED_BY);
         }
     }
 
-    /// When the blindness ended as far as it counts.
+    /// The end of the blindness as far as it counts.
     pub(crate) fn counted_end(&self, excuse: Excuse, now: Tick, window: Duration) -> Tick {
         let end = self.ended.unwrap_or(now);
         match excuse {
-            // A blind leader cannot judge anybody, however long that takes.
+            // A blind leader cannot judge any node, however long that takes.
             Excuse::Stall | Excuse::Quorum => end,
             // A voter that answers but never tells its table counts as unreachable in the end. A replica whose listener
             // is sick still holds its agents' connections, so they have no reason to move at once.
             Excuse::Takeover | Excuse::Canary(_) => end.min(self.started.after(REATTACH_MAX)),
-            // Agents of a replica that is gone start to move when it goes. If it comes back before they have moved, they
-            // may come back to it; if later, its digest itself says who is there.
+            // Agents of a replica that is gone start to move when it goes. If it comes back before they have moved,
+            // they may come back to it. If it comes back later, its digest itself says which nodes are there.
             Excuse::Digest(_) => self.ended.filter(|end| *end <= self.started.after(window)).unwrap_or(self.started),
         }
     }
 
-    /// Verdicts have been possible for a while.
+    /// Whether verdicts have been possible for a while.
     fn is_run_over(&self, excuse: Excuse, now: Tick, window: Duration) -> bool {
         now >= self.until(excuse, now, window).after(JUDGED_BETWEEN_RUNS)
     }

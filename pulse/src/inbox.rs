@@ -1,11 +1,12 @@
-//! The listening side of a digest stream: applies what one peer heard itself, and nothing else.
+//! Inbox of a digest stream: applies what one peer heard itself, and nothing else.
 //!
-//! Ages are taken off the moment of the *request*, which came before the peer read its table. So a beat is never dated
-//! later than it happened, however long the answer took, and at most one round trip earlier.
+//! Ages are subtracted from the moment of the *request*, which came before the peer read its table. So a beat is never
+//! dated later than it happened, however long the answer took, and at most one round trip earlier.
 //!
-//! What builds on an earlier digest and takes longer than [`ROUND_TRIP_MAX`] is given up: it says too little about now.
-//! A full table may be large or come over a slow line, and giving it up would only mean to ask for it again, so it may go
-//! on for [`FULL_TABLE_MAX`] while its parts keep coming. Whoever waits for it is blind meanwhile and must say so.
+//! A digest that builds on an earlier one and takes longer than [`ROUND_TRIP_MAX`] is given up: it says too little
+//! about now. A full table may be large or come over a slow line, and giving it up would only mean asking for it again.
+//! So it may go on for [`FULL_TABLE_MAX`] while its parts keep coming. The replica that waits for it is blind meanwhile
+//! and must say so.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -79,8 +80,9 @@ impl Inbox {
         Self { replica, table, asked: 0, awaited: None, applied: None, complete_as_of: None }
     }
 
-    /// The next request, made at `now`. Whatever was in flight is given up. If some of that was here already, it is too
-    /// much to come in time on top of an earlier digest, and the next would be more: a full table is given longer.
+    /// The next request, made at `now`. An answer in flight is given up. If a part of it has arrived already, it is too
+    /// large to come in time as an addition to an earlier digest, and the next one would be larger. So a full table is
+    /// asked for, which is given longer.
     pub fn ask(&mut self, now: Tick) -> Request {
         if self.awaited.take().is_some_and(|given_up| given_up.next_part > 0) {
             self.restart();
@@ -90,7 +92,7 @@ impl Inbox {
         Request { asked: self.asked, applied: self.applied }
     }
 
-    /// How much longer the peer's next word may take to arrive: a part, or the end of what is complete.
+    /// How much longer the peer's next message may take to arrive: a part, or the end of a complete digest.
     pub fn patience(&self, now: Tick) -> Duration {
         self.awaited.as_ref().map_or(ROUND_TRIP_MAX, |awaited| awaited.deadline().elapsed_since(now))
     }
@@ -102,7 +104,7 @@ impl Inbox {
         self.complete_as_of = None;
     }
 
-    /// Since when the table is complete on this stream: the moment of the last request that was answered in full.
+    /// The moment as of which the table is complete on this stream: that of the last request that was answered in full.
     pub fn complete_as_of(&self) -> Option<Tick> {
         self.complete_as_of
     }
@@ -171,7 +173,7 @@ impl Inbox {
 // === impl Awaited ===
 
 impl Awaited {
-    /// What arrives later is not used.
+    /// Parts that arrive later are not used.
     fn deadline(&self) -> Tick {
         match self.full_table_at {
             Some(last_part) => last_part.after(ROUND_TRIP_MAX).min(self.asked_at.after(FULL_TABLE_MAX)),

@@ -1,16 +1,21 @@
-//! The ear: who was heard when, through which replica.
+//! Pulse: when each node was last heard, and through which replica.
 //!
 //! ```text
 //!   session --beat--> own PulseTable --Outbox--> digest parts --> a peer's Inbox --> its table for this replica
 //!                          |                                                              |
-//!                          +------------------------- Fleet ------------------------------+
+//!                          +---------------------- PulseTables ---------------------------+
 //!                                                       |
 //!                        Blindness (excuses) ------> Sweep ------> Change: fell silent, was heard again
+//!                                                                    |
+//!                                             NodeWatch::judge <-- Candidates
 //! ```
 //!
-//! Nothing here awaits, locks, reads a clock or allocates for a beat. A table is written by many sessions and read by
-//! sweeps and digests at the same time; every cell is one atomic word, so that no reader ever sees half a beat. Ticks are
-//! this replica's own monotonic time and never leave it: between replicas only ages travel.
+//! A replica holds its tables and its excuses in one [`monitor::PulseMonitor`].
+//!
+//! A beat awaits nothing, takes no lock and reads no clock; only the first beat into a chunk allocates. A table is
+//! written by many sessions and read by sweeps and digests at the same time; every cell is one atomic word, so that no
+//! reader ever sees half a beat. Ticks are this replica's own monotonic time and never leave it: between replicas only
+//! ages travel.
 
 pub mod blindness;
 pub mod by_replica;

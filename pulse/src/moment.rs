@@ -1,4 +1,4 @@
-//! One moment on both clocks: the replica's own, by which it heard, and the cluster's, by which it judges.
+//! One moment on both clocks: the replica's own, by which it hears, and the cluster's, by which it judges.
 //!
 //! Both run at the same pace, so the age of a moment is the same on either, and one known pair converts all others.
 
@@ -17,13 +17,13 @@ pub struct Moment {
 // === impl Moment ===
 
 impl Moment {
-    /// Sticks at the founding of the cluster.
+    /// Never earlier than the founding of the cluster.
     pub fn cluster_time_of(self, tick: Tick) -> ClusterTime {
         let (age, ahead) = (self.tick.elapsed_since(tick), tick.elapsed_since(self.tick));
         ClusterTime(self.stamp.cluster.0.saturating_add(millis(ahead)).saturating_sub(millis(age)))
     }
 
-    /// Sticks at the ends of local time.
+    /// Never beyond the ends of local time.
     pub fn tick_of(self, time: ClusterTime) -> Tick {
         let age = Duration::from_millis(self.stamp.cluster.0.saturating_sub(time.0));
         let ahead = Duration::from_millis(time.0.saturating_sub(self.stamp.cluster.0));

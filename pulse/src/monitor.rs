@@ -1,7 +1,7 @@
-//! All that a replica hears with: its tables and its excuses, shared by the sessions that write and the loops that judge.
+//! The pulse monitor of a replica: its tables and its excuses, shared by writing sessions and judging loops.
 //!
-//! A session holds the own table itself, so a beat passes no lock. The locks here guard what changes rarely (which
-//! replicas there are) or is asked a few times a second (who is excused).
+//! A session holds the replica's own table directly, so a beat takes no lock. The locks here guard what changes rarely
+//! (the set of replicas) or is asked a few times a second (the excuses).
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::Duration;
@@ -25,7 +25,7 @@ pub struct PulseMonitor {
 // === impl PulseMonitor ===
 
 impl PulseMonitor {
-    /// `backoff_cap` as for [`Blindness::new`].
+    /// `backoff_cap` is the one of [`Blindness::new`].
     pub fn new(me: ReplicaId, backoff_cap: Duration) -> Self {
         Self { tables: RwLock::new(Arc::new(PulseTables::new(me))), blindness: Mutex::new(Blindness::new(backoff_cap)) }
     }
@@ -39,7 +39,7 @@ impl PulseMonitor {
         Arc::clone(&self.tables.read().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Where sessions on this replica put their beats.
+    /// The table into which sessions on this replica put their beats.
     pub fn own(&self) -> Arc<PulseTable> {
         Arc::clone(self.tables().own())
     }
@@ -53,7 +53,7 @@ impl PulseMonitor {
         Ok(table)
     }
 
-    /// As [`PulseTables::dismiss`].
+    /// See [`PulseTables::dismiss`].
     pub fn dismiss(&self, replica: ReplicaId) {
         let mut tables = self.tables.write().unwrap_or_else(PoisonError::into_inner);
         let mut changed = tables.as_ref().clone();
@@ -61,7 +61,7 @@ impl PulseMonitor {
         *tables = Arc::new(changed);
     }
 
-    /// What this replica, as the leader, decides by at a moment: [`LeaderView`] says what.
+    /// Calls `decide` with what this replica, as the leader, decides by at a moment: a [`LeaderView`].
     pub fn view<R>(&self, policy: &Policy, moment: Moment, decide: impl FnOnce(&LeaderView<'_>) -> R) -> R {
         let tables = self.tables();
         let is_blind = self.blindness().blind_until(moment.tick, JudgingLoop::of(policy)).is_some();
@@ -69,7 +69,7 @@ impl PulseMonitor {
         decide(&LeaderView { now: moment.stamp.cluster, is_blind, heard: &heard })
     }
 
-    /// Not to be held across an await.
+    /// The guard must not be held across an await.
     pub fn blindness(&self) -> MutexGuard<'_, Blindness> {
         self.blindness.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -1,8 +1,8 @@
-//! The watch over one node, and the candidates among many: who is to be judged, when, and what a judgement finds.
+//! The watch over one node, and the candidates among many: which to judge, when, and what a judgement finds.
 //!
-//! The sweep says "not heard for a while"; whether that is too long is for the health core to say, which knows the
-//! node's own grace, the excuses and the state. So a node that fell silent is a *candidate*: it is judged at once,
-//! and again at each later sweep from the moment on that the last judgement named.
+//! The sweep says "not heard for a while". Whether that is too long is for the health core to say, which knows the
+//! node's own grace, the excuses and the state. So a node that fell silent is a *candidate*: it is judged at once, and
+//! then at each later sweep from the moment that the last judgement named.
 
 use std::collections::BTreeMap;
 
@@ -19,27 +19,27 @@ use crate::moment::Moment;
 use crate::sweep::PulseState;
 use crate::tick::Tick;
 
-/// Which node is watched, and since when.
+/// The watched node, and since when it is watched.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct NodeWatch {
     slot: Slot,
     incarnation: Incarnation,
-    /// Its grace starts here if no replica can place it.
+    /// The start of its grace if no replica can place it.
     since: Tick,
 }
 
-/// What a judgement finds.
+/// The result of a judgement.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Judgement {
-    /// Silent, and its Ready condition says so already (NH-9). Judged again from this moment on, in case its state is
-    /// changed behind its back.
+    /// Silent, and its Ready condition says so already (NH-9). It is judged again from this moment on, in case its
+    /// state is changed by another writer.
     AlreadyUnknown(ClusterTime),
-    /// Not to be marked yet. Judged again from this moment on.
+    /// Not to be marked yet. It is judged again from this moment on.
     LookAgain(ClusterTime),
     Propose(Operation),
 }
 
-/// The nodes that were not heard for a while, by a key of the caller's.
+/// The nodes that were not heard for a while, under keys that the caller chooses.
 #[derive(Debug)]
 pub struct Candidates<K> {
     standings: BTreeMap<K, Standing>,
@@ -53,16 +53,16 @@ enum Standing {
     Proposed,
 }
 
-/// What a caller of [`Candidates::judged`] tells about a judgement.
+/// The result of a judgement, as the caller reports it to [`Candidates::judged`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Next {
     JudgeFrom(ClusterTime),
     Proposed,
-    /// There is no such node any more.
+    /// The node does not exist any more.
     Gone,
 }
 
-/// Judged at the next round.
+/// The node is judged in the next round.
 const AT_ONCE: Standing = Standing::JudgeFrom(ClusterTime(0));
 
 // === impl NodeWatch ===
@@ -112,7 +112,7 @@ impl NodeWatch {
     }
 }
 
-/// NH-6.
+/// NH-6: a silence counts only strictly after its deadline.
 fn strictly_after(deadline: ClusterTime) -> ClusterTime {
     ClusterTime(deadline.0.saturating_add(1))
 }
@@ -147,7 +147,7 @@ impl<K> Default for Candidates<K> {
 }
 
 impl<K: Ord + Clone> Candidates<K> {
-    /// What a sweep found.
+    /// Takes in what a sweep found.
     pub fn hear(&mut self, key: K, hearing: PulseState) {
         match hearing {
             PulseState::Heard => drop(self.standings.remove(&key)),
@@ -155,12 +155,12 @@ impl<K: Ord + Clone> Candidates<K> {
         }
     }
 
-    /// Words about the node may have been lost, so it is judged anew whatever the sweep believes.
+    /// Messages about the node may have been lost, so it is judged anew whatever the sweep believes.
     pub fn doubt(&mut self, key: K) {
         self.standings.insert(key, AT_ONCE);
     }
 
-    /// The proposal was decided, either way: from here on the state says what came of it.
+    /// The proposal was decided, either way. From here on the state shows its outcome.
     pub fn settled(&mut self, key: &K) {
         if let Some(standing) = self.standings.get_mut(key).filter(|standing| **standing == Standing::Proposed) {
             *standing = AT_ONCE;
@@ -172,7 +172,7 @@ impl<K: Ord + Clone> Candidates<K> {
         self.standings.get_mut(key).into_iter().for_each(Standing::reconsider);
     }
 
-    /// What all nodes are judged by changed: the policy.
+    /// The policy changed, by which all nodes are judged.
     pub fn all_changed(&mut self) {
         self.standings.values_mut().for_each(Standing::reconsider);
     }
@@ -181,7 +181,7 @@ impl<K: Ord + Clone> Candidates<K> {
         self.standings.remove(key);
     }
 
-    /// Those to judge now, in order of their keys. What comes of each is to be said to [`Self::judged`].
+    /// The nodes to judge now, in order of their keys. The caller reports each result to [`Self::judged`].
     pub fn take_due(&mut self, now: ClusterTime) -> Vec<K> {
         let is_due = |standing: &Standing| matches!(standing, Standing::JudgeFrom(from) if *from <= now);
         let due = self.standings.iter_mut().filter(|(_, standing)| is_due(standing));
@@ -217,12 +217,12 @@ impl Standing {
 
 // === what a judgement rests on ===
 
-/// From when on a node that no replica has heard counts as unheard, for a leader that leads since then.
+/// When a node that no replica has heard counts as unheard, for a leader that leads since `leads_since`.
 pub fn unheard_since(leads_since: Tick, node: &Node, moment: Moment) -> Tick {
     leads_since.max(moment.tick_of(node.meta.created.cluster))
 }
 
-/// What a node with this trace is judged on.
+/// The evidence on which a node with this trace is judged.
 pub fn evidence<'a>(
     state: &State,
     node: &'a Node,

@@ -1,9 +1,9 @@
-//! The telling side of a digest stream: one peer's view of what it already knows about our own receipts.
+//! Outbox of a digest stream: tells one peer what it does not know yet of this replica's own receipts.
 //!
-//! What changed since a digest is found without remembering what was in it: a cell's tick is the moment of its beat, so
-//! whatever was heard after the acknowledged digest was made has a later tick. A session may be held up between reading
-//! the clock and storing the beat; [`STRAGGLER`] is how long such a beat may take and still be told at once. One held
-//! up longer is told with the node's next beat, or with the next full table.
+//! The outbox finds what changed since a digest without remembering what was in it. A cell's tick is the moment of its
+//! beat, so a beat heard after the acknowledged digest was made has a later tick. A session may be held up between
+//! reading the clock and storing the beat; [`STRAGGLER`] is how long such a beat may take and still be told at once. A
+//! beat held up longer is told with the node's next beat, or with the next full table.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -30,7 +30,7 @@ pub struct Outbox {
     acknowledged: Option<Mark>,
 }
 
-/// One digest on its way out, part by part. It holds no borrow, so that it can outlive the call that made it.
+/// One digest on its way out, part by part. It holds no borrow, so it can outlive the call that made it.
 #[derive(Debug)]
 pub struct Parts {
     own: Arc<PulseTable>,
@@ -41,7 +41,7 @@ pub struct Parts {
     done: bool,
 }
 
-/// When a digest was made.
+/// The moment at which a digest was made.
 #[derive(Debug, Clone, Copy)]
 struct Mark {
     sequence: u64,
@@ -51,14 +51,15 @@ struct Mark {
 // === impl Outbox ===
 
 impl Outbox {
-    /// Tells this replica's own table and no other: hearsay has no way in.
+    /// The outbox tells this replica's own table and no other: it cannot pass on what peers told.
     pub fn new(tables: &PulseTables, boot: Boot) -> Self {
         let own = Arc::clone(tables.own());
         Self { replica: tables.me(), boot, own, sequence: 0, sent: None, acknowledged: None }
     }
 
-    /// The digest that answers `request`: everything heard since the one it acknowledges, or all if that is not known here.
-    /// `now` must be read after the request arrived, or the ages would be those of a moment before it was made.
+    /// The digest that answers `request`: everything heard since the one it acknowledges, or the full table if that one
+    /// is not known here. `now` must be read after the request arrived, or the ages would be those of a moment before
+    /// it was made.
     pub fn answer(&mut self, request: Request, now: Tick) -> Parts {
         let base = self.acknowledge(request);
         self.sequence += 1;

@@ -1,9 +1,9 @@
 //! The packed scan that finds, among many slots, the few for which something changed.
 //!
-//! A sweep remembers one bit per slot: silent or not. It asks of every table, 64 slots at a time, "heard within the
-//! grace period?", and compares the answers with those bits. Only where they differ does it look closer: through whom the
-//! node was last heard, and whether that silence is excused. So a healthy tables costs a few loads and one comparison
-//! per slot and table, and nothing is allocated.
+//! A sweep remembers one bit per slot: silent or not. It asks every table, 64 slots at a time, "heard within the grace
+//! period?", and compares the answers with those bits. Only where they differ does it look closer: through which
+//! replica the node was last heard, and whether that silence is excused. So a healthy fleet costs a few loads and one
+//! comparison per slot and table, and nothing is allocated.
 
 use std::ops::Range;
 use std::time::Duration;
@@ -24,7 +24,7 @@ const GROUPS_PER_CHUNK: usize = CHUNK_SLOTS / GROUP;
 #[derive(Debug)]
 pub struct Sweep {
     chunks: Range<usize>,
-    /// Under which generation each slot is held, and since when it is watched; empty if nobody holds it.
+    /// The generation under which each slot is held, and since when it is watched; empty if no node holds it.
     held: Box<[Word]>,
     /// One bit per slot, 64 to a word.
     silent: Box<[u64]>,
@@ -36,7 +36,7 @@ pub enum PulseState {
     Silent,
 }
 
-/// A slot whose hearing differs from what it was.
+/// A slot whose pulse state differs from what it was.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Change {
     pub slot: Slot,
@@ -50,7 +50,7 @@ pub enum SweepError {
     NotMine { index: u32, generation: u32, first: usize, end: usize },
 }
 
-/// What one run judges by, worked out once instead of per slot.
+/// The criteria of one run, worked out once instead of per slot.
 struct Bar<'a> {
     tables: &'a PulseTables,
     blindness: &'a Blindness,
@@ -59,14 +59,14 @@ struct Bar<'a> {
     /// The first tick that is within grace.
     fresh_from: u64,
     excused: [Option<ReplicaId>; HEARD_THROUGH_MAX],
-    /// An excuse that concerns everybody is in force: nobody falls silent in this run.
+    /// An excuse that concerns every node is in force: no node falls silent in this run.
     all_excused: bool,
 }
 
 // === impl Sweep ===
 
 impl Sweep {
-    /// Watches nobody yet. Chunks that no table can have are left out.
+    /// A sweep that watches no node yet. Chunks that no table can have are left out.
     pub fn over(chunks: Range<usize>) -> Self {
         let chunks = chunks.start.min(CHUNKS_MAX)..chunks.end.min(CHUNKS_MAX);
         let slots = chunks.len() * CHUNK_SLOTS;
@@ -77,8 +77,9 @@ impl Sweep {
         }
     }
 
-    /// Watches the node that holds `slot`. `believed` is what State says of it, so that only what differs is reported.
-    /// If nobody has ever heard it, its grace starts at `since`, which may lie ahead to give a starting node longer.
+    /// Watches the node that holds `slot`. `believed` is what State says of it, so that only differences are reported.
+    /// If no replica has ever heard it, its grace starts at `since`, which may lie ahead to give a starting node
+    /// longer.
     pub fn watch(&mut self, slot: Slot, since: Tick, believed: PulseState) -> Result<(), SweepError> {
         let position = self.position(slot)?;
         self.held[position] = Word::pack(slot.generation, since).ok_or_else(|| self.not_mine(slot))?;
@@ -86,7 +87,7 @@ impl Sweep {
         Ok(())
     }
 
-    /// No longer watches the node that holds `slot`; nothing happens if another generation holds it.
+    /// Stops watching the node that holds `slot`; nothing happens if another generation holds it.
     pub fn unwatch(&mut self, slot: Slot) -> Result<(), SweepError> {
         let position = self.position(slot)?;
         if self.held[position].generation() == slot.generation {
@@ -101,8 +102,8 @@ impl Sweep {
         self.silent.iter().map(|bits| bits.count_ones() as usize).sum()
     }
 
-    /// Calls `on_change` for every slot that fell silent or was heard again since the last run, in order of slots.
-    /// A node already found silent stays so until it is heard: an excuse that comes up later does not revive it.
+    /// Calls `on_change` for every slot that fell silent or was heard again since the last run, in order of slots. A
+    /// node already found silent stays so until it is heard: an excuse that begins later does not revive it.
     pub fn run(
         &mut self,
         tables: &PulseTables,

@@ -1,10 +1,10 @@
-//! One word per slot: under which generation and when its node was last heard.
+//! Pulse table: one word per slot, with the generation under which its node was last heard, and when.
 //!
-//! Generation stands above tick in the word, so that "newer" is one unsigned comparison and a beat is one relaxed
-//! `fetch_max`: a later generation wins over an earlier one whatever their ticks, within a generation the later tick
-//! wins, and a beat of an earlier generation changes nothing. A plain store is two or three nanoseconds cheaper, but lets
-//! a straggler of a deleted node wipe out its successor's first beat. Readers name the generation they mean and see no
-//! other.
+//! The generation stands above the tick in the word, so that "newer" is one unsigned comparison and a beat is one
+//! relaxed `fetch_max`. A later generation wins over an earlier one whatever their ticks. Within a generation the later
+//! tick wins. A beat of an earlier generation changes nothing. A plain store is two or three nanoseconds cheaper, but
+//! lets a straggler of a deleted node wipe out its successor's first beat. Readers name the generation they mean and
+//! see no other.
 //!
 //! The table grows by whole chunks that never move, so growth needs no lock against beats.
 
@@ -35,7 +35,7 @@ pub struct PulseTable {
 /// [`CHUNK_SLOTS`] neighbouring cells.
 pub struct Chunk(Box<[AtomicU64; CHUNK_SLOTS]>);
 
-/// What became of a beat.
+/// The result of a beat.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[must_use]
 pub enum Beat {
@@ -141,7 +141,7 @@ impl Word {
     }
 }
 
-/// Which chunk, and which cell in it.
+/// The chunk of a slot, and the cell in it.
 pub(crate) fn place(index: u32) -> Option<(usize, usize)> {
     let index = usize::try_from(index).ok()?;
     (index < SLOTS_MAX).then_some((index / CHUNK_SLOTS, index % CHUNK_SLOTS))

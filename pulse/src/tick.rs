@@ -1,7 +1,7 @@
 //! This replica's own monotonic time, in milliseconds, small enough to share a word with a generation.
 //!
-//! Boot is not zero: a peer may report a beat that it heard long before this replica started, and cutting such a beat
-//! off at boot would make a dead node look alive.
+//! Boot is not zero: a peer may report a beat that it heard long before this replica started. Cutting such a beat off
+//! at boot would make a dead node look alive.
 
 use std::fmt;
 use std::time::Duration;
@@ -21,7 +21,7 @@ impl Tick {
     /// When this process started. 8 years lie before it and 26 after.
     pub const BOOT: Self = Self(1 << (TICK_BITS - 2));
 
-    /// Before anything that can have been heard.
+    /// Earlier than anything that can have been heard.
     pub const ZERO: Self = Self(0);
 
     pub const MAX: Self = Self(MILLIS_MAX);
@@ -31,12 +31,12 @@ impl Tick {
         Self::BOOT.after(elapsed)
     }
 
-    /// Sticks at [`Tick::MAX`] instead of wrapping.
+    /// At most [`Tick::MAX`]: it does not wrap.
     pub fn after(self, duration: Duration) -> Self {
         Self(self.0.saturating_add(millis(duration)).min(MILLIS_MAX))
     }
 
-    /// Sticks at [`Tick::ZERO`]. Where that would rejuvenate something, use [`Tick::checked_before`].
+    /// At least [`Tick::ZERO`]. Where that would make something look younger, use [`Tick::checked_before`].
     pub fn before(self, duration: Duration) -> Self {
         Self(self.0.saturating_sub(millis(duration)))
     }
@@ -59,7 +59,7 @@ impl Tick {
     }
 }
 
-/// Shown relative to boot, because that is what a person can compare with the log.
+/// Relative to boot, because that is what a person can compare with the log.
 impl fmt::Debug for Tick {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let from_boot = i128::from(self.0) - i128::from(Self::BOOT.0);

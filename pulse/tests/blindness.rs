@@ -1,4 +1,4 @@
-//! "Blind is not dead", sentence by sentence.
+//! Tests of the rule "Blind is not dead", sentence by sentence.
 
 use std::ops::RangeInclusive;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! Digests end to end: whatever is lost, late, reordered, damaged or restarted, nobody looks heard later than he was,
+//! Digests end to end. Whatever is lost, late, reordered, damaged or restarted, no node looks heard later than it was,
 //! and one complete exchange brings the listener up to date.
 #![allow(clippy::unwrap_used)]
 
@@ -30,7 +30,7 @@ struct World {
     table: Arc<PulseTable>,
     /// When the teller truly heard each slot, over all its lives.
     truth: BTreeMap<Slot, u64>,
-    /// Which of these the teller still knows.
+    /// The slots among these that the teller still knows.
     current: BTreeMap<u32, Slot>,
     stuck: Vec<Vec<u8>>,
 }
@@ -126,7 +126,7 @@ impl World {
         }
     }
 
-    /// An answer that lay in a buffer turns up while a later request is in flight.
+    /// A delayed answer arrives while a later request is in flight.
     fn deliver_stuck(&mut self, which: usize) {
         let _ = self.inbox.ask(Self::listener(self.now));
         if !self.stuck.is_empty() {
@@ -143,7 +143,7 @@ impl World {
         self.current.clear();
     }
 
-    /// The header is left alone: identity and integrity are TLS's to keep, and a damaged age may say anything.
+    /// The header is left alone: TLS protects identity and integrity, and a damaged age may say anything.
     fn deliver_damaged(&mut self, at: usize, byte: u8) {
         let request = self.inbox.ask(Self::listener(self.now));
         let mut part = self.answer(request).remove(0);
@@ -167,7 +167,7 @@ impl World {
         }
     }
 
-    /// A beat is told once, so that it stays as inexact as the round trip that told it; a full table tells all anew.
+    /// A beat is told once, so it stays as inexact as the round trip that told it; a full table tells all anew.
     fn assert_up_to_date(&self, round_trip: Duration) {
         for slot in self.current.values().filter(|slot| self.newest_in_truth(**slot)) {
             let truth = Self::listener(self.truth[slot]);
@@ -268,7 +268,7 @@ fn a_round_trip_over_one_second_counts_as_missed() {
     assert!(world.exchange(500, 500));
 }
 
-/// As many as make a table of several parts.
+/// Enough slots for a table of several parts.
 const MANY: u32 = 400_000;
 
 /// The parts of the next answer, made without delay.
@@ -277,7 +277,7 @@ fn asked(world: &mut World) -> Vec<Vec<u8>> {
     world.answer(request)
 }
 
-/// What became of the last part that was looked at, if each came `apart` milliseconds after the one before.
+/// The result of the last part that was received, if each came `apart` milliseconds after the one before.
 fn deliver(world: &mut World, parts: &[Vec<u8>], apart: u64) -> Result<Progress, InboxError> {
     let mut result = Ok(Progress::Partial);
     for part in parts {

@@ -32,7 +32,7 @@ fn beat(tables: &PulseTables, replica: ReplicaId, slot: Slot, tick: Tick) {
     let _ = table.beat(slot, tick);
 }
 
-/// What the packed sweep promises, said slowly.
+/// The reference sweep: the same promises, kept slot by slot.
 struct Naive(BTreeMap<Slot, (Tick, PulseState)>);
 
 impl Naive {

@@ -7,7 +7,7 @@ use muster_lifecycle::time::WallTime;
 pub trait Clock: Send + Sync + 'static {
     /// Time since boot, counting suspension. Never jumps.
     fn boot_time(&self) -> Duration;
-    /// What a person would read off the wall. May jump; decides nothing.
+    /// The time a person would read off the wall. May jump; decides nothing.
     fn wall_time(&self) -> WallTime;
 }
 

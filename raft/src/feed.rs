@@ -1,9 +1,7 @@
-//! What was applied, as the rest of the replica sees it: the current state, and the changes that led
-//! there.
+//! Feed of what was applied, for the rest of the replica: the current state, and the changes that led there.
 //!
-//! The state machine publishes; readers take a cheap clone of the newest state, watchers follow a bounded
-//! ring of changes at their own pace. A watcher that falls off the ring is told so ([`Gone`]) instead of
-//! being given a gap.
+//! The state machine publishes. Readers take a cheap clone of the newest state; watchers follow a bounded ring of
+//! changes at their own pace. A watcher that falls off the ring is told so ([`Gone`]) instead of being given a gap.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -22,11 +20,11 @@ use crate::clock::Clock;
 use crate::storage::state_machine::Publisher;
 use crate::types::{LogId, StoredMembership};
 
-/// How many changes a replica keeps for watchers that resume.
+/// The changes that a replica keeps for watchers that resume.
 pub const RING_CHANGES_MAX: usize = 32_768;
-/// How many changes a watcher is handed at once.
+/// The most changes that a watcher is handed at once.
 const WATCH_BATCH_MAX: usize = 256;
-/// How many digests are kept for comparison with the other replicas.
+/// The digests that are kept for comparison with the other replicas.
 const DIGESTS_MAX: usize = 64;
 
 /// One moment of the replicated state.
@@ -37,12 +35,12 @@ pub struct Published {
     running: RunningTime,
 }
 
-/// Cluster time as it runs on here. An applied stamp may push it forward, never back: a stamp is as old as its way
-/// through the log, and taking it for the present would lose that much with every entry.
+/// Cluster time as it runs on this replica. An applied stamp may push it forward, never back. A stamp is as old as its
+/// way through the log, and taking it for the present would lose that much with every entry.
 #[derive(Debug, Clone, Copy)]
 struct RunningTime {
     cluster: ClusterTime,
-    /// Time since boot when it was that.
+    /// Time since boot at which `cluster` was the cluster time.
     at: Duration,
 }
 
@@ -62,7 +60,7 @@ pub struct Gone {
 
 struct Ring {
     changes: VecDeque<Arc<Change>>,
-    /// Every change after this revision is in `changes`.
+    /// The revision after which every change is in `changes`.
     floor: Revision,
     digests: VecDeque<(u64, Digest)>,
 }
@@ -71,7 +69,7 @@ pub struct Feed {
     clock: Arc<dyn Clock>,
     current: ArcSwap<Published>,
     ring: Mutex<Ring>,
-    /// The log index applied last. Waking up on it means: look again.
+    /// The log index applied last. A waiter that wakes up on it looks again.
     applied: watch::Sender<u64>,
 }
 
@@ -127,7 +125,7 @@ impl Feed {
         let _ = applied.wait_for(|reached| *reached >= index).await;
     }
 
-    /// Follows all changes after `from`. A revision this replica has not reached yet is waited for.
+    /// Follows all changes after `from`. Waits for a revision that this replica has not reached yet.
     pub fn watch(self: &Arc<Self>, from: Revision) -> Result<Watcher, Gone> {
         let applied = self.applied.subscribe();
         let ring = self.ring();
@@ -231,7 +229,7 @@ impl Watcher {
         }
     }
 
-    /// Everything up to here has been handed out.
+    /// The revision up to which everything has been handed out.
     pub fn seen(&self) -> Revision {
         self.seen
     }

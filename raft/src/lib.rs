@@ -1,14 +1,24 @@
-//! The memory of a replica: it replicates, persists, applies and publishes the state.
+//! Replicated state of one replica: it replicates, persists, applies and publishes the state.
 //!
 //! ```text
-//!                    writes                                             reads, watches
-//!   operators -> Replica::write -> proposer --+                      +--> feed -> readers, watchers
-//!                    | (forwarded)            v                      |
-//!                    +---------------->  openraft  ---> state_machine (State::apply)
-//!                                          |   ^                     |
-//!                           log_store (redb)   |                     +--> checkpoint (sled, in the background)
-//!                           snapshot_store     network <-> peer_service of the other replicas
+//!   operators, agents
+//!         |  writes                                            readers, watchers
+//!         v                                                            ^
+//!   Replica::write --> write/proposer --> openraft <-- membership/     |
+//!         |  on a follower                |  |  ^                    feed
+//!         v                               |  |  |                      ^
+//!   write/forwarder                       |  |  +----> storage/state_machine (State::apply)
+//!         |                               |  |                         |
+//!         |                               |  |                         +--> storage/checkpoint (sled, background)
+//!         |                               |  +--> storage/log_store (redb), storage/snapshot_store
+//!         v                               v
+//!   replication/leader_client    replication/network <--> replication/peer_service of the other replicas
 //! ```
+//!
+//! - `storage`: the log, the snapshots, the checkpoint, and the state rebuilt from them.
+//! - `replication`: the traffic between replicas.
+//! - `write`: the path of a command into a log entry.
+//! - [`membership`]: how the cluster is founded, and how members come and go.
 //!
 //! Everything durable goes through [`disk::Disk`], every connection through [`connector::Connector`], every
 //! clock reading through [`clock::Clock`]: tests bring their own.

@@ -34,16 +34,16 @@ use muster_lifecycle::replica::ReplicaId;
 
 pub type Raft = openraft::Raft<TypeConfig, StateMachine>;
 
-/// How long to wait before asking again who leads.
+/// The pause before asking again which replica leads.
 pub(crate) const RETRY_PAUSE: Duration = Duration::from_millis(50);
 const ANNOUNCE_PAUSE: Duration = Duration::from_millis(500);
-/// Finding out who does not answer takes this long at most.
+/// The longest that finding out which replicas do not answer takes.
 const EXPLANATION_TIME: Duration = Duration::from_millis(700);
-/// How long to wait for a snapshot before asking for it again.
+/// The pause before asking for a snapshot again.
 const SNAPSHOT_RETRY: Duration = Duration::from_secs(1);
 const HANDOVER_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// The clocks of consensus, apart so that tests can set their own.
+/// The timing of consensus, separate so that tests can set their own.
 #[derive(Debug, Clone, Copy)]
 pub struct Timing {
     pub heartbeat_ms: u64,
@@ -57,7 +57,7 @@ impl Default for Timing {
     }
 }
 
-/// Why a request could not be served before its deadline.
+/// The reason why a request could not be served before its deadline.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum RequestError {
     #[error("{0}")]
@@ -68,7 +68,7 @@ pub enum RequestError {
     Forwarding(String),
 }
 
-/// A replica at work. Clones share it.
+/// A running replica. Clones share it.
 #[derive(Clone)]
 pub struct Replica {
     pub(crate) raft: Raft,
@@ -129,21 +129,21 @@ impl Replica {
         self.raft.metrics().borrow_watched().current_leader
     }
 
-    /// Both from one look, which is over before anything else happens: a second look inside the first waits for
-    /// consensus if it is about to report, and consensus waits for the first.
+    /// Reads both at once, and lets go of the metrics before anything else happens. A second look inside the first
+    /// waits for consensus if it is about to report, and consensus waits for the first.
     fn leader_and_term(&self) -> (Option<ReplicaId>, u64) {
         let metrics = self.raft.metrics();
         let seen = metrics.borrow_watched();
         (seen.current_leader, seen.current_term)
     }
 
-    /// How long ago what a quorum last acknowledged was sent. `None` unless this replica leads and was acknowledged.
+    /// The age of the message that a quorum last acknowledged. `None` unless this replica leads and was acknowledged.
     pub fn since_quorum(&self) -> Option<Duration> {
         let metrics = self.raft.metrics().borrow_watched().clone();
         if metrics.current_leader != Some(self.id()) {
             return None;
         }
-        // A leader that is its own quorum asks nobody, so nothing is ever acknowledged.
+        // A leader that is its own quorum asks no other replica, so nothing is ever acknowledged.
         if metrics.membership_config.membership().voter_ids().eq([self.id()]) {
             return Some(Duration::ZERO);
         }
@@ -184,7 +184,7 @@ impl Replica {
         }
     }
 
-    /// Proposes as the leader; a command that comes from its own judgement is never forwarded.
+    /// Proposes as the leader; a command that comes from the leader's own judgement is never forwarded.
     pub async fn propose(&self, command: Command) -> Result<Settled, ProposeError> {
         self.proposer.propose(command).await
     }
@@ -209,13 +209,13 @@ impl Replica {
         membership.nodes().map(member).collect()
     }
 
-    /// Applies a command wherever the leader is. Commands with a request id are retried until `deadline`;
-    /// others are tried again only while it is certain that they did not happen.
+    /// Applies a command wherever the leader is. Commands with a request id are retried until `deadline`; others are
+    /// tried again only while it is certain that they did not happen.
     pub async fn write(&self, command: Command, deadline: Instant) -> Result<Settled, RequestError> {
         self.write_draft(&Draft::new(command).map_err(unencodable)?, deadline).await
     }
 
-    /// As [`Replica::write`], for whoever may want to write the same again.
+    /// As [`Replica::write`], for a caller that may want to write the same again.
     pub async fn write_draft(&self, draft: &Draft, deadline: Instant) -> Result<Settled, RequestError> {
         let deadline = leaving_time_to_explain(deadline);
         loop {
@@ -344,11 +344,11 @@ impl Replica {
 
     /// Stops consensus at once, as a crash would: nothing is handed over.
     pub async fn kill(&self) {
-        // It ends either way; that it could not be joined is no news to somebody who kills.
+        // Consensus ends either way; whether it could be joined does not matter to the caller.
         let _ = self.raft.shutdown().await;
     }
 
-    /// Drops every log entry that the current snapshot holds. For tests of what is then left.
+    /// Drops every log entry that the current snapshot holds. For tests of the remaining log.
     pub async fn purge_behind_snapshot(&self) {
         let Some(snapshot) = self.raft.metrics().borrow_watched().snapshot else { return };
         if self.raft.trigger().purge_log(snapshot.index).await.is_err() {
@@ -369,7 +369,7 @@ impl Replica {
         self.log.close().await;
     }
 
-    /// Moves leadership to `to`, or to the voter whose log is closest to ours. True if it moved in time.
+    /// Moves leadership to `to`, or to the voter whose log is closest to this replica's. True if it moved in time.
     pub(crate) async fn hand_over(&self, to: Option<ReplicaId>) -> bool {
         let to = match to {
             Some(to) => to,
@@ -413,7 +413,7 @@ impl Replica {
         }
         let wanted = self.current().applied;
         loop {
-            // A trigger is ignored while another snapshot is being built, hence again after a while.
+            // A trigger is ignored while another snapshot is being built, so it is repeated after a while.
             self.raft.trigger().snapshot().await.map_err(|error| error.to_string())?;
             let reached = |metrics: &openraft::RaftMetrics<TypeConfig>| metrics.snapshot >= wanted;
             if self.raft.wait(Some(SNAPSHOT_RETRY)).metrics(reached, "snapshot for the backup").await.is_ok() {
@@ -434,7 +434,7 @@ pub struct Member {
     pub voter: bool,
 }
 
-/// An earlier deadline, so that the caller still hears which replicas are silent before its own.
+/// An earlier deadline, so that the caller still learns before its own which replicas are silent.
 fn leaving_time_to_explain(deadline: Instant) -> Instant {
     let remaining = deadline.saturating_duration_since(Instant::now());
     deadline - EXPLANATION_TIME.min(remaining / 4)
@@ -447,7 +447,7 @@ fn consensus_config(introduction: &Introduction, timing: Timing) -> Config {
         election_timeout_min: timing.election_min_ms,
         election_timeout_max: timing.election_max_ms,
         enable_pre_vote: Some(true),
-        // A restarted leader has heard nobody: it must not resume its term and judge.
+        // A restarted leader has heard no node: it must not resume its term and judge.
         enable_leader_restore: Some(false),
         // Snapshots are taken by the bytes logged since the last one, see `SnapshotPressure`.
         snapshot_policy: SnapshotPolicy::Never,

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::write::encoded::Sealed;
 
-/// Where a replica listens, as the replicated membership knows it.
+/// The addresses at which a replica listens, as the replicated membership knows them.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Endpoint {
     pub peer: String,

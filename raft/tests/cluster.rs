@@ -1,4 +1,4 @@
-//! Whole clusters on simulated disks and wires: what is acknowledged survives, what may not speak is refused.
+//! Whole clusters on simulated disks and wires: acknowledged writes survive, replicas that may not speak are refused.
 #![allow(clippy::unwrap_used)]
 
 mod harness;
@@ -176,7 +176,7 @@ async fn i_28_a_wiped_replica_is_replaced_under_a_new_id_and_catches_up_by_snaps
     cluster.crash(ReplicaId(3)).await;
     cluster.settle().await;
     let leader = cluster.leader();
-    // Nothing is left of the log that a newcomer could replay.
+    // The log holds nothing that a new replica could replay.
     cluster.replica(leader).backup(Instant::now() + PATIENCE).await.unwrap();
     cluster.replica(leader).purge_behind_snapshot().await;
     let deadline = || Instant::now() + PATIENCE;

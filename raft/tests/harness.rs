@@ -1,5 +1,5 @@
-//! Three replicas in one process: real consensus, real gRPC, real storage code, over a simulated network and
-//! simulated disks that can lose whatever was not synced.
+//! Harness of three replicas in one process: real consensus, real gRPC and real storage code, over a simulated network
+//! and simulated disks that can lose whatever was not synced.
 #![allow(dead_code, unreachable_pub, clippy::unwrap_used)]
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -35,24 +35,24 @@ use tonic::transport::Server;
 use tonic::transport::server::Connected;
 
 pub const FLEET: &str = "test-fleet";
-/// Far longer than anything here takes; only a failure waits for it.
+/// Far longer than anything here takes; only a failing test waits for it.
 pub const PATIENCE: Duration = Duration::from_secs(60);
 const TIMING: Timing = Timing { heartbeat_ms: 60, election_min_ms: 200, election_max_ms: 400 };
 
-/// Who is connected to whom, as byte pipes.
+/// The connections between replicas, as byte pipes.
 #[derive(Default)]
 pub struct Wires {
     doors: Mutex<BTreeMap<ReplicaId, Socket>>,
 }
 
-/// Where a replica can be dialled, until it dies.
+/// The socket at which a replica can be dialled, until it dies.
 #[derive(Clone)]
 struct Socket {
     door: mpsc::UnboundedSender<io::Result<Wire>>,
     death: CancellationToken,
 }
 
-/// The receiving end of a pipe, knowing who dialled.
+/// The receiving end of a pipe, with the id of the replica that dialled.
 pub struct Wire {
     stream: DuplexStream,
     from: ReplicaId,
@@ -115,7 +115,7 @@ impl AsyncWrite for Wire {
     }
 }
 
-/// One running replica with what is needed to end it.
+/// One running replica, with the handles that end it.
 pub struct Running {
     pub replica: Replica,
     pub abort: Arc<RecordAbort>,
@@ -143,7 +143,7 @@ impl Cluster {
         cluster
     }
 
-    /// Starts a replica on whatever its disk holds.
+    /// Starts a replica on the content of its disk.
     pub async fn boot(&mut self, id: ReplicaId) {
         let initial = if self.members.contains_key(&id) { self.members.clone() } else { BTreeMap::new() };
         let abort = Arc::new(RecordAbort::default());
@@ -158,7 +158,7 @@ impl Cluster {
         self.running.insert(id, Running { replica, abort, stop, serving });
     }
 
-    /// Consensus on whatever the disk holds, not yet served nor part of anything.
+    /// Starts consensus on the content of the disk, not yet served nor part of a cluster.
     async fn launch(&mut self, id: ReplicaId, abort: &Arc<RecordAbort>) -> Replica {
         let feed = Feed::new(Arc::new(SystemClock));
         let store = Store::open(OpenOptions {
@@ -175,7 +175,7 @@ impl Cluster {
         Replica::start(introduction, store, feed, dialler, TIMING, "test").await.expect("consensus starts")
     }
 
-    /// Starts a replica that must be turned away while it tries to form, for a reason that says `why`.
+    /// Starts a replica that must be turned away while it tries to form, for a reason that contains `why`.
     pub async fn boot_expecting_refusal(&mut self, id: ReplicaId, why: &str) {
         let replica = self.launch(id, &Arc::default()).await;
         let stop = CancellationToken::new();
@@ -214,7 +214,7 @@ impl Cluster {
         running.replica.kill().await;
     }
 
-    /// The power goes: the replica ends and its disk forgets what was not synced.
+    /// Cuts the power: the replica ends and its disk forgets what was not synced.
     pub async fn power_loss(&mut self, id: ReplicaId, seed: u64) {
         self.crash(id).await;
         self.disks[&id].power_loss(seed);
@@ -224,7 +224,7 @@ impl Cluster {
         &self.running[&id].replica
     }
 
-    /// Waits until all that run agree on a leader and have applied the same.
+    /// Waits until all running replicas agree on a leader and have applied the same.
     pub async fn settle(&self) {
         eventually("all replicas settle", || {
             let replicas: Vec<_> = self.running.values().map(|running| &running.replica).collect();

@@ -1,4 +1,4 @@
-//! An aggregator's scope as JSON. It is set by name and nodes, so it is only ever written here.
+//! An aggregator's scope as JSON. It is only printed: operators set it by name and nodes.
 
 use muster_lifecycle::aggregator::AggregatorRecord;
 use serde_json::{Value, json};

@@ -1,4 +1,4 @@
-//! Events as `core/v1` prints them. They are only ever written: nobody sends us one.
+//! Events as `core/v1` prints them. They are only printed: no client sends one.
 
 use muster_lifecycle::event::{Event, EventType};
 use serde_json::{Value, json};

@@ -1,7 +1,7 @@
-//! A JSON object taken apart field by field.
+//! Fields of a JSON object, taken one by one.
 //!
-//! Reading by hand instead of by derive gives errors that say where, what was found and what was expected, and
-//! it makes "unknown" exact: whatever nobody took is left over, and the leftovers keep the structure they had.
+//! Reading by hand instead of by derive gives errors that say where, what was found and what was expected. It also
+//! makes "unknown" exact: a field that no reader took is left over, and the leftovers keep the structure they had.
 
 use std::borrow::Cow;
 
@@ -102,7 +102,7 @@ impl<'p> Fields<'p> {
         read(Fields::open(json, self.path.field(name))?).map(Some)
     }
 
-    /// A field that stays among the leftovers.
+    /// Reads a field without taking it: it stays among the leftovers.
     pub(super) fn peek(&self, name: &str) -> Option<Value> {
         self.given.get(name).filter(|json| **json != Json::Null).map(Json::to_value)
     }
@@ -167,14 +167,14 @@ impl<'p> Fields<'p> {
         elements(json, &path)?.into_iter().enumerate().map(read).collect::<Read<_>>().map(Some)
     }
 
-    /// What nobody took.
+    /// The fields that no reader took.
     pub(super) fn leftovers(self) -> Map<String, Value> {
         let mut leftovers = self.given.to_map();
         leftovers.extend(self.kept);
         leftovers
     }
 
-    /// As upstream does, null counts as absent in fields we know.
+    /// As upstream does, null counts as absent in fields that Muster knows.
     fn take(&mut self, name: &str) -> Option<Json<'p>> {
         self.given.take(name).filter(|json| *json != Json::Null)
     }

@@ -1,4 +1,4 @@
-//! A join token as JSON. Its hash stays where it is.
+//! A join token as JSON. Its hash is not printed.
 
 use muster_lifecycle::join_token::JoinToken;
 use muster_lifecycle::time::Stamp;

@@ -1,7 +1,7 @@
-//! JSON as it is read: strings that stand in the input as they are meant are not copied.
+//! JSON for reading: strings without escapes borrow from the input instead of being copied.
 //!
 //! A fleet that registers sends a million manifests of some hundred strings each, and nearly all of them end up in the
-//! model, not in a document. What does stay a document becomes a [`Value`].
+//! model, not in a document. The parts that stay a document become a [`Value`].
 
 use std::borrow::Cow;
 use std::fmt;
@@ -19,7 +19,7 @@ pub(super) enum Json<'a> {
     Object(Object<'a>),
 }
 
-/// Names in ascending order, each once: of several fields of one name the last counts. What was taken is `None`.
+/// Names in ascending order, each once: of several fields of one name the last counts. A taken field is `None`.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(super) struct Object<'a>(Vec<(Cow<'a, str>, Option<Json<'a>>)>);
 
@@ -88,7 +88,7 @@ impl<'a> Object<'a> {
         self.0[place].1.take()
     }
 
-    /// All that was not taken.
+    /// All fields that were not taken.
     pub(super) fn into_present(self) -> impl Iterator<Item = (Cow<'a, str>, Json<'a>)> {
         self.0.into_iter().filter_map(|(name, field)| Some((name, field?)))
     }

@@ -11,14 +11,14 @@ use super::fields::{self, Fields, Read};
 use super::moment;
 use crate::field::Shown;
 
-/// Printed for people, never taken from them.
+/// Fields that are printed for people and ignored on input.
 const SERVER_OWNED: [&str; 6] =
     ["creationTimestamp", "deletionGracePeriodSeconds", "deletionTimestamp", "generation", "managedFields", "selfLink"];
 
-/// Of objects that do not say.
+/// The namespace of objects that name none.
 pub const DEFAULT_NAMESPACE: &str = "default";
 
-/// The owner an unknown field of an owner reference belongs to.
+/// The fields that identify the owner to which an unknown field belongs.
 const OWNER_IDENTITY: [&str; 3] = ["apiVersion", "kind", "name"];
 
 pub(super) struct Metadata {
@@ -38,7 +38,7 @@ pub(super) fn read(fields: &mut Fields<'_>) -> Read<Metadata> {
     read_common(fields)
 }
 
-/// Of a kind that has namespaces, with the namespace.
+/// The metadata of a kind that has namespaces, with the namespace.
 pub(super) fn read_namespaced(fields: &mut Fields<'_>) -> Read<(Text, Metadata)> {
     let namespace = fields.text("namespace")?.filter(|namespace| !namespace.is_empty());
     let namespace = namespace.unwrap_or(Cow::Borrowed(DEFAULT_NAMESPACE)).into();

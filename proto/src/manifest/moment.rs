@@ -19,12 +19,12 @@ pub(super) fn read(fields: &mut Fields<'_>, name: &str) -> Read<Option<Stamp>> {
     })
 }
 
-/// Null for a moment outside the calendar, which no clock of ours produces.
+/// Null for a moment outside the calendar, which no clock of Muster produces.
 pub(super) fn write(stamp: Stamp) -> Value {
     Timestamp::from_second(stamp.wall.0.div_euclid(1_000)).map_or(Value::Null, |moment| moment.to_string().into())
 }
 
-/// Null is how upstream prints a moment that never was.
+/// Null is how upstream prints a moment that does not exist.
 pub(super) fn write_optional(stamp: Option<Stamp>) -> Value {
     stamp.map_or(Value::Null, write)
 }

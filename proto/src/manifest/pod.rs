@@ -1,7 +1,7 @@
 //! Pods as Kubernetes JSON, and the pod templates of workloads.
 //!
-//! What decides where a pod runs and when it leaves is modelled; containers and everything else are kept as given, and
-//! only looked at for what they request.
+//! The fields that decide where a pod runs and when it leaves are modelled. Containers and everything else are kept as
+//! given, and only read for what they request.
 
 use muster_lifecycle::command::Precondition;
 use muster_lifecycle::node::{Condition, Resources};
@@ -18,7 +18,7 @@ use super::json::Json;
 use super::{expect, meta, moment, status, unmodelled};
 use crate::field::{FieldError, Path};
 
-/// What a Pod manifest asks for, and which pod it was written for.
+/// The pod that a manifest asks for, and the pod that it was written for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PodManifest {
     pub draft: PodDraft,
@@ -35,7 +35,7 @@ pub(super) fn read(mut fields: Fields<'_>) -> Read<PodManifest> {
     let meta = fields.object("metadata", meta::read_namespaced)?;
     let (namespace, meta) = meta.ok_or_else(|| FieldError::new("metadata.name", "is required"))?;
     let spec = fields.object_apart("spec", spec)?.ok_or_else(|| FieldError::new("spec", "is required"))?;
-    // Its node says how a pod is, not a manifest.
+    // The pod's node reports its status; a manifest does not.
     fields.ignore(&["status"]);
     let Spec { node, mut template, rest } = spec;
     template.unmodelled = kept(fields.leftovers(), rest);
@@ -111,7 +111,7 @@ fn container(value: &Value, path: &Path<'_>) -> Read<Container> {
     let part = |name: &str| given.and_then(|given| given.get(name));
     let limits = quantities(part("limits"), &resources.field("limits"))?;
     let requests = quantities(part("requests"), &resources.field("requests"))?;
-    // As upstream does, what is limited and not requested is requested up to the limit.
+    // As upstream does, a resource with a limit and no request is requested up to the limit.
     let all = limits.iter().chain(requests.iter()).map(|(name, quantity)| (name.clone(), quantity));
     Ok(Container { requests: all.collect(), stays })
 }
@@ -238,7 +238,7 @@ fn write_condition(condition: &Condition) -> Value {
     json
 }
 
-/// Its node speaks of the pod as a whole: containers are ready with it.
+/// A node reports on a pod as a whole: its containers are ready when it is.
 fn container_statuses(json: &Value, pod: &Pod) -> Value {
     let containers = json["spec"]["containers"].as_array().into_iter().flatten();
     let write = |(index, container): (usize, &Value)| {

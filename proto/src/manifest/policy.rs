@@ -1,4 +1,4 @@
-//! The settings in force as JSON. They are changed one by one, by name, so they are only ever written here.
+//! The settings in force as JSON. They are only printed: operators change them one by one, by name.
 
 use muster_lifecycle::addressing::Addressing;
 use muster_lifecycle::policy_state::FleetPolicyState;
@@ -6,10 +6,10 @@ use serde_json::{Map, Value, json};
 
 use super::OWN_API_VERSION;
 
-/// What the one configuration of a cluster is called.
+/// The name of the one configuration of a cluster.
 pub const CONFIG_NAME: &str = "cluster";
 
-/// Every setting under its flag's name, and what follows from them or from the state of the fleet.
+/// Every setting under its flag's name, and the values derived from them or from the state of the fleet.
 pub fn config_to_json(policy_state: &FleetPolicyState, addressing: Option<&Addressing>) -> Value {
     let settings: Map<String, Value> =
         policy_state.policy.settings().into_iter().map(|(name, value)| (name.to_owned(), value.into())).collect();

@@ -10,7 +10,7 @@ use super::fields::{Fields, Read};
 use super::moment;
 use crate::field::Shown;
 
-/// The taint an unknown field of a taint belongs to (T-1).
+/// The fields that identify the taint to which an unknown field belongs (T-1).
 const TAINT_IDENTITY: [&str; 2] = ["key", "effect"];
 
 #[derive(Default)]

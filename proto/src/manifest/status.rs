@@ -1,4 +1,4 @@
-//! `status` of a Node: resources, conditions, addresses, and what runs on the machine.
+//! `status` of a Node: resources, conditions, addresses, and what runs on the machine (`nodeInfo`).
 
 use muster_lifecycle::node::{Address, Condition, ConditionStatus, NodeInfo, NodeStatus, READY, Resources};
 use muster_lifecycle::node::{DISK_PRESSURE, MEMORY_PRESSURE, PID_PRESSURE};
@@ -12,13 +12,13 @@ use super::json::Json;
 use super::moment;
 use crate::field::{Path, Shown};
 
-/// The condition an unknown field of a condition belongs to.
+/// The field that identifies the condition to which an unknown field belongs.
 const CONDITION_IDENTITY: [&str; 1] = ["type"];
-/// The address an unknown field of an address belongs to.
+/// The fields that identify the address to which an unknown field belongs.
 const ADDRESS_IDENTITY: [&str; 2] = ["type", "address"];
 /// Required upstream, deprecated there and not modelled here: printed empty unless a manifest gave it.
 const KUBE_PROXY_VERSION: &str = "kubeProxyVersion";
-/// What a node's own agent says of it, and repeats with every beat.
+/// The conditions that a node's own agent reports, and repeats with every beat.
 const VOUCHED_FOR: [&str; 4] = [READY, MEMORY_PRESSURE, DISK_PRESSURE, PID_PRESSURE];
 
 pub(super) fn read(fields: &mut Fields<'_>) -> Read<NodeStatus> {
@@ -47,7 +47,7 @@ pub(super) fn write(status: &NodeStatus) -> Value {
     Value::Object(json)
 }
 
-/// Adds what upstream requires and neither the model nor the manifest had.
+/// Adds the fields that upstream requires and neither the model nor the manifest had.
 pub(super) fn complete(status: &mut Value) {
     if let Some(Value::Object(info)) = status.get_mut("nodeInfo") {
         info.entry(KUBE_PROXY_VERSION).or_insert_with(|| "".into());
@@ -103,7 +103,8 @@ fn write_condition(condition: &Condition) -> Value {
     })
 }
 
-/// Nobody vouches for an Unknown condition, and those of others are theirs to repeat.
+/// Dates the conditions by `heard` that the node's own agent vouches for. It does not vouch for an Unknown condition,
+/// and the other conditions are repeated by their own reporters.
 pub(super) fn show_heard(status: &mut Value, conditions: &[Condition], heard: Stamp) {
     let Some(Value::Array(shown)) = status.get_mut("conditions") else { return };
     for (json, condition) in shown.iter_mut().zip(conditions) {

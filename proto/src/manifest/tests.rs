@@ -1,4 +1,4 @@
-//! What manifests must be able to say, what they must not, and that nothing they say is lost.
+//! Tests of manifests: what they can say, what they must not say, and that nothing they say is lost.
 
 use muster_lifecycle::event::{Event, EventType, Subject};
 use muster_lifecycle::meta::{ObjectMeta, Uid};
@@ -64,7 +64,7 @@ fn a_kubelets_node_is_read_in_full() {
 fn a_kubelets_node_is_printed_as_it_was_read() {
     let given: Value = serde_json::from_str(KUBELET_NODE).unwrap();
     let mut printed = node_to_json(&stored(node_from_json(KUBELET_NODE.as_bytes()).unwrap()));
-    // What the server owns is not taken from a manifest.
+    // Fields that the server owns are not taken from a manifest.
     for name in ["creationTimestamp", "generation", "managedFields"] {
         printed["metadata"][name] = given["metadata"][name].clone();
     }
@@ -330,7 +330,7 @@ fn lists_carry_the_revision_they_were_read_at() {
 }
 
 mod round_trip {
-    //! Whatever a Node holds, a manifest printed from it and read back says the same.
+    //! Round trips: a manifest printed from any Node and read back says the same.
 
     use muster_lifecycle::meta::OwnerReference;
     use muster_lifecycle::node::{Address, Condition, NodeInfo, NodeSpec, NodeStatus};
@@ -372,7 +372,7 @@ mod round_trip {
         }
     }
 
-    /// JSON that often uses the names the reader knows, with whatever below them.
+    /// JSON that often uses the names the reader knows, with any values below them.
     fn json_values() -> impl Strategy<Value = Value> {
         let names = prop::sample::select(vec![
             "name",
@@ -417,7 +417,7 @@ mod round_trip {
         "\\PC{1,12}".prop_map(Text::from)
     }
 
-    /// Outside, moments have whole seconds and no cluster time.
+    /// In manifests, moments have whole seconds and no cluster time.
     fn stamps() -> impl Strategy<Value = Stamp> {
         (-60_000_000_000_i64..250_000_000_000).prop_map(at)
     }

@@ -1,7 +1,7 @@
 //! Manifest fields that Muster does not model, put back where they were.
 //!
-//! They are stored as one JSON object with the structure of the manifest. In lists of objects they stand beside
-//! the identity of their element, so that they find it again after the list was edited, and go when it goes.
+//! They are stored as one JSON object with the structure of the manifest. In lists of objects they stand beside the
+//! identity of their element, so that they find it again after the list was edited, and go when it goes.
 
 use serde_json::{Map, Value};
 
@@ -14,8 +14,8 @@ const REMOVABLE: [(&str, &str); 5] = [
     ("status", "nodeInfo"),
 ];
 
-/// Merges the stored text into the manifest. Text that is no JSON object adds nothing: only
-/// [`super::node_from_json`] makes it, and an object must stay readable whatever a store holds.
+/// Merges the stored text into the manifest. Text that is no JSON object adds nothing: only [`super::node_from_json`]
+/// makes it, and an object must stay readable whatever a store holds.
 pub(super) fn restore(manifest: &mut Value, unmodelled: &str) {
     let Ok(mut extra) = serde_json::from_str::<Map<String, Value>>(unmodelled) else { return };
     for (section, part) in REMOVABLE {
@@ -29,7 +29,7 @@ pub(super) fn restore(manifest: &mut Value, unmodelled: &str) {
     merge(manifest, Value::Object(extra));
 }
 
-/// Adds what is not there; what is there stays.
+/// Adds the fields that are absent; existing ones stay.
 fn merge(into: &mut Value, extra: Value) {
     match (into, extra) {
         (Value::Object(into), Value::Object(extra)) => {
@@ -51,7 +51,7 @@ fn merge(into: &mut Value, extra: Value) {
     }
 }
 
-/// An element's leftovers share with it exactly the fields that identify it.
+/// Whether the leftovers belong to this element: they share exactly the fields that identify it.
 fn identifies(leftovers: &Value, element: &Value) -> bool {
     let (Value::Object(leftovers), Value::Object(element)) = (leftovers, element) else { return false };
     let mut shared = leftovers.iter().filter_map(|(name, value)| element.get(name).map(|other| value == other));

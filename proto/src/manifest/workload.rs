@@ -12,7 +12,7 @@ use super::fields::{Fields, Read};
 use super::{expect, meta, pod, unmodelled};
 use crate::field::FieldError;
 
-/// What a manifest of a workload asks for, and which workload it was written for.
+/// The workload that a manifest asks for, and the workload that it was written for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WorkloadManifest {
     pub draft: WorkloadDraft,
@@ -101,7 +101,8 @@ fn template(mut fields: Fields<'_>) -> Read<Template> {
 
 // === writing ===
 
-/// Prints a workload as Kubernetes does. `staff` are its pods; `desired` is on how many nodes a DaemonSet wants one.
+/// Prints a workload as Kubernetes does. `staff` are its pods; `desired` is the number of nodes on which a DaemonSet
+/// wants one.
 pub fn workload_to_json(workload: &Workload, staff: Option<&Staff>, desired: usize) -> Value {
     let spec = &workload.spec;
     let mut json = json!({

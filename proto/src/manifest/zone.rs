@@ -1,6 +1,6 @@
-//! A zone as JSON: how it stands, how fast it evicts and who waits. It is worked out on request and never sent to us.
+//! A zone as JSON: its state, its eviction rate and the nodes that wait. It is only printed, and computed on request.
 //!
-//! Zones know cluster time only; what a person reads is worked out from the moment at which the zone is shown.
+//! Zones know cluster time only; the wall time for people is computed from the moment at which the zone is shown.
 
 use muster_lifecycle::policy::Rate;
 use muster_lifecycle::state::State;
@@ -12,7 +12,7 @@ use super::{OWN_API_VERSION, moment};
 
 const MILLION: f64 = 1_000_000.0;
 
-/// The zone as it stands at `now`. One that was not assessed yet is in state Initial and has no rate.
+/// The zone as of `now`. A zone that was not assessed yet is in state Initial and has no rate.
 ///
 /// `total` counts the nodes by which the zone is judged; those with the exclusion label are in `excluded` alone.
 pub fn zone_to_json(state: &State, zone: &ZoneKey, now: Stamp) -> Value {
@@ -37,7 +37,7 @@ pub fn zone_to_json(state: &State, zone: &ZoneKey, now: Stamp) -> Value {
     })
 }
 
-/// A moment of cluster time with the wall time that it had or will have by the clock that says what time it is `now`.
+/// A moment of cluster time, with its wall time by the clock that reads `now`.
 fn seen_from(now: Stamp, at: ClusterTime) -> Stamp {
     let signed = |time: u64| i64::try_from(time).unwrap_or(i64::MAX);
     let ahead = signed(at.0.saturating_sub(now.cluster.0));
@@ -45,7 +45,7 @@ fn seen_from(now: Stamp, at: ClusterTime) -> Stamp {
     Stamp { cluster: at, wall: WallTime(now.wall.0.saturating_add(ahead).saturating_sub(ago)) }
 }
 
-/// As people write it: six decimals of a rate are exact in the number that is nearest to them.
+/// A rate as people write it: six decimals are exact in the nearest number.
 fn per_second(rate: Rate) -> Option<Number> {
     Number::from_f64(rate.0 as f64 / MILLION)
 }

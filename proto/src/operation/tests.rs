@@ -1,4 +1,4 @@
-//! What each write request becomes, and which field is named when it cannot become anything.
+//! Tests of write requests: which command each becomes, and which field an error names.
 
 use muster_lifecycle::taint::{Effect, Taint, TaintSelector};
 

@@ -1,8 +1,8 @@
-//! A replica asks the others whether it may still take part.
+//! Audit of a replica by the others: whether it may still take part.
 //!
-//! Replicas compare their states: at an equal log index the digest must be equal (I-17). One that differs from a
-//! majority has diverged, by a bug or by a flipped bit in memory, and must neither answer nor lead again. One that
-//! was removed while it was away never hears of it by the log, so it is told here.
+//! Replicas compare their states: at an equal log index the digest must be equal (I-17). A replica that differs from a
+//! majority has diverged, by a bug or by a flipped bit in memory, and must neither answer nor lead again. A replica
+//! that was removed while it was away never learns so from the log, so the others tell it here.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -16,7 +16,7 @@ use muster_lifecycle::replica::ReplicaId;
 
 const AUDIT_INTERVAL: Duration = Duration::from_secs(5);
 
-/// Why a replica must stop.
+/// The reason why a replica must stop.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum Excluded {
     #[error(transparent)]
@@ -37,7 +37,7 @@ pub struct Diverged {
 }
 
 impl Replica {
-    /// Completes when the others show that this replica must stop; `None` when asked to end.
+    /// Completes when the others show that this replica must stop; `None` when `stop` is cancelled.
     pub async fn audit(&self, stop: &CancellationToken) -> Option<Excluded> {
         loop {
             tokio::select! {
@@ -58,7 +58,7 @@ impl Replica {
     }
 }
 
-/// Diverged, if at some index a majority of the voters agrees on a digest that is not ours.
+/// Diverged, if at some index a majority of the voters agrees on a digest that this replica does not have.
 fn compare(ours: &[(u64, Digest)], others: &[Vec<(u64, Digest)>], voters: usize) -> Option<Diverged> {
     ours.iter().find_map(|(index, mine)| {
         let mut votes: BTreeMap<Digest, usize> = BTreeMap::new();

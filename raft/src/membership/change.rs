@@ -1,4 +1,4 @@
-//! Who takes part: add a learner, promote it, remove a member, move leadership.
+//! Membership changes: add a learner, promote it, remove a member, move leadership.
 
 use std::collections::BTreeSet;
 
@@ -36,7 +36,7 @@ pub enum MembershipChange {
     },
 }
 
-/// Why a membership change was not made. Each says what to do instead.
+/// The reason why a membership change was not made. Each says what to do instead.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum MembershipError {
     #[error("replica {id} was removed earlier; ids are never reused, add the machine under a new id")]
@@ -86,7 +86,7 @@ impl Replica {
                 Ok(done) => return done,
                 Err(_) => return Err(self.no_quorum().await.into()),
             };
-            // Only what certainly did not happen is tried again: a change is not idempotent.
+            // Only a change that certainly did not happen is tried again: a change is not idempotent.
             let not_led = matches!(failure, RequestError::Refused(ProposeError::NotLeader { .. }));
             if !not_led || Instant::now() + RETRY_PAUSE >= deadline {
                 return Err(failure.into());
@@ -132,7 +132,7 @@ impl Replica {
         if member.voter {
             return Err(MembershipError::AlreadyVoter { id });
         }
-        // Until it has announced its store nobody would notice if its disk were wiped.
+        // Until a replica has announced its store, a wiped disk would go unnoticed.
         if !self.current().state.replicas().contains(&id) {
             return Err(MembershipError::NotAnnounced { id });
         }
@@ -159,7 +159,7 @@ impl Replica {
             }
             self.require_quorum_of(&voters).await?;
             if id == self.id() {
-                // The next leader removes us: it can finish what we might not.
+                // The next leader removes this replica: it can finish the removal, which this replica might not.
                 return self.remove_through_successor(id, deadline).await;
             }
             let voters = ChangeMembers::RemoveVoters(BTreeSet::from([id]));
@@ -172,7 +172,7 @@ impl Replica {
         Ok(format!("replica {id} removed; its id is retired"))
     }
 
-    /// A removal whose leader died halfway has left the membership changed but the id in use.
+    /// Retires the id if a removal's leader died halfway: the membership is changed then, but the id still in use.
     async fn finish_removal(&self, id: ReplicaId) -> Result<String, MembershipError> {
         let known = self.current().state.replicas().get(&id).cloned();
         match known {
@@ -188,7 +188,7 @@ impl Replica {
         self.members().into_iter().filter(|(_, member)| member.voter).map(|(id, _)| id).collect()
     }
 
-    /// A change into a configuration without a live majority could never be committed nor taken back.
+    /// Refuses a configuration without a live majority: a change into it could never be committed nor taken back.
     async fn require_quorum_of(&self, voters: &BTreeSet<ReplicaId>) -> Result<(), MembershipError> {
         let reached = self.reach_members().await;
         let silent = |id: &&ReplicaId| **id != self.id() && !reached.get(*id).is_some_and(Result::is_ok);
@@ -233,7 +233,7 @@ impl Replica {
         Ok(format!("{leader} leads now"))
     }
 
-    /// `None` if it has never answered.
+    /// `None` if the replica has never answered.
     fn entries_behind(&self, id: ReplicaId) -> Option<u64> {
         let metrics = self.raft.metrics().borrow_watched().clone();
         let matched = metrics.replication.and_then(|replication| replication.get(&id).cloned().flatten())?;

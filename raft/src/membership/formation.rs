@@ -1,9 +1,9 @@
-//! The first start of a replica: found the cluster, or wait to be let in.
+//! Formation, the first start of a replica: it founds the cluster, or waits to be let in.
 //!
-//! A replica with an empty disk asks the others before it does anything. If one of them knows it with
-//! another store, its disk was wiped and it must not come back under its old id (I-28). The cluster is founded
-//! once all initial members are there and none of them has a log, by the one with the lowest id. A majority is
-//! not enough: a wiped replica and one that never started would found a second cluster beside the first.
+//! A replica with an empty disk asks the others before it does anything. If one of them knows it with another store,
+//! its disk was wiped and it must not come back under its old id (I-28). The initial member with the lowest id founds
+//! the cluster, once all initial members are there and none of them has a log. A majority is not enough: a wiped
+//! replica and one that never started would found a second cluster beside the first.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -34,12 +34,12 @@ pub enum FormationError {
     Consensus(String),
 }
 
-/// What the greetings of one round tell an empty replica to do.
+/// The conclusion of an empty replica from the greetings of one round.
 #[derive(Debug, PartialEq, Eq)]
 enum Verdict {
     Found,
     WaitForOthers,
-    /// The cluster exists; its leader will send us the log.
+    /// The cluster exists; its leader will send the log.
     WaitForLog,
     Refuse(FormationError),
 }
@@ -88,7 +88,7 @@ impl Replica {
                 tracing::info!(members = ?initial.keys().collect::<Vec<_>>(), "founded the cluster");
                 Ok(())
             }
-            // Somebody's log or vote reached us in between: the cluster exists.
+            // A log or a vote of another replica arrived in between: the cluster exists.
             Err(RaftError::APIError(InitializeError::NotAllowed(_))) => Ok(()),
             Err(error) => Err(FormationError::Consensus(error.to_string())),
         }

@@ -1,4 +1,4 @@
-//! How raft's messages become bytes.
+//! Codec of raft's messages.
 
 use bytes::Bytes;
 use serde::Serialize;

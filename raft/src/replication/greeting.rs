@@ -1,8 +1,8 @@
-//! Who may speak to whom.
+//! Greeting between replicas: decides which replica may speak to which.
 //!
-//! Every message between replicas says which fleet, which generation of the cluster, which replica and
-//! which store it comes from and is meant for. A replica whose disk was wiped comes back with another
-//! store: its old votes are forgotten, so nobody may count it as the voter it was (I-15, I-28).
+//! Every message between replicas names the fleet, the generation of the cluster, the replica and the store that it
+//! comes from and is meant for. A replica whose disk was wiped comes back with another store. Its old votes are
+//! forgotten, so no replica may count it as the voter it was (I-15, I-28).
 
 use std::sync::Arc;
 
@@ -14,8 +14,7 @@ use thiserror::Error;
 use crate::feed::{Feed, Published};
 use muster_lifecycle::replica::ReplicaId;
 
-/// The replica that the other end proved to be by its certificate. Put into the request's extensions by
-/// whoever terminates TLS.
+/// The replica that the other end proved to be by its certificate. The TLS listener puts it into the extensions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ProvenReplica(pub ReplicaId);
 
@@ -27,7 +26,7 @@ pub struct Introduction {
     pub store: Uid,
 }
 
-/// Why a message from another replica was refused.
+/// The reason why a message from another replica was refused.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum Refusal {
     #[error("the message carries no greeting")]
@@ -61,7 +60,7 @@ impl From<Refusal> for tonic::Status {
 // === impl Introduction ===
 
 impl Introduction {
-    /// The greeting for `to`, naming the store the cluster knows it by.
+    /// The greeting for `to`, which names the store that the cluster knows it by.
     pub fn greet(&self, to: ReplicaId, feed: &Feed) -> v1::Greeting {
         let current = feed.current();
         let to_store = current.state.replicas().get(&to).map_or_else(Bytes::new, |known| store_bytes(known.store));
@@ -75,7 +74,7 @@ impl Introduction {
         }
     }
 
-    /// Checks a greeting; the caller's id if it may speak to us.
+    /// Checks a greeting. Returns the caller's id if it may speak to this replica.
     pub fn check(
         &self,
         proven: Option<ProvenReplica>,
@@ -124,7 +123,7 @@ impl Introduction {
     }
 }
 
-/// A replica that has applied nothing belongs to no generation yet: it only asks to be let in.
+/// The generation of a replica that has applied nothing: it belongs to none yet and only asks to be let in.
 const UNSETTLED: u64 = 0;
 
 fn wire_generation(current: &Published) -> u64 {

@@ -1,4 +1,4 @@
-//! Greeting another replica: is it there, what does it know, do we belong together.
+//! Hello to another replica: is it there, what does it know, do both belong together.
 
 use std::time::Duration;
 
@@ -11,14 +11,14 @@ use muster_lifecycle::replica::ReplicaId;
 
 const GREETING_TIMEOUT: Duration = Duration::from_millis(500);
 
-/// What a replica says when greeted.
+/// The answer of a greeted replica.
 #[derive(Debug, Clone)]
 pub struct Reached {
     /// It has a vote or a log: it is part of a cluster already.
     pub initialized: bool,
-    /// The store it knows for us.
+    /// The store by which it knows this replica.
     pub known_store: Option<Uid>,
-    /// It knows that we were removed.
+    /// It knows that this replica was removed.
     pub retired: bool,
     pub applied: u64,
     pub revision: u64,

@@ -1,6 +1,6 @@
-//! Asking the leader: operators' and agents' writes, read indexes and membership changes.
+//! Client of the leader: forwards operators' and agents' writes, read indexes and membership changes.
 //!
-//! Actors' proposals never come this way; they are bound to the term of the replica that made them.
+//! Actors' proposals never come this way: they are bound to the term of the replica that made them.
 
 use std::sync::Arc;
 
@@ -19,7 +19,7 @@ use crate::write::forwarder::{Answer, Call, Leaders};
 use crate::write::proposer::{ProposeError, Settled};
 use muster_lifecycle::replica::ReplicaId;
 
-/// Leaders at the peers' door.
+/// Asks leaders at their peers' door.
 #[derive(Clone)]
 pub(crate) struct PeerLeaders {
     pub(crate) raft: Raft,
@@ -37,7 +37,7 @@ impl Leaders for PeerLeaders {
                 return Err(ProposeError::NotLeader { leader }.into());
             }
             tokio::select! {
-                // An unreachable leader is noticed by the election long before its connection breaks.
+                // The election notices an unreachable leader long before its connection breaks.
                 () = leader_is_not(&leaders.raft, call.leader) => Err(ProposeError::Unknown.into()),
                 answers = leaders.propose(call) => answers,
             }
@@ -58,7 +58,7 @@ impl PeerLeaders {
     }
 }
 
-/// Completes when somebody else leads, or nobody.
+/// Completes when another replica leads, or none.
 pub(crate) async fn leader_is_not(raft: &Raft, leader: ReplicaId) {
     let mut metrics = raft.metrics();
     while metrics.borrow_and_update().current_leader == Some(leader) {
@@ -105,7 +105,7 @@ impl Replica {
     }
 }
 
-/// The leader looked at the change and said no; another replica would say the same.
+/// Whether the leader looked at the change and refused it; another replica would refuse it too.
 fn is_verdict(code: Code) -> bool {
     matches!(code, Code::NotFound | Code::AlreadyExists | Code::Aborted)
 }
@@ -115,7 +115,7 @@ fn remaining_ms(deadline: Instant) -> u32 {
     u32::try_from(remaining).unwrap_or(u32::MAX)
 }
 
-/// What the leader answered, as our own error.
+/// The leader's answer as an error of this replica.
 fn forwarding(status: Status) -> RequestError {
     match status.code() {
         Code::FailedPrecondition => RequestError::Refused(ProposeError::NotLeader { leader: None }),

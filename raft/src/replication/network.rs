@@ -1,4 +1,4 @@
-//! Raft's own messages, carried by the peer service.
+//! Network of the consensus library: carries raft's own messages over the peer service.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -24,11 +24,12 @@ use crate::storage::snapshot_store::SnapshotFile;
 use crate::types::{Endpoint, LogId, TypeConfig, Vote};
 use muster_lifecycle::replica::ReplicaId;
 
-/// How long one chunk of a snapshot may take before the transfer counts as stuck.
+/// The longest that one chunk of a snapshot may take before the transfer counts as stuck.
 const SNAPSHOT_CHUNK_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// How long a follower may take over entries. Heartbeats go their own way, so nothing waits for this but the entries:
-/// given up too early, they are sent, read and written again, by those who are too busy already.
+/// The longest that a follower may take to store entries. Heartbeats have their own connection, so only the entries
+/// wait for this. If entries are given up too early, replicas that are too busy already send, read and write them
+/// again.
 const ENTRIES_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Makes a [`Link`] per target.
@@ -44,7 +45,7 @@ pub struct Link {
     lane: Lane,
 }
 
-/// What precedes the bytes of a snapshot.
+/// The header before the bytes of a snapshot.
 #[derive(Debug, Clone, Serialize, serde::Deserialize)]
 pub(crate) struct SnapshotAnnouncement {
     pub(crate) vote: Vote,
@@ -200,7 +201,7 @@ impl RaftNetworkV2<TypeConfig> for Link {
     }
 }
 
-/// A target that refuses us, or cannot be reached, is left alone for a while; other errors are retried.
+/// A target that refuses this replica, or cannot be reached, is left alone for a while; other errors are retried.
 fn rpc_error(status: Status) -> RPCError<TypeConfig> {
     if needs_backoff(status.code()) {
         RPCError::Unreachable(Unreachable::from_string(describe(&status)))

@@ -1,4 +1,4 @@
-//! The peers' door: raft's messages and what followers ask of the leader.
+//! The peers' door: serves raft's messages and the requests of followers to the leader.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
@@ -27,7 +27,7 @@ use crate::write::forwarder::CALL_COMMANDS_MAX;
 use crate::write::proposer::{ProposeError, Settled};
 use muster_lifecycle::replica::ReplicaId;
 
-/// Longest a forwarded request may keep the leader busy, whatever the caller asks for.
+/// The longest that a forwarded request may keep the leader busy, whatever the caller asks for.
 const REQUEST_TIMEOUT_MAX: Duration = Duration::from_secs(60);
 const MEMBERSHIP_TIMEOUT: Duration = Duration::from_secs(20);
 /// A sender that stalls longer than this has its snapshot dropped.
@@ -42,8 +42,7 @@ pub fn peer_service(replica: Replica) -> PeerServer<PeerService> {
 
 pub struct PeerService {
     replica: Replica,
-    /// The last reason each replica was refused for: a heartbeat may be refused many times a second, but is
-    /// worth one line.
+    /// The last reason why each replica was refused: many heartbeats refused in a second are worth one line.
     refused: Mutex<BTreeMap<ReplicaId, Refusal>>,
 }
 
@@ -215,7 +214,7 @@ fn read_draft(encoded: Bytes, from: ReplicaId) -> Result<Draft, Status> {
     Ok(draft)
 }
 
-/// What became of one forwarded command.
+/// The answer to one forwarded command.
 fn answer(settled: Result<Settled, Status>) -> v1::Proposed {
     let proposed = settled.and_then(|Settled { outcome, index }| {
         Ok(v1::Proposed { outcome: encode(&outcome)?, index, ..v1::Proposed::default() })
@@ -227,7 +226,7 @@ fn answer(settled: Result<Settled, Status>) -> v1::Proposed {
     })
 }
 
-/// Operators' writes are forwarded, agents' reports, and a replica's own announcement; nothing else comes this way.
+/// Operators' writes, agents' reports and a replica's own announcement may be forwarded; nothing else may.
 fn require_own(command: &Command, from: ReplicaId) -> Result<(), Status> {
     let own = match (&command.origin, &command.operation) {
         (Origin::Replica { id }, Operation::AnnounceReplica { replica }) => *id == from && replica.id == from,
@@ -284,7 +283,7 @@ fn request_status(error: RequestError) -> Status {
     }
 }
 
-/// How a membership error looks on the wire, here and at the operators' door.
+/// A membership error on the wire, here and at the operators' door.
 pub fn membership_status(error: &MembershipError) -> Status {
     match error {
         MembershipError::Request(request) => request_status(request.clone()),

@@ -39,7 +39,7 @@ pub enum Lane {
     Heartbeat,
     Snapshot,
     Request,
-    /// What replicas tell each other about the agents they hear: a late word counts as none.
+    /// Digests of the agents that each replica hears: a late digest counts as none.
     Pulse,
 }
 
@@ -55,7 +55,7 @@ impl Peers {
         PeerClient::new(channel).max_decoding_message_size(PEER_MESSAGE_MAX).max_encoding_message_size(PEER_MESSAGE_MAX)
     }
 
-    /// For services of others that share the peers' door.
+    /// The channel for other services that share the peers' door.
     pub fn channel(&self, target: ReplicaId, endpoint: &Endpoint, lane: Lane) -> Channel {
         let mut channels = self.channels.lock().unwrap_or_else(PoisonError::into_inner);
         let known = channels.get(&(target, lane)).filter(|(address, _)| *address == endpoint.peer);
@@ -79,7 +79,7 @@ impl Peers {
             let (connector, address) = (Arc::clone(&connector), address.clone());
             async move { connector.connect(target, &address).await.map(TokioIo::new) }
         });
-        // The URI names nothing: the connector knows the address and checks the certificate.
+        // The URI is a placeholder: the connector knows the address and checks the certificate.
         ChannelEndpoint::from_static("http://replica.muster")
             .connect_timeout(CONNECT_TIMEOUT)
             .http2_keep_alive_interval(KEEP_ALIVE_INTERVAL)
@@ -102,7 +102,7 @@ impl Replica {
         Some(self.peers.client(target, &self.endpoint_of(target)?, Lane::Request))
     }
 
-    /// How services beside raft reach a member, and what they must greet it with. `None` if it is no member.
+    /// The channel and the greeting by which services beside raft reach a member. `None` if it is no member.
     pub fn peer_channel(&self, target: ReplicaId, lane: Lane) -> Option<(Channel, v1::Greeting)> {
         let endpoint = self.endpoint_of(target)?;
         Some((self.peers.channel(target, &endpoint, lane), self.peers.greet(target)))

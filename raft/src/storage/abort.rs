@@ -1,13 +1,12 @@
-//! What happens when the disk fails under us.
+//! Abort: ends the process when the disk fails.
 //!
-//! After a failed write or sync nobody can say what is on the disk, so nothing may be acknowledged any more
-//! and nothing may be retried: the process ends, and recovery starts from what the disk really holds. Tests
-//! inject a recorder instead.
+//! After a failed write or sync the content of the disk is unknown. So nothing may be acknowledged any more and nothing
+//! may be retried. The process ends, and recovery starts from what the disk really holds. Tests inject a recorder
+//! instead.
 
 use std::sync::{Mutex, PoisonError};
 
-/// Ends the process. An implementation that returns must be prepared for a replica that answers nothing
-/// more.
+/// Ends the process. An implementation that returns must be prepared for a replica that answers nothing more.
 pub trait Abort: Send + Sync + 'static {
     fn abort(&self, reason: &str);
 }
@@ -18,13 +17,13 @@ pub struct AbortProcess;
 
 impl Abort for AbortProcess {
     fn abort(&self, reason: &str) {
-        // Logging may be asynchronous; the last words must not be lost with it.
+        // Logging may be asynchronous; the last line must not be lost with it.
         eprintln!("muster: fatal: {reason}");
         std::process::abort()
     }
 }
 
-/// Remembers why the process should have ended.
+/// Records why the process should have ended.
 #[derive(Debug, Default)]
 pub struct RecordAbort(Mutex<Vec<String>>);
 
@@ -34,7 +33,7 @@ impl RecordAbort {
     }
 }
 
-/// Recording stops at this many: a recorder is as bounded as everything else.
+/// The most reasons that are recorded: a recorder is as bounded as everything else.
 const REASONS_MAX: usize = 64;
 
 impl Abort for RecordAbort {

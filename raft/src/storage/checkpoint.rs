@@ -1,9 +1,9 @@
-//! The applied state, kept on disk so that a restart need not replay the log.
+//! Checkpoint: the applied state on disk, so that a restart need not replay the log.
 //!
-//! This is a cache. It is written by a thread of its own, never on the path of an acknowledgement, and it is
-//! believed only if its digest, its store and the log agree with it; otherwise it is moved aside and the
-//! state is rebuilt from snapshot and log. Changes are coalesced: the newest state wins, and only the keys
-//! that were touched since are written, together with the position they belong to, in one atomic batch.
+//! The checkpoint is a cache. A thread of its own writes it, never on the path of an acknowledgement. It is believed
+//! only if its digest, its store and the log agree with it; otherwise it is moved aside and the state is rebuilt from
+//! snapshot and log. Changes are coalesced: the newest state wins, and only the keys that were touched since are
+//! written, together with the position they belong to, in one atomic batch.
 
 mod tree;
 
@@ -22,21 +22,21 @@ use rustix::process::setpriority_process;
 use self::tree::Tree;
 use crate::types::{LogId, StoredMembership};
 
-/// Writes are at least this far apart: what changes several times meanwhile is written once.
+/// Writes are at least this far apart: a record that changes several times meanwhile is written once.
 const INTERVAL: Duration = Duration::from_secs(5);
-/// So many touched keys are a storm of changes, and then writes are further apart: whoever registers a fleet or judges it
-/// needs the processor, and until it is over the log has it all.
+/// This many touched keys are a storm of changes, and then writes are further apart. A fleet that registers or is
+/// judged needs the processor, and until the storm is over the log holds everything.
 const DIRTY_STORM: usize = 50_000;
 const STORM_INTERVAL: Duration = Duration::from_secs(60);
-/// After a write nothing is written for so many times as long as it took, however much waits: in a storm of changes the
-/// cache may lag behind, because the log has them, and must not take more than a small share of a core.
+/// After a write the thread rests for this many times as long as the write took, however much waits. In a storm of
+/// changes the cache may lag behind, because the log holds them, and must not take more than a small share of a core.
 const REST_SHARE: u32 = 9;
-/// As `nice` counts: everything else that a replica does is preferred.
+/// The thread's niceness, as `nice` counts it: everything else that a replica does is preferred.
 const NICENESS: i32 = 10;
 /// Touched keys beyond which remembering them costs more than writing everything.
 const DIRTY_MAX: usize = 800_000;
 
-/// A state, where in the log it stands, and who were the members there.
+/// A state, its position in the log, and the membership there.
 #[derive(Debug, Clone)]
 pub struct Moment {
     pub state: State,
@@ -60,21 +60,21 @@ struct Shared {
 struct Pending {
     newest: Option<Moment>,
     dirty: BTreeSet<RecordKey>,
-    /// What is on disk is no base for changes.
+    /// The content on disk is no base for changes: everything is written.
     everything: bool,
     closing: bool,
-    /// After an error, until the next start.
+    /// Set after an error, until the next start.
     disabled: bool,
 }
 
-/// When something was last written, and how long it took.
+/// The end of the last write, and how long it took.
 #[derive(Debug, Clone, Copy)]
 struct LastWrite {
     ended: Instant,
     took: Duration,
 }
 
-/// What to write next.
+/// The next write.
 struct Work {
     moment: Moment,
     dirty: BTreeSet<RecordKey>,
@@ -84,8 +84,8 @@ struct Work {
 // === impl Checkpoint ===
 
 impl Checkpoint {
-    /// Opens the checkpoint in `dir`, and loads what it holds if that is sound. `store` says whose it must
-    /// be. Trouble is logged, not returned: a replica starts without its checkpoint.
+    /// Opens the checkpoint in `dir`, and loads its content if that is sound. `store` is the store that it must belong
+    /// to. Trouble is logged, not returned: a replica starts without its checkpoint.
     pub fn open(dir: PathBuf, store: Uid) -> (Self, Option<Moment>) {
         let shared = Arc::new(Shared::default());
         let (report, loaded) = mpsc::channel();
@@ -106,12 +106,12 @@ impl Checkpoint {
         (Self { shared, thread }, moment)
     }
 
-    /// What was loaded is not usable after all: the next write replaces all of it.
+    /// The loaded content is not usable after all: the next write replaces all of it.
     pub fn discard(&self) {
         self.shared.pending().everything = true;
     }
 
-    /// The state has moved on, and these records with it.
+    /// The state has moved on, and these records changed with it.
     pub fn note(&self, moment: Moment, touched: impl IntoIterator<Item = RecordKey>) {
         let mut pending = self.shared.pending();
         if pending.disabled {
@@ -135,7 +135,7 @@ impl Checkpoint {
         self.note(moment, []);
     }
 
-    /// Writes what is pending and lets go of the files.
+    /// Writes what is pending and releases the files.
     pub fn close(self) {
         drop(self);
     }
@@ -164,7 +164,7 @@ impl Shared {
         *pending = Pending { disabled: true, closing: pending.closing, ..Pending::default() };
     }
 
-    /// Waits until there is something worth writing. `None` when all is done.
+    /// Waits until there is something worth writing. `None` when closing and nothing is left to write.
     fn next_work(&self, last: Option<LastWrite>) -> Option<Work> {
         let mut pending = self.pending();
         loop {
@@ -196,7 +196,8 @@ impl Pending {
 
 /// The thread that owns the files.
 fn run(dir: PathBuf, store: Uid, shared: &Shared, report: &mpsc::Sender<Option<Moment>>) {
-    // The threads that it starts inherit it. Without it they compete on equal terms, which costs others but no data.
+    // The threads that it starts inherit the niceness. If it cannot be set, they compete on equal terms, which costs
+    // time but no data.
     let _ = setpriority_process(None, NICENESS);
     let (mut tree, moment) = match Tree::open_or_replace(dir, store) {
         Ok(opened) => opened,
@@ -222,7 +223,7 @@ fn run(dir: PathBuf, store: Uid, shared: &Shared, report: &mpsc::Sender<Option<M
 // === impl LastWrite ===
 
 impl LastWrite {
-    /// Until the next write, with so many keys touched.
+    /// The time until the next write, with this many keys touched.
     fn wait(self, now: Instant, dirty: usize) -> Duration {
         let rest = self.took * REST_SHARE;
         let interval = if dirty >= DIRTY_STORM { STORM_INTERVAL } else { INTERVAL };

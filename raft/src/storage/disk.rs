@@ -1,4 +1,4 @@
-//! Everything durable goes through here.
+//! Disk: the interface through which everything durable goes.
 //!
 //! A [`Disk`] is one flat directory of files. The real one ([`real::RealDisk`]) is a directory of the
 //! operating system; the simulated one ([`sim::SimDisk`]) can withhold syncs, lose what was not synced,
@@ -24,13 +24,13 @@ pub trait Disk: Debug + Send + Sync + 'static {
     fn create(&self, name: &str) -> io::Result<Arc<dyn DiskFile>>;
     /// The names of all files, in ascending order.
     fn list(&self) -> io::Result<Vec<String>>;
-    /// Replaces `to` if it exists.
+    /// Renames a file. Replaces `to` if it exists.
     fn rename(&self, from: &str, to: &str) -> io::Result<()>;
-    /// Files that are still open stay readable.
+    /// Removes a file. Files that are still open stay readable.
     fn remove(&self, name: &str) -> io::Result<()>;
     /// Makes creations, renames and removals durable.
     fn sync_dir(&self) -> io::Result<()>;
-    /// How much more can be written.
+    /// The number of bytes that can still be written.
     fn free_bytes(&self) -> io::Result<u64>;
     /// The directory as an operator would name it.
     fn location(&self) -> String;
@@ -46,7 +46,7 @@ pub trait DiskFile: Debug + Send + Sync + 'static {
     /// Fills `out` or fails.
     fn read_at(&self, offset: u64, out: &mut [u8]) -> io::Result<()>;
     fn write_at(&self, offset: u64, data: &[u8]) -> io::Result<()>;
-    /// New bytes are zero.
+    /// Sets the length. New bytes are zero.
     fn set_len(&self, len: u64) -> io::Result<()>;
     /// Makes the file's content and length durable.
     fn sync(&self) -> io::Result<()>;
@@ -56,7 +56,7 @@ pub trait DiskFile: Debug + Send + Sync + 'static {
     }
 }
 
-/// A file as redb wants it.
+/// A file with the interface that redb wants.
 #[derive(Debug)]
 pub struct DatabaseFile(pub Arc<dyn DiskFile>);
 

@@ -1,7 +1,7 @@
-//! One record as it lies on disk: format byte, checksum, payload.
+//! Frame of one record on disk: format byte, checksum, payload.
 //!
-//! The checksum covers the key as well as the payload, so that a record that turns up under another key
-//! (a misdirected write, a damaged tree page) is as visible as a flipped bit.
+//! The checksum covers the key as well as the payload, so that a record that turns up under another key (a misdirected
+//! write, a damaged tree page) is as visible as a flipped bit.
 //!
 //! ```text
 //! | format: u8 | crc32 of (format, key length, key, payload): u32 LE | payload ... |

@@ -1,4 +1,4 @@
-//! Vote and log, durable.
+//! Log store: the vote and the log, durable.
 //!
 //! ```text
 //! append, vote, truncate, purge --> tail (memory, visible at once) --> queue --> writer thread --> redb
@@ -6,9 +6,9 @@
 //!        +------------------ acknowledgement, only after the commit is on disk -------+
 //! ```
 //!
-//! Vote and log are what raft's promises rest on: a replica that forgets them breaks agreement. So nothing
-//! is acknowledged before it is synced, every record is checksummed, everything is verified before the
-//! store is used, and a damaged store is never started from.
+//! Raft's promises rest on vote and log: a replica that forgets them breaks agreement. So nothing is acknowledged
+//! before it is synced, every record is checksummed, everything is verified before the store is used, and a replica
+//! never starts from a damaged store.
 
 mod capacity;
 mod tables;
@@ -38,14 +38,14 @@ use crate::storage::snapshot_pressure::SnapshotPressure;
 use crate::storage::{frame, persisted};
 use crate::types::{Entry, LogId, TypeConfig, Vote};
 
-/// Operations waiting for the writer. Beyond this, callers wait.
+/// The most operations that wait for the writer. Beyond this, callers wait.
 const QUEUE_MAX: usize = 1_024;
-/// Bytes waiting for the writer, in units of [`ROOM_UNIT`]. A single larger append goes alone.
+/// The most bytes that wait for the writer, in units of [`ROOM_UNIT`]. A single larger append goes alone.
 const ROOM_UNITS: u32 = 64 * 1_024;
 const ROOM_UNIT: usize = 1_024;
-/// Entries in one replication message, by their stored size.
+/// The most bytes of entries in one replication message, by their stored size.
 const MESSAGE_BYTES_MAX: usize = 1024 * 1024;
-/// A read that keeps meeting truncations is not going to get better.
+/// The attempts of a read that keeps meeting truncations; more would not help.
 const READ_ATTEMPTS_MAX: usize = 16;
 
 /// A handle to the log; clones share it.
@@ -113,7 +113,7 @@ impl LogStore {
         }
     }
 
-    /// What the store was told when it was created.
+    /// The identity that the store was given when it was created.
     pub fn birth(&self) -> Birth {
         self.shared.birth
     }
@@ -128,12 +128,12 @@ impl LogStore {
         Capacity::new(Arc::clone(&self.shared.disk))
     }
 
-    /// How badly a snapshot is wanted.
+    /// The measure of how urgent a snapshot is.
     pub fn pressure(&self) -> Arc<SnapshotPressure> {
         Arc::clone(&self.shared.pressure)
     }
 
-    /// Everything up to here has been purged.
+    /// The last entry that was purged.
     pub fn purged(&self) -> Option<LogId> {
         self.shared.tail().purged
     }
@@ -147,11 +147,11 @@ impl LogStore {
         Ok(found.first().is_some_and(|entry| entry.log_id == id))
     }
 
-    /// Writes what is pending and lets go of the file. Later operations fail.
+    /// Writes what is pending and releases the file. Later operations fail.
     pub async fn close(&self) {
         let (reply, closed) = oneshot::channel();
         if self.queue.send(Op::Close { reply }).await.is_ok() {
-            // An error means that the writer ended another way, which is as closed as it gets.
+            // An error means that the writer ended in another way, so the log is closed too.
             let _ = closed.await;
         }
     }
@@ -214,7 +214,7 @@ impl Shared {
             if truncations != plan.truncations {
                 continue;
             }
-            // A purge may have come in between; what it took is not missing.
+            // A purge may have come in between; the entries it took are not missing.
             let expected = plan.stored.start.max(first);
             entries.retain(|entry| entry.log_id.index >= expected);
             check_gapless(&entries, expected, plan.stored.end, complete)?;
@@ -228,7 +228,7 @@ impl Shared {
         Err(io::Error::other("the log was truncated again and again while it was read"))
     }
 
-    /// Entries from the database, and whether the bound on bytes left all of them in.
+    /// Entries from the database, and whether all of them fit within the bound on bytes.
     fn read_stored(&self, start: u64, end: u64, bytes_max: usize) -> io::Result<(Vec<Entry>, bool)> {
         if start >= end {
             return Ok((Vec::new(), true));
@@ -250,7 +250,7 @@ impl Shared {
     }
 }
 
-/// What is read is handed to other replicas and applied: a hole must stop here.
+/// Entries that are read are sent to other replicas and applied, so a hole must be found here.
 fn check_gapless(entries: &[Entry], start: u64, end: u64, complete: bool) -> io::Result<()> {
     let mut expected = start;
     for entry in entries {
@@ -267,7 +267,7 @@ fn check_gapless(entries: &[Entry], start: u64, end: u64, complete: bool) -> io:
     Err(io::Error::new(io::ErrorKind::InvalidData, text))
 }
 
-// === what openraft asks ===
+// === openraft's storage traits ===
 
 impl RaftLogReader<TypeConfig> for LogStore {
     async fn try_get_log_entries<RB: RangeBounds<u64> + Clone + Debug + Send>(
@@ -356,7 +356,7 @@ impl RaftLogStorage<TypeConfig> for LogStore {
         let units = u32::try_from(bytes.div_ceil(ROOM_UNIT)).unwrap_or(ROOM_UNITS).min(ROOM_UNITS);
         let room = Arc::clone(&self.room).acquire_many_owned(units).await.map_err(|_| closed())?;
         let slot = self.queue.reserve().await.map_err(|_| closed())?;
-        // Queued under the lock: what becomes visible first is written first.
+        // Queued under the lock: entries that become visible first are written first.
         let mut tail = self.shared.tail();
         let number = tail.append(&entries)?;
         let frames = entries.into_iter().map(|encoded| (encoded.entry.log_id.index, encoded.frame)).collect();

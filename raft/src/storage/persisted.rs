@@ -1,6 +1,6 @@
-//! The consensus library's types as we write them to disk.
+//! Persisted forms of the consensus library's types.
 //!
-//! Its own serialised forms belong to a pre-release version and carry compatibility slots; what lies on an
+//! The library's own serialised forms belong to a pre-release version and carry compatibility slots. The data on an
 //! operator's disk must not change because a dependency did. So every stored type is spelled out here.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -29,7 +29,7 @@ pub enum DecodeError {
     UnknownKind(u32),
 }
 
-/// Where an entry stands in the log.
+/// The position of an entry in the log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LogIdRecord {
     pub term: u64,
@@ -43,7 +43,7 @@ pub struct VoteRecord {
     pub committed: bool,
 }
 
-/// Voters (two sets while they change), and where everybody listens, learners included.
+/// Voters (two sets while they change), and the addresses of every member, learners included.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MembershipRecord {
     pub voters: Vec<BTreeSet<ReplicaId>>,
@@ -57,7 +57,7 @@ pub struct StoredMembershipRecord {
     pub membership: MembershipRecord,
 }
 
-/// What precedes the content of an entry.
+/// The head of an entry, before its content.
 #[derive(Serialize, Deserialize)]
 struct EntryHead {
     id: LogIdRecord,

@@ -1,8 +1,7 @@
-//! When a snapshot is worth its cost.
+//! Snapshot pressure: decides when a snapshot is worth its cost.
 //!
-//! By bytes, not by entries: an entry may hold one command or hundreds. A snapshot is due when the log has
-//! grown by more than the last snapshot weighs, so that writing snapshots costs at most as much as writing
-//! the log did.
+//! It counts bytes, not entries: an entry may hold one command or hundreds. A snapshot is due when the log has grown by
+//! more than the size of the last snapshot, so that writing snapshots costs at most as much as writing the log did.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -18,14 +17,14 @@ pub struct SnapshotPressure {
     snapshot_bytes: AtomicU64,
 }
 
-/// How much of the log a snapshot in the making will cover.
+/// The amount of log that a snapshot in the making will cover.
 #[derive(Debug, Clone, Copy)]
 pub struct Mark(u64);
 
 // === impl SnapshotPressure ===
 
 impl SnapshotPressure {
-    /// For a store whose log already holds this much.
+    /// The pressure of a store whose log already holds this much.
     pub fn new(log_bytes: u64) -> Self {
         Self { appended: AtomicU64::new(log_bytes), covered: AtomicU64::new(0), snapshot_bytes: AtomicU64::new(0) }
     }
@@ -46,12 +45,12 @@ impl SnapshotPressure {
         self.appended.fetch_add(bytes, Ordering::Relaxed);
     }
 
-    /// To be taken when the state of a snapshot is.
+    /// The mark of a snapshot. To be taken at the same moment as its state.
     pub(crate) fn mark(&self) -> Mark {
         Mark(self.appended.load(Ordering::Relaxed))
     }
 
-    /// A snapshot is durable.
+    /// A snapshot became durable.
     pub(crate) fn relieve(&self, mark: Mark, snapshot_bytes: u64) {
         self.covered.fetch_max(mark.0, Ordering::Relaxed);
         self.snapshot_bytes.store(snapshot_bytes, Ordering::Relaxed);

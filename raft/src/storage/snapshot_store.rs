@@ -1,8 +1,8 @@
-//! Snapshots as files.
+//! Snapshot store: snapshots as files.
 //!
-//! A snapshot is complete, verified and durable under its name, or it does not exist: it is written to a
-//! temporary name, synced, renamed, and the directory synced, before anybody is told. Older ones go only
-//! after that. So the log may be purged up to the newest.
+//! A snapshot is complete, verified and durable under its name, or it does not exist. It is written to a temporary
+//! name, synced and renamed, and the directory is synced, before any caller learns of it. Older snapshots are removed
+//! only after that. So the log may be purged up to the newest.
 
 mod file;
 mod format;
@@ -26,7 +26,7 @@ use crate::types::LogId;
 const PREFIX: &str = "snapshot-";
 const SUFFIX: &str = ".snap";
 const TEMPORARY: &str = ".tmp";
-/// Transfers that may be under way at once: one, and the one that replaces it.
+/// The most transfers under way at once: one, and the one that replaces it.
 const RECEIVING_MAX: usize = 2;
 
 /// A handle; clones share the store.
@@ -47,10 +47,10 @@ struct Shared {
     numbers: AtomicU64,
 }
 
-/// What was found at start.
+/// The snapshots that were found at start.
 pub(crate) struct Found {
     pub(crate) newest: Option<(SnapshotFile, State)>,
-    /// Files that are not what they should be, and why.
+    /// Damaged or foreign files, and what is wrong with them.
     pub(crate) damaged: Vec<(String, SnapshotError)>,
 }
 
@@ -66,7 +66,7 @@ pub struct SnapshotReceiver {
 // === impl SnapshotStore ===
 
 impl SnapshotStore {
-    /// Removes what was left unfinished, and loads the newest snapshot that is intact.
+    /// Removes unfinished files, and loads the newest snapshot that is intact.
     pub(crate) fn open(
         disk: Arc<dyn Disk>,
         fleet: u128,
@@ -152,7 +152,7 @@ impl SnapshotStore {
         Ok((settled, arrival.state.clone()))
     }
 
-    /// Brings in a snapshot that lies on another disk.
+    /// Copies a snapshot from another disk.
     fn copy(&self, snapshot: &SnapshotFile) -> Result<(SnapshotFile, Arrival), SnapshotError> {
         let mut receiver = self.receive()?;
         for chunk in snapshot.chunks() {
@@ -161,7 +161,7 @@ impl SnapshotStore {
         receiver.verify()
     }
 
-    /// Gives a synced file its name, durably, and removes what it replaces.
+    /// Gives a synced file its name, durably, and removes the files that it replaces.
     fn publish(&self, temporary: &Temporary, snapshot: &SnapshotFile) -> io::Result<()> {
         let disk = &self.shared.disk;
         let mut current = self.current_slot();
@@ -234,7 +234,7 @@ impl SnapshotReceiver {
         Ok(())
     }
 
-    /// Verifies all of what came, so that only a sound snapshot is ever offered for installing. Blocks.
+    /// Verifies all that was received, so that only a sound snapshot is ever offered for installing. Blocks.
     pub fn finish(self) -> Result<SnapshotFile, SnapshotError> {
         let (snapshot, arrival) = self.verify()?;
         Ok(snapshot.arriving(arrival))
@@ -259,7 +259,7 @@ fn name(id: Option<LogId>) -> String {
     }
 }
 
-/// Sorts names by what they are of, and unreadable ones first.
+/// The term and index in a snapshot's name, to sort by. Unreadable names sort first.
 fn position(name: &str) -> Option<(u64, u64)> {
     let (term, index) = name.strip_prefix(PREFIX)?.strip_suffix(SUFFIX)?.split_once('-')?;
     Some((term.parse().ok()?, index.parse().ok()?))

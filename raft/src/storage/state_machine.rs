@@ -1,7 +1,7 @@
-//! The replicated state as the consensus library drives it.
+//! State machine: the replicated state, driven by the consensus library.
 //!
-//! Applying is pure and in memory. What was applied is published (to readers and watchers), then the writers
-//! are answered, so that whoever was answered finds the effect of the write; then the checkpoint is told.
+//! Applying is pure and in memory. The result is published to readers and watchers first. Then the writers are
+//! answered, so that a writer with an answer finds the effect of its write. Then the checkpoint is told.
 
 use std::io;
 use std::sync::Arc;
@@ -24,9 +24,9 @@ type Snapshot = openraft::alias::SnapshotOf<TypeConfig, SnapshotFile>;
 
 /// Replicas compare the digests of their states at multiples of this index.
 pub const DIGEST_EVERY: u64 = 256;
-/// Changes that are published together at most.
+/// The most changes that are published together.
 const PUBLISH_CHANGES_MAX: usize = 4_096;
-/// Entries that are answered together at most.
+/// The most entries that are answered together.
 const PUBLISH_ENTRIES_MAX: usize = 1_024;
 
 /// Learns what was applied, in order.
@@ -39,7 +39,7 @@ pub trait Publisher: Send + Sync + 'static {
     fn digest_at(&self, index: u64, digest: Digest);
 }
 
-/// What a state machine works with.
+/// The parts that a state machine works with.
 pub(crate) struct Parts {
     pub(crate) snapshots: SnapshotStore,
     pub(crate) checkpoint: Option<Checkpoint>,
@@ -64,7 +64,7 @@ pub struct SnapshotBuilder {
     mark: Mark,
 }
 
-/// What was applied and nobody knows yet.
+/// Applied entries that are not published yet.
 #[derive(Default)]
 struct Unpublished {
     entries: usize,
@@ -142,7 +142,7 @@ impl Unpublished {
     }
 }
 
-// === what openraft asks ===
+// === openraft's state machine traits ===
 
 impl RaftStateMachine<TypeConfig> for StateMachine {
     type SnapshotData = SnapshotFile;
@@ -174,7 +174,7 @@ impl RaftStateMachine<TypeConfig> for StateMachine {
         result
     }
 
-    /// A snapshot that would fill the disk is put off: the log has a reserve, the process would not survive.
+    /// Puts off a snapshot that would fill the disk: the log has a reserve, the process would not survive it.
     async fn try_create_snapshot_builder(&mut self, force: bool) -> Option<SnapshotBuilder> {
         if !force && !self.parts.snapshots.has_room() {
             tracing::warn!("no snapshot was taken: the disk has too little room for one; free some space");

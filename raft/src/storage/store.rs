@@ -1,4 +1,4 @@
-//! A replica's data directory as a whole: log, snapshots, checkpoint.
+//! Store: a replica's whole data directory, with log, snapshots and checkpoint.
 //!
 //! ```text
 //! open:  log (verified)  +  newest of { snapshot (verified), checkpoint (verified, known to the log) }
@@ -40,7 +40,7 @@ pub struct OpenOptions {
     pub abort: Arc<dyn Abort>,
 }
 
-/// What the store knows about itself.
+/// The facts that the store knows about itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct StoreInfo {
     pub store_id: Uid,
@@ -49,7 +49,7 @@ pub struct StoreInfo {
     pub initialized: bool,
 }
 
-/// What a restored replica starts with.
+/// The initial content of a restored replica.
 pub struct Restoration<'a> {
     pub identity: Identity,
     /// Random, as in [`Birth`].
@@ -78,7 +78,7 @@ pub enum StoreError {
 
 pub struct Store;
 
-/// Where replaying starts.
+/// The state from which replaying starts.
 struct Base {
     state: State,
     applied: Option<LogId>,
@@ -134,7 +134,7 @@ impl Store {
         if disk.exists(LOG_FILE).map_err(unreadable)? {
             return Err(OpenError::Present { location }.into());
         }
-        // Snapshots without a log are what an interrupted restore leaves.
+        // An interrupted restore leaves snapshots without a log.
         snapshot_store::remove_all(&**disk).map_err(unreadable)?;
         let start = log_id(RESTORED_TERM, RESTORED_INDEX);
         let voters = vec![members.keys().copied().collect()];
@@ -147,7 +147,7 @@ impl Store {
             SnapshotStore::open(Arc::clone(disk), identity.fleet.0, generation, abort, Arc::clone(&pressure))
                 .map_err(unreadable)?;
         snapshots.write(header, state, pressure.mark()).map_err(unreadable)?;
-        // Nobody leads in that term: an uncommitted vote makes the first election use the next one.
+        // No replica leads in that term: an uncommitted vote makes the first election use the next one.
         let origin = Origin { vote: Vote::new(RESTORED_TERM, smallest), purged: start };
         log_store::create(disk, identity, &Birth { store: *store, generation }, Some(&origin))?;
         Ok(())
@@ -166,7 +166,7 @@ fn open_log(
     let has_log = disk.exists(LOG_FILE).map_err(unreadable)?;
     let has_snapshots = snapshot_store::any(&*disk).map_err(unreadable)?;
     if has_snapshots && !has_log {
-        // An empty log beside a snapshot has lost its vote. Making a new one would break agreement.
+        // An empty log beside a snapshot has lost its vote. A new log would break agreement.
         let detail = "there are snapshots but no log".to_owned();
         return Err(OpenError::Damaged { location: disk.location(), replica: identity.replica, detail }.into());
     }
@@ -184,8 +184,8 @@ fn choose(log: &LogStore, found: Found, checkpoint: Option<&Checkpoint>, moment:
         None => Base { state: State::new(), applied: None, membership: StoredMembership::default() },
     };
     let (Some(checkpoint), Some(moment)) = (checkpoint, moment) else { return Ok(base) };
-    // The checkpoint is written without waiting for the log. After a power cut it may know entries that the
-    // log does not: starting from it would make the log begin where no durable snapshot is.
+    // The checkpoint is written without waiting for the log. After a power cut it may know entries that the log does
+    // not. Starting from it would make the log begin where no durable snapshot is.
     let usable = Some(moment.applied) >= base.applied && log.contains(moment.applied)?;
     if usable {
         return Ok(Base { state: moment.state, applied: Some(moment.applied), membership: moment.membership });

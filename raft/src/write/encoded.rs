@@ -1,7 +1,7 @@
-//! A batch together with its stored form: what a log entry carries.
+//! Encoded commands and batches: a batch together with its stored form is what a log entry carries.
 //!
-//! A command is encoded once, by whoever first took it up. The log of the leader, the messages to its followers and
-//! their logs copy those bytes, and what was decoded of them is shared by whoever reads the entry.
+//! The replica that first takes a command up encodes it once. The log of the leader, the messages to its followers and
+//! their logs copy those bytes. All readers of an entry share what was decoded of it.
 
 use std::fmt;
 use std::ops::Deref;
@@ -37,7 +37,7 @@ impl Draft {
         Ok(Self { command, encoded })
     }
 
-    /// All of `encoded` must be the command: in a batch another follows.
+    /// All of `encoded` must be the command: in a batch another command follows.
     pub fn decode(encoded: Bytes) -> Result<Self, DecodeError> {
         Ok(Self { command: persisted::decode(&encoded)?, encoded })
     }
@@ -59,7 +59,7 @@ impl Sealed {
         Ok(Self { batch: Arc::new(batch), encoded })
     }
 
-    /// A batch of these, in their order. What they were encoded to is put together as a batch is encoded: the stamp, the
+    /// A batch of these, in their order. Their encoded forms are joined in the way a batch is encoded: the stamp, the
     /// number of commands, each command.
     pub fn of(stamp: Stamp, drafts: Vec<Draft>) -> Result<Self, DecodeError> {
         let mut encoded = persisted::encode(&(stamp, drafts.len()))?;
@@ -154,7 +154,7 @@ mod tests {
         assert_eq!(postcard::from_bytes::<(u8, Sealed, u8)>(&message).unwrap(), (7, sealed.clone(), 9));
         let mut longer = sealed.encoded().to_vec();
         longer.push(0);
-        // A vector of bytes is written as bytes are.
+        // A vector of bytes is encoded in the same way as bytes.
         let message = postcard::to_stdvec(&longer).unwrap();
         assert!(postcard::from_bytes::<Sealed>(&message).is_err());
     }

@@ -1,8 +1,8 @@
-//! A follower's writes on their way to the leader: those that wait together go together.
+//! Forwarder of a follower's writes to the leader: writes that wait together go together.
 //!
-//! A write waits for one of a few calls under way, and whatever arrives meanwhile rides in the next one. So a single
-//! write pays one round trip, and a storm of registrations a call for some hundreds of them. Each of them is answered
-//! for itself.
+//! A write waits for one of a few calls under way, and the writes that arrive meanwhile go with the next one. So a
+//! single write pays one round trip, and in a storm of registrations one call carries some hundreds of them. Each write
+//! gets its own answer.
 
 use std::sync::Arc;
 
@@ -31,13 +31,13 @@ pub(crate) type Answer = Result<Settled, RequestError>;
 pub(crate) struct Call {
     pub(crate) leader: ReplicaId,
     pub(crate) commands: Vec<Bytes>,
-    /// After this nobody waits for any of them.
+    /// The moment after which no caller waits for any of them.
     pub(crate) deadline: Instant,
 }
 
-/// How leaders are asked.
+/// The way in which leaders are asked.
 pub(crate) trait Leaders: Send + Sync + 'static {
-    /// One answer per command, in their order, or what became of all of them.
+    /// One answer per command, in their order, or one error for all of them.
     fn ask(&self, call: Call) -> BoxFuture<'static, Result<Vec<Answer>, RequestError>>;
 }
 
@@ -57,7 +57,7 @@ struct Errand {
 struct Gatherer {
     leaders: Arc<dyn Leaders>,
     errands: mpsc::Receiver<Errand>,
-    /// For another leader than those before it.
+    /// An errand for another leader than those before it.
     held_over: Option<Errand>,
     calls: Arc<Semaphore>,
 }
@@ -101,7 +101,7 @@ impl Gatherer {
         }
     }
 
-    /// `first` and whatever else waits for the same leader, up to one call's worth.
+    /// `first` and the other errands that wait for the same leader, up to one call's worth.
     fn gather(&mut self, first: Errand) -> Vec<Errand> {
         let (leader, mut bytes) = (first.leader, first.command.len());
         let mut errands = vec![first];
@@ -119,7 +119,7 @@ impl Gatherer {
 }
 
 async fn deliver(leaders: Arc<dyn Leaders>, mut errands: Vec<Errand>, place: OwnedSemaphorePermit) {
-    // Whoever went away while it waited is not surprised by a write that it has given up.
+    // A caller that went away has given up its write, so the write is not made.
     errands.retain(|errand| !errand.reply.is_closed());
     let (Some(leader), Some(deadline)) =
         (errands.first().map(|errand| errand.leader), errands.iter().map(|errand| errand.deadline).max())
@@ -136,7 +136,7 @@ async fn deliver(leaders: Arc<dyn Leaders>, mut errands: Vec<Errand>, place: Own
     }
 }
 
-/// What became of all, for each; whom a leader has left out may or may not have been heard.
+/// The answer for each command. A command that the leader left out of its answers may or may not have been applied.
 fn each(answered: Result<Vec<Answer>, RequestError>) -> Box<dyn Iterator<Item = Answer> + Send> {
     let unheard = || Err(RequestError::Forwarding("asking the leader: it answered less than it was asked".to_owned()));
     match answered {
@@ -158,7 +158,7 @@ mod tests {
 
     use super::*;
 
-    /// Takes calls down, and answers when it is let.
+    /// Records calls, and answers when it is allowed to.
     struct Scripted {
         calls: Mutex<Vec<(ReplicaId, Vec<u8>)>>,
         under_way: Arc<AtomicUsize>,

@@ -1,8 +1,8 @@
-//! From commands to log entries: gathers what is asked at the same time into one entry.
+//! Proposer: gathers commands that are asked for at the same time into one log entry.
 //!
-//! A proposal waits for one of a few entries in flight; whatever arrives meanwhile rides in the next one.
-//! So one client pays one round trip, and a storm of a hundred thousand registrations becomes hundreds of
-//! entries. Only the leader's proposals are accepted: nothing is forwarded from here.
+//! A proposal waits for one of a few entries in flight; the proposals that arrive meanwhile go into the next one. So
+//! one client pays one round trip, and a storm of a hundred thousand registrations becomes hundreds of entries. Only
+//! the leader's proposals are accepted: nothing is forwarded from here.
 
 use std::sync::Arc;
 
@@ -23,14 +23,14 @@ use muster_lifecycle::replica::ReplicaId;
 
 /// Commands waiting to be proposed. Beyond this the caller is told to come back later.
 const QUEUE_MAX: usize = 16_384;
-/// Commands in one log entry; those that came together are not parted.
+/// The most commands in one log entry; those that came together are not parted.
 const BATCH_COMMANDS_MAX: usize = 512;
 /// Bytes of commands in one log entry beyond which no more are added.
 const BATCH_BYTES_MAX: usize = 512 * 1024;
 /// Log entries proposed and not yet applied.
 const IN_FLIGHT_MAX: usize = 4;
 
-/// Why a command was not applied, or why nobody can say.
+/// The reason why a command was not applied, or why its outcome is unknown.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum ProposeError {
     #[error("this replica does not lead")]
@@ -46,7 +46,7 @@ pub enum ProposeError {
     Stopped,
 }
 
-/// What became of a command, and the log index where it did.
+/// The outcome of a command, and the log index at which it was applied.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Settled {
     pub outcome: Outcome,
@@ -91,8 +91,8 @@ impl Proposer {
         settled.into_iter().next().ok_or(ProposeError::Unknown)
     }
 
-    /// Proposes commands that came together, in one entry: one answer each, in their order, or what became of all.
-    /// Whoever calls bounds how many they are.
+    /// Proposes commands that came together, in one entry: one answer each, in their order, or one error for all. The
+    /// caller bounds how many they are.
     pub(crate) async fn propose_all(&self, drafts: Vec<Draft>) -> Result<Vec<Settled>, ProposeError> {
         if drafts.is_empty() {
             return Ok(Vec::new());
@@ -105,7 +105,8 @@ impl Proposer {
     }
 }
 
-/// Commands are made of what can be encoded; were one not, it could not be written here or elsewhere.
+/// The error for a command that cannot be encoded: it could not be written here or elsewhere. Commands consist of
+/// encodable parts, so this does not occur.
 pub(crate) fn unencodable(error: DecodeError) -> ProposeError {
     ProposeError::Exhausted(error.to_string())
 }
@@ -129,7 +130,7 @@ impl Gatherer {
         }
     }
 
-    /// `first` and whatever else is waiting, up to one entry's worth.
+    /// `first` and the other proposals that wait, up to one entry's worth.
     fn gather(&mut self, first: Proposal) -> Vec<Proposal> {
         let (mut count, mut bytes) = (first.drafts.len(), first.bytes());
         let mut gathered = vec![first];
@@ -173,7 +174,7 @@ impl Proposal {
     }
 }
 
-/// Who asked, and for how many commands.
+/// The number of commands asked for, and where to answer.
 type Asked = (usize, Reply);
 
 fn unravelled(gathered: Vec<Proposal>) -> (Vec<Draft>, Vec<Asked>) {

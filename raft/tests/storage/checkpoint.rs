@@ -1,4 +1,4 @@
-//! The checkpoint saves replaying, and is believed only when it is right (F-27).
+//! Tests of the checkpoint: it saves replaying, and is believed only when it is right (F-27).
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -47,7 +47,7 @@ async fn close(store: Opened) {
     drop(store.machine);
 }
 
-/// Ten entries applied and checkpointed, no snapshot.
+/// A machine with ten entries applied and checkpointed, and no snapshot.
 async fn with_checkpoint() -> Machine {
     let machine = Machine::new();
     let mut store = machine.open();

@@ -1,4 +1,4 @@
-//! I-19, F-26: damage is detected, never served.
+//! Tests of I-19 and F-26: damage is detected, never served.
 
 use std::sync::LazyLock;
 
@@ -15,7 +15,7 @@ use crate::fixture::{self, BIRTH, IDENTITY, entries, open_sim, recorder};
 
 type Files = Vec<(String, Vec<u8>)>;
 
-/// How the process ended that wrote the log.
+/// The end of the process that wrote the log.
 #[derive(Debug, Clone, Copy)]
 enum Ended {
     Orderly,
@@ -42,7 +42,7 @@ fn log_bytes(files: &[(String, Vec<u8>)]) -> &[u8] {
     &files.iter().find(|(name, _)| name == LOG_FILE).unwrap().1
 }
 
-/// Either refused, or exactly what was written.
+/// Asserts that the store is refused, or holds exactly what was written. Returns whether it was refused.
 async fn assert_refused_or_unharmed(sim: &SimDisk, what: &str) -> bool {
     match fixture::open(sim.mount(), None) {
         Err(StoreError::Log(error @ (OpenError::Damaged { .. } | OpenError::NewerVersion { .. }))) => {

@@ -1,4 +1,4 @@
-//! I-08, I-18, F-20 to F-25: an acknowledgement is worth what it says.
+//! Tests of I-08, I-18, F-20 to F-25: an acknowledged write is durable.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -66,8 +66,8 @@ fn i_18_what_was_not_synced_is_lost_with_the_power_and_was_not_acknowledged() {
     });
 }
 
-/// The baselines: on a disk whose syncs do nothing the promises are broken, and the checks notice. So it is
-/// the syncs that keep them.
+/// The baselines: on a disk whose syncs do nothing the promises are broken, and the checks notice. So it is the syncs
+/// that keep them.
 #[test]
 fn i_18_without_file_syncs_acknowledged_entries_would_be_lost() {
     fixture::run(async {
@@ -280,7 +280,7 @@ enum Step {
     Truncate(u64),
     Committed,
     Snapshot,
-    /// Up to the last snapshot, as openraft does.
+    /// Purges up to the last snapshot, as openraft does.
     Purge,
 }
 
@@ -295,7 +295,7 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// What has been acknowledged.
+/// The promises so far: what has been acknowledged.
 #[derive(Debug, Clone, Default)]
 struct Promise {
     term: u64,
@@ -312,7 +312,7 @@ impl Promise {
         self.entries.keys().next_back().map_or(0, |last| last + 1)
     }
 
-    /// What will be promised once the step is acknowledged.
+    /// The promises once the step is acknowledged.
     fn after(&self, step: &Step) -> Self {
         let mut after = self.clone();
         match step {
@@ -329,7 +329,7 @@ impl Promise {
                 // Applied entries are committed; raft never truncates those.
                 let keep = self.next().saturating_sub(*count).max(self.applied.map_or(0, |applied| applied + 1));
                 after.entries.split_off(&keep);
-                // Whoever truncates has seen a newer term.
+                // A replica that truncates has seen a newer term.
                 after.term += 1;
             }
             Step::Committed => {}
@@ -342,7 +342,7 @@ impl Promise {
         after
     }
 
-    /// Takes the step; `after` is what it leads to.
+    /// Takes the step; `after` are the promises that it leads to.
     async fn execute(&self, step: &Step, after: &Self, store: &mut Opened) -> io::Result<()> {
         match step {
             Step::Vote => store.vote(after.term).await,

@@ -1,4 +1,4 @@
-//! A store on a simulated disk, and entries to put into it.
+//! Fixture: a store on a simulated disk, and entries to put into it.
 
 use std::io;
 use std::path::PathBuf;
@@ -32,7 +32,7 @@ pub(crate) const REPLICA: u64 = 1;
 pub(crate) const IDENTITY: Identity = Identity { replica: ReplicaId(REPLICA), fleet: FLEET };
 pub(crate) const BIRTH: Birth = Birth { store: Uid(0x57073), generation: 0 };
 
-/// An opened store, and what it told the outside.
+/// An opened store, and what it published.
 pub(crate) struct Opened {
     pub(crate) log: LogStore,
     pub(crate) machine: StateMachine,
@@ -41,7 +41,7 @@ pub(crate) struct Opened {
     pub(crate) abort: Arc<RecordAbort>,
 }
 
-/// Remembers what was published.
+/// Records what was published.
 #[derive(Default)]
 pub(crate) struct Published(Mutex<Told>);
 
@@ -99,7 +99,7 @@ pub(crate) fn open_sim(sim: &SimDisk) -> Opened {
 }
 
 impl Opened {
-    /// Lets go of everything in an orderly way.
+    /// Closes everything in an orderly way.
     pub(crate) async fn close(self) {
         self.log.close().await;
     }
@@ -115,7 +115,7 @@ impl Opened {
         self.log.save_vote(&Vote::new(term, ReplicaId(REPLICA))).await
     }
 
-    /// Applies what the log holds after the last applied entry, up to `last`.
+    /// Applies the entries that the log holds after the last applied one, up to `last`.
     pub(crate) async fn apply_up_to(&mut self, last: u64) -> io::Result<()> {
         let start = self.machine.applied_state().await?.0.map_or(0, |id| id.index + 1);
         let entries = self.log.try_get_log_entries(start..=last).await?;
@@ -156,7 +156,7 @@ pub(crate) fn batch(term: u64, index: u64) -> Batch {
     }
 }
 
-/// The state after the given entries, by the law alone.
+/// The state after the given entries, computed by applying them alone.
 pub(crate) fn state_after<'a>(entries: impl IntoIterator<Item = &'a Entry>) -> State {
     let mut state = State::new();
     for entry in entries {

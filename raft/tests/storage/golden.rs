@@ -1,4 +1,4 @@
-//! The bytes on disk, pinned: a change here is a change of the data version.
+//! Golden bytes on disk: a change here is a change of the data version.
 
 use std::collections::{BTreeMap, BTreeSet};
 

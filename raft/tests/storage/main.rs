@@ -1,4 +1,4 @@
-//! What the store promises: nothing acknowledged is lost, nothing damaged is served.
+//! Tests of the store's promises: nothing acknowledged is lost, nothing damaged is served.
 
 #![expect(clippy::unwrap_used, reason = "what is unexpected here fails a test")]
 

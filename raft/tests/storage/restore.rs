@@ -1,4 +1,4 @@
-//! A data directory made from a backup.
+//! Tests of a data directory made from a backup.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -85,7 +85,7 @@ fn a_restored_cluster_of_one_elects_itself_and_writes() {
     });
 }
 
-/// A network with nobody else on it.
+/// A network without any other replica.
 struct Alone;
 
 impl RaftNetworkFactory<TypeConfig> for Alone {

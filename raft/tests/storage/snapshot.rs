@@ -1,4 +1,4 @@
-//! Snapshots: whole, verified and durable, or not there.
+//! Tests of snapshots: whole, verified and durable, or not there.
 
 use muster_raft::disk::sim::SimDisk;
 use muster_raft::persisted::log_id;

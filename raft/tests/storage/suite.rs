@@ -1,4 +1,4 @@
-//! openraft's own tests of a store, on ours.
+//! openraft's own test suite for stores, run on this one.
 
 use std::sync::Arc;
 

@@ -1,7 +1,7 @@
 //! The files of the checkpoint: one sled tree.
 //!
-//! sled may lose what it was told to flush, return errors on opening, or panic. Everything that touches it
-//! is therefore guarded, and everything read from it is verified against a digest.
+//! sled may lose what it was told to flush, return errors on opening, or panic. So every call to it is guarded, and
+//! everything read from it is verified against a digest.
 
 use std::fs;
 use std::io;
@@ -22,19 +22,19 @@ use crate::storage::persisted::{self, LogIdRecord, StoredMembershipRecord};
 use crate::types::{LogId, StoredMembership};
 
 const VERSION: u32 = 1;
-/// Nothing is read after the start, so nothing is worth keeping.
+/// A small cache: nothing is read after the start, so nothing is worth keeping.
 const CACHE_BYTES: u64 = 1024 * 1024;
-/// After so many bytes sled is opened anew, to let go of the memory it holds on to.
+/// After this many bytes sled is opened anew, to free the memory it keeps.
 const REOPEN_BYTES: u64 = 64 * 1024 * 1024;
-/// Records written at once. More are written in parts: a batch is held in memory as a whole, and more than once.
+/// The most records written at once. More are written in parts: memory holds a batch as a whole, and more than once.
 const CHUNK_RECORDS: usize = 4_096;
-/// How often, and how far apart, it is tried to open files that somebody holds.
+/// The attempts to open files that are still locked, and the pause between two attempts.
 const LOCK_ATTEMPTS: u32 = 50;
 const LOCK_PAUSE: Duration = Duration::from_millis(20);
-/// Damaged checkpoints kept for whoever wants to know what happened.
+/// The damaged checkpoints that are kept for people who investigate the damage.
 const DAMAGED_MAX: usize = 2;
 
-/// The key of the record that says what the others are. Records have their own prefix.
+/// The key of the record that describes the others. Records have their own prefix.
 const META: &[u8] = b"m";
 const RECORD: u8 = b'r';
 const COMPLETE: &str = "complete";
@@ -57,7 +57,7 @@ pub(super) enum TreeError {
     MoveAside(io::Error),
 }
 
-/// Says what the records are a state of. Written in the same batch as they are.
+/// The description of the records: which state they are. Written in the same batch as they are.
 #[derive(Serialize, Deserialize)]
 struct Meta {
     version: u32,
@@ -73,17 +73,17 @@ pub(super) struct Tree {
     dir: PathBuf,
     /// Bytes handed to sled since it was opened.
     written: u64,
-    /// Later events than this one have never been written. `None` if that is not known.
+    /// No event later than this one has ever been written. `None` if that is not known.
     last_event: Option<u64>,
-    /// Exists from the first complete write on and is removed while much is written in parts: sled opens
-    /// a garbled file as an empty one, which must not pass for a checkpoint that was never written.
+    /// A file that exists from the first complete write on and is removed while much is written in parts. sled opens a
+    /// garbled file as an empty one, which must not pass for a checkpoint that was never written.
     complete: PathBuf,
 }
 
 // === impl Tree ===
 
 impl Tree {
-    /// Opens what is there; if that is not sound, moves it aside and starts empty.
+    /// Opens the existing files; if they are not sound, moves them aside and starts empty.
     pub(super) fn open_or_replace(dir: PathBuf, store: Uid) -> Result<(Self, Option<Moment>), TreeError> {
         let existed = dir.exists();
         let error = match guarded(|| Self::open(&dir, store)) {
@@ -112,17 +112,17 @@ impl Tree {
         Ok((tree, moment))
     }
 
-    /// sled keeps what it has read and written in memory, far beyond the cache it was given. Nothing of it is
-    /// needed again, and opening it anew lets go of it.
+    /// Opens sled anew. sled keeps what it has read and written in memory, far beyond the cache it was given. Nothing
+    /// of it is needed again, and opening it anew frees it.
     fn reopen(&mut self) -> Result<(), TreeError> {
-        // The files are locked while a handle lives: an empty database in memory stands in for a moment.
+        // The files are locked while a handle lives: an empty database in memory takes its place for a moment.
         self.database = sled::Config::new().temporary(true).open()?;
         self.database = open_database(&self.dir)?;
         self.written = 0;
         Ok(())
     }
 
-    /// `None` if nothing complete is there.
+    /// `None` if there is no complete checkpoint.
     fn load(&self) -> Result<Option<Moment>, TreeError> {
         let Some(meta) = self.database.get(META)? else { return Ok(None) };
         let meta = self.check_meta(&meta)?;
@@ -180,8 +180,8 @@ impl Tree {
         Ok(())
     }
 
-    /// Too much for one batch: without its meta record the tree counts as empty, so that goes first and
-    /// comes last. What was there before stays unless it is to be cleared.
+    /// Writes what is too much for one batch. Without its meta record the tree counts as empty, so that record is
+    /// removed first and written last. The earlier content stays unless it is to be cleared.
     fn write_in_parts(
         &mut self,
         moment: &Moment,
@@ -248,7 +248,7 @@ impl Tree {
     }
 }
 
-/// Whoever had it open before may hold on to the files for a moment: sled's threads let go of them when they get to it.
+/// The previous user may keep the files locked for a moment: sled's threads release them late.
 fn open_database(dir: &Path) -> Result<Db, TreeError> {
     let config = sled::Config::new().path(dir).cache_capacity(CACHE_BYTES).flush_every_ms(None);
     for _ in 1..LOCK_ATTEMPTS {
@@ -270,7 +270,7 @@ fn damaged(detail: impl ToString) -> TreeError {
     TreeError::Damaged(detail.to_string())
 }
 
-/// Runs in a thread of its own while we wait: a panic of sled's ends there.
+/// Runs `work` in a thread of its own and waits for it: a panic of sled's ends there.
 fn guarded<T: Send>(work: impl FnOnce() -> Result<T, TreeError> + Send) -> Result<T, TreeError> {
     thread::scope(|scope| {
         let worker = thread::Builder::new().name("muster-sled".to_owned()).spawn_scoped(scope, work)?;

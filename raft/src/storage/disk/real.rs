@@ -1,4 +1,4 @@
-//! A directory of the operating system, owned by one process at a time.
+//! Real disk: a directory of the operating system, owned by one process at a time.
 
 use std::fs::{self, DirBuilder, File, OpenOptions, Permissions, TryLockError};
 use std::io;
@@ -10,7 +10,7 @@ use thiserror::Error;
 
 use super::{Disk, DiskFile};
 
-/// Held locked while a process uses the directory. It has no content.
+/// The file that is locked while a process uses the directory. It has no content.
 const LOCK_FILE: &str = "lock";
 const FILE_MODE: u32 = 0o600;
 const DIR_MODE: u32 = 0o700;
@@ -23,11 +23,11 @@ pub enum DiskError {
     InUse { dir: PathBuf },
 }
 
-/// Files are readable by their owner only: they hold the state of a whole fleet.
+/// A directory. Its files are readable by their owner only: they hold the state of a whole fleet.
 #[derive(Debug)]
 pub struct RealDisk {
     dir: PathBuf,
-    /// Kept open for syncing entries.
+    /// The directory, kept open for syncing its entries.
     handle: File,
     /// Unlocked by the system when the process ends, however it ends.
     _lock: File,
@@ -68,7 +68,7 @@ fn prepare(dir: &Path) -> io::Result<(File, File)> {
     Ok((File::open(dir)?, lock))
 }
 
-/// A directory that vanishes with the power takes a fresh vote with it.
+/// Makes the directory itself durable: if it vanished in a power cut, a fresh vote would vanish with it.
 fn sync_parent(dir: &Path) -> io::Result<()> {
     match dir.canonicalize()?.parent() {
         Some(parent) => File::open(parent)?.sync_all(),
@@ -143,7 +143,7 @@ impl DiskFile for RealFile {
     }
 
     fn sync(&self) -> io::Result<()> {
-        // Includes the length, which is all the metadata that reading back needs.
+        // `sync_data` includes the length, which is all the metadata that reading back needs.
         self.0.sync_data()
     }
 }

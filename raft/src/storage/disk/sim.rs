@@ -1,12 +1,12 @@
-//! A disk in memory that behaves as badly as a real one may.
+//! Simulated disk in memory, which behaves as badly as a real one may.
 //!
-//! [`SimDisk`] is the hardware: it survives processes and power cuts. [`SimDisk::mount`] is what one process
-//! sees of it; after [`SimDisk::power_loss`] every older mount, and every file opened through it, fails, so
-//! that threads of a "dead" process cannot reach what its successor uses.
+//! [`SimDisk`] is the hardware: it survives processes and power cuts. [`SimDisk::mount`] is the view of one process.
+//! After [`SimDisk::power_loss`] every older mount, and every file opened through it, fails, so that threads of a
+//! "dead" process cannot reach what its successor uses.
 //!
-//! What a power cut leaves is decided by a seed: everything synced, plus any subset of the unsynced writes
-//! in any order of sectors (so also torn ones), plus any prefix of the unsynced directory changes (file
-//! systems journal those in order).
+//! A seed decides what a power cut leaves: everything synced, plus any subset of the unsynced writes in any order of
+//! sectors (so also torn ones), plus any prefix of the unsynced directory changes (file systems journal those in
+//! order).
 
 mod model;
 
@@ -16,7 +16,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use self::model::{Inode, Model};
 use super::{Disk, DiskFile};
 
-/// How many bytes a disk without a set capacity reports as free.
+/// The free bytes that a disk without a set capacity reports.
 const ROOMY: u64 = 1 << 40;
 
 /// The hardware.
@@ -59,7 +59,7 @@ impl SimDisk {
         Arc::new(Mount { disk: self.clone(), boot })
     }
 
-    /// Cuts the power and restores it. See the module for what is left.
+    /// Cuts the power and restores it. The module's description says what is left.
     pub fn power_loss(&self, seed: u64) {
         self.model().power_loss(seed);
         self.shared.released.notify_all();
@@ -128,12 +128,12 @@ impl SimDisk {
         self.model().content(name)
     }
 
-    /// Changes a file behind everybody's back, durably. Says whether there was such a file.
+    /// Changes a file durably, without any process noticing. Returns whether there was such a file.
     pub fn corrupt(&self, name: &str, damage: impl FnOnce(&mut Vec<u8>)) -> bool {
         self.model().corrupt(name, damage)
     }
 
-    /// Flips one bit of a file. Says whether the file has such a bit.
+    /// Flips one bit of a file. Returns whether the file has such a bit.
     pub fn flip_bit(&self, name: &str, bit: usize) -> bool {
         let present = self.content(name).is_some_and(|content| bit / 8 < content.len());
         present && self.corrupt(name, |content| content[bit / 8] ^= 1 << (bit % 8))
@@ -157,7 +157,7 @@ impl SimDisk {
         Ok(model)
     }
 
-    /// Waits until syncs are let through, then does one.
+    /// Waits until syncs are released, then does one.
     fn sync(&self, boot: u64, make_durable: impl FnOnce(&mut Model)) -> io::Result<()> {
         let mut model = self.change(boot)?;
         model.waiting += 1;

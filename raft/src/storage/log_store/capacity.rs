@@ -1,7 +1,7 @@
-//! Whether there is room for more.
+//! Capacity of the disk: whether there is room for more proposals.
 //!
-//! A log that runs into a full disk in the middle of a write must end the process. So proposals are refused
-//! before that, while there is still room for everything that is already on its way.
+//! A log that runs into a full disk in the middle of a write must end the process. So proposals are refused before
+//! that, while there is still room for everything that is already on its way.
 
 use std::io;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use crate::storage::disk::Disk;
 /// Free space below which no new proposals are accepted.
 pub const RESERVE_BYTES: u64 = 64 * 1024 * 1024;
 
-/// Whether there is room for more proposals.
+/// Compares the free space of a disk with the reserve.
 #[derive(Clone, Debug)]
 pub struct Capacity {
     disk: Arc<dyn Disk>,
@@ -40,8 +40,8 @@ impl Capacity {
         self.disk.free_bytes()
     }
 
-    /// Refuses while the reserve is touched. A disk that cannot say how full it is gets the benefit of the
-    /// doubt: the write itself will tell.
+    /// Refuses while the reserve is touched. A disk that cannot say how full it is counts as having room: the write
+    /// itself will fail if it has not.
     pub fn check(&self) -> Result<(), DiskFull> {
         match self.free_bytes() {
             Ok(free) if free < RESERVE_BYTES => Err(DiskFull { location: self.disk.location(), free }),

@@ -1,4 +1,4 @@
-//! The log database: its tables, how it is created, and how it is checked before anything trusts it.
+//! Tables of the log database, its creation, and its check before anything trusts it.
 
 use std::io;
 use std::panic::{self, AssertUnwindSafe};
@@ -23,32 +23,32 @@ pub(super) const LOG: TableDefinition<u64, &[u8]> = TableDefinition::new("log");
 pub(super) const VOTE: &str = "vote";
 pub(super) const PURGED: &str = "purged";
 pub(super) const COMMITTED: &str = "committed";
-/// How many transactions there have been. See the witness.
+/// The number of transactions so far. See the witness.
 pub(super) const TRANSACTIONS: &str = "transactions";
 const IDENTITY: &str = "identity";
 const DATA_VERSION: &str = "data-version";
 
 /// The version of everything in the data directory. A newer one is never touched.
 pub const DATA_VERSION_NOW: u32 = 2;
-/// The oldest that can still be read: what agents say of their nodes has another form since.
+/// The oldest version that can still be read: agents' reports of their nodes have had another form since.
 const DATA_VERSION_OLDEST: u32 = 2;
 
 pub const LOG_FILE: &str = "log.redb";
-/// A database in the making. It gets its name only when it is complete, so that a crash during creation
+/// The name of an incomplete database. It gets its final name only when it is complete, so that a crash during creation
 /// cannot be mistaken for a log that lost its content.
 const LOG_FILE_NEW: &str = "log.redb.tmp";
 
-/// Pages redb keeps in memory. Recent entries are cached decoded, so this serves catching up only.
+/// The bytes of pages that redb keeps in memory. Recent entries are cached decoded, so this serves catching up only.
 const PAGE_CACHE_BYTES: usize = 16 * 1024 * 1024;
 
-/// Who may use the store.
+/// The replica that may use the store, and its fleet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Identity {
     pub replica: ReplicaId,
     pub fleet: Uid,
 }
 
-/// What a store that is created now is told about itself.
+/// The data that a new store is given at its creation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Birth {
     /// Random. A replica that comes back with another one has lost its vote.
@@ -57,7 +57,7 @@ pub struct Birth {
     pub generation: u64,
 }
 
-/// Where a restored store begins.
+/// The beginning of a restored store.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Origin {
     pub(crate) vote: Vote,
@@ -72,7 +72,7 @@ struct IdentityRecord {
     replica: ReplicaId,
 }
 
-/// What a checked database holds besides its entries.
+/// The content of a checked database besides its entries.
 #[derive(Debug)]
 pub(super) struct Content {
     pub(super) birth: Birth,
@@ -125,7 +125,7 @@ pub enum OpenError {
     Io { location: String, source: io::Error },
 }
 
-/// Why a check stopped. Becomes an [`OpenError`] once it is known for whom.
+/// The reason why a check stopped. It becomes an [`OpenError`] once the store's location and identity are added.
 #[derive(Debug)]
 enum Fault {
     Io(io::Error),
@@ -136,7 +136,7 @@ enum Fault {
 
 // === creating ===
 
-/// Creates the database, complete and durable, or leaves nothing that counts.
+/// Creates the database, complete and durable. A failure leaves no file that counts as a log.
 pub(crate) fn create(
     disk: &Arc<dyn Disk>,
     identity: &Identity,
@@ -173,7 +173,7 @@ fn write_new(disk: &Arc<dyn Disk>, identity: &Identity, birth: &Birth, origin: O
     }
     transaction.commit().map_err(redb::Error::from)?;
     drop(database);
-    // Closing wrote once more; the name must not be durable before that is.
+    // Closing writes once more; the name must not be durable before that write is.
     disk.open(LOG_FILE_NEW)?.sync()?;
     disk.rename(LOG_FILE_NEW, LOG_FILE)?;
     disk.sync_dir()?;
@@ -206,7 +206,7 @@ pub(super) fn open(disk: &Arc<dyn Disk>, identity: &Identity) -> Result<(Databas
 fn open_checked(disk: &Arc<dyn Disk>) -> Result<(Database, Witness, Content, IdentityRecord), Fault> {
     let file = disk.open(LOG_FILE)?;
     if file.is_empty()? {
-        // redb would take an empty file for a database to be made.
+        // redb would make a new database from an empty file.
         return Err(Fault::Damage("the file is empty".to_owned()));
     }
     let mut database = builder().create_with_backend(DatabaseFile(file))?;

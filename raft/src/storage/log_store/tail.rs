@@ -1,7 +1,7 @@
-//! The log as its users see it: where it begins and ends, and its most recent entries.
+//! Tail of the log in memory: where the log begins and ends, and its most recent entries.
 //!
-//! Entries are visible here before they are durable. Whatever is not yet durable is always here; what is
-//! durable may be forgotten, because it can be read from the database.
+//! Entries are visible here before they are durable. An entry that is not yet durable is always here; a durable one may
+//! be forgotten, because it can be read from the database.
 
 use std::collections::VecDeque;
 use std::io;
@@ -13,7 +13,7 @@ use crate::types::{Entry, LogId, Vote};
 
 /// Durable entries kept for readers that are close behind.
 const CACHED_ENTRIES_MAX: usize = 4_096;
-/// As stored; in memory an entry takes about three times that.
+/// The most bytes of those, as stored; in memory an entry takes about three times that.
 const CACHED_BYTES_MAX: usize = 4 * 1024 * 1024;
 
 #[derive(Debug)]
@@ -48,7 +48,7 @@ pub(super) struct Encoded {
     pub(super) frame: Vec<u8>,
 }
 
-/// How to answer a read: first what the database has, then what memory has.
+/// The plan for a read: first the entries from the database, then those from memory.
 #[derive(Debug)]
 pub(super) struct Plan {
     pub(super) stored: Range<u64>,
@@ -74,7 +74,7 @@ impl Tail {
         }
     }
 
-    /// Makes entries visible and numbers the append. They must follow what is there.
+    /// Makes entries visible and numbers the append. They must follow the existing entries.
     pub(super) fn append(&mut self, entries: &[Encoded]) -> io::Result<u64> {
         self.check_consecutive(entries)?;
         self.appends += 1;
@@ -100,7 +100,7 @@ impl Tail {
         self.forget();
     }
 
-    /// Removes what follows `keep`. Says from which index on, if anything goes.
+    /// Removes the entries after `keep`. Returns the first removed index, if there is one.
     pub(super) fn truncate_after(&mut self, keep: Option<LogId>) -> Option<u64> {
         let from = keep.map_or(0, |id| id.index + 1).max(self.first);
         if self.is_empty() || from > self.last.map_or(0, |id| id.index) {
@@ -124,7 +124,7 @@ impl Tail {
         }
     }
 
-    /// What is present of `start..end`. `bytes_max` bounds the part in memory (but not to nothing).
+    /// The present part of `start..end`. `bytes_max` bounds the part in memory, which still gets at least one entry.
     pub(super) fn plan(&self, start: u64, end: u64, bytes_max: usize) -> Plan {
         let end = if self.is_empty() { start } else { end.min(self.last.map_or(0, |id| id.index + 1)) };
         let start = start.max(self.first);
@@ -172,7 +172,7 @@ impl Tail {
     }
 
     fn check_consecutive(&self, entries: &[Encoded]) -> io::Result<()> {
-        // A store that never held an entry takes its beginning from the first one it is given.
+        // A store that never held an entry begins with the first one it is given.
         let mut expected = self.last.map(|id| id.index + 1);
         for encoded in entries {
             let index = encoded.entry.log_id.index;

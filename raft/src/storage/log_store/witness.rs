@@ -1,12 +1,12 @@
-//! How many transactions the log has seen, remembered outside of it.
+//! Witness of the log: the number of its transactions, kept outside of it.
 //!
-//! A database that keeps two versions of its root can be made to show the older one by a single flipped
-//! bit, and every checksum in it would still be right: the newest vote would silently be gone. So the log
-//! counts its transactions, and a file beside it holds the count that was reached. A log that counts less
-//! than its witness has lost something that was acknowledged.
+//! A database that keeps two versions of its root can be made to show the older one by a single flipped bit, and every
+//! checksum in it would still be right. The newest vote would be gone without notice. So the log counts its
+//! transactions, and a file beside it holds the count that was reached. A log that counts less than its witness has
+//! lost something that was acknowledged.
 //!
-//! The witness is written after each transaction and before its acknowledgement, but never waited for: after
-//! a power cut it may lag behind, which is harmless.
+//! The witness is written after each transaction and before its acknowledgement, but its sync is never waited for.
+//! After a power cut it may lag behind, which is harmless.
 
 use std::io;
 use std::sync::Arc;
@@ -23,7 +23,7 @@ pub(super) struct Witness(Arc<dyn DiskFile>);
 // === impl Witness ===
 
 impl Witness {
-    /// Durable, except for its name.
+    /// Creates the witness, durable except for its name.
     pub(super) fn create(disk: &Arc<dyn Disk>) -> io::Result<Self> {
         let witness = Self(disk.create(WITNESS_FILE)?);
         witness.write(0)?;
@@ -31,7 +31,7 @@ impl Witness {
         Ok(witness)
     }
 
-    /// The witness and what it has seen. One that is missing or unreadable has seen nothing.
+    /// The witness and its count. One that is missing or unreadable counts as zero.
     pub(super) fn open(disk: &Arc<dyn Disk>) -> io::Result<(Self, u64)> {
         if !disk.exists(WITNESS_FILE)? {
             tracing::warn!(location = %disk.location(), "the witness of the log is missing and is made anew");

@@ -1,8 +1,8 @@
-//! The one thread that writes the log database.
+//! Writer of the log database: the one thread that changes it.
 //!
-//! It takes what waits in its queue, writes it in one durable transaction, and only then tells those who
-//! wait. Order in the queue is order on disk, votes and entries alike. After a failed write it answers
-//! nobody any more: see [`crate::storage::abort`].
+//! The writer takes the operations that wait in its queue, writes them in one durable transaction, and only then
+//! answers the callers. Order in the queue is order on disk, votes and entries alike. After a failed write it answers
+//! no caller any more: see [`crate::storage::abort`].
 
 use std::io;
 use std::sync::{Arc, PoisonError};
@@ -48,7 +48,7 @@ pub(super) struct Writer {
     pub(super) abort: Arc<dyn Abort>,
     pub(super) witness: Witness,
     pub(super) transactions: u64,
-    /// Known to be committed, not yet written: it rides with the next transaction that happens anyway.
+    /// A position known to be committed and not yet written: it goes with the next transaction that happens anyway.
     pub(super) committed: Option<LogId>,
 }
 
@@ -63,7 +63,7 @@ impl Writer {
             }
             if let Some(closing) = self.acknowledge(group) {
                 self.close();
-                // Nobody may wait for the answer any more, and that is fine.
+                // The caller may no longer wait for the answer, and that is fine.
                 let _ = closing.send(());
                 return;
             }
@@ -71,7 +71,7 @@ impl Writer {
         self.close();
     }
 
-    /// What can be written together: everything that waits, up to a bound or an order to close.
+    /// The operations that can be written together: all that wait, up to a bound or an order to close.
     fn gather(&mut self, first: Op) -> Vec<Op> {
         let mut group = vec![first];
         while group.len() < GROUP_MAX && !matches!(group.last(), Some(Op::Close { .. })) {
@@ -104,7 +104,7 @@ impl Writer {
         self.witness.write(number)
     }
 
-    /// Tells everybody who waits. Returns the reply of an order to close.
+    /// Answers every waiting caller. Returns the reply of an order to close.
     fn acknowledge(&self, group: Vec<Op>) -> Option<Reply> {
         let newest = group.iter().filter_map(|op| if let Op::Append(append) = op { Some(append.number) } else { None });
         if let Some(number) = newest.max() {
@@ -127,7 +127,8 @@ impl Writer {
         closing
     }
 
-    /// Dropping what waits answers votes and truncations with an error; appends are told explicitly.
+    /// Ends the process. Dropping an operation answers votes and truncations with an error; appends are told
+    /// explicitly.
     fn fail(self, error: io::Error, group: Vec<Op>) {
         let reason = explain(&error, &self.shared.location);
         tracing::error!(error = %error, location = %self.shared.location, "{reason}");
@@ -139,7 +140,7 @@ impl Writer {
         }
     }
 
-    /// Writes what rode along for nothing so far, and lets go of the file.
+    /// Writes the committed position that still waits for a transaction, and releases the file.
     fn close(&mut self) {
         if self.committed.is_some()
             && let Err(error) = self.transact(&[])
@@ -153,11 +154,11 @@ impl Writer {
     }
 }
 
-/// Writes a group durably. Says whether `committed` was part of it.
+/// Writes a group durably. Returns whether `committed` was part of it.
 fn write_group(database: &Database, number: u64, group: &[Op], committed: Option<LogId>) -> Result<bool, redb::Error> {
     let mut transaction = database.begin_write()?;
     transaction.set_durability(Durability::Immediate)?;
-    // Reopening after a crash takes moments instead of a walk through the whole file.
+    // Reopening after a crash takes moments then, instead of a walk through the whole file.
     transaction.set_quick_repair(true);
     let saved;
     {
@@ -193,8 +194,8 @@ fn stage(op: &Op, log: &mut LogTable<'_>, meta: &mut MetaTable<'_>) -> Result<()
     Ok(())
 }
 
-/// A committed position beyond the entries that are durable here would ask the next start to replay what it
-/// does not have; such a position waits for its entries.
+/// Writes the committed position unless it is beyond the durable entries. Such a position would ask the next start to
+/// replay entries that it does not have, so it waits for its entries.
 fn stage_committed(
     committed: Option<LogId>,
     log: &LogTable<'_>,
@@ -213,7 +214,7 @@ fn into_io(error: redb::Error) -> io::Error {
     if let redb::Error::Io(error) = error { error } else { io::Error::other(error) }
 }
 
-/// What happened and what to do, for the last line an operator sees of this process.
+/// The last line that an operator sees of this process: what happened and what to do.
 fn explain(error: &io::Error, location: &str) -> String {
     let advice = if matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded) {
         "the disk is full: free some space and start this replica again"

@@ -1,4 +1,4 @@
-//! A handle to one snapshot.
+//! Handle to one snapshot.
 
 use std::fmt;
 use std::io::{self, BufReader};
@@ -15,9 +15,9 @@ use super::format::{SnapshotError, SnapshotHeader, read_snapshot};
 use crate::storage::disk::{Disk, DiskFile, Scanner};
 use crate::types::LogId;
 
-/// What goes into one message of a transfer.
+/// The bytes in one message of a transfer.
 const PIECE_BYTES: usize = 512 * 1024;
-/// Pieces read before they are sent.
+/// The pieces read before they are sent.
 const READ_AHEAD: usize = 2;
 const BUFFER_BYTES: usize = 256 * 1024;
 
@@ -35,13 +35,13 @@ struct Inner {
     arrival: Option<Arrival>,
 }
 
-/// What only a snapshot has that was received and not yet installed.
+/// The extra data of a snapshot that was received and not yet installed.
 pub(super) struct Arrival {
     pub(super) temporary: Temporary,
     pub(super) state: State,
 }
 
-/// A file that goes when nobody wants it any more, unless it is kept.
+/// A file that is removed when its last user drops it, unless it is kept.
 pub(super) struct Temporary {
     disk: Arc<dyn Disk>,
     name: String,
@@ -75,7 +75,7 @@ impl SnapshotFile {
         Self { inner: Arc::new(Inner { file, name, header, len: *len, arrival: Some(arrival) }) }
     }
 
-    /// The same snapshot, without what installing it needed.
+    /// The same snapshot, without the data that installing it needed.
     pub(super) fn settled(&self) -> Self {
         let inner = &*self.inner;
         Self::new(Arc::clone(&inner.file), inner.name.clone(), inner.header.clone(), inner.len)
@@ -99,18 +99,18 @@ impl SnapshotFile {
         self.inner.len == 0
     }
 
-    /// The content for sending, independent of this handle's life.
+    /// The content for sending. It does not depend on the life of this handle.
     pub fn chunks(&self) -> SnapshotChunks {
         SnapshotChunks { file: Arc::clone(&self.inner.file), offset: 0, len: self.inner.len }
     }
 
-    /// The same as a stream, read ahead by a thread of its own: a slow disk must not hold up heartbeats.
+    /// The content as a stream, read ahead by a thread of its own: a slow disk must not hold up heartbeats.
     pub fn stream(&self) -> impl Stream<Item = io::Result<Bytes>> + Send + use<> {
         let chunks = self.chunks();
         let (pieces, stream) = mpsc::channel(READ_AHEAD);
         tokio::task::spawn_blocking(move || {
             for piece in chunks {
-                // Whoever asked for it may have gone away.
+                // The receiver of the stream may have gone away.
                 if pieces.blocking_send(piece).is_err() {
                     return;
                 }
@@ -132,7 +132,7 @@ impl SnapshotFile {
         Arc::ptr_eq(&self.inner.file, &other.inner.file)
     }
 
-    /// What is needed to install it on `disk`, if that is where it arrived.
+    /// The data needed to install it on `disk`, if it arrived there.
     pub(super) fn arrival_on(&self, disk: &Arc<dyn Disk>) -> Option<&Arrival> {
         self.inner.arrival.as_ref().filter(|arrival| Arc::ptr_eq(&arrival.temporary.disk, disk))
     }
@@ -156,7 +156,7 @@ impl Iterator for SnapshotChunks {
         let left = usize::try_from(self.len - self.offset).unwrap_or(usize::MAX);
         let mut piece = vec![0; left.min(PIECE_BYTES)];
         let read = self.file.read_at(self.offset, &mut piece);
-        // A failed read ends the sequence: what follows would not fit.
+        // A failed read ends the sequence: later pieces would not follow the earlier ones.
         self.offset = if read.is_ok() { self.offset + piece.len() as u64 } else { self.len };
         Some(read.map(|()| Bytes::from(piece)))
     }
@@ -173,7 +173,7 @@ impl Temporary {
         &self.name
     }
 
-    /// It has another name now.
+    /// Keeps the file: it has another name now.
     pub(super) fn keep(&self) {
         self.kept.store(true, Ordering::Relaxed);
     }

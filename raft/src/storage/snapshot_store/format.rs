@@ -1,4 +1,4 @@
-//! The snapshot file, which is also the backup file.
+//! Format of the snapshot file, which is also the backup file.
 //!
 //! ```text
 //! magic (8 bytes) | format: u32
@@ -7,8 +7,8 @@
 //! footer:  0: u32 | records: u64 | xxh3-128 of everything before: u128
 //! ```
 //!
-//! All numbers are little-endian. Lengths are checked before anything is allocated for them. The state's
-//! own digest is in the header, so a file that is intact but was made from something else is seen as well.
+//! All numbers are little-endian. Lengths are checked before anything is allocated for them. The state's own digest is
+//! in the header, so a file that is intact but was made from another state is detected as well.
 
 use std::io::{self, Read, Write};
 
@@ -25,11 +25,11 @@ const MAGIC: [u8; 8] = *b"MUSTERSN";
 pub const FORMAT: u32 = 1;
 /// Records are gathered up to this size.
 const CHUNK_BYTES: usize = 1024 * 1024;
-/// One record more may be in a chunk, with its two lengths.
+/// The largest chunk: one record more may be in it, with its two lengths.
 const CHUNK_BYTES_MAX: usize = CHUNK_BYTES + 2 * 64 * 1024;
 const HEADER_BYTES_MAX: usize = 1024 * 1024;
 
-/// What a snapshot is of.
+/// The description of a snapshot: which state it holds.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SnapshotHeader {
     pub last_log_id: Option<LogIdRecord>,
@@ -86,7 +86,7 @@ impl SnapshotHeader {
         self.membership.clone().try_into()
     }
 
-    /// What the consensus library wants to know about it.
+    /// The metadata that the consensus library wants.
     pub fn meta(&self) -> Result<SnapshotMeta, DecodeError> {
         Ok(SnapshotMeta { last_log_id: self.log_id(), last_membership: self.stored_membership()? })
     }
@@ -94,7 +94,7 @@ impl SnapshotHeader {
 
 // === writing ===
 
-/// Writes a whole snapshot. Durability is the caller's affair.
+/// Writes a whole snapshot. The caller makes it durable.
 pub fn write_snapshot(out: impl Write, header: &SnapshotHeader, state: &State) -> Result<(), SnapshotError> {
     let mut out = Hashing { inner: out, hash: Xxh3::new() };
     out.write_all(&MAGIC)?;
@@ -167,7 +167,7 @@ pub fn read_snapshot(input: impl Read) -> Result<(SnapshotHeader, State), Snapsh
     Ok((header, state))
 }
 
-/// Reads what a snapshot is of, without verifying the rest.
+/// Reads the header of a snapshot, without verifying the rest.
 pub fn read_header(input: impl Read) -> Result<SnapshotHeader, SnapshotError> {
     read_head(&mut Hashing { inner: input, hash: Xxh3::new() })
 }
@@ -247,7 +247,7 @@ fn damaged(detail: &(impl ToString + ?Sized)) -> SnapshotError {
     SnapshotError::Damaged { detail: detail.to_string() }
 }
 
-/// Passes bytes on and remembers their hash.
+/// Passes bytes on and computes their hash.
 struct Hashing<T> {
     inner: T,
     hash: Xxh3,

@@ -1,4 +1,4 @@
-//! The state of a simulated disk: what is visible, what is durable, and what lies between.
+//! The model of a simulated disk: what is visible, what is durable, and what lies between.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -6,7 +6,7 @@ use std::io;
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 
-/// What a disk writes atomically.
+/// The unit that a disk writes atomically, in bytes.
 const SECTOR: usize = 512;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
