@@ -1,4 +1,5 @@
-//! Many nodes fall silent together: the zone slows down or stops, and when all are dark everything is taken back.
+//! Many nodes that fall silent together: the zone slows down or stops, and when all zones are fully disrupted all
+//! evictions are taken back.
 
 use muster_actors::StateSource;
 use muster_actors::proposal::ProposalOutcome;
