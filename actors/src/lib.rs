@@ -10,9 +10,8 @@
 //!            +- eviction queue  spends the zone's tokens
 //!        +- clerks    one per task: taint eviction, placement, pod gc, staffing of workloads, ipam
 //!
-//!   pulses --> sweep --> NodeWatch (health core) --> transitions --> proposals --> the log --> committed state
-//!     ^                                                                                             |
-//!     +---------------------------------------------------------------------------------------------+
+//!   pulses --> sweep --> NodeWatch (health core) --> transitions --> proposals --> the log
+//!   the log --> committed state --> Tree
 //! ```
 //!
 //! Actors hold no rule: every decision is a pure function of `lifecycle` (`judge`) or `pulse`, which `simulate` and

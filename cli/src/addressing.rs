@@ -1,7 +1,7 @@
-//! Which addresses nodes get for their pods, as flags under upstream's names, for every command that starts replicas.
+//! Flags for node CIDRs, under upstream's names, for every command that starts replicas.
 //!
-//! They found the ranges of a cluster that has none. What has been given out cannot be moved, so from then on the ranges
-//! stay as they are.
+//! They found the ranges of a cluster that has none. Addresses that have been given out cannot be moved, so from then
+//! on the ranges stay as they are.
 
 use muster_controller::config::{ALLOCATE_NODE_CIDRS, AddressLayer};
 use muster_lifecycle::addressing::{

@@ -85,7 +85,8 @@ impl Replica {
             .arg(&self.config_file)
             .arg("--exit-with-parent")
             .args(founding)
-            // As in the systemd unit: freed memory goes back at once, and is not taken by two megabytes.
+            // As in the systemd unit: freed memory goes back at once, and memory is not taken in pieces of two
+            // megabytes.
             .env("MIMALLOC_PURGE_DELAY", "0")
             .env("MIMALLOC_ALLOW_THP", "0")
             .stdin(Stdio::piped())
@@ -123,12 +124,12 @@ impl Replica {
         self.quick_deaths = 0;
     }
 
-    /// Orderly if it can be, by force if it must.
+    /// Stops the process in an orderly way if possible, by force otherwise.
     pub(super) async fn stop(&mut self) {
         self.restart_at = None;
         let Some(mut running) = self.running.take() else { return };
         if let Some(pid) = running.child.id().and_then(|pid| Pid::from_raw(pid.cast_signed())) {
-            // Gone already is just as well.
+            // A process that is already gone is fine.
             let _ = kill_process(pid, Signal::TERM);
         }
         if tokio::time::timeout(STOP_TIMEOUT, running.child.wait()).await.is_err() {

@@ -1,4 +1,4 @@
-//! The `pods` section: groups of pods that are alike, where they are at the start, and whose they are.
+//! The `pods` section: groups of pods that are alike, the nodes they are on at the start, and their owners.
 
 use std::collections::BTreeMap;
 
