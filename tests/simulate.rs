@@ -58,13 +58,13 @@ fn rates(lines: &[Value], zone: &str) -> Vec<(f64, f64)> {
     lines.iter().filter(is_it).map(|line| (at(line), line["perSecond"].as_f64().unwrap())).collect()
 }
 
-/// When this was done about which pod.
+/// When this action was taken on which pod.
 fn pods<'a>(lines: &'a [Value], action: &str) -> Vec<(f64, &'a str)> {
     let is_it = |line: &&Value| line["event"] == "pod" && line["action"] == action;
     lines.iter().filter(is_it).map(|line| (at(line), line["pod"].as_str().unwrap())).collect()
 }
 
-/// Where pods were placed, and when.
+/// The nodes on which pods were placed, and when.
 fn bound(lines: &[Value]) -> Vec<(f64, &str)> {
     let is_it = |line: &&Value| line["event"] == "pod" && line["action"] == "bound";
     lines.iter().filter(is_it).map(|line| (at(line), line["node"].as_str().unwrap())).collect()
@@ -360,7 +360,7 @@ fn file(text: &str) -> tempfile::NamedTempFile {
     file
 }
 
-/// What a scenario that is in no file gives, for people.
+/// The output for people of a scenario that is in no file.
 fn output_of(text: &str) -> String {
     simulate(file(text).path(), &[])
 }
