@@ -92,7 +92,7 @@ impl Figure {
 // === impl Goal ===
 
 impl Goal {
-    /// Of a figure that belongs to no goal and is only reported.
+    /// The goal of a figure that belongs to no goal and is only reported.
     pub(crate) const NONE: Self = Self { id: OTHER, limit: Limit::None };
 
     pub(crate) const fn at_least(id: &'static str, least: f64) -> Self {
@@ -112,7 +112,7 @@ impl Goal {
         self.id != OTHER
     }
 
-    /// Of a figure that belongs to a goal and is only reported.
+    /// The goal of a figure that belongs to a goal and is only reported.
     pub(crate) const fn reported(id: &'static str) -> Self {
         Self { id, limit: Limit::None }
     }

@@ -1,7 +1,8 @@
 //! Plot of series of one unit over seconds, or of costs over nodes, as an SVG of its own on white paper.
 //!
-//! `plotters` would write fixed colours into every element where ours are CSS classes that follow the page's light or dark
-//! theme, and give no series a tooltip; for these 370 lines it brings 3 crates and 20 more into the lock file for wasm.
+//! `plotters` would write fixed colours into every element where ours are CSS classes that follow the page's light or
+//! dark theme, and give no series a tooltip; for these 370 lines it brings 3 crates and 20 more into the lock file
+//! for wasm.
 
 use std::fmt::Write;
 
@@ -46,7 +47,8 @@ pub(crate) fn over_time(title: &str, unit: &str, series: &[&Series]) -> String {
     svg(title, unit, series, &Axes { across, up, unit_across: " s" })
 }
 
-/// Plots costs by the number of nodes, both logarithmic: a cost in proportion is a line at one slope, whatever its unit.
+/// Plots costs by the number of nodes, both logarithmic: a cost in proportion is a line at one slope, whatever its
+/// unit.
 pub(crate) fn over_nodes(title: &str, name: &str, series: &[&Series]) -> String {
     let across = Axis::decades(points(series).map(|(nodes, _)| nodes));
     let up = Axis::decades(points(series).map(|(_, cost)| cost));

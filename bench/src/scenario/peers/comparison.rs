@@ -52,7 +52,7 @@ pub(super) fn all<'a>(ours: &'a MusterResults, theirs: &'a EtcdResults) -> [&'a 
     [&theirs.keep_alives, &theirs.at_leader, &theirs.renewals, &ours.answered, &ours.unanswered]
 }
 
-/// The ratios, then what each process used.
+/// The ratios, then the usage of each process.
 pub(crate) fn tables(ours: &MusterResults, theirs: &EtcdResults) -> Vec<ReportTable> {
     let peers = all(ours, theirs);
     vec![ratios(&peers, ours), processes(&peers)]
