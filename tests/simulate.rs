@@ -27,7 +27,7 @@ fn simulate(scenario: &Path, arguments: &[&str]) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
-/// What a scenario of the folder gives, line by line.
+/// The output of a scenario of the folder, line by line.
 fn happened(name: &str) -> Vec<Value> {
     let output = simulate(&scenarios().join(format!("{name}.yaml")), &["-o", "json"]);
     output.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
@@ -285,7 +285,7 @@ fn te_7_a_failover_does_not_restart_the_countdown() {
     let lines = happened("pods-failover");
     let leaders: Vec<f64> = lines.iter().filter(|line| line["event"] == "leader").map(at).collect();
     assert_eq!(leaders, [203.0]);
-    // Three seconds after the take-over: the new leader had been told a moment before who is back.
+    // Three seconds after the take-over: the new leader had been told a moment before which nodes are back.
     assert_eq!(pods(&lines, "evicted"), [(205.5, "short"), (360.5, "long")]);
 }
 

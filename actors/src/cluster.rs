@@ -167,7 +167,7 @@ impl ractor::Actor for Actor {
     }
 }
 
-// === who is watched ===
+// === watched nodes ===
 
 impl State {
     async fn read(&mut self, myself: &ActorRef<Msg>) {

@@ -31,7 +31,7 @@ pub(crate) struct Args {
     pub(crate) shard: Arc<ShardContext>,
 }
 
-/// What the judgements of one shard's nodes have in common.
+/// The context that the judgements of one shard's nodes share.
 pub(crate) struct ShardContext {
     pub(crate) tree: Arc<TreeContext>,
     pub(crate) zone: ActorRef<zone::Msg>,

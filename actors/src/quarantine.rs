@@ -69,7 +69,7 @@ impl Quarantine {
         }
     }
 
-    /// In order of names.
+    /// The quarantined nodes, in order of names.
     pub(crate) fn list(&self) -> Vec<QuarantinedNode> {
         self.quarantined().values().cloned().collect()
     }

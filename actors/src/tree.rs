@@ -70,7 +70,7 @@ impl Tree {
         Ok(Self { context, trunk, stop, keeper })
     }
 
-    /// What was committed, in order. The [`StateSource`](crate::StateSource) must know of it already. Never blocks.
+    /// Takes in commits, in order. The [`StateSource`](crate::StateSource) must have them already. Never blocks.
     pub fn committed(&self, changes: Vec<Arc<Change>>) {
         self.trunk.tell(|commits| {
             changes.iter().for_each(|change| commits.note(change));

@@ -1,7 +1,7 @@
 //! The actor of one zone: passes updates on to its shards, and gathers its nodes' transitions into proposals.
 //!
 //! Few proposals are in flight at a time, so that one is confirmed while the log works on another. Transitions that
-//! come up meanwhile are gathered into the next proposal, so that a zone that goes dark costs a few hundred log
+//! come up meanwhile are gathered into the next proposal, so that a zone that falls silent costs a few hundred log
 //! entries and not one per node.
 
 pub(crate) mod backlog;
@@ -38,7 +38,7 @@ const FLIGHTS_MAX: usize = 2;
 pub(crate) struct Actor;
 
 /// The transitions that nodes and shards want to have proposed, the newest of each node. A letterbox, because a zone
-/// that goes dark finds more in a second than a mailbox can empty one message at a time.
+/// that falls silent finds more in a second than a mailbox can empty one message at a time.
 pub(crate) type Found = BTreeMap<Slot, Transition>;
 
 #[derive(Debug)]
@@ -142,7 +142,7 @@ impl ractor::Actor for Actor {
     }
 }
 
-// === update ===
+// === updates ===
 
 impl State {
     async fn read(&mut self, myself: &ActorRef<Msg>) {

@@ -38,7 +38,7 @@ pub struct AddressArgs {
 // === impl AddressArgs ===
 
 impl AddressArgs {
-    /// What was given, as the layer above a configuration file's `[addressing]`.
+    /// The given flags, as the layer above a configuration file's `[addressing]`.
     pub fn layer(&self) -> AddressLayer {
         AddressLayer {
             allocate_node_cidrs: self.allocate_node_cidrs,
@@ -51,7 +51,7 @@ impl AddressArgs {
         }
     }
 
-    /// What was given, as it has to be written to be given again.
+    /// The given flags, as they have to be written to be given again.
     pub fn flags(&self) -> Vec<String> {
         let number = |size: Option<u8>| size.map(|size| size.to_string());
         let given = [

@@ -100,7 +100,7 @@ pub async fn run(context: &Context, args: Args) -> Result<(), Failure> {
     }
 }
 
-/// Where the local cluster is kept.
+/// The folder of the local cluster.
 pub(crate) fn folder(context: &Context) -> PathBuf {
     context.dir.clone().unwrap_or_else(|| DEV_DIR.into())
 }
@@ -145,7 +145,7 @@ async fn fleet(dir: &Path, args: &Args, first_start: bool) -> Result<FleetFolder
 }
 
 impl Args {
-    /// What the cluster should be like. A cluster that has a policy keeps it unless a flag asks for another.
+    /// The cluster that the flags ask for. A cluster that has a policy keeps it unless a flag asks for another.
     fn wish(&self) -> Result<Wish, Failure> {
         let by_hand = self.settings.layer().map_err(|invalid| Failure::Usage(invalid.to_string()))?;
         let policy = self.policy.unwrap_or_default().with(&by_hand);

@@ -34,7 +34,7 @@ struct Agent(Child);
 // === impl Machine ===
 
 impl Machine {
-    /// With credentials that the agent did not ask for itself.
+    /// A machine with credentials that the agent did not ask for itself.
     fn new(cluster: &InprocessCluster) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let issued = cluster.members.fleet.issue_node(NODE).unwrap();

@@ -26,7 +26,7 @@ const SLACK_MS: u64 = 6_000;
 struct Course {
     marks: Vec<Verdict>,
     evictions: Vec<Verdict>,
-    /// Between the two evictions, in cluster time.
+    /// The time between the two evictions, in cluster time.
     spacing_ms: u64,
     /// The same, as seen from outside.
     watched: Duration,

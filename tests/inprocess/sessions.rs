@@ -174,7 +174,7 @@ async fn revision_at_rest(cluster: &InprocessCluster) -> u64 {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn a_carrier_of_fifty_nodes_that_dies_leaves_its_zone_to_the_brake() {
-    // So that a disrupted zone of this size evicts no node at all.
+    // The threshold is so high that a disrupted zone of this size evicts no node at all.
     let policy = Policy { large_cluster_size_threshold: 100, ..short_policy() };
     let cluster = InprocessCluster::start_with(policy, Arc::new(Quiet)).await;
     let own = Agents::start(&cluster, &[RACK], 10);

@@ -23,7 +23,7 @@ const HOUR: Millis = 3_600_000;
 /// Checking every invariant of the state walks all of its records.
 const ACTIONS_PER_CHECK: u64 = 500;
 
-/// As long as an excuse of ours may hold back a verdict.
+/// The longest time for which an excuse of ours may hold back a verdict.
 const EXCUSED_MAX: Millis = 120_000;
 
 #[derive(Debug, Clone, Copy)]

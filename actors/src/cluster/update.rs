@@ -23,7 +23,7 @@ pub(crate) struct ShardUpdate<R> {
     /// Nodes whose object changed or is gone.
     pub(crate) touched: Touched,
     pub(crate) hearings: Hearings,
-    /// What to judge by, if a round is due.
+    /// The round to judge by, if one is due.
     pub(crate) round: Option<Arc<JudgingRound>>,
 }
 

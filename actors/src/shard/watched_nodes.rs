@@ -51,14 +51,14 @@ struct WatchedNode {
 
 /// The place in which a node is judged.
 enum Judge {
-    /// It has no actor yet: the shard judges it itself.
+    /// The node has no actor yet: the shard judges it itself.
     Shard,
     Actor(ActorRef<node::Msg>),
     /// Not judged: about to be tried again, or quarantined.
     Suspended,
 }
 
-// === who is watched ===
+// === watched nodes ===
 
 impl WatchedNodes {
     pub(super) fn new(context: Arc<ShardContext>, key: ZoneKey, chunk: ChunkNumber) -> Self {

@@ -2,7 +2,7 @@
 //!
 //! They are served in rounds: from slot to slot, and from the lowest again after the last. A node waits for each
 //! other node at most once. Transitions that are served together lie side by side in the log's state. When a zone
-//! goes dark, thousands are due at a time, and to take them in the order they came would touch all of a large table
+//! falls silent, thousands are due at a time, and to take them in the order they came would touch all of a large table
 //! for each proposal.
 
 use std::collections::BTreeMap;

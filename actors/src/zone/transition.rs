@@ -17,7 +17,7 @@ use muster_pulse::node_watch;
 pub(crate) struct Transition {
     pub(crate) slot: Slot,
     pub(crate) operation: Operation,
-    /// What was known of the last beat at the time of the decision; `None` if it does not rest on silence.
+    /// The last beat as known at the time of the decision; `None` if it does not rest on silence.
     pub(crate) trace: Option<Trace>,
 }
 

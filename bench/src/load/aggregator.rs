@@ -38,7 +38,7 @@ const WRITES_AT_ONCE: usize = 256;
 const BACKLOG_MAX: usize = 256 << 10;
 /// How often a node's status is posted, even if nothing changed.
 const STATUS_EVERY: Duration = Duration::from_secs(300);
-/// Until the replica says otherwise.
+/// The interval until the replica tells another one.
 const BEAT_INTERVAL: Duration = Duration::from_secs(10);
 const RETRY_CAP: Duration = Duration::from_secs(7);
 /// How long a refused node waits before it is bound again.

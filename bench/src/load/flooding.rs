@@ -154,7 +154,7 @@ impl Driver {
     }
 }
 
-/// So many handles, of the first `nodes` in turns.
+/// `count` handles, of the first `nodes` nodes in turns.
 fn handles(nodes: usize, count: usize) -> Vec<u32> {
     (0..u32::try_from(nodes).unwrap_or(u32::MAX)).cycle().take(count).collect()
 }

@@ -85,7 +85,7 @@ fn sample(line: &str) -> Option<(String, f64)> {
     Some((line[..end].to_owned(), value))
 }
 
-/// Where the labels end.
+/// The place at which the labels end.
 fn closing(labels: &str) -> Option<usize> {
     let (mut quoted, mut escaped) = (false, false);
     for (place, letter) in labels.char_indices() {

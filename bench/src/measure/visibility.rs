@@ -34,7 +34,7 @@ pub(crate) struct Visibility {
     pub(crate) nodes: usize,
     /// Of those, nodes whose last accepted beat the leader did not know of within the limit.
     pub(crate) late: usize,
-    /// By how much the leader is behind for the worst of them.
+    /// The time by which the leader is behind for the worst of them.
     pub(crate) worst: Duration,
 }
 

@@ -37,14 +37,14 @@ pub(crate) enum Limit {
     None,
 }
 
-/// By how much a goal was missed, in the form that says most.
+/// The amount by which a goal was missed, in the form that says most.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) enum Miss {
-    /// So many times too much or too little.
+    /// How many times too much or too little.
     Factor(f64),
     /// Percent of the goal, and how much that is.
     Percent(f64, f64),
-    /// From a goal of zero.
+    /// The difference from a goal of zero.
     Difference(f64),
 }
 

@@ -21,7 +21,7 @@ const LEGEND_ROW: f64 = 18.0;
 const LEGEND_SWATCH: f64 = 24.0;
 /// Generous, because fonts differ.
 const LETTER: f64 = 7.2;
-/// As many as a reader can tell apart; more only make the file larger.
+/// As many points as a reader can tell apart; more only make the file larger.
 const POINTS_MAX: usize = 300;
 const COLOURS: usize = 8;
 const STYLE: &str = include_str!("plot.css");
@@ -146,7 +146,7 @@ fn thinned(points: &[(f64, f64)]) -> Vec<(f64, f64)> {
     finite.chunks(chunk).filter_map(|chunk| chunk.iter().copied().max_by(|a, b| a.1.total_cmp(&b.1))).collect()
 }
 
-/// From left to right, and on in the next row.
+/// Places the series from left to right, and on in the next row.
 fn legend(series: &[&Series]) -> Vec<Spot> {
     let mut next = Spot { x: LEFT, row: 0 };
     let place = |one: &&Series| {

@@ -37,7 +37,7 @@ struct Case {
     is_enough: bool,
 }
 
-/// For the registrations of a new cluster, in percent.
+/// The goal for the registrations of a new cluster, in percent.
 const GOAL: Goal = Goal::at_most(OTHER, 10.0);
 
 pub(super) async fn run(options: &BenchOptions) -> Result<ScenarioOutcome> {

@@ -144,7 +144,7 @@ async fn seen(watcher: JoinHandle<Result<SeenAt>>) -> Result<SeenAt> {
 struct EvictionTimes {
     lateness: Latencies,
     watched: Latencies,
-    /// From the first to the last node tainted, and from the first to the last pod evicted.
+    /// The time from the first to the last node tainted, and from the first to the last pod evicted.
     tainting: Duration,
     evicting: Duration,
 }

@@ -20,7 +20,7 @@ use crate::report::table::ReportTable;
 use crate::report::timeline::Series;
 
 const SCENARIO: &str = "growth";
-/// In proportion, and a quarter more per step of ten times the nodes, by which two runs of the same differ.
+/// Costs in proportion, and a quarter more per step of ten times the nodes, by which two runs of the same differ.
 const GOAL: Goal = Goal::at_most("growth", 1.1);
 const STEPS_SMALL: &[usize] = &[300, 1_000];
 const STEPS_FULL: &[usize] = &[1_000, 10_000, 100_000];

@@ -23,7 +23,7 @@ use crate::report::outcome::ScenarioOutcome;
 use crate::report::timeline::{MeasuredTimeline, Series};
 use crate::scenario::heartbeats;
 
-/// For each system, with one stream or one call at a time each.
+/// Clients of each system, with one stream or one call at a time each.
 const CLIENTS: usize = 256;
 /// Connections of etcd's clients: with one per client its rates are a quarter lower, and our streams are multiplexed
 /// too.

@@ -43,7 +43,7 @@ pub(super) struct Wish {
     pub(super) policy: Policy,
     /// Flags named the policy; it is not just the default.
     pub(super) asked_for: bool,
-    /// Where nodes get addresses from, as flags of a replica and as what they mean.
+    /// The ranges from which nodes get addresses, as flags of a replica and as their meaning.
     pub(super) addressing: Vec<String>,
     pub(super) plan: Option<Addressing>,
 }
@@ -193,7 +193,7 @@ impl Cluster {
         )))
     }
 
-    /// Which of our running replicas the cluster does not see yet. A replica that was prepared but never added, or
+    /// Our running replicas that the cluster does not see yet. A replica that was prepared but never added, or
     /// was removed, is not the cluster's; at a first start all are.
     fn missing(&self, status: Option<&StatusResponse>, first_start: bool) -> Vec<u64> {
         let running = self.replicas.values().filter(|replica| replica.is_running()).map(Replica::id);

@@ -75,8 +75,8 @@ impl Replica {
         self.running.is_some()
     }
 
-    /// With the flags that found the cluster's policy, if it has none yet.
-    /// In a process group of its own, so that Ctrl-C reaches `dev` only, which then stops all in order.
+    /// Starts the process with the flags that found the cluster's policy, if it has none yet.
+    /// The process has a process group of its own, so that Ctrl-C reaches `dev` only, which then stops all in order.
     pub(super) fn start(&mut self, program: &Path, founding: &[String]) -> anyhow::Result<u32> {
         let log = self.open_log().with_context(|| format!("cannot write {}", self.log.display()))?;
         let mut child = Command::new(program)

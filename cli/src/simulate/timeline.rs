@@ -97,7 +97,7 @@ impl Timeline {
         bounded(format!("{row}{hidden}"))
     }
 
-    /// What happened at one instant.
+    /// The rows of one instant.
     pub fn rows(&mut self, happened: &[Occurrence]) -> String {
         let mut rows = String::new();
         let mut time = happened.first().map(|first| Period(first.at).to_string()).unwrap_or_default();

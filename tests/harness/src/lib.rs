@@ -1,4 +1,5 @@
-//! Test clusters in three layers. All take their members from one description, and the same words ask, wait and kill.
+//! Test clusters in three layers. All take their members from one description and share the
+//! functions that ask, wait and kill.
 //!
 //! ```text
 //!   inprocess   replicas as tasks of the test: links that can be cut, clocks that can be set, a probe in every actor

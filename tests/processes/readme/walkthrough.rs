@@ -9,7 +9,7 @@
 /// A command, and the output that README shows for it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Step {
-    /// Of README.md.
+    /// The line of README.md.
     pub(crate) line: usize,
     pub(crate) command: String,
     /// Nothing if README shows nothing.

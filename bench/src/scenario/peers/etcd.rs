@@ -52,7 +52,7 @@ pub(super) struct EtcdCluster {
 /// Which members are called.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Reach {
-    /// As clients do that know all members and choose one.
+    /// All members, as clients call them that know all and choose one.
     All,
     /// No client can rely on it, but it is the best that etcd can do: no call has to be passed on.
     Leader,
@@ -119,7 +119,7 @@ impl EtcdCluster {
         Ok(etcd)
     }
 
-    /// So many connections, spread over the members or all to the leader.
+    /// `count` connections, spread over the members or all to the leader.
     pub(super) async fn connect(&self, count: usize, reach: Reach) -> Result<Vec<EtcdClient>> {
         let members: Vec<&Member> = match reach {
             Reach::All => self.members.iter().collect(),

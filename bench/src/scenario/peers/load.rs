@@ -183,7 +183,7 @@ impl Renewing for RenewalClient {
 // === impl StoredLease ===
 
 impl StoredLease {
-    /// It does not exist yet.
+    /// A lease that does not exist in etcd yet.
     fn new(number: usize) -> Self {
         Self { key: format!("/registry/leases/kube-node-lease/node-{number:07}").into(), revision: 0 }
     }

@@ -32,7 +32,7 @@ const PLACES: [(&str, &str, &str); 2] = [
 ];
 const NEVER_POSTED: &str = "none";
 
-/// By name.
+/// The machines, by name.
 pub(super) fn machines(field: &Field<'_>) -> Result<Vec<MachineSpec>, Fault> {
     let mut machines: BTreeMap<Text, MachineSpec> = BTreeMap::new();
     for group in field.items()? {

@@ -25,7 +25,7 @@ pub(super) struct Succession {
 pub enum Fall {
     /// Its process dies, and what it heard is lost.
     Dies,
-    /// It goes on as a follower.
+    /// The leader goes on as a follower.
     IsDeposed,
 }
 

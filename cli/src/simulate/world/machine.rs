@@ -31,7 +31,7 @@ pub struct MachineSpec {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum InitialReady {
     Says(ConditionStatus),
-    /// It has never posted a status.
+    /// The machine has never posted a status.
     NeverPosted,
 }
 
@@ -200,7 +200,7 @@ impl Machine {
         self.stop();
     }
 
-    /// It reports from now on that it is healthy.
+    /// The machine reports from now on that it is healthy.
     pub(super) fn come_back(&mut self) {
         self.silenced = false;
         self.came_back = true;

@@ -114,7 +114,7 @@ impl Replica {
         true
     }
 
-    /// It runs again; returns what came meanwhile and is still to be heard.
+    /// The replica runs again; returns the beats that came meanwhile and are still to be heard.
     pub(super) fn wake(&mut self) -> BTreeSet<Slot> {
         self.stalled_until = None;
         std::mem::take(&mut self.held_back)
