@@ -6,7 +6,7 @@
 //!   dev         replicas as processes of `muster dev`, which can be killed and frozen; `fleet` is its simulated nodes
 //!   network     replicas and agents as processes on machines that are network namespaces: cables can be pulled
 //!       \           |           /
-//!        members (who listens where, with which certificates)   operator (asking by the `muster` binary)
+//!        members (addresses and certificates of replicas)     operator (asking by the `muster` binary)
 //!                      waiting (until something is so)   process (signals, free ports)   turn (not too many at once)
 //! ```
 //! `raft`'s own tests have a harness of their own (`raft/tests/harness.rs`): they must not depend on `controller`.
