@@ -1,9 +1,9 @@
-//! Tells the benchmarks which commit they measure: `MUSTER_COMMIT` if whoever builds knows better, else what git says.
+//! The commit that the benchmarks measure: `MUSTER_COMMIT` if the build sets it, else what git says.
 
 use std::path::Path;
 use std::process::Command;
 
-/// What a change of is a change of what is measured.
+/// Paths whose change is a change of what is measured.
 const WATCHED: [&str; 11] = [
     "../.git/HEAD",
     "../.git/logs/HEAD",

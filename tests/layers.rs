@@ -1,12 +1,12 @@
 //! Layers inside `lifecycle`: each room knows only the rooms below it, and no two modules depend on each other in a
-//! circle. Read off the `crate::` paths of every file; unit tests may look anywhere.
+//! circle. Read from the `crate::` paths of every file; unit tests may look anywhere.
 #![allow(clippy::unwrap_used)]
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
-/// From the lowest to the highest. Rules are about single objects and lie below the store, whose indexes apply them;
-/// what judges reads the whole state and lies below `apply`, so it cannot write.
+/// From the lowest to the highest. Rules are about single objects and lie below the store, whose indexes apply them.
+/// Judging code reads the whole state and lies below `apply`, so it cannot write.
 const LAYERS: [&str; 11] =
     ["value", "object", "rejection", "command", "rule", "store", "state", "judge", "apply", "explain", "invariant"];
 
@@ -73,8 +73,8 @@ fn upward(graph: &Graph) -> Vec<String> {
     edges.filter(|(from, to)| layer(from) < layer(to)).map(|(from, to)| format!("{from} -> {to}")).collect()
 }
 
-/// The modules of a circle, if there is one: those that depend on nothing, or that nothing depends on, are taken away
-/// until only circles, and what lies between two of them, are left.
+/// The modules of a circle, if there is one. Modules that depend on nothing, or that nothing depends on, are taken
+/// away until only circles, and what lies between two of them, are left.
 fn circle(graph: &Graph) -> Vec<String> {
     let mut left = graph.clone();
     loop {

@@ -29,7 +29,7 @@ use tokio::time::Instant;
 
 const PROPOSALS_MAX: usize = 64;
 
-/// By instant, in milliseconds: what happened, sorted.
+/// By instant, in milliseconds: the events, sorted.
 type Timeline = BTreeMap<Millis, Vec<String>>;
 
 #[test]
@@ -44,7 +44,7 @@ fn actors_and_simulation_decide_alike() {
     assert!(different.is_empty(), "{} scenarios differ:\n{}", different.len(), different.join("\n"));
 }
 
-/// Where the two timelines of a scenario part.
+/// The first difference between the two timelines of a scenario.
 fn difference(file: &Path) -> Option<String> {
     let scenario: &'static Scenario =
         Box::leak(Box::new(Scenario::parse(&std::fs::read_to_string(file).unwrap()).unwrap()));
@@ -94,8 +94,8 @@ fn through_actors(scenario: &'static Scenario) -> Vec<String> {
 
 // === the actors' stage ===
 
-/// The simulated world, as a replica for the tree. It catches up with time before any actor handles anything, so that at
-/// one instant the world comes first, as it does in a simulation.
+/// The simulated world, as a replica for the tree. It catches up with time before any actor handles anything, so that
+/// at one instant the world comes first, as it does in a simulation.
 struct Stage {
     play: Mutex<Play<'static>>,
     tree: Mutex<Option<Tree>>,
@@ -148,7 +148,7 @@ impl Stage {
         }
     }
 
-    /// Who leads, and in which term.
+    /// The leader and its term.
     fn led(&self) -> Option<(usize, u64)> {
         let play = self.play.lock().unwrap();
         Some((play.world().leader()?, play.world().term()))
@@ -188,7 +188,7 @@ impl Stage {
         }
     }
 
-    /// What the leader's replica does with a proposal: I-03, and the log.
+    /// Decides a proposal as the leader's replica does: I-03, and the log.
     fn decide(&self, proposal: Proposal) {
         self.catch_up();
         let Proposal { term, operations, confirm, settled } = proposal;

@@ -1,4 +1,4 @@
-//! Random faults against the whole cluster in virtual time: what must hold, holds, whatever goes wrong.
+//! Random faults against the whole cluster in virtual time: the invariants hold, whatever goes wrong.
 //!
 //! A failure prints its seed and the command that plays it again.
 #![allow(clippy::unwrap_used)]
@@ -28,7 +28,7 @@ use crate::oracle::{Oracle, Tally};
 
 const SEED: &str = "MUSTER_SEED";
 
-/// How much the fixed seeds do together: beats heard, commands decided. What replicas tell each other is not counted.
+/// How much the fixed seeds do together: beats heard, commands decided. Digests between replicas are not counted.
 const STEPS: u64 = 3_000_000;
 
 /// Virtual time per seed.
@@ -107,7 +107,7 @@ fn wall_clocks_decide_nothing() {
 
 // === the oracle itself ===
 
-/// A state after half a minute: `a` and `b` live, `dead` says nothing and was last heard at 20 s.
+/// A state after half a minute: `a` and `b` live, `dead` is silent and was last heard at 20 s.
 fn half_a_minute() -> World<Oracle> {
     let machine = |name: &str| MachineSpec {
         name: Text::from(name),

@@ -27,7 +27,7 @@ fn simulate(scenario: &Path, arguments: &[&str]) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
-/// What a scenario of the folder gives, line by line.
+/// The output of a scenario of the folder, line by line.
 fn happened(name: &str) -> Vec<Value> {
     let output = simulate(&scenarios().join(format!("{name}.yaml")), &["-o", "json"]);
     output.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
@@ -58,13 +58,13 @@ fn rates(lines: &[Value], zone: &str) -> Vec<(f64, f64)> {
     lines.iter().filter(is_it).map(|line| (at(line), line["perSecond"].as_f64().unwrap())).collect()
 }
 
-/// When this was done about which pod.
+/// When this action was taken on which pod.
 fn pods<'a>(lines: &'a [Value], action: &str) -> Vec<(f64, &'a str)> {
     let is_it = |line: &&Value| line["event"] == "pod" && line["action"] == action;
     lines.iter().filter(is_it).map(|line| (at(line), line["pod"].as_str().unwrap())).collect()
 }
 
-/// Where pods were placed, and when.
+/// The nodes on which pods were placed, and when.
 fn bound(lines: &[Value]) -> Vec<(f64, &str)> {
     let is_it = |line: &&Value| line["event"] == "pod" && line["action"] == "bound";
     lines.iter().filter(is_it).map(|line| (at(line), line["node"].as_str().unwrap())).collect()
@@ -285,7 +285,7 @@ fn te_7_a_failover_does_not_restart_the_countdown() {
     let lines = happened("pods-failover");
     let leaders: Vec<f64> = lines.iter().filter(|line| line["event"] == "leader").map(at).collect();
     assert_eq!(leaders, [203.0]);
-    // Three seconds after the take-over: the new leader had been told a moment before who is back.
+    // Three seconds after the take-over: the new leader had been told a moment before which nodes are back.
     assert_eq!(pods(&lines, "evicted"), [(205.5, "short"), (360.5, "long")]);
 }
 
@@ -360,7 +360,7 @@ fn file(text: &str) -> tempfile::NamedTempFile {
     file
 }
 
-/// What a scenario that is in no file gives, for people.
+/// The output for people of a scenario that is in no file.
 fn output_of(text: &str) -> String {
     simulate(file(text).path(), &[])
 }

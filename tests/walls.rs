@@ -1,4 +1,4 @@
-//! The dependency walls of ARCHITECTURE.md: what each crate may use, checked against the manifests.
+//! The dependency walls of ARCHITECTURE.md: which crates each crate may use, checked against the manifests.
 #![allow(clippy::unwrap_used)]
 
 use std::collections::BTreeSet;
@@ -57,7 +57,7 @@ fn each_framework_lives_in_one_crate() {
     }
 }
 
-/// What has a command line: the two binaries.
+/// Only the two binaries have a command line.
 #[test]
 fn only_binaries_have_a_command_line() {
     for member in members().into_iter().filter(|member| !["cli", "node-agent"].contains(&member.as_str())) {

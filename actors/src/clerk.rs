@@ -1,9 +1,9 @@
 //! The actor of one clerk: looks, proposes what it finds, and looks again when that is decided.
 //!
-//! It looks when something was committed, at every round, and when the one timer it has runs out. One proposal is under
-//! way at a time; what came to nothing is not repeated before the next round. A look that found nothing to do is not
-//! repeated for every commit, but after a rest. What is to be done, and which task waits for evictions, is decided by
-//! [`muster_lifecycle::clerk_task`].
+//! It looks when something was committed, in every round, and when its one timer runs out. One proposal is in flight
+//! at a time; a failed one is not repeated before the next round. After a look that found nothing the clerk rests,
+//! instead of looking for every commit. [`muster_lifecycle::clerk_task`] decides what is to be done, and which task
+//! waits for evictions.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -45,12 +45,12 @@ pub(crate) struct State {
     context: Arc<TreeContext>,
     task: ClerkTask,
     cluster: ActorRef<cluster::Msg>,
-    /// The nodes whose pods it leaves alone for a while. Lost with this actor, which costs nothing but time.
+    /// The nodes whose pods it leaves alone for a while. Their loss with this actor costs nothing but time.
     spared: Spared,
     letterbox: Arc<Letterbox<()>>,
-    /// Something is on its way through the log.
+    /// A proposal is in flight.
     proposed: bool,
-    /// Not to look again before, because the last look found nothing.
+    /// No look before this moment, because the last look found nothing.
     rest_until: Instant,
     alarm: Option<Alarm<Instant>>,
     _counted: Counted,
@@ -139,7 +139,7 @@ impl State {
         }
     }
 
-    /// What was rejected was overtaken: the state says what is to be done now.
+    /// A rejected operation was overtaken: the state says what is to be done now.
     fn settled(&mut self, outcomes: &[ProposalOutcome], myself: &ActorRef<Msg>) {
         self.proposed = false;
         match outcomes.iter().any(ProposalOutcome::is_done) {
@@ -148,7 +148,7 @@ impl State {
         }
     }
 
-    /// The earliest counts.
+    /// The earliest alarm counts.
     fn set_alarm(&mut self, at: Instant, myself: &ActorRef<Msg>) {
         if self.alarm.as_ref().is_some_and(|alarm| alarm.at <= at) {
             return;

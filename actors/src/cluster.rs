@@ -1,11 +1,11 @@
 //! The root actor: sweeps all slots, tells the zones what changed, and sets the pace of judging.
 //!
-//! A round is: notice our own blindness first, sweep, pass on what was heard together with what to judge by. What
-//! concerns the fleet as a whole is asked for here too, one at a time: assessments of the zones, and lifts while all of
-//! them are dark.
+//! A round first checks whether this replica itself was blind, then sweeps, then passes on what was heard together
+//! with what to judge by. The root actor also proposes what concerns the whole fleet, one operation at a time:
+//! assessments of the zones, and lifts while all zones are fully disrupted.
 //!
-//! A large fleet is not looked at in one go: first whoever has not been heard for long, so that the first round after a
-//! take-over can judge them, and then the rest, part by part between rounds.
+//! A large fleet is not looked at in one go. Nodes that have not been heard for long come first, so that the first
+//! round after a take-over can judge them. The rest follows part by part between rounds.
 
 mod atlas;
 pub(crate) mod roster;
@@ -61,18 +61,18 @@ pub(crate) enum Msg {
     /// An eviction waits for the zones to be assessed.
     Assess,
     Assessed,
-    /// What waited for evictions need not wait any more.
+    /// Work that waited for evictions may go on.
     EvictionsEnded,
     Lifted(Vec<ProposalOutcome>),
 }
 
-/// What was committed since it was last read.
+/// The commits since they were last read.
 #[derive(Debug, Default)]
 pub(crate) struct Commits {
     pub(crate) touched: Touched,
-    /// Pods or workloads are not what they were.
+    /// Pods or workloads changed.
     pub(crate) work: bool,
-    /// Something is missing from it: only the state knows all.
+    /// Some changes are missing here: only the state is complete.
     pub(crate) lost_track: bool,
 }
 
@@ -111,7 +111,7 @@ impl ractor::Actor for Actor {
 
     async fn pre_start(&self, myself: ActorRef<Msg>, args: Args) -> Result<State, ActorProcessingErr> {
         let Args { context, letterbox } = args;
-        // All that was committed so far is in the state, which is read after this.
+        // The state that is read next contains all commits so far.
         letterbox.take();
         let _counted = context.count(ActorKind::Cluster);
         myself.cast(Msg::Round)?;
@@ -167,7 +167,7 @@ impl ractor::Actor for Actor {
     }
 }
 
-// === who is watched ===
+// === watched nodes ===
 
 impl State {
     async fn read(&mut self, myself: &ActorRef<Msg>) {
@@ -183,7 +183,8 @@ impl State {
         }
     }
 
-    /// Those about whom a verdict may be due before the last of the others is looked at: they have missed several beats.
+    /// Watches the nodes that may be due for a verdict before the rest of the fleet is looked at: they have missed
+    /// several beats.
     async fn call_the_unheard(&mut self, myself: &ActorRef<Msg>) {
         let started = Instant::now();
         let (committed, moment) = self.now();
@@ -202,7 +203,8 @@ impl State {
         let (committed, moment) = self.now();
         let part: Vec<&Arc<Node>> = committed.nodes().after::<str>(&name).take(SURVEYED_AT_ONCE).collect();
         let last = part.get(SURVEYED_AT_ONCE - 1).map(|last| last.meta.name.clone());
-        // Word of those who moved, or have the place of another, is on its way, and the other zone has to hear it too.
+        // Updates about nodes that moved, or whose slot belonged to another node, are on their way. The other zone
+        // has to get them too.
         let part: Vec<&Arc<Node>> = part.into_iter().filter(|node| !self.atlas.is_elsewhere(node)).collect();
         let rosters = self.place(part, moment);
         self.tell_of(rosters, ShardUpdate::joined, myself).await;
@@ -226,7 +228,7 @@ impl State {
         self.tell_of(rosters, ShardUpdate::called, myself).await;
     }
 
-    /// Sweeps over these from now on. Says whose zones are to be told of whom.
+    /// Sweeps over these nodes from now on. Returns which zones are to be told of which nodes.
     fn place<'a>(
         &mut self,
         nodes: impl IntoIterator<Item = &'a Arc<Node>>,
@@ -252,8 +254,8 @@ impl State {
         }
     }
 
-    /// Tells the zone in which each node was and the one in which it is. One that was rebuilt while the tree grows has read the
-    /// state and may know of nodes that have not been looked at here.
+    /// Tells the zone in which each node was and the zone in which it is. A zone that was rebuilt while the tree
+    /// grows has read the state and may know of nodes that have not been looked at here.
     async fn touched(&mut self, touched: Touched, myself: &ActorRef<Msg>) {
         let (committed, moment) = self.now();
         let mut parts: BTreeMap<ZoneKey, ShardUpdate<ZoneRoster>> = BTreeMap::new();
@@ -317,7 +319,7 @@ impl State {
         self.set_next_round(&policy, myself);
     }
 
-    /// Agents come back as fast as the policy has them beat.
+    /// Agents come back at the pace of the policy's heartbeats.
     fn heed(&mut self, policy: &Policy) {
         if self.policy.as_ref() != Some(policy) {
             let mut blindness = self.context.ports.pulses.blindness();
@@ -326,7 +328,7 @@ impl State {
         }
     }
 
-    /// By the shorter of the graces: whether a node's own has passed is for its watch to say.
+    /// Uses the shorter of the two grace periods. Whether a node's own has passed is for its watch to decide.
     fn sweep(&mut self, policy: &Policy, moment: Moment) -> BTreeMap<Arc<ZoneKey>, Hearings> {
         let started = std::time::Instant::now();
         let judging = JudgingLoop::of(policy);
@@ -354,7 +356,7 @@ impl State {
         }
     }
 
-    /// Rounds that were missed are not made up for.
+    /// Missed rounds are not made up for.
     fn set_next_round(&mut self, policy: &Policy, myself: &ActorRef<Msg>) {
         let now = self.context.ports.source.moment().stamp.cluster;
         let pause = oversight::next_round(policy, now).0.saturating_sub(now.0);
@@ -365,7 +367,7 @@ impl State {
 // === zones ===
 
 impl State {
-    /// A zone that is about to be rebuilt will read the state instead.
+    /// A zone that is about to be rebuilt reads the state instead.
     async fn deliver(&mut self, key: ZoneKey, part: ShardUpdate<ZoneRoster>, myself: &ActorRef<Msg>) {
         match self.zones.get(&key) {
             Some(zone) => zone.tell(|letters| letters.absorb(part)),
@@ -428,7 +430,7 @@ impl State {
         }
     }
 
-    /// Evictions may have waited for it, or have to be taken back.
+    /// Evictions may have waited for the assessment, or have to be taken back.
     fn assessed(&mut self, myself: &ActorRef<Msg>) {
         self.assessing = false;
         let (committed, _) = self.now();

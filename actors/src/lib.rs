@@ -10,19 +10,20 @@
 //!            +- eviction queue  spends the zone's tokens
 //!        +- clerks    one per task: taint eviction, placement, pod gc, staffing of workloads, ipam
 //!
-//!   pulses --> sweep --> NodeWatch (health core) --> transitions --> proposals --> the log --> committed state --> back here
+//!   pulses --> sweep --> NodeWatch (health core) --> transitions --> proposals --> the log
+//!   the log --> committed state --> Tree
 //! ```
 //!
 //! Actors hold no rule: every decision is a pure function of `lifecycle` (`judge`) or `pulse`, which `simulate` and
 //! `explain` call as well.
 //!
 //! A supervisor here never stops because a child did. A child that dies takes everything below it along and is
-//! rebuilt after a pause that grows; the pauses run out with the rounds of the cluster actor, so no child has a timer of
-//! its own. A node whose actor keeps dying is quarantined with an event; every other child is rebuilt, slowly.
+//! rebuilt after a pause that grows. The rounds of the cluster actor end the pauses, so no child has a timer of its
+//! own. A node whose actor keeps dying is quarantined with an event; every other child is rebuilt, slowly.
 //!
-//! Nothing is remembered that State and the pulses could not give back: a rebuilt shard is unsure of all of its
-//! nodes and judges each of them anew. Updates travel down through letterboxes ([`supervision`]) and transitions up to
-//! their zone, so that a mailbox holds few wake-ups and the newest word counts.
+//! Actors remember nothing that State and the pulses could not give back: a rebuilt shard is unsure of all of its
+//! nodes and judges each of them anew. Updates travel down through letterboxes ([`supervision`]) and transitions up
+//! to their zone, so that a mailbox holds few wake-ups and the newest update counts.
 
 mod clerk;
 mod cluster;

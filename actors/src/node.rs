@@ -31,7 +31,7 @@ pub(crate) struct Args {
     pub(crate) shard: Arc<ShardContext>,
 }
 
-/// What the nodes of one shard have in common.
+/// The context that the judgements of one shard's nodes share.
 pub(crate) struct ShardContext {
     pub(crate) tree: Arc<TreeContext>,
     pub(crate) zone: ActorRef<zone::Msg>,
@@ -46,7 +46,7 @@ pub(crate) struct State {
     _counted: Counted,
 }
 
-/// What a judgement finds, and what is to be proposed about it.
+/// The result of a judgement, and what is to be proposed about the node.
 #[derive(Debug)]
 pub(crate) struct Finding {
     pub(crate) next: Next,
@@ -57,7 +57,7 @@ pub(crate) struct Finding {
 pub(crate) fn judge(watch: &NodeWatch, name: &str, round: &JudgingRound, tree: &TreeContext) -> Finding {
     let Some(node) = round.state.node(name) else { return Finding::GONE };
     let started = Instant::now();
-    // Read before the verdict, so that a beat that comes between the two makes the verdict fall.
+    // Read before the verdict, so that a beat that comes between the two invalidates the verdict.
     let trace = watch.trace(&round.tables);
     let blindness = tree.ports.pulses.blindness();
     let judgement = watch.judge(&round.state, node, trace, &blindness, round.moment);
@@ -113,8 +113,8 @@ impl Finding {
 // === impl State ===
 
 impl State {
-    /// A shard or zone that is gone takes this actor along, so that what they do not hear does not matter. The shard is
-    /// told first: what becomes of a proposal must not reach it before it knows that there is one.
+    /// A shard or zone that is gone takes this actor along, so a message that does not reach them does not matter.
+    /// The shard is told first: the outcome of a proposal must not reach it before it knows of the proposal.
     fn judge(&mut self, round: &JudgingRound) {
         let Finding { next, transition } = judge(&self.watch, &self.name, round, &self.shard.tree);
         let _ = self.shard.shard.cast(shard::Msg::Judged { slot: self.watch.slot(), next });

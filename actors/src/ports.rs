@@ -1,5 +1,5 @@
-//! The ports of the tree: what it sees of its replica, and how it is seen. The replica implements these; so do test
-//! doubles.
+//! The ports of the tree: what it reads of its replica, and how the replica observes it. The replica implements
+//! these; so do test doubles.
 
 use std::fmt;
 use std::sync::Arc;
@@ -13,36 +13,37 @@ use crate::proposal::Proposal;
 use muster_pulse::moment::Moment;
 use muster_pulse::node_watch::Judgement;
 
-/// What is committed, and what time it is.
+/// The committed state and the time.
 pub trait StateSource: Send + Sync + 'static {
-    /// The newest committed state; a cheap clone. It holds every change that the tree was told of.
+    /// The newest committed state; a cheap clone. It contains every change that the tree was told of.
     fn state(&self) -> State;
 
-    /// Read now, on both clocks.
+    /// The present moment, on both clocks.
     fn moment(&self) -> Moment;
 }
 
-/// Hears how the tree is doing. Called from inside actors, so nothing here may block.
+/// Receives measurements of the tree. Actors call it, so nothing here may block.
 pub trait Observer: Send + Sync + 'static {
-    /// A sweep over all slots, and how many of them it holds for silent.
+    /// A sweep over all slots ended; `_silent` of them count as silent.
     fn swept(&self, _took: Duration, _silent: usize) {}
 
-    /// One node was looked at.
+    /// One node was judged.
     fn judged(&self, _judgement: &Judgement, _took: Duration) {}
 
-    /// From the start of a round to the end of its last look.
+    /// A round ended: the time from its start to the end of its last judgement.
     fn judging_round(&self, _took: Duration) {}
 
     fn restarted(&self, _kind: ActorKind) {}
 
-    /// How many nodes are given up on now.
+    /// How many nodes are quarantined now.
     fn quarantined(&self, _count: usize) {}
 
-    /// How many actors of a kind there are now.
+    /// How many actors of the kind there are now.
     fn actors(&self, _kind: ActorKind, _count: usize) {}
 }
 
-/// Called at the start of everything an actor handles. What it does there, a panic included, happens to the actor.
+/// Called at the start of every message that an actor handles. What the probe does, a panic included, happens to the
+/// actor.
 pub trait Probe: Send + Sync + 'static {
     fn before(&self, _kind: ActorKind, _name: &str) {}
 }
@@ -54,7 +55,7 @@ pub struct Quiet;
 impl Observer for Quiet {}
 impl Probe for Quiet {}
 
-/// How long a clerk rests after a look that found nothing: a look at many nodes is not taken for every commit.
+/// How long a clerk rests after a look that found nothing: it must not look at many nodes for every commit.
 pub const CLERK_REST: Duration = Duration::from_millis(50);
 
 #[derive(Clone)]
@@ -63,7 +64,7 @@ pub struct Ports {
     pub source: Arc<dyn StateSource>,
     /// [`CLERK_REST`], unless looks cost no time.
     pub rest: Duration,
-    /// Bounded. When it is full the tree waits for its next round and proposes then what still stands.
+    /// Bounded. When it is full, the tree waits for its next round and proposes what is still valid then.
     pub proposals: mpsc::Sender<Proposal>,
     pub observer: Arc<dyn Observer>,
     pub probe: Arc<dyn Probe>,

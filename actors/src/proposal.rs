@@ -1,7 +1,7 @@
-//! What the tree asks of the log, and what comes of it.
+//! Proposals of the tree to the log, and their outcomes.
 //!
-//! A proposal is bound to the term in which the tree grew. It is never waited for inside an actor: the answer comes
-//! back as a message, and if none comes at all the asker is told so after a while.
+//! A proposal is bound to the term in which the tree grew. An actor never waits for one: the answer comes back as a
+//! message. If no answer comes, the actor is told after a while that the proposal failed.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -11,17 +11,18 @@ use muster_lifecycle::rejection::Rejection;
 use ractor::{ActorRef, Message};
 use tokio::sync::{mpsc, oneshot};
 
-/// After this long without an answer a proposal counts as failed. If it is decided later after all, what it
-/// says it changes *from* keeps a second one from doing harm.
+/// After this long without an answer a proposal counts as failed. If the log decides it later after all, the state
+/// that it says it changes *from* keeps a second proposal from doing harm.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Operations proposed together, at most [`OPERATIONS_MAX`](muster_lifecycle::clerk_task::OPERATIONS_MAX).
 #[derive(Debug)]
 pub struct Proposal {
-    /// Not to be proposed in any other.
+    /// The proposal is not to be made in any other term.
     pub term: u64,
     pub operations: Vec<Operation>,
-    /// Some of it is a verdict about somebody's life: make sure with one read index that this replica still leads.
+    /// Some operation is a verdict about whether a node lives: one read index makes sure that this replica still
+    /// leads.
     pub confirm: bool,
     /// One outcome per operation, in order.
     pub settled: oneshot::Sender<Vec<ProposalOutcome>>,
@@ -35,7 +36,7 @@ pub enum ProposalOutcome {
     Failed(String),
 }
 
-/// Where a tree puts its proposals.
+/// The way of a tree's proposals to the log.
 #[derive(Debug)]
 pub(crate) struct Proposer {
     term: u64,
@@ -49,7 +50,7 @@ pub(crate) struct Permit<'a> {
     room: mpsc::Permit<'a, Proposal>,
 }
 
-/// A proposal on its way.
+/// A proposal that has no answer yet.
 pub(crate) struct Pending {
     operations: usize,
     settled: oneshot::Receiver<Vec<ProposalOutcome>>,
@@ -58,7 +59,7 @@ pub(crate) struct Pending {
 // === impl ProposalOutcome ===
 
 impl ProposalOutcome {
-    /// The log has spoken, for or against.
+    /// The log has accepted or rejected it.
     pub fn is_decided(&self) -> bool {
         match self {
             Self::Done(_) | Self::Rejected(_) => true,
@@ -78,12 +79,12 @@ impl Proposer {
         Self { term, proposals, closed: AtomicBool::new(false) }
     }
 
-    /// From here on nothing more is proposed.
+    /// After this call nothing more is proposed.
     pub(crate) fn close(&self) {
         self.closed.store(true, Ordering::Release);
     }
 
-    /// `None` while there is no room: try again at the next round.
+    /// `None` while there is no room: the caller tries again in the next round.
     pub(crate) fn permit(&self) -> Option<Permit<'_>> {
         if self.closed.load(Ordering::Acquire) {
             return None;
@@ -105,7 +106,7 @@ impl Permit<'_> {
 // === impl Pending ===
 
 impl Pending {
-    /// Tells the actor when it is settled. The answer has as many outcomes as there were operations.
+    /// Tells the actor the outcomes as soon as they are known, one per operation.
     pub(crate) fn report_to<M: Message>(
         self,
         actor: ActorRef<M>,
@@ -113,7 +114,7 @@ impl Pending {
     ) {
         tokio::spawn(async move {
             let outcomes = self.settled().await;
-            // An actor that is gone is rebuilt from the state, which knows what came of it.
+            // An actor that is gone is rebuilt from the state, which holds the result.
             let _ = actor.cast(message(outcomes));
         });
     }

@@ -1,7 +1,8 @@
-//! The nodes that are given up on, because watching them keeps crashing.
+//! Quarantined nodes: they are not judged, because watching them keeps crashing.
 //!
-//! Kept beside the tree and not in it, so that a shard that is rebuilt does not start all over with a node that crashes
-//! it. It ends with the tree, or when the node is created anew: another leader tries again.
+//! The list is kept beside the tree and not in it, so that a shard that is rebuilt does not start all over with a
+//! node that crashes it. A quarantine ends with the tree, or when the node is created anew: another leader tries
+//! again.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -20,10 +21,10 @@ const REASON_MAX: usize = 256;
 pub struct QuarantinedNode {
     pub name: Text,
     pub incarnation: Incarnation,
-    /// What its actor last died of.
+    /// The panic of which its actor last died.
     pub reason: Text,
     pub since: Stamp,
-    /// Whether the log has spoken about the event that tells of it.
+    /// Whether the log has decided about the event that records it.
     pub noted: bool,
 }
 
@@ -47,7 +48,7 @@ impl Quarantine {
         self.observer.quarantined(all.len());
     }
 
-    /// The node as it is quarantined in this incarnation. One that was created anew is free.
+    /// The node if it is quarantined in this incarnation. A node that was created anew is free.
     pub(crate) fn get(&self, name: &str, incarnation: Incarnation) -> Option<QuarantinedNode> {
         self.quarantined().get(name).filter(|quarantined| quarantined.incarnation == incarnation).cloned()
     }
@@ -68,7 +69,7 @@ impl Quarantine {
         }
     }
 
-    /// In order of names.
+    /// The quarantined nodes, in order of names.
     pub(crate) fn list(&self) -> Vec<QuarantinedNode> {
         self.quarantined().values().cloned().collect()
     }

@@ -1,8 +1,8 @@
 //! The actor of one shard: a zone's nodes in one chunk of slots.
 //!
-//! It judges its nodes itself until they have actors of their own, which are spawned a slice at a time between other
-//! messages: after a take-over no verdict waits for a million spawns. A node whose judgement panics, here or in its own
-//! actor, is set aside and tried again later; one that keeps doing so is quarantined.
+//! It judges its nodes itself until they have actors of their own. Those are spawned a slice at a time between other
+//! messages, so that after a take-over no verdict waits for a million spawns. A node whose judgement panics, here or
+//! in its own actor, is set aside and tried again later. A node that keeps doing so is quarantined.
 
 mod crashes;
 mod watched_nodes;
@@ -34,12 +34,12 @@ pub(crate) enum Msg {
     Wake,
     /// Some nodes have no actor of their own yet.
     Populate,
-    /// What a node's actor found.
+    /// The finding of a node's actor.
     Judged {
         slot: Slot,
         next: Next,
     },
-    /// Transitions of these nodes were settled; false where the log did not decide.
+    /// The outcomes of these nodes' transitions; false where the log did not decide.
     Settled(Vec<(Slot, bool)>),
 }
 
@@ -148,7 +148,8 @@ impl State {
         }
     }
 
-    /// Behind what is in the mailbox already and in turns with all other shards, so that spawning holds up nothing else.
+    /// The message queues behind what is in the mailbox already and takes turns with all other shards, so that
+    /// spawning holds up nothing else.
     fn announce_missing_actors(&mut self, myself: &ActorRef<Msg>) {
         if self.populating || !self.nodes.lacks_actors() {
             return;

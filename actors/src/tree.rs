@@ -1,7 +1,8 @@
-//! The tree as its replica sees it: grown when it leads and is ready, told what was committed, pruned when it no longer
-//! leads.
+//! The tree as its replica sees it: grown when the replica leads and is ready, told what was committed, pruned when
+//! the replica no longer leads.
 //!
-//! The cluster actor has no supervisor among the actors. A task of the tree's own rebuilds it from the state if it dies.
+//! The cluster actor has no supervisor among the actors. A task of the tree's own rebuilds it from the state if it
+//! dies.
 
 pub(crate) mod actor_counts;
 pub(crate) mod context;
@@ -24,10 +25,10 @@ use crate::supervision::letterbox::{Letterbox, Wake};
 use crate::supervision::restart::{DeathRecord, LONGEST_PAUSE, RestartDecision};
 use crate::tree::context::TreeContext;
 
-/// How many touched nodes wait to be told on. Beyond that going over the whole state is no more work.
+/// How many touched nodes may wait to be passed on. Beyond that, going over the whole state is no more work.
 const TOUCHED_MAX: usize = 262_144;
 
-/// How long a pruned tree may take to be gone. Nothing is proposed from the first moment on, whatever it takes.
+/// How long a pruned tree may take to be gone. In any case nothing is proposed from the first moment on.
 const PRUNING_MAX: Duration = Duration::from_secs(10);
 
 pub struct Tree {
@@ -37,7 +38,7 @@ pub struct Tree {
     keeper: JoinHandle<()>,
 }
 
-/// What outlives the cluster actor.
+/// The part of the tree that outlives the cluster actor.
 struct Trunk {
     letterbox: Arc<Letterbox<Commits>>,
     cluster: Mutex<ActorRef<cluster::Msg>>,
@@ -69,7 +70,7 @@ impl Tree {
         Ok(Self { context, trunk, stop, keeper })
     }
 
-    /// What was committed, in order. The [`StateSource`](crate::StateSource) must know of it already. Never blocks.
+    /// Takes in commits, in order. The [`StateSource`](crate::StateSource) must have them already. Never blocks.
     pub fn committed(&self, changes: Vec<Arc<Change>>) {
         self.trunk.tell(|commits| {
             changes.iter().for_each(|change| commits.note(change));
@@ -84,7 +85,7 @@ impl Tree {
         self.trunk.tell(|commits| commits.lost_track = true);
     }
 
-    /// The nodes that this tree has given up on, in order of names.
+    /// The nodes that this tree has quarantined, in order of names.
     pub fn quarantined(&self) -> Vec<QuarantinedNode> {
         self.context.quarantine.list()
     }
@@ -92,7 +93,7 @@ impl Tree {
     /// Nothing is proposed from here on. Returns when every actor is gone.
     pub async fn prune(self) {
         self.context.proposer.close();
-        // The keeper also stops when nobody can tell it to any more.
+        // The keeper also stops when the sender is dropped.
         let _ = self.stop.send(());
         let _ = self.keeper.await;
         if tokio::time::timeout(PRUNING_MAX, self.context.counts.all_gone()).await.is_err() {
@@ -112,7 +113,7 @@ impl std::fmt::Debug for Tree {
 impl Trunk {
     fn tell(&self, write: impl FnOnce(&mut Commits)) {
         if self.letterbox.post(write) {
-            // One that is dead or being rebuilt reads the letterbox at its first round.
+            // A cluster actor that is dead or being rebuilt reads the letterbox in its first round.
             let _ = self.cluster().cast(cluster::Msg::wake());
         }
     }
@@ -137,7 +138,7 @@ impl Root {
     }
 }
 
-/// Keeps a root in place until it is told to stop, or until nobody is left to tell it.
+/// Keeps a root running until it is told to stop, or until the sender is dropped.
 async fn keep(context: Arc<TreeContext>, trunk: Arc<Trunk>, first: Root, mut stopped: oneshot::Receiver<()>) {
     let mut record = DeathRecord::default();
     let mut root = Some(first);
@@ -171,7 +172,7 @@ async fn keep(context: Arc<TreeContext>, trunk: Arc<Trunk>, first: Root, mut sto
     }
 }
 
-/// What is below goes with it.
+/// The actors below it end with it.
 async fn end(actor: ActorRef<cluster::Msg>, ended: JoinHandle<()>) {
     actor.stop(None);
     let _ = ended.await;

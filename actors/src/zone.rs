@@ -1,7 +1,8 @@
-//! The actor of one zone: passes update on to its shards, and gathers its nodes' transitions into proposals.
+//! The actor of one zone: passes updates on to its shards, and gathers its nodes' transitions into proposals.
 //!
-//! Few proposals are in flight at a time, so that one is confirmed while the log works on another. What comes up meanwhile
-//! is gathered into the next one, so that a zone that goes dark costs a few hundred log entries and not one per node.
+//! Few proposals are in flight at a time, so that one is confirmed while the log works on another. Transitions that
+//! come up meanwhile are gathered into the next proposal, so that a zone that falls silent costs a few hundred log
+//! entries and not one per node.
 
 pub(crate) mod backlog;
 pub(crate) mod eviction_queue;
@@ -30,25 +31,25 @@ use crate::zone::eviction_queue::FoundSilent;
 use crate::zone::transition::Transition;
 use crate::{cluster, shard};
 
-/// How many verdicts are confirmed and proposed at once: those that wait can still fall.
+/// How many verdicts are confirmed and proposed at once. Verdicts that still wait can be withdrawn.
 const VERDICTS_MAX: usize = OPERATIONS_MAX;
 const FLIGHTS_MAX: usize = 2;
 
 pub(crate) struct Actor;
 
-/// What nodes and shards want to have proposed, the newest of each node. A letterbox, because a zone that goes dark has
-/// more to say in a second than a mailbox is emptied of, one message at a time.
+/// The transitions that nodes and shards want to have proposed, the newest of each node. A letterbox, because a zone
+/// that falls silent finds more in a second than a mailbox can empty one message at a time.
 pub(crate) type Found = BTreeMap<Slot, Transition>;
 
 #[derive(Debug)]
 pub(crate) enum Msg {
-    /// There is update.
+    /// An update is in the letterbox.
     Wake,
-    /// Something was found.
+    /// A transition was found.
     Found,
-    /// Behind whatever is in the mailbox, so that what is found meanwhile is proposed together.
+    /// Queued behind the rest of the mailbox, so that transitions found meanwhile are proposed together.
     Flush,
-    /// What came of a proposal in flight.
+    /// The outcomes of a proposal in flight.
     Settled(u64, Vec<ProposalOutcome>),
 }
 
@@ -69,10 +70,10 @@ pub(crate) struct State {
     queue: Children<ZoneKey, eviction_queue::Msg, ()>,
     found: Arc<Letterbox<Found>>,
     waiting: Backlog,
-    /// Whose transitions are in flight, by the number of the proposal and in its order.
+    /// The slots whose transitions are in flight, by the number of the proposal and in its order.
     in_flight: BTreeMap<u64, Vec<Slot>>,
     next_flight: u64,
-    /// How many these are, for the queue: it spends no token while they would change the zone.
+    /// How many nodes were found silent, for the queue: it spends no token while they would change the zone.
     found_silent: FoundSilent,
     _counted: Counted,
 }
@@ -141,7 +142,7 @@ impl ractor::Actor for Actor {
     }
 }
 
-// === update ===
+// === updates ===
 
 impl State {
     async fn read(&mut self, myself: &ActorRef<Msg>) {
@@ -161,7 +162,7 @@ impl State {
         }
     }
 
-    /// Each shard's share of the update. Shards that nobody is called for any more are retired.
+    /// Each shard's share of the update. Shards that have no node on the roster any more are retired.
     fn divided(&mut self, update: ShardUpdate<ZoneRoster>) -> BTreeMap<ChunkNumber, ShardUpdate<ShardRoster>> {
         let mut parts: BTreeMap<ChunkNumber, ShardUpdate<ShardRoster>> = BTreeMap::new();
         if let Some(FullRoster { roster, unsure }) = update.full_roster {
@@ -192,7 +193,7 @@ impl State {
         parts
     }
 
-    /// A shard that is about to be rebuilt will read the state instead.
+    /// A shard that is about to be rebuilt reads the state instead.
     async fn deliver(&mut self, chunk: ChunkNumber, part: ShardUpdate<ShardRoster>, myself: &ActorRef<Msg>) {
         match self.shards.get(&chunk) {
             Some(shard) => shard.tell(|letters| letters.absorb(part)),
@@ -248,7 +249,7 @@ impl State {
         self.count_silent();
     }
 
-    /// Proposes what waits and still stands. Without room it waits for the next round.
+    /// Proposes the transitions that wait and are still valid. Without room they wait for the next round.
     fn flush(&mut self, myself: &ActorRef<Msg>) {
         self.collect();
         while self.in_flight.len() < FLIGHTS_MAX && !self.waiting.is_empty() {
@@ -293,7 +294,7 @@ impl State {
         (standing, fallen)
     }
 
-    /// If it failed, others would now fail too: they wait for the next round.
+    /// If the proposal failed, others would fail now too: they wait for the next round.
     fn settled(&mut self, flight: u64, outcomes: &[ProposalOutcome], myself: &ActorRef<Msg>) {
         let slots = self.in_flight.remove(&flight).unwrap_or_default();
         self.give_back(slots.into_iter().zip(outcomes.iter().map(ProposalOutcome::is_decided)));

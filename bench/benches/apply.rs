@@ -1,8 +1,8 @@
-//! What an entry of 256 commands costs on the replicated state alone, in a small fleet and in a large one, with Nodes as
+//! Cost of an entry of 256 commands on the replicated state alone, in a small fleet and in a large one, with Nodes as
 //! real agents register them.
 //!
-//! Every round starts from a copy that shares its memory with the fleet, as a replica's readers do: what it costs to
-//! leave them their version is counted.
+//! Every round starts from a copy that shares its memory with the fleet, as a replica's readers do: the cost of
+//! leaving them their version is counted.
 
 use divan::Bencher;
 use divan::counter::ItemsCount;
@@ -68,7 +68,7 @@ fn register(from: usize, to: usize) -> Vec<Command> {
     (from..to).map(|number| node::registration(number).expect("the manifest is lawful")).collect()
 }
 
-/// A batch of them, from all over the fleet.
+/// A batch of nodes, from all over the fleet.
 fn some_of(local: &LocalState) -> impl Iterator<Item = &Node> {
     let nodes = local.state.nodes();
     let step = nodes.len() / BATCH;
@@ -85,7 +85,7 @@ fn mark_silent(node: &Node) -> Command {
     })
 }
 
-/// Its memory runs out, which taints it.
+/// The node's memory runs out, which taints it.
 fn report_pressure(node: &Node) -> Command {
     let mut status = node.status.clone();
     for condition in status.conditions.iter_mut().filter(|condition| &*condition.kind == MEMORY_PRESSURE) {

@@ -1,4 +1,5 @@
-//! Harness of the scenarios: their options, the cluster and the fleet they run on, and the runner that runs them in turn.
+//! Harness of the scenarios: their options, the cluster and the fleet they run on, and the runner that runs them in
+//! turn.
 
 pub(crate) mod cluster;
 pub(crate) mod disk;

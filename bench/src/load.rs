@@ -1,8 +1,8 @@
 //! Load generators: simulated nodes that a replica cannot tell from real ones, at a fraction of their cost.
 //!
-//! Three shapes, and every report says which: a simulated *aggregator* carries many nodes on one stream, *streams* are
-//! many streams of one node each on one connection (*saturating* ones beat as fast as the replicas read, *paced* ones no
-//! oftener than nodes do), and an *agent* has a connection of its own.
+//! Three shapes, and every report says which: a simulated *aggregator* carries many nodes on one stream, *streams*
+//! are many streams of one node each on one connection (*saturating* ones beat as fast as the replicas read, *paced*
+//! ones no oftener than nodes do), and an *agent* has a connection of its own.
 
 pub(crate) mod agents;
 pub(crate) mod aggregator;

@@ -1,4 +1,4 @@
-//! Instruments: what the scenarios measure with, and the guard rails they share.
+//! Instruments of the scenarios, and the guard rails they share.
 
 pub(crate) mod accepted_rate;
 pub(crate) mod cpu_clock;

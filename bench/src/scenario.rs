@@ -1,8 +1,8 @@
-//! Scenarios, one file each, and the catalog of them in the order in which `all` runs them. A new scenario is a file and a
-//! line here.
+//! Scenarios, one file each, and the catalog of them in the order in which `all` runs them. A new scenario is a file
+//! and a line here.
 //!
-//! Scenarios of a large fleet stand side by side, because they share one: first those that measure its registration, last
-//! the one that kills a replica for good.
+//! Scenarios of a large fleet stand side by side, because they share one: first those that measure its registration,
+//! last the one that kills a replica for good.
 
 mod agents;
 mod cidrs;
@@ -47,7 +47,7 @@ pub struct BenchScenario {
     takes: &'static [Flag],
 }
 
-/// What a scenario runs on.
+/// The setup that a scenario runs on.
 #[derive(Debug, Clone, Copy)]
 enum Setup {
     /// A cluster of its own, or none.
@@ -78,7 +78,7 @@ macro_rules! scenario {
     };
 }
 
-/// Of a large fleet that is complete.
+/// A scenario of a large fleet that is complete.
 macro_rules! of_fleet {
     ($name:literal, $goal:expr, $module:ident, $about:literal) => {
         BenchScenario::new(
@@ -95,7 +95,7 @@ macro_rules! of_fleet {
     };
 }
 
-/// Of a large fleet that the scenario registers itself.
+/// A scenario of a large fleet that it registers itself.
 macro_rules! of_growing_fleet {
     ($name:literal, $goal:expr, $module:ident, $about:literal) => {
         BenchScenario::new(
@@ -166,7 +166,8 @@ impl BenchScenario {
         self.takes.contains(&flag)
     }
 
-    /// Runs on the fleet of the scenario before it, if it takes one. Other scenarios need the room, so they end that fleet.
+    /// Runs on the fleet of the scenario before it, if it takes one. Other scenarios need the room, so they end that
+    /// fleet.
     pub(crate) async fn run(&self, options: &BenchOptions, fleet: &mut Option<SharedFleet>) -> Result<ScenarioOutcome> {
         match self.setup {
             Setup::Own(run) => {

@@ -1,7 +1,7 @@
-//! Which addresses nodes get for their pods, as flags under upstream's names, for every command that starts replicas.
+//! Flags for node CIDRs, under upstream's names, for every command that starts replicas.
 //!
-//! They found the ranges of a cluster that has none. What has been given out cannot be moved, so from then on the ranges
-//! stay as they are.
+//! They found the ranges of a cluster that has none. Addresses that have been given out cannot be moved, so from then
+//! on the ranges stay as they are.
 
 use muster_controller::config::{ALLOCATE_NODE_CIDRS, AddressLayer};
 use muster_lifecycle::addressing::{
@@ -38,7 +38,7 @@ pub struct AddressArgs {
 // === impl AddressArgs ===
 
 impl AddressArgs {
-    /// What was given, as the layer above a configuration file's `[addressing]`.
+    /// The given flags, as the layer above a configuration file's `[addressing]`.
     pub fn layer(&self) -> AddressLayer {
         AddressLayer {
             allocate_node_cidrs: self.allocate_node_cidrs,
@@ -51,7 +51,7 @@ impl AddressArgs {
         }
     }
 
-    /// What was given, as it has to be written to be given again.
+    /// The given flags, as they have to be written to be given again.
     pub fn flags(&self) -> Vec<String> {
         let number = |size: Option<u8>| size.map(|size| size.to_string());
         let given = [

@@ -114,7 +114,7 @@ mod tests {
         assert_eq!(timeout("500ms"), Ok(Duration::from_millis(500)));
         assert_eq!(timeout("10"), Ok(Duration::from_secs(10)));
         assert_eq!(timeout("2m"), Ok(Duration::from_secs(120)));
-        // As everywhere else a time is written.
+        // The notation of times is the same everywhere.
         assert_eq!(timeout("1m1.5s"), Ok(Duration::from_millis(61_500)));
         for text in ["", "s", "0s", "-1s", "1.0005s", "10 s", "99999999999999999999s", "9999999h"] {
             assert!(timeout(text).is_err(), "{text}");

@@ -100,7 +100,7 @@ pub async fn run(context: &Context, args: Args) -> Result<(), Failure> {
     }
 }
 
-/// Where the local cluster is kept.
+/// The folder of the local cluster.
 pub(crate) fn folder(context: &Context) -> PathBuf {
     context.dir.clone().unwrap_or_else(|| DEV_DIR.into())
 }
@@ -145,7 +145,7 @@ async fn fleet(dir: &Path, args: &Args, first_start: bool) -> Result<FleetFolder
 }
 
 impl Args {
-    /// What the cluster should be like. A cluster that has a policy keeps it unless a flag asks for another.
+    /// The cluster that the flags ask for. A cluster that has a policy keeps it unless a flag asks for another.
     fn wish(&self) -> Result<Wish, Failure> {
         let by_hand = self.settings.layer().map_err(|invalid| Failure::Usage(invalid.to_string()))?;
         let policy = self.policy.unwrap_or_default().with(&by_hand);
@@ -154,14 +154,14 @@ impl Args {
         Ok(Wish { policy, asked_for, addressing: self.addressing.flags(), plan: self.plan()? })
     }
 
-    /// Which addresses nodes get; wrong flags are said here, not in the log of a replica that does not start.
+    /// Which addresses nodes get. Wrong flags are reported here, not in the log of a replica that does not start.
     fn plan(&self) -> Result<Option<Addressing>, Failure> {
         let plan = self.addressing.layer().resolve();
         plan.map_err(|invalid| Failure::Usage(format!("--{}: {}", invalid.field, invalid.rule)))
     }
 }
 
-/// Addresses and members are the cluster's own knowledge by now; flags that ask for others are refused, not ignored.
+/// Addresses and members belong to the cluster's state by now; flags that ask for others are refused, not ignored.
 fn same_shape(dir: &Path, args: &Args, plans: &[ReplicaPlan]) -> Result<(), Failure> {
     let founded = plans.first().map(|plan| plan.peer.port());
     let other_ports = args.port_base.is_some_and(|base| Some(base) != founded);
@@ -220,7 +220,7 @@ impl Signals {
     }
 }
 
-/// Where a replica of `dir` keeps everything.
+/// The folder in which a replica of `dir` keeps everything.
 fn replica_dir(dir: &Path, id: u64) -> PathBuf {
     dir.join(format!("replica-{id}"))
 }

@@ -21,7 +21,7 @@ pub enum Error {
     Config(#[from] settings::Error),
 }
 
-/// Where a person may have put the cluster's credentials; taken from the process once, at the edge.
+/// Folders that may hold the cluster's credentials; read from the process once, at the edge.
 #[derive(Debug, Clone, Default)]
 pub struct Surroundings {
     /// `--dir`

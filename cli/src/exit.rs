@@ -40,7 +40,7 @@ pub enum Failure {
     Call(#[from] client::Error),
     #[error(transparent)]
     Watch(#[from] client::WatchError),
-    /// Several things were asked for; each failure has been printed.
+    /// Several operations were asked for; each failure has been printed.
     #[error("{failed} of {total} failed")]
     Several { failed: usize, total: usize, exit: Exit },
     #[error("interrupted")]
@@ -108,7 +108,7 @@ impl Failure {
         }
     }
 
-    /// There is no one left to print the failure for.
+    /// No reader is left to print the failure for.
     pub fn is_silent(&self) -> bool {
         matches!(self, Self::OutputClosed)
     }
@@ -185,8 +185,8 @@ fn list_of(what: Resource) -> &'static str {
     }
 }
 
-/// The outcome of doing several things, each reported when it happened. One thing keeps its own code; if all of
-/// several failed alike, that code; otherwise "partial".
+/// The outcome of several operations, each reported when it happened. A single operation keeps its own code. If all
+/// of several failed alike, the result is that code; otherwise it is "partial".
 pub fn combine(total: usize, failures: Vec<Failure>) -> Result<(), Failure> {
     let failed = failures.len();
     let mut exits: Vec<Exit> = failures.iter().map(Failure::exit).collect();

@@ -92,7 +92,7 @@ fn parse(file: &str, text: &str) -> Result<Vec<Document>, Error> {
     Ok(documents)
 }
 
-/// What a file of [`FILE_LIMIT`] can hold is read; what an alias can blow up is not.
+/// The limits admit every file of [`FILE_LIMIT`], but not what an alias can blow up.
 fn options() -> serde_saphyr::Options {
     serde_saphyr::options! {
         budget: serde_saphyr::budget! { max_events: FILE_LIMIT, max_nodes: FILE_LIMIT, max_total_scalar_bytes: FILE_LIMIT },
@@ -143,7 +143,7 @@ fn split_values<'a>(source: Source<'a>, into: &mut Vec<Source<'a>>) {
         rest = after;
     }
     if !pieces.is_empty() && flow::begins_value(rest) {
-        // It does not end: the parser will say so.
+        // The value does not end: the parser will say so.
         pieces.push(Source { first_line, text: rest });
         rest = "";
     }

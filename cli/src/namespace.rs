@@ -12,7 +12,7 @@ pub struct NamespaceArgs {
 // === impl NamespaceArgs ===
 
 impl NamespaceArgs {
-    /// As kubectl sees it, the empty namespace is none: on the wire it would stand for all of them.
+    /// As with kubectl, the empty namespace counts as not given: on the wire it would stand for all of them.
     pub fn given(&self) -> Option<&str> {
         self.namespace.as_deref().filter(|namespace| !namespace.is_empty())
     }

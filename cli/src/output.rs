@@ -1,4 +1,4 @@
-//! Data goes to stdout, narration to stderr; neither ever panics when its reader has gone.
+//! Output: data goes to stdout, narration to stderr. Neither panics when its reader has gone.
 
 use std::fmt::Display;
 use std::io::{self, BufWriter, Stdout, Write};

@@ -45,7 +45,7 @@ pub struct PolicyArgs {
 // === impl PolicyArgs ===
 
 impl PolicyArgs {
-    /// What was given, as the layer above a configuration file's `[policy]`.
+    /// The given flags, as the layer above a configuration file's `[policy]`.
     pub fn layer(&self) -> Result<PolicyLayer, Invalid> {
         let given = [
             (NODE_MONITOR_PERIOD, &self.node_monitor_period),

@@ -21,7 +21,7 @@ pub(crate) fn text<'a>(object: &'a Value, path: &[&str]) -> &'a str {
     at(object, path).as_str().unwrap_or_default()
 }
 
-/// What stands at a path of keys; `null` if nothing does.
+/// The value at a path of keys; `null` if there is none.
 pub(crate) fn at<'a>(object: &'a Value, path: &[&str]) -> &'a Value {
     path.iter().fold(object, |value, key| &value[*key])
 }
@@ -31,7 +31,7 @@ pub(crate) fn items<'a>(object: &'a Value, path: &[&str]) -> &'a [Value] {
     at(object, path).as_array().map_or(&[], Vec::as_slice)
 }
 
-/// A word in place of nothing, so that columns can be counted by scripts.
+/// A placeholder for an empty text, so that scripts can count columns.
 pub(crate) fn or(text: &str, placeholder: &str) -> String {
     let shown = if text.is_empty() { placeholder } else { text };
     shown.to_owned()

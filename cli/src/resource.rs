@@ -2,7 +2,7 @@
 
 use crate::exit::Failure;
 
-/// What can be asked for.
+/// The kinds that a command can ask for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Resource {
     Nodes,
@@ -24,11 +24,11 @@ pub struct Selection {
     pub names: Vec<String>,
 }
 
-/// What one resource is called.
+/// The names of one resource.
 struct Words {
     plural: &'static str,
     singular: &'static str,
-    /// What else people type.
+    /// Other spellings that people type.
     also: &'static [&'static str],
 }
 
@@ -70,7 +70,7 @@ impl Resource {
         self.words().singular
     }
 
-    /// Whether two of them may have one name, in different namespaces.
+    /// Whether two objects may have the same name, in different namespaces.
     pub fn is_namespaced(self) -> bool {
         match self {
             Self::Pods | Self::ReplicaSets | Self::StatefulSets | Self::DaemonSets => true,

@@ -38,7 +38,7 @@ use crate::exit::{self, Failure};
 use crate::output::{Out, say};
 use crate::resource::Resource;
 
-/// What every verb may need to know about how it was called.
+/// How the command was called, as far as verbs need to know.
 #[derive(Debug, Clone, Default)]
 pub struct Context {
     pub dir: Option<PathBuf>,
@@ -114,7 +114,8 @@ fn version() -> Result<(), Failure> {
     out.flush()
 }
 
-/// Does the same to several objects, one after the other, and reports each. One failure does not spare the others.
+/// Does the same to several objects, one after the other, and reports each. The others are still done after a
+/// failure.
 async fn change_each(
     client: &Client,
     resource: Resource,
@@ -136,7 +137,7 @@ async fn change_each(
     report(names.len(), failures)
 }
 
-/// One failure of one thing is the command's own; several are listed first and then counted.
+/// A single failure of a single operation is the command's own; several are listed first and then counted.
 fn report(total: usize, mut failures: Vec<Failure>) -> Result<(), Failure> {
     if total == 1
         && let Some(only) = failures.pop()

@@ -1,4 +1,5 @@
-//! A real agent process and a whole cluster: the machine is reported as it is, and the agent comes, goes and comes again.
+//! A real agent process and a whole cluster: the machine is reported as it is, and the agent starts, ends and starts
+//! again.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -33,7 +34,7 @@ struct Agent(Child);
 // === impl Machine ===
 
 impl Machine {
-    /// With credentials that the agent did not ask for itself.
+    /// A machine with credentials that the agent did not ask for itself.
     fn new(cluster: &InprocessCluster) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let issued = cluster.members.fleet.issue_node(NODE).unwrap();
@@ -82,7 +83,7 @@ impl Machine {
     }
 }
 
-/// A token of this cluster, for one join of this node; of any new one, if it is empty.
+/// A token of this cluster, for one join of this node, or of any new node if the name is empty.
 async fn token(cluster: &InprocessCluster, node: &str) -> String {
     let pin = authority_print(cluster.members.fleet.client_authority().certificate_pem()).unwrap();
     let token = Token::draw(pin, rand::random);
@@ -104,7 +105,7 @@ users: [{ name: u, user: { client-certificate: node.pem, client-key: node.key } 
 // === impl Agent ===
 
 impl Agent {
-    /// Asks it to end, and waits until it has.
+    /// Asks the agent to end, and waits until it has.
     async fn end(mut self) -> Option<i32> {
         let pid = Pid::from_child(&self.0);
         kill_process(pid, Signal::TERM).unwrap();
@@ -122,7 +123,7 @@ impl Agent {
 
 impl Drop for Agent {
     fn drop(&mut self) {
-        // One that has ended already cannot be killed.
+        // An agent that has ended already cannot be killed.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
@@ -169,7 +170,7 @@ async fn a_machine_registers_is_reported_as_it_is_and_comes_again() {
     assert_eq!(agent.end().await, Some(0), "goodbye is no failure");
     assert_eq!(machine.status().status.code(), Some(3), "no agent is there to be asked");
 
-    // Restarted, it is the same node: only what describes the machine is taken (RG-4).
+    // A restarted agent is the same node: only what describes the machine is taken (RG-4).
     let agent = machine.start(&["--node-labels=team=y,topology.kubernetes.io/zone=z2"]);
     machine.attached().await;
     let labels = soon("the zone that it is in now", async || {
@@ -180,7 +181,7 @@ async fn a_machine_registers_is_reported_as_it_is_and_comes_again() {
     assert_eq!(labels["team"], "x", "{labels}");
     assert_eq!(cluster.nodes().await[NODE].uid, first.uid);
 
-    // Deleted under its agent, it is another one soon after.
+    // A Node that is deleted under its agent is soon registered anew.
     let delete = Delete { kind: "nodes".into(), name: NODE.into(), ..Delete::default() };
     cluster.write(Operation::Delete(delete)).await;
     let anew = cluster.seen_when("ready again", NODE, |seen| ready(seen) && seen.uid != first.uid).await;
@@ -202,7 +203,7 @@ async fn a_machine_joins_with_a_token_once_and_needs_it_no_more() {
     let agent = Agent(machine.command(&machine.state_dir(), &[]).stdout(Stdio::null()).spawn().unwrap());
     machine.attached().await;
 
-    // A token that was seen on the way is worth nothing.
+    // A token that was used once is worth nothing to another agent.
     let elsewhere = machine.dir.path().join("elsewhere");
     let replayed = machine.command(&elsewhere, &["--join", &token]).output().unwrap();
     let complaint = String::from_utf8_lossy(&replayed.stderr).into_owned();

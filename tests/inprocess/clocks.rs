@@ -1,5 +1,5 @@
-//! F-12: wall clocks that jump by an hour while nodes fall silent and wait to be evicted. InprocessCluster time decides (I-02), so
-//! nothing comes sooner or later than it does without a jump, and no living node is touched (I-05).
+//! F-12: wall clocks that jump by an hour while nodes fall silent and wait to be evicted. Cluster time decides
+//! (I-02), so nothing comes sooner or later than it does without a jump, and no living node is touched (I-05).
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,19 +15,20 @@ use muster_testing::waiting::soon;
 use tokio::time::{Instant, sleep};
 
 const HOUR: i64 = 3_600;
-/// One node per zone in so many milliseconds: time enough for clocks to jump while one waits.
+/// Milliseconds between two evictions in a zone: time enough for clocks to jump while one node waits.
 const SPACING_MS: u64 = 5_000;
-/// What a busy machine may add to a verdict or an eviction: a sweep, and an excuse for a loop that turned late.
+/// The delay that a busy machine may add to a verdict or an eviction: a sweep, and an excuse for a loop that turned
+/// late.
 const SLACK_MS: u64 = 6_000;
 
-/// What became of two nodes of one zone that fell silent at the same moment.
+/// What happened to two nodes of one zone that fell silent at the same moment.
 #[derive(Debug)]
 struct Course {
     marks: Vec<Verdict>,
     evictions: Vec<Verdict>,
-    /// Between the two evictions, in cluster time.
+    /// The time between the two evictions, in cluster time.
     spacing_ms: u64,
-    /// The same, as it was watched from outside.
+    /// The same, as seen from outside.
     watched: Duration,
 }
 
@@ -41,7 +42,7 @@ async fn f_12_a_leader_whose_clock_jumps_an_hour_ahead_and_back_changes_no_count
     let jumpy = silence_two(&cluster, &agents, "b", ahead, back).await;
     assert_eq!(cluster.leader().await, leader, "another replica's clock was read");
 
-    // The jumps did reach those who stamped the events.
+    // The jumps did reach the replicas that stamped the events.
     assert!(jumpy.marks.iter().all(|mark| is_off_by(mark, HOUR)), "{:?}", jumpy.marks);
     assert!(is_off_by(&jumpy.evictions[1], -HOUR), "{:?}", jumpy.evictions);
     assert_same_course(&steady, &jumpy);
@@ -74,8 +75,8 @@ async fn start() -> (InprocessCluster, Agents) {
     (cluster, agents)
 }
 
-/// Two nodes of a zone fall silent; one thing happens before they are judged, another while the second of them waits for
-/// its turn to be evicted.
+/// Two nodes of a zone fall silent. `in_silence` happens before they are judged, `in_queue` while the second of them
+/// waits for its turn to be evicted.
 async fn silence_two(
     cluster: &InprocessCluster,
     agents: &Agents,
@@ -125,7 +126,7 @@ fn silent_ones(zone: &str) -> [String; 2] {
     [node_name(zone, 3), node_name(zone, 7)]
 }
 
-/// By the true time, and a machine that is slow to look.
+/// Compares with the true time, and allows for a machine that is slow to look.
 fn is_off_by(verdict: &Verdict, seconds: i64) -> bool {
     let ahead = verdict.at.as_second() - Timestamp::now().as_second();
     (ahead - seconds).abs() < HOUR / 2
@@ -140,13 +141,13 @@ fn assert_same_course(steady: &Course, jumpy: &Course) {
         }
         let spacing = course.spacing_ms;
         assert!((SPACING_MS..SPACING_MS + SLACK_MS).contains(&spacing), "{spacing} ms: {steady:#?}, {jumpy:#?}");
-        // It is looked for ten times a second; cluster time is checked to the millisecond above.
+        // The test looks ten times a second; cluster time is checked to the millisecond above.
         let shortest = Duration::from_millis(SPACING_MS - 1_000);
         assert!(course.watched > shortest, "watched {:?}: {steady:#?}, {jumpy:#?}", course.watched);
     }
 }
 
-/// Set right again, all is well again.
+/// With the clocks set right again, all nodes are ready again.
 async fn finish(cluster: InprocessCluster, agents: Agents, zones: &[&str]) {
     let silent: Vec<String> = zones.iter().flat_map(|zone| silent_ones(zone)).collect();
     let guilty: Vec<&str> = silent.iter().map(String::as_str).collect();

@@ -1,5 +1,5 @@
-//! A replica that the others cannot reach, while its agents can: those that live are not touched (I-05), those that
-//! die meanwhile are caught (I-23), and afterwards all replicas are one again.
+//! A replica that the others cannot reach, while its agents can: nodes that live are not touched (I-05), nodes that
+//! die meanwhile are caught (I-23), and afterwards all replicas have one state again.
 //!
 //! Links are cut in the two ways in which links fail: connections break, or nothing passes and nothing fails.
 
@@ -17,8 +17,8 @@ use muster_testing::inprocess::{GRACE, InprocessCluster, REATTACH_WINDOW, REPLIC
 use muster_testing::waiting::soon;
 use tokio::time::{Instant, sleep, sleep_until};
 
-/// Until a verdict is due the longest way round: an election, the time in which the new leader waits for the table of the
-/// one that is cut off, the excuse that follows, and a sweep on a busy machine.
+/// The time until a verdict is due the longest way round: an election, the time in which the new leader waits for the
+/// table of the replica that is cut off, the excuse that follows, and a sweep on a busy machine.
 const ELECTION: Duration = Duration::from_secs(5);
 const SLACK: Duration = Duration::from_secs(8);
 /// How long a link stays cut: long enough for every deadline that the cut could have moved to be over.
@@ -30,7 +30,7 @@ enum Who {
     Leader,
 }
 
-/// Two nodes that die the moment the link is cut: one that the cut replica heard, and one that another did.
+/// Two nodes that die the moment the link is cut: one that the cut replica heard, and one that another replica heard.
 struct Dead {
     here: String,
     there: String,
@@ -60,7 +60,7 @@ async fn f_05_a_leader_that_is_cut_off_hurts_nobody() {
     in_both_ways(Who::Leader).await;
 }
 
-/// Side by side, on a cluster each, because either takes as long as the cut.
+/// Both faults side by side, on a cluster each, because either takes as long as the cut.
 async fn in_both_ways(who: Who) {
     let each = [Fault::Broken, Fault::Hung].map(|fault| async move {
         let survived = AssertUnwindSafe(a_cut_off_replica_hurts_nobody(who, fault)).catch_unwind().await.is_ok();
@@ -104,7 +104,7 @@ async fn a_cut_off_replica_hurts_nobody(who: Who, fault: Fault) {
     cluster.stop().await;
 }
 
-/// The replica that most agents are attached to: a slow one may have sent its own away.
+/// The replica that most agents are attached to: a slow replica may have sent its agents away.
 fn choose(agents: &Agents) -> u64 {
     REPLICAS.into_iter().max_by_key(|id| agents.attached_to(*id).len()).expect("there are replicas")
 }
@@ -120,7 +120,7 @@ async fn give_part(cluster: &InprocessCluster, id: u64, who: Who) {
     }
 }
 
-/// They need not be asked twice: a replica without contact to the leader sends its agents away.
+/// The agents move at once: a replica without contact to the leader sends its agents away.
 async fn expect_the_living_move(agents: &Agents, cut: u64, dead: &Dead) {
     soon("its agents attach elsewhere", async || {
         let is_left = |(name, to): &(String, Option<u64>)| {
@@ -145,7 +145,8 @@ async fn expect_the_dead_are_caught(cluster: &InprocessCluster, dead: &Dead, sin
     }
 }
 
-/// A replica that is cut off commits nothing, not even as the leader: it does not know of those that the others caught.
+/// A replica that is cut off commits nothing, not even as the leader: it does not know of the nodes that the others
+/// caught.
 async fn expect_it_knows_nothing_new(cluster: &InprocessCluster, cut: u64) {
     let client = cluster.members.client_of(cut);
     let query = Query { stale: true, ..Query::of("nodes") };

@@ -30,7 +30,7 @@ const THERE: u64 = REPLICAS[1];
 /// Longer than a leader's rounds are apart.
 const AT_REST: Duration = Duration::from_secs(2);
 
-/// An aggregator, and the zone of what it carries.
+/// An aggregator, and the zone of the nodes it carries.
 const RACK: &str = "rack";
 const CARRIED: usize = 50;
 const STRANGER: &str = "stranger-01";
@@ -80,7 +80,7 @@ async fn a_session_moves_between_replicas_without_a_write() {
     // Both are one agent, so each may take the session from the other, until one of them is gone.
     drop(first);
     moved.acknowledged(PATIENCE).await.unwrap();
-    // One that vanished comes back to where it was, knowing nothing.
+    // An agent that vanished comes back to where it was, with no memory.
     drop(moved);
     let back = machine.agent(&cluster, HERE, FIRST);
     assert_eq!(attached(&back, HERE).await.incarnation, welcome.incarnation);
@@ -109,7 +109,7 @@ async fn a_node_deleted_while_its_agent_runs_registers_as_a_new_incarnation() {
     cluster.stop().await;
 }
 
-/// One machine, which more than one agent claims to speak for.
+/// One machine, for which more than one agent claims to speak.
 struct Machine {
     tls: Arc<ClientConfig>,
     simulated: Arc<SimulatedMachine>,
@@ -157,7 +157,7 @@ async fn revision(cluster: &InprocessCluster) -> Result<u64, String> {
     Ok(cluster.status().await?.revision)
 }
 
-/// Nothing is written any more: the node is ready and its zone was assessed.
+/// Waits until nothing is written any more: the node is ready and its zone was assessed.
 async fn revision_at_rest(cluster: &InprocessCluster) -> u64 {
     cluster.ready(&[NODE.to_owned()]).await;
     soon("nothing is written", async || {
@@ -174,7 +174,7 @@ async fn revision_at_rest(cluster: &InprocessCluster) -> u64 {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn a_carrier_of_fifty_nodes_that_dies_leaves_its_zone_to_the_brake() {
-    // So that a disrupted zone of this size evicts no node at all.
+    // The threshold is so high that a disrupted zone of this size evicts no node at all.
     let policy = Policy { large_cluster_size_threshold: 100, ..short_policy() };
     let cluster = InprocessCluster::start_with(policy, Arc::new(Quiet)).await;
     let own = Agents::start(&cluster, &[RACK], 10);
@@ -209,7 +209,7 @@ fn aggregator_tls(cluster: &InprocessCluster) -> Arc<ClientConfig> {
     tls::agent(authority, &issued.certificate, &issued.key).unwrap()
 }
 
-/// Carries fifty nodes of its scope, and tries one that is not.
+/// Carries fifty nodes of its scope, and tries one outside of it.
 fn carry(cluster: &InprocessCluster, tls: &Arc<ClientConfig>) -> AggregatorHandle {
     let names = (1..=CARRIED).map(|number| format!("rack-{number:02}")).chain([STRANGER.to_owned()]);
     let node = |(number, name): (u32, String)| {

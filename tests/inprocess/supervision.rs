@@ -1,5 +1,5 @@
-//! F-13: actors that panic on a real leader while nodes beat. The tree is rebuilt, a node that fell silent meanwhile is caught
-//! all the same, and a node that no actor survives is given up on without harm to the rest.
+//! F-13: actors that panic on a real leader while nodes beat. The tree is rebuilt, a node that fell silent meanwhile
+//! is caught all the same, and a node whose actor always dies is quarantined without harm to the rest.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -15,7 +15,7 @@ use tokio::time::Instant;
 
 /// Below the number of deaths within a minute from which on an actor waits long to be rebuilt.
 const DEATHS: usize = 3;
-/// For actors to be rebuilt, each with a pause, on top of the grace.
+/// The time for actors to be rebuilt, each with a pause, on top of the grace.
 const REBUILDING: Duration = Duration::from_secs(15);
 
 /// Panics in chosen actors, and counts what they handle.
@@ -26,7 +26,7 @@ struct Mines(Mutex<BTreeMap<(ActorKind, String), Mine>>);
 struct Mine {
     charges: usize,
     deaths: usize,
-    /// Handled without harm since the last death.
+    /// Messages handled without harm since the last death.
     handled: usize,
 }
 
@@ -37,13 +37,13 @@ impl Mines {
         self.lock().insert((kind, name.to_owned()), Mine { charges, ..Mine::default() });
     }
 
-    /// Those that have not gone off, or whose actor has not been seen at work again.
+    /// The mines that have not gone off, or whose actor has not been seen at work again.
     fn unrecovered(&self) -> Vec<((ActorKind, String), Mine)> {
         let is_over = |mine: &Mine| mine.charges == 0 && mine.handled > 0;
         self.lock().iter().filter(|(_, mine)| !is_over(mine)).map(|(at, mine)| (at.clone(), *mine)).collect()
     }
 
-    /// The actors die of panics here, and a lock held then is poisoned.
+    /// Actors die of panics here, and a lock held then is poisoned.
     fn lock(&self) -> MutexGuard<'_, BTreeMap<(ActorKind, String), Mine>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -118,7 +118,7 @@ async fn f_13_every_kind_of_actor_may_panic_and_a_silent_node_is_still_caught() 
     cluster.stop().await;
 }
 
-/// A supervisor's child may go with it, so that of the lower kinds fewer deaths are their own.
+/// A supervisor's child may end with it, so fewer deaths of the lower kinds are their own.
 async fn expect_restarts_counted(cluster: &InprocessCluster, leader: u64) {
     let metrics = cluster.metrics(leader).await;
     for kind in ActorKind::ALL {
@@ -152,7 +152,7 @@ async fn a_node_whose_actor_always_panics_is_quarantined_and_the_rest_goes_on() 
     })
     .await;
 
-    // It is not judged; all other nodes are, in its own shard too.
+    // The quarantined node is not judged; all other nodes are, in its own shard too.
     agents.play(Behaviour::Kill, &later);
     cluster.seen_when("unknown and evicted", &later, |seen| seen.is_unknown() && seen.is_evicted()).await;
     assert_eq!(cluster.nodes().await[&poisonous].ready, "True");

@@ -1,5 +1,5 @@
-//! The benchmarks' foundation, against real replicas: a running cluster is taken as it is and left so, beats are counted by
-//! those who heard them, and what was measured is told.
+//! The benchmarks' foundation, against real replicas: a running cluster is used as it is and left so, beats are
+//! counted by the replicas that heard them, and the measurements are reported.
 
 use std::time::Instant;
 

@@ -1,4 +1,4 @@
-//! The command line against a real cluster: what it prints, what it refuses, and how it says so.
+//! The command line against a real cluster: its output, its refusals and their messages.
 
 use std::io::{BufRead, BufReader, Lines, Write};
 use std::process::{Child, ChildStdout, Command, Stdio};
@@ -229,7 +229,7 @@ fn status_has_the_promised_shape(cluster: &DevCluster) {
     assert!(cluster.ok(&["status"]).contains("leader"));
 }
 
-/// Its node has no agent, so it stays as it is.
+/// Its node has no agent, so the pod stays as it is.
 fn pod_on(node: &str, name: &str) -> Value {
     let container = object!({"name": "app", "image": "i:1", "resources": {"requests": {"cpu": "100m"}}});
     object!({
@@ -330,7 +330,7 @@ fn bad_pods_are_refused_and_change_nothing(cluster: &DevCluster) {
         assert!(stderr.contains(wanted), "{wanted:?} is not in: {stderr}");
         assert!(output.stdout.is_empty());
     }
-    // A good one in front of a bad one is not sent either.
+    // A valid document in front of an invalid one is not sent either.
     let file = format!("{}\n{}", pod_on("n1", "good"), with("/spec/containers", object!([])));
     assert!(text(&apply(cluster, &file).stderr).contains("document 2: spec.containers"));
     let mut shop = pod_on("n1", "good");

@@ -18,7 +18,7 @@ use tonic::Code;
 const CLIENTS: usize = 8;
 const KILLS: usize = 20;
 
-/// What a client was promised about one node name that only it uses.
+/// The promise that a client got about one node name that only it uses.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Promise {
     Absent,

@@ -1,7 +1,7 @@
 //! Our own faults, on real processes: a leader that freezes, a cluster that freezes, a cluster that is gone for
 //! minutes, a replica lost for good. A node that lives is not touched (I-05), a node that died is caught (I-23).
 //!
-//! Each takes as long as the fault it is about, with next to nothing to do meanwhile: they run side by side as one test.
+//! Each takes as long as its fault, with next to nothing to do meanwhile: they run side by side as one test.
 
 use std::collections::BTreeSet;
 use std::thread::{scope, sleep};
@@ -13,7 +13,7 @@ use muster_testing::operator::Operator;
 use muster_testing::process::signal;
 use muster_testing::waiting::eventually_within;
 
-/// From when the fault is over: election, the reattach window, the grace and a sweep, on a busy machine.
+/// From the end of the fault on: election, the reattach window, the grace and a sweep, on a busy machine.
 const CAUGHT_WITHIN: Duration = Duration::from_secs(45);
 
 #[test]

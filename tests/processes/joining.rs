@@ -1,5 +1,6 @@
-//! One real machine joins a local cluster by token: what it reports is what the machine's own tools say, a disk that
-//! fills up shows, a pod is started, evicted gracefully and gone; and whichever replica dies, its beats arrive.
+//! One real machine that joins a local cluster by token. It reports what the machine's own tools say, a disk that
+//! fills up shows, and a pod is started, evicted gracefully and gone. Whichever replica dies, the agent's beats
+//! arrive.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -14,11 +15,11 @@ use muster_testing::waiting::{eventually, eventually_within};
 use serde_json::{Value, json};
 
 const NODE: &str = "this-machine";
-/// The goal for an agent to be heard through another replica, which a soak is held to; a busy test machine is only failed
+/// The goal for an agent to be heard through another replica. A soak is held to it; a busy test machine only fails
 /// for what no operator would accept.
 const GOAL: Duration = Duration::from_secs(3);
 const UNACCEPTABLE: Duration = Duration::from_secs(20);
-/// How often the replica is killed that the agent is attached to; a soak sets it to 50.
+/// How often to kill the replica that the agent is attached to; a soak sets it to 50.
 const KILLS: (&str, u32) = ("MUSTER_KILLS", 3);
 
 /// An agent of this machine, with a directory of its own.
@@ -90,7 +91,7 @@ fn wait_for(cluster: &DevCluster, condition: &str, status: &str) -> Value {
     eventually(&what, || node(cluster).filter(|node| has(node, condition, status)))
 }
 
-/// What a tool of the machine says, in one line.
+/// The output of a tool of the machine, in one line.
 fn said_by(program: &str, arguments: &[&str]) -> String {
     text(&Command::new(program).args(arguments).output().unwrap().stdout).trim().to_owned()
 }
@@ -164,12 +165,12 @@ fn assert_facts(node: &Value, disk: &Path) {
     assert_eq!(node["metadata"]["labels"]["kubernetes.io/hostname"], NODE);
 }
 
-/// However it is written.
+/// A quantity, in whatever notation.
 fn amount(quantity: &Value) -> Quantity {
     quantity.as_str().unwrap().parse().unwrap()
 }
 
-/// It says when it is asked to end, which is how one sees that it was asked.
+/// The pod prints a line when it is asked to end, which shows that it was asked.
 fn a_pod_is_started_evicted_gracefully_and_gone(cluster: &DevCluster, disk: &Path) {
     let (alive, asked) = (disk.join("alive"), disk.join("asked"));
     let script = format!(

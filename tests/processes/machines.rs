@@ -1,7 +1,7 @@
-//! Three replicas and three agents on machines of their own, installed as docs/operations.md says: upgraded one by one
-//! under load, and one machine cut off for longer than its pods are tolerated.
+//! Three replicas and three agents on machines of their own, installed as docs/operations.md says: upgraded one by
+//! one under load, and one machine cut off for longer than its pods are tolerated.
 //!
-//! The machines are network namespaces that the test makes; what runs there are the real programs with the shipped files.
+//! The machines are network namespaces that the test makes; the real programs run there with the shipped files.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -20,9 +20,9 @@ use serde_json::{Value, json};
 
 const REPLICAS: [(&str, u8); 3] = [("r1", 1), ("r2", 2), ("r3", 3)];
 const MACHINES: [(&str, u8); 3] = [("m1", 11), ("m2", 12), ("m3", 13)];
-/// The one whose cable is pulled.
+/// The machine whose cable is pulled.
 const CUT: &str = "m3";
-/// By this its processes are known.
+/// The argument by which the pods' processes are known.
 const DOZE: &str = "86399.25";
 
 const POLICY: &str = "
@@ -124,7 +124,7 @@ impl Site {
         node.is_some_and(|node| condition(node, "Ready") == "True")
     }
 
-    /// Which of these processes run at the moment when the node is said to be ready: watched, since polling
+    /// Which of these processes run at the moment when the node is reported ready. It is watched, since polling
     /// learns of it only later.
     fn running_when_ready(&mut self, node: &'static str, pids: Vec<u32>) -> JoinHandle<Vec<u32>> {
         let mut command = self.network.at("switch", &MUSTER);
@@ -144,7 +144,7 @@ impl Site {
         self.items(&["get", "pods"]).iter().map(Pod::read).collect()
     }
 
-    /// What each agent says that it runs itself, by name and uid.
+    /// The pods that an agent reports as running, by name and uid.
     fn told(&self, host: &str) -> Vec<(String, String)> {
         let mut command = self.network.at(host, &MUSTER);
         command.args(["agent", "status", "-o", "json", "--state-dir"]).arg(self.state_dir(host));
@@ -321,7 +321,7 @@ fn upgrade_under_load(site: &mut Site) {
     assert_eq!(node["metadata"]["annotations"]["count"], last.to_string());
 }
 
-/// Under one name two may run only if the fleet says so: the older is Terminating there.
+/// Two pods under one name may run only if the cluster shows it: the older is Terminating there.
 fn assert_no_name_runs_twice(site: &Site) {
     let told: Vec<(String, String)> = MACHINES.iter().flat_map(|(host, _)| site.told(host)).collect();
     let mut by_name: BTreeMap<&str, Vec<&str>> = BTreeMap::new();

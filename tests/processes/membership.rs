@@ -1,4 +1,4 @@
-//! Replacing a replica whose disk was wiped, by `member` commands, while writes go on; backup and restore.
+//! Replacement of a replica whose disk was wiped, by `member` commands, while writes go on; backup and restore.
 
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;

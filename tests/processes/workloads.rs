@@ -1,8 +1,8 @@
 //! Workloads on a real cluster: three processes, ninety simulated machines over TLS, 180 pods, a zone that dies, and
 //! leaders killed in the middle of everything.
 //!
-//! The simulated machines say what really runs on them, whatever the cluster believes: that is what "no pod runs twice"
-//! is checked against.
+//! The simulated machines report which pods really run on them, whatever the cluster believes: "no pod runs twice" is
+//! checked against that.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write;
@@ -100,7 +100,7 @@ fn serving(cluster: &DevCluster, app: &str) -> Vec<Seen> {
     pods(cluster, app).into_iter().filter(Seen::serves).collect()
 }
 
-/// What really runs, by machine: namespace/name and uid of every pod.
+/// The pods that really run, by machine: namespace/name and uid of every pod.
 fn running(cluster: &DevCluster) -> Option<BTreeMap<String, BTreeSet<(String, String)>>> {
     let status: Value = serde_json::from_str(&cluster.ok(&["fleet", "status", "-o", "json"])).ok()?;
     let machine = |node: &Value| {
@@ -112,7 +112,7 @@ fn running(cluster: &DevCluster) -> Option<BTreeMap<String, BTreeSet<(String, St
     Some(status.as_array()?.iter().map(machine).collect())
 }
 
-/// Looks all the time whether some name runs on two machines at once.
+/// Checks all the time whether some name runs on two machines at once.
 struct Watchman {
     stop: Arc<AtomicBool>,
     seen: Arc<Mutex<Vec<String>>>,
@@ -185,7 +185,8 @@ fn a_zone_dies_and_its_work_moves_although_leaders_die_too() {
     let lost: BTreeSet<String> = before.iter().filter(|pod| pod.is_in("b")).map(|pod| pod.uid.clone()).collect();
     assert_eq!(lost.len(), (REPLICA_SET + STATEFUL_SET) / 3, "work is spread over the zones");
 
-    // In the grace, while nodes are tainted, in the tolerations, while pods move, and when all seems done.
+    // The leader is killed in the grace, while nodes are tainted, in the tolerations, while pods move, and when all
+    // seems done.
     fleet::fleet(&cluster, &["kill", "--zone", "b"]);
     fleet::kill_the_leader(&cluster);
     eventually_within(MOVING_PATIENCE, "zone b is evacuated", || {
@@ -251,7 +252,7 @@ fn come_back(cluster: &DevCluster) {
     });
 }
 
-/// What runs is what is written down, pod by pod, and nothing else.
+/// The pods that run are exactly the pods in the state.
 fn account(cluster: &DevCluster) {
     let names: BTreeSet<String> = pods(cluster, "db").into_iter().map(|pod| pod.name).collect();
     assert_eq!(names, (0..STATEFUL_SET).map(|ordinal| format!("db-{ordinal}")).collect());

@@ -1,4 +1,4 @@
-//! Random numbers that a seed gives again: SplitMix64, small enough to be sure that no update ever changes it.
+//! Random numbers that a seed reproduces: SplitMix64, small enough to be sure that no update ever changes it.
 
 #[derive(Debug, Clone)]
 pub(crate) struct Dice(u64);

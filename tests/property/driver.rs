@@ -1,7 +1,8 @@
-//! Rolls the dice: a fleet, a policy, and then one thing after the other that operators, machines and fate do.
+//! The driver of a random run: a fleet, a policy, and then one random action of operators, machines or faults after
+//! the other.
 //!
-//! Faults stay within what three replicas can bear: one of them stands still or is cut off at a time, and machines that
-//! live beat at the interval they are told. Within that, nothing is too unlikely.
+//! Faults stay within what three replicas can bear: one of them stands still or is cut off at a time, and machines
+//! that live beat at the interval they are told. Within that, nothing is too unlikely.
 
 use std::collections::BTreeMap;
 
@@ -22,7 +23,7 @@ const HOUR: Millis = 3_600_000;
 /// Checking every invariant of the state walks all of its records.
 const ACTIONS_PER_CHECK: u64 = 500;
 
-/// As long as an excuse of ours may hold back a verdict.
+/// The longest time for which an excuse of ours may hold back a verdict.
 const EXCUSED_MAX: Millis = 120_000;
 
 #[derive(Debug, Clone, Copy)]
@@ -48,7 +49,7 @@ struct Driver {
     names: Vec<Text>,
     /// The shortest grace that this run's policies have.
     grace: Millis,
-    /// Until when one replica is disturbed, and what ends then.
+    /// Until when one replica is disturbed, and by what.
     disturbed: Option<(Millis, Disturbance)>,
     /// Links that lose digests for a moment.
     lossy: Vec<(Millis, usize, usize)>,
@@ -118,7 +119,7 @@ impl Driver {
         }
     }
 
-    /// Lets time pass, ending on the way what was to end.
+    /// Lets time pass, and ends disturbances whose time is over.
     fn pass(&mut self, until: Millis) {
         loop {
             let ends = self.lossy.iter().map(|(at, ..)| *at).chain(self.disturbed.map(|(at, _)| at)).min();
@@ -215,7 +216,7 @@ impl Driver {
         }
     }
 
-    /// A whole zone, or all nodes.
+    /// Silences a whole zone, or all nodes.
     fn lights_out(&mut self) {
         let zone = self.dice.pick(&[Some(ZONES[0]), Some(ZONES[1]), None]);
         for place in 0..self.names.len() {
@@ -239,7 +240,7 @@ impl Driver {
         }
     }
 
-    /// A machine that is silent otherwise renews its lease, or posts once.
+    /// A machine that is otherwise silent renews its lease, or posts once.
     fn speak_from_the_grave(&mut self) {
         let place = self.any_place();
         let now = self.world.now();
@@ -269,7 +270,7 @@ impl Driver {
         self.world.fail_over(downtime, fall);
     }
 
-    /// Of any replica; longest where agents have time to notice.
+    /// Stalls any replica; longest where agents have time to notice.
     fn stall(&mut self) {
         if self.disturbed.is_some() {
             return;
@@ -288,12 +289,12 @@ impl Driver {
         self.disturbed = Some((until, Disturbance::Stall));
     }
 
-    /// A follower is cut off from all others, both ways.
+    /// Cuts a follower off from all others, both ways.
     fn cut_off(&mut self) {
         let (None, Some(leader)) = (self.disturbed, self.world.leader()) else { return };
         let replica = (leader + self.dice.between(1, 2) as usize) % REPLICAS;
         let until = self.world.now() + self.dice.between(5, 600) * 100;
-        // What ends a loss must not mend one direction of the cut.
+        // The end of a loss must not mend one direction of the cut.
         self.lossy.clear();
         self.tell(format_args!("replica {replica} is cut off until {until}"));
         self.isolate(replica, true);

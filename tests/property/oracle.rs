@@ -1,7 +1,7 @@
-//! The oracle: what must hold whatever happens, judged from the outside by which node really beat when, through which replica.
+//! The oracle: checks the invariants from the outside, by which node really beat when, through which replica.
 //!
-//! The oracle has none of the product's code for pulses, excuses, buckets or zones. It keeps the truth in plain maps and
-//! redoes the arithmetic the slow way.
+//! The oracle has none of the product's code for pulses, excuses, buckets or zones. It keeps the truth in plain maps
+//! and redoes the arithmetic the slow way.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -21,7 +21,7 @@ const QUANTUM: Millis = 10;
 /// One eviction, in billionths: what a millisecond at a rate of one millionth per second gives back.
 const ONE: u64 = 1_000_000_000;
 
-/// For so long a leader must have known all before it takes over as if nothing had happened, and with no longer gaps.
+/// A leader must have known everything for so long, and with no longer gaps, to take over as if nothing had happened.
 const SETTLED_FOR: Millis = 120_000;
 const GAP_MAX: Millis = 5_000;
 
@@ -30,25 +30,25 @@ type Receipts = Vec<Option<(Slot, Millis)>>;
 
 #[derive(Default)]
 pub(crate) struct Oracle {
-    /// What each replica heard itself.
+    /// The beats that each replica heard itself.
     heard: [Receipts; REPLICAS],
-    /// What each replica knows, first hand or told.
+    /// The beats that each replica knows, heard itself or told.
     known: [Receipts; REPLICAS],
-    /// Whose telling would bring a replica nothing new.
+    /// Which peers have nothing new to tell a replica.
     told: [[bool; REPLICAS]; REPLICAS],
     /// When each replica was told in this life, by each other, all that it had heard; the last few minutes of it.
     told_at: [[Vec<Millis>; REPLICAS]; REPLICAS],
-    /// Which replicas began after the world did.
+    /// Which replicas were restarted after the world began.
     reborn: [bool; REPLICAS],
     leader: ReplicaIndex,
     led_since: Millis,
-    /// When it took over, the leader had known all along what the others heard.
+    /// Whether the leader, when it took over, had known all along what the others heard.
     informed: bool,
-    /// Where the last noticed standstill of a leader ended.
+    /// The end of a leader's last noticed standstill.
     stalled_until: Option<Millis>,
-    /// Since when each node is there, if it came after the start.
+    /// When each node was created, if that was after the start.
     born: BTreeMap<Text, Millis>,
-    /// Machines that truly say nothing, and the last moment at which they may have.
+    /// Machines that truly are silent, and the last moment at which they may have been heard.
     silent: BTreeMap<Text, Millis>,
     /// Machines that came back, and when.
     back: BTreeMap<Text, Millis>,
@@ -62,7 +62,7 @@ pub(crate) struct Oracle {
     verbose: bool,
 }
 
-/// What happened, so that a run in which nothing did does not count as one in which all went well.
+/// Counts of what happened, so that a run in which nothing happened does not count as a success.
 #[derive(Debug, Default, Clone, Copy)]
 pub(crate) struct Tally {
     pub(crate) steps: u64,
@@ -124,7 +124,7 @@ impl Oracle {
         self.tally.stalls += 1;
     }
 
-    /// What nodes say of themselves is no decision of ours.
+    /// Reports of nodes about themselves are no decision of ours.
     fn record(&mut self, at: Millis, command: &Command, outcome: &Outcome) {
         if matches!(command.operation, Operation::ReportStatus { .. }) {
             return;
@@ -260,8 +260,8 @@ impl Oracle {
         }
     }
 
-    /// I-03: a leader that is new and was not told by all replicas all along, or that stood still, gives every node time to
-    /// come back first.
+    /// I-03: a leader that is new and was not told by all replicas all along, or that stood still, gives every node
+    /// time to come back first.
     fn check_sight(&mut self, at: Millis, name: &Text, policy: &Policy) {
         let window = (2 * policy.beat_interval().0).min(120_000);
         let taken_over = (self.tally.takeovers > 0 && !self.informed).then_some(self.led_since);
@@ -304,7 +304,7 @@ impl Oracle {
         self.debts.insert(zone, Debt { owed: debt.owed + ONE, ..debt });
     }
 
-    /// I-23: faults have been off since `quiet_from`, for long enough: every node is known to be what it is.
+    /// I-23: faults have been off since `quiet_from`, for long enough: the state of every node is known.
     pub(crate) fn check_liveness(&mut self, quiet_from: Millis, state: &State) {
         for node in state.nodes().iter() {
             let (name, found) = (&node.meta.name, ready(node));

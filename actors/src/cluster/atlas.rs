@@ -34,7 +34,7 @@ struct Place {
     since: Tick,
 }
 
-/// Where a node was found to be.
+/// The place in which a node was found.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Placed {
     AsBefore,
@@ -51,8 +51,8 @@ impl Atlas {
 
     /// Watches the node in its zone. `since` as for [`Sweep::watch`].
     ///
-    /// A node that is watched anew counts as heard, so that the next sweep tells its new watchers if it is silent, whatever
-    /// was told to others before.
+    /// A node that is watched anew counts as heard. So the next sweep tells its new watchers if it is silent,
+    /// whatever it told others before.
     pub(super) fn place(&mut self, node: &Node, zone: &ZoneKey, since: Tick) -> Placed {
         let slot = node.slot;
         let known = self.place_of(slot);
@@ -78,16 +78,16 @@ impl Atlas {
         shared
     }
 
-    /// Nobody holds the slot under that generation any more. Says in which zone it was.
+    /// No node holds the slot under that generation any more. Returns the zone in which it was.
     pub(super) fn vacate(&mut self, slot: Slot) -> Option<ZoneKey> {
         let zone = self.place_of(slot)?.zone.as_ref().clone();
         self.places[slot.index as usize] = None;
-        // It is watched, so it is among the slots of the sweep.
+        // The slot is watched, so it is within the sweep.
         let _ = self.sweep.unwatch(slot);
         Some(zone)
     }
 
-    /// Vacates what the state knows nothing of.
+    /// Vacates the slots of which the state has no node.
     pub(super) fn vacate_all_but(&mut self, state: &State) {
         let mut held = vec![None; self.places.len()];
         for slot in state.nodes().iter().map(|node| node.slot) {
@@ -103,13 +103,13 @@ impl Atlas {
         self.place_of(slot).is_some()
     }
 
-    /// Whether its place is known to be another's, or to lie in another zone.
+    /// Whether another node has its place, or its place lies in another zone.
     pub(super) fn is_elsewhere(&self, node: &Node) -> bool {
         let taken = self.places.get(node.slot.index as usize).and_then(Option::as_ref);
         taken.is_some_and(|place| place.generation != node.slot.generation || *place.zone != roster::zone_of(node))
     }
 
-    /// What changed for whom since the last sweep, by zone.
+    /// The changes since the last sweep, by zone.
     pub(super) fn sweep(
         &mut self,
         tables: &PulseTables,
@@ -128,7 +128,7 @@ impl Atlas {
         by_zone
     }
 
-    /// How many the last sweep holds for silent.
+    /// How many nodes the last sweep found silent.
     pub(super) fn silent(&self) -> usize {
         self.sweep.silent()
     }
@@ -143,7 +143,8 @@ impl Atlas {
         indexed.filter_map(|(index, place)| Some(Slot { index, generation: place.as_ref()?.generation }))
     }
 
-    /// Widens the sweep until it covers the slot. Everybody is watched anew then, and who is silent is told once more.
+    /// Widens the sweep until it covers the slot. Every node is watched anew then, and silent ones are reported once
+    /// more.
     fn reach(&mut self, slot: Slot) {
         let index = slot.index as usize;
         if index < self.places.len() || index >= SLOTS_MAX {
@@ -152,14 +153,14 @@ impl Atlas {
         let chunks = (index / CHUNK_SLOTS + 1).next_power_of_two();
         let mut wider = Sweep::over(0..chunks);
         for (slot, since) in self.slots().filter_map(|slot| Some((slot, self.place_of(slot)?.since))) {
-            // It was within the narrower one.
+            // The slot was within the narrower sweep.
             let _ = wider.watch(slot, since, PulseState::Heard);
         }
         self.sweep = wider;
         self.places.resize(chunks * CHUNK_SLOTS, None);
     }
 
-    /// Keys of zones in which nobody is any more.
+    /// Forgets the keys of zones in which no node is any more.
     pub(super) fn forget_zone_keys(&mut self) {
         self.keys.retain(|_, key| Arc::strong_count(key) > 1);
     }

@@ -1,4 +1,4 @@
-//! Who is to be watched where, read off the state.
+//! Rosters: which nodes are to be watched in which zone and shard, read from the state.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -48,7 +48,7 @@ impl std::fmt::Display for ChunkNumber {
     }
 }
 
-/// Puts a node of the zone where it is to be watched.
+/// Adds a node of the zone to the chunk in which it is to be watched.
 pub(crate) fn enlist(zone: &mut ZoneRoster, node: &Arc<Node>) {
     zone.entry(ChunkNumber::of(node.slot)).or_default().push(Arc::clone(node));
 }

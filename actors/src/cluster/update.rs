@@ -1,4 +1,4 @@
-//! What is told from the cluster actor down to the shards.
+//! Updates that the cluster actor sends down to the zones and shards.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -14,35 +14,35 @@ use crate::cluster::roster::Roster;
 use crate::ports::Observer;
 use muster_pulse::moment::Moment;
 
-/// `R` says who is to be watched. Bounded by the number of slots.
+/// `R` says which nodes are to be watched. Bounded by the number of slots.
 #[derive(Debug)]
 pub(crate) struct ShardUpdate<R> {
     pub(crate) full_roster: Option<FullRoster<R>>,
-    /// To be watched as well.
+    /// Nodes to be watched as well.
     pub(crate) joined: R,
-    /// Nodes whose object is not what it was, or is gone.
+    /// Nodes whose object changed or is gone.
     pub(crate) touched: Touched,
     pub(crate) hearings: Hearings,
-    /// What to judge by, if it is time to.
+    /// The round to judge by, if one is due.
     pub(crate) round: Option<Arc<JudgingRound>>,
 }
 
 /// By slot, so that a node created anew under the same name does not hide that its predecessor is gone.
 pub(crate) type Touched = BTreeMap<Slot, Text>;
 
-/// By index of the slot: the last word about it counts.
+/// By index of the slot: the last update about it counts.
 pub(crate) type Hearings = BTreeMap<u32, (Slot, PulseState)>;
 
-/// Everybody who is to be watched: whoever is not called is not.
+/// All nodes that are to be watched: a node that is not on the roster is not watched any more.
 #[derive(Debug)]
 pub(crate) struct FullRoster<R> {
-    /// `None` to read it off the state, which takes a while.
+    /// `None` to read it from the state, which takes a while.
     pub(crate) roster: Option<R>,
-    /// Words about them may have been lost, so each is to be judged anew.
+    /// Updates about the nodes may have been lost, so each node is to be judged anew.
     pub(crate) unsure: bool,
 }
 
-/// One round of judging: everybody judges by the same state, tables and moment.
+/// One round of judging: all judgements use the same state, tables and moment.
 pub(crate) struct JudgingRound {
     pub(crate) state: State,
     pub(crate) tables: Arc<PulseTables>,
@@ -66,22 +66,22 @@ impl<R: Default> Default for ShardUpdate<R> {
 }
 
 impl<R: Roster> ShardUpdate<R> {
-    /// Word of some more who are to be watched.
+    /// An update with more nodes to be watched.
     pub(crate) fn joined(roster: R) -> Self {
         Self { joined: roster, ..Self::default() }
     }
 
-    /// Word of all who are to be watched.
+    /// An update with all nodes that are to be watched.
     pub(crate) fn called(roster: R) -> Self {
         Self { full_roster: Some(FullRoster { roster: Some(roster), unsure: false }), ..Self::default() }
     }
 
-    /// The first word to somebody who was just rebuilt.
+    /// The first update for a child that was just rebuilt.
     pub(crate) fn rebuilt() -> Self {
         Self { full_roster: Some(FullRoster { roster: None, unsure: true }), ..Self::default() }
     }
 
-    /// What is not read yet is overtaken by what came later.
+    /// A later update replaces what is not read yet.
     pub(crate) fn absorb(&mut self, later: Self) {
         if let Some(mut call) = later.full_roster {
             call.unsure |= self.full_roster.as_ref().is_some_and(|earlier| earlier.unsure);
@@ -97,7 +97,7 @@ impl<R: Roster> ShardUpdate<R> {
 
 // === impl JudgingRound ===
 
-/// The last one to drop it was the last one to judge by it.
+/// The round ends when its last judgement drops it.
 impl Drop for JudgingRound {
     fn drop(&mut self) {
         self.observer.judging_round(self.started.elapsed());

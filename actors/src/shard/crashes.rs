@@ -10,7 +10,7 @@ use crate::supervision::restart::{DeathRecord, RestartDecision};
 #[derive(Debug, Default)]
 pub(super) struct Crashes {
     crashed: BTreeMap<u32, CrashedNode>,
-    /// The quarantined ones about which the log has not spoken yet.
+    /// The quarantined nodes whose event the log has not decided yet.
     notes: BTreeMap<u32, Note>,
 }
 
@@ -39,7 +39,7 @@ impl Crashes {
         decision
     }
 
-    /// Those that are to be tried again, each told once. What lies long back is forgotten.
+    /// The nodes that are to be tried again, each returned once. Crashes that lie long back are forgotten.
     pub(super) fn take_due(&mut self, now: Instant) -> Vec<u32> {
         let mut due = Vec::new();
         self.crashed.retain(|index, node| {
@@ -56,7 +56,7 @@ impl Crashes {
         self.notes.insert(index, Note::Owed);
     }
 
-    /// Those that are to be noted now.
+    /// The nodes whose quarantine is to be recorded now.
     pub(super) fn send_notes(&mut self) -> Vec<u32> {
         let owed = self.notes.iter_mut().filter(|(_, note)| **note == Note::Owed);
         owed.map(|(index, note)| {
@@ -66,7 +66,7 @@ impl Crashes {
         .collect()
     }
 
-    /// Whether what was settled was such a note. One that was not decided is owed again.
+    /// Whether the decided proposal was such a note. A note that the log did not decide is sent again.
     pub(super) fn note_settled(&mut self, index: u32, decided: bool) -> bool {
         match (self.notes.contains_key(&index), decided) {
             (true, true) => self.notes.remove(&index).is_some(),

@@ -1,4 +1,4 @@
-//! The nodes that one shard watches: which there are, which of them have an actor, and when each is judged.
+//! The nodes that one shard watches: which nodes, which of them have an actor, and when each is judged.
 
 use std::any::Any;
 use std::collections::{BTreeMap, BTreeSet};
@@ -29,13 +29,14 @@ use crate::zone::transition::Transition;
 /// The reason of a quarantine if the panic has no message.
 const NO_MESSAGE: &str = "it panicked without a message";
 
-/// Everything here is by index of the slot, of which a shard has a chunk.
+/// Everything here is by index of the slot; a shard has one chunk of slots.
 pub(super) struct WatchedNodes {
     context: Arc<ShardContext>,
     key: ZoneKey,
     chunk: ChunkNumber,
     nodes: BTreeMap<u32, WatchedNode>,
-    /// Those that were not heard for a while, and when each is to be judged. Kept here alone, whoever judges.
+    /// The nodes that were not heard for a while, and when each is to be judged. Only the shard keeps it, wherever
+    /// the node is judged.
     candidates: Candidates<u32>,
     without_actor: BTreeSet<u32>,
     crashes: Crashes,
@@ -48,16 +49,16 @@ struct WatchedNode {
     judge: Judge,
 }
 
-/// Where a node is judged.
+/// The place in which a node is judged.
 enum Judge {
-    /// It has no actor yet: the shard judges it itself.
+    /// The node has no actor yet: the shard judges it itself.
     Shard,
     Actor(ActorRef<node::Msg>),
     /// Not judged: about to be tried again, or quarantined.
     Suspended,
 }
 
-// === who is watched ===
+// === watched nodes ===
 
 impl WatchedNodes {
     pub(super) fn new(context: Arc<ShardContext>, key: ZoneKey, chunk: ChunkNumber) -> Self {
@@ -77,7 +78,7 @@ impl WatchedNodes {
         &self.context.tree
     }
 
-    /// Watches these and no others.
+    /// Watches these nodes and no others.
     pub(super) fn watch_only(&mut self, full: FullRoster<ShardRoster>) {
         let source = Arc::clone(&self.tree().ports.source);
         let roster = full.roster.unwrap_or_else(|| roster::of_shard(&source.state(), &self.key, self.chunk));
@@ -163,7 +164,7 @@ impl WatchedNodes {
         }
     }
 
-    /// A node's actor says what it found.
+    /// Takes in the finding of a node's actor.
     pub(super) fn judged(&mut self, slot: Slot, next: Next) {
         if self.is_judged(slot) {
             self.candidates.judged(&slot.index, next);
@@ -207,7 +208,7 @@ impl WatchedNodes {
                     Err(panic) => self.crashed(index, panic_message(panic.as_ref())),
                 }
             }
-            // If it is dead, that is reported apart.
+            // A dead actor is reported by supervision.
             Judge::Actor(actor) => drop(actor.cast(node::Msg::Judge(Arc::clone(round)))),
             Judge::Suspended => {}
         }
@@ -271,7 +272,7 @@ impl WatchedNodes {
         }
     }
 
-    /// Those to try again. What happened to them meanwhile is not known.
+    /// The nodes to try again. What happened to them meanwhile is not known.
     pub(super) fn take_due_restarts(&mut self, state: &state::State) -> Vec<(u32, node::Args)> {
         let due = self.crashes.take_due(Instant::now());
         due.into_iter().filter_map(|index| Some((index, self.renewed(index, state)?))).collect()

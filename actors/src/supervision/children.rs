@@ -1,7 +1,7 @@
-//! The children of one supervisor: which are there, which are to be rebuilt, and when.
+//! The children of one supervisor: which ones run, which ones are to be rebuilt, and when.
 //!
-//! A child over its budget is rebuilt at the slowest pace and never failed upward: a zone that cannot be watched must
-//! not take the others along.
+//! A child over its budget is rebuilt at the slowest pace and its failure never spreads upward: a zone that cannot be
+//! watched must not take the others along.
 
 use std::collections::BTreeMap;
 use std::fmt::Display;
@@ -39,7 +39,7 @@ impl<K: Ord + Clone, M: Wake + Message, L: Default> Children<K, M, L> {
         Self { children: BTreeMap::new() }
     }
 
-    /// Whether the child is known, be it there or about to be rebuilt.
+    /// Whether the child is known, running or about to be rebuilt.
     pub(crate) fn knows(&self, key: &K) -> bool {
         self.children.contains_key(key)
     }
@@ -48,7 +48,7 @@ impl<K: Ord + Clone, M: Wake + Message, L: Default> Children<K, M, L> {
         self.children.get(key).and_then(Child::reader)
     }
 
-    /// Those that are there.
+    /// The children that run.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (&K, &Reader<M, L>)> {
         self.children.iter().filter_map(|(key, child)| Some((key, child.reader()?)))
     }
@@ -57,7 +57,7 @@ impl<K: Ord + Clone, M: Wake + Message, L: Default> Children<K, M, L> {
         self.children.keys()
     }
 
-    /// Starts the child, or rebuilds it. It is told `first`, and what is told it later, through its letterbox. One that
+    /// Starts or rebuilds the child. It is told `first`, and later updates come through its letterbox. A child that
     /// does not start is tried again like one that died.
     pub(crate) async fn spawn<A>(
         &mut self,
@@ -80,7 +80,7 @@ impl<K: Ord + Clone, M: Wake + Message, L: Default> Children<K, M, L> {
         }
     }
 
-    /// If it was one of these that died, it is rebuilt later.
+    /// Whether the actor was one of these children. If so, it is rebuilt later.
     pub(crate) fn died(&mut self, id: ActorId, kind: impl FnOnce(&K) -> ActorKind, reason: &str) -> bool
     where
         K: Display,
@@ -96,7 +96,7 @@ impl<K: Ord + Clone, M: Wake + Message, L: Default> Children<K, M, L> {
         self.children.insert(key, Child { deaths, state: ChildState::Here(reader) });
     }
 
-    /// The child died or could not be started. Says when it is to be rebuilt.
+    /// The child died or could not be started. Returns how long to wait before it is rebuilt.
     fn lost(&mut self, key: K, now: Instant) -> Duration {
         let gone = ChildState::Gone { rebuild_at: now };
         let child = self.children.entry(key).or_insert(Child { deaths: DeathRecord::default(), state: gone });
@@ -112,7 +112,7 @@ impl<K: Ord + Clone, M: Wake + Message, L: Default> Children<K, M, L> {
         self.iter().find(|(_, reader)| reader.id() == id).map(|(key, _)| key)
     }
 
-    /// Those whose time to be rebuilt has come.
+    /// The children that are due to be rebuilt.
     pub(crate) fn due(&self, now: Instant) -> Vec<K> {
         let is_due = |child: &Child<M, L>| match child.state {
             ChildState::Gone { rebuild_at } => rebuild_at <= now,

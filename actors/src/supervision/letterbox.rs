@@ -1,7 +1,8 @@
-//! Letterboxes: what one actor tells another without ever queueing. The newest word counts, and one wake-up is enough.
+//! Letterboxes: updates from one actor to another that never queue. The newest update counts, and one wake-up is
+//! enough.
 //!
-//! Mailboxes have no bound. So what may come in faster than it is read is written into a letterbox, where a later word
-//! takes the place of an earlier one about the same thing, and the mailbox only gets a wake-up if none is under way.
+//! Mailboxes have no bound. So an update that may come in faster than it is read goes into a letterbox, where a later
+//! update replaces an earlier one about the same thing. The mailbox only gets a wake-up if none is under way.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -15,7 +16,7 @@ pub(crate) struct Letterbox<L> {
 #[derive(Debug, Default)]
 struct Content<L> {
     letters: L,
-    /// The reader has been told and has not looked yet.
+    /// The reader has been woken and has not looked yet.
     announced: bool,
 }
 
@@ -24,7 +25,7 @@ pub(crate) trait Wake: Message {
     fn wake() -> Self;
 }
 
-/// A child that is told things through its letterbox.
+/// A child that gets its updates through its letterbox.
 #[derive(Debug)]
 pub(crate) struct Reader<M, L> {
     pub(crate) actor: ActorRef<M>,
@@ -38,7 +39,7 @@ impl<L: Default> Letterbox<L> {
         Arc::new(Self { content: Mutex::new(Content { letters, announced: false }) })
     }
 
-    /// Whether the reader is to be woken.
+    /// Returns whether the reader has to be woken.
     #[must_use]
     pub(crate) fn post(&self, write: impl FnOnce(&mut L)) -> bool {
         let mut content = self.content();
@@ -60,7 +61,7 @@ impl<L: Default> Letterbox<L> {
 // === impl Reader ===
 
 impl<M: Wake, L: Default> Reader<M, L> {
-    /// What a dead reader is told is lost: its successor reads the state instead.
+    /// Updates for a dead reader are lost: its successor reads the state instead.
     pub(crate) fn tell(&self, write: impl FnOnce(&mut L)) {
         if self.letterbox.post(write) {
             let _ = self.actor.cast(M::wake());

@@ -26,7 +26,7 @@ pub(crate) enum RestartDecision {
     OverBudget,
 }
 
-/// Which actor died, and of what, if that is what the event is about.
+/// Which actor died, and why, if the event is a death.
 pub(crate) fn death_of(event: SupervisionEvent) -> Option<(ActorId, String)> {
     match event {
         SupervisionEvent::ActorFailed(who, error) => Some((who.get_id(), error.to_string())),

@@ -47,8 +47,8 @@ impl TreeContext {
         self.ports.probe.before(kind, name);
     }
 
-    /// From when on a node that no replica has heard counts as unheard. It does not depend on when an actor was rebuilt, or a
-    /// node could be kept alive by crashes.
+    /// From this moment on a node that no replica has heard counts as unheard. It does not depend on when an actor
+    /// was rebuilt, because otherwise crashes could keep a node alive.
     pub(crate) fn unheard_since(&self, node: &Node, moment: Moment) -> Tick {
         node_watch::unheard_since(self.grown_at, node, moment)
     }

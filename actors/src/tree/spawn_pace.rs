@@ -1,8 +1,9 @@
-//! How fast nodes get actors of their own when many lack one: a share of one core, no more.
+//! The pace at which nodes get actors of their own when many lack one: a share of one core, no more.
 //!
-//! Whoever takes over a million nodes has a million actors to start, while every agent of the replica that died comes back
-//! and the other replicas ask whether anybody leads. Nobody waits for the actors, because a shard judges for
-//! nodes that have none; so they are started in turns with pauses in between, whatever shards want them.
+//! A replica that takes over a million nodes has a million actors to start. At the same time every agent of the
+//! replica that died comes back, and the other replicas ask whether there is a leader. Nothing waits for the actors,
+//! because a shard judges the nodes that have none. So all shards of a tree start actors in turns, with pauses in
+//! between.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
@@ -23,7 +24,7 @@ pub(crate) struct SpawnPace {
 // === impl SpawnPace ===
 
 impl SpawnPace {
-    /// Takes the next turn: how long to wait for it.
+    /// Takes the next turn and returns how long to wait for it.
     pub(crate) fn wait_for_turn(&self) -> Duration {
         let now = Instant::now();
         let mut next = self.next.lock().unwrap_or_else(PoisonError::into_inner);

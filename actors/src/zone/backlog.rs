@@ -1,8 +1,9 @@
 //! Transitions that wait for their turn, at most one per node.
 //!
-//! Served in rounds: from slot to slot, and from the lowest again after the last. A node waits for each other one at most
-//! once, and those that are served together lie side by side in the log's state: of a zone that goes dark, thousands are
-//! due at a time, and to take them in the order they came would touch all of a large table for each proposal.
+//! They are served in rounds: from slot to slot, and from the lowest again after the last. A node waits for each
+//! other node at most once. Transitions that are served together lie side by side in the log's state. When a zone
+//! falls silent, thousands are due at a time, and to take them in the order they came would touch all of a large table
+//! for each proposal.
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
@@ -14,12 +15,12 @@ use crate::zone::transition::Transition;
 #[derive(Debug, Default)]
 pub(crate) struct Backlog {
     waiting: BTreeMap<Slot, Transition>,
-    /// Whose turn was last.
+    /// The slot that was served last.
     served: Option<Slot>,
 }
 
 impl Backlog {
-    /// The newest of a node counts.
+    /// A node's newest transition replaces the one before.
     pub(crate) fn push(&mut self, transition: Transition) {
         self.waiting.insert(transition.slot, transition);
     }
@@ -53,7 +54,7 @@ mod tests {
         Transition { slot, operation: Operation::LiftEvictions { names }, trace: None }
     }
 
-    /// Otherwise those in high slots would wait until nobody below them is left, however many come up meanwhile.
+    /// Otherwise nodes in high slots would wait until no node below them is left, however many come up meanwhile.
     #[test]
     fn nobody_is_served_twice_before_all_others() {
         let mut backlog = Backlog::default();

@@ -1,8 +1,9 @@
-//! The actor of one zone's eviction queue. Queue, bucket and rate are replicated; this only asks at the right moment.
+//! The actor of one zone's eviction queue. Queue, bucket and rate are replicated; the actor only proposes at the
+//! right moment.
 //!
-//! It looks at every round, when something changed in its zone, and when the one timer it has runs out. A proposal that
-//! came to nothing is not repeated before the next round. What to do is decided by
-//! [`LeaderView::next_eviction`](muster_lifecycle::leader_view::LeaderView::next_eviction).
+//! It looks in every round, when something changed in its zone, and when its one timer runs out. A proposal that
+//! failed is not repeated before the next round.
+//! [`LeaderView::next_eviction`](muster_lifecycle::leader_view::LeaderView::next_eviction) decides what to do.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -42,7 +43,8 @@ pub(crate) struct Args {
     pub(crate) found_silent: FoundSilent,
 }
 
-/// How many nodes of the zone were found silent and are not yet written down. Kept by the zone, read by its queue.
+/// How many nodes of the zone were found silent and are not yet marked in the log. Kept by the zone, read by its
+/// queue.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct FoundSilent(Arc<AtomicU32>);
 
@@ -53,7 +55,7 @@ pub(crate) struct State {
     cluster: ActorRef<cluster::Msg>,
     letterbox: Arc<Letterbox<()>>,
     found_silent: FoundSilent,
-    /// An eviction is on its way through the log.
+    /// An eviction is proposed and not decided yet.
     proposed: bool,
     alarm: Option<Alarm<ClusterTime>>,
     spared: Spared,

@@ -1,4 +1,4 @@
-//! What a node's actor wants to have proposed about it, and whether that is still so.
+//! A transition: what a node's judgement wants to propose, and whether it is still valid.
 
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ use muster_pulse::node_watch;
 pub(crate) struct Transition {
     pub(crate) slot: Slot,
     pub(crate) operation: Operation,
-    /// What was known of the last beat when it was decided; `None` if it does not rest on silence.
+    /// The last beat as known at the time of the decision; `None` if it does not rest on silence.
     pub(crate) trace: Option<Trace>,
 }
 
@@ -36,8 +36,8 @@ impl Transition {
         heard == known && blindness.excused_until(trace.replica(), now).is_none()
     }
 
-    /// Makes it what it would be if it were decided now; false if it would not be. Where many wait, a verdict is older than the
-    /// log takes it by the time it is its turn.
+    /// Renews the transition as if it were decided now; false if it would not be decided any more. Where many wait, a
+    /// verdict would be older by its turn than the log accepts.
     pub(crate) fn renew(&mut self, state: &State, tables: &PulseTables, blindness: &Blindness, now: Moment) -> bool {
         let stands = self.stands(tables, blindness, now.tick);
         let (Some(trace), Operation::MarkSilent { name, incarnation, decided, .. }) = (self.trace, &mut self.operation)

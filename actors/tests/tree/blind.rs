@@ -1,4 +1,4 @@
-//! Blind is not dead: nobody is judged or evicted for what we could not hear (I-03, I-05).
+//! Blindness is not death: no node is judged or evicted for beats that this replica could not hear (I-03, I-05).
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -74,7 +74,7 @@ async fn a_blindness_that_comes_up_later_holds_evictions_back() {
 async fn a_new_leader_judges_nobody_before_it_has_gathered_what_the_others_heard() {
     let stage = Stage::set().with_zone("a", 6);
     let peer = stage.pulses.admit(ReplicaId(2)).unwrap();
-    // Of a-0 only the peer knows, and its table is still to come.
+    // Only the peer has heard a-0, and its table is still to come.
     stage.kill("a-0");
     stage.pass(seconds(100)).await;
     stage.pulses.blindness().took_over([ReplicaId(2)], tick(&stage));
@@ -91,7 +91,7 @@ async fn a_new_leader_judges_nobody_before_it_has_gathered_what_the_others_heard
             }
         }
     });
-    // What the peer tells is complete from here on.
+    // The peer's digests are complete from here on.
     let digests = tokio::spawn({
         let (world, pulses) = (Arc::clone(&stage.world), Arc::clone(&stage.pulses));
         async move {

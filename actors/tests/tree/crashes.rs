@@ -1,4 +1,4 @@
-//! Any actor may die at any moment: it is rebuilt, and no silent node is lost with it.
+//! Crashes of any actor at any moment: it is rebuilt, and no silent node is lost with it.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -132,7 +132,7 @@ async fn a_node_that_always_panics_is_quarantined_with_one_event_and_the_rest_go
     let quarantined = stage.with_tree(|tree| tree.quarantined());
     assert_eq!((quarantined[0].name.as_str(), quarantined[0].noted), ("a-0", true));
 
-    // It stays so when the shard is rebuilt, and ends when the node is created anew.
+    // The node stays quarantined when the shard is rebuilt, until it is created anew.
     mine.lay(ActorKind::Shard, "/a#0", 1);
     stage.until("the shard is rebuilt", seconds(10), |_| watcher.restarts(ActorKind::Shard) == 1).await;
     stage.pass(seconds(60)).await;
@@ -194,7 +194,7 @@ async fn deaths_under_load_lose_nobody() {
     assert!(ActorKind::ALL.into_iter().all(|kind| watcher.population(kind) == 0));
 }
 
-/// Whose quarantine the log has taken up, once per entry.
+/// The nodes whose quarantine the log has recorded, once per entry.
 fn noted(stage: &Stage) -> Vec<String> {
     stage.accepted("note-quarantine").into_iter().map(|(name, _)| name).collect()
 }

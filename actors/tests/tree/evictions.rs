@@ -1,4 +1,4 @@
-//! Who is evicted when a token comes: the next who is neither heard again nor about to be excused.
+//! The next eviction when a token comes: the next node that is neither heard again nor about to be excused.
 
 use std::time::Duration;
 
@@ -9,7 +9,8 @@ use crate::stage::{Stage, ready, seconds};
 /// Twice the ten seconds between two beats.
 const TIME_TO_REPORT: Duration = seconds(20);
 
-/// Three of the zone are lost and marked, the first is evicted, and the second is next when the token comes back.
+/// Three nodes of the zone are lost and marked, the first is evicted, and the second is next when the token comes
+/// back.
 async fn one_evicted_and_two_waiting() -> Stage {
     let stage = Stage::set().with_zone("a", 8);
     stage.grow().await;
@@ -48,7 +49,7 @@ async fn a_node_that_falls_silent_again_is_not_passed_over() {
     let stage = one_evicted_and_two_waiting().await;
     stage.beat_again("a-1");
     stage.kill("a-1");
-    // Nobody is evicted while a quorum is missing; when it is back, the beat is out of date.
+    // No node is evicted while a quorum is missing. When it is back, the beat is out of date.
     stage.pulses.blindness().quorum_lost(muster_actors::StateSource::moment(&*stage.world).tick);
     stage.pass(seconds(60)).await;
     stage.pulses.blindness().quorum_heard(muster_actors::StateSource::moment(&*stage.world).tick);
@@ -61,7 +62,7 @@ async fn a_node_that_says_itself_that_it_is_not_ready_is_not_passed_over() {
     let stage = one_evicted_and_two_waiting().await;
     stage.beat_again("a-1");
     stage.report("a-1", not_ready());
-    // It waits anew, behind a-2.
+    // The node waits anew, behind a-2.
     stage.until("both are evicted", seconds(23), |stage| stage.evicted().len() == 3).await;
     let times = stage.evicted();
     assert!(times["a-1"] - times["a-2"] < seconds(11), "{times:?}");

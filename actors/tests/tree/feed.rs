@@ -1,4 +1,4 @@
-//! The tree learns what was committed: nodes that come, go, move and change, gaps in the feed, other policies.
+//! The feed of commits: nodes that come, go, move and change, gaps in the feed, other policies.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;

@@ -1,4 +1,4 @@
-//! Leaders come and go; what was heard and what was spent stays.
+//! Changes of leader: what was heard and which tokens were spent stays.
 
 use std::sync::Arc;
 
@@ -28,7 +28,7 @@ async fn a_failover_does_not_restart_graces() {
     hand_over(&stage, TERM + 1).await;
     stage.until("a-3 is marked", seconds(60), |stage| stage.is_unknown("a-3")).await;
     let silence = stage.marked()["a-3"] - killed;
-    // The new leader knew as much as the old one, so that nobody gets even a window to come back in.
+    // The new leader knew as much as the old one, so no node gets even a window to come back in.
     assert!(silence >= seconds(39) && silence < seconds(42), "marked after {silence:?}");
     assert_eq!(stage.marked().len(), 1);
 }

@@ -1,5 +1,5 @@
-//! The tree in a world of its own: a real State and real tables, a log that is a channel, and time that only passes
-//! when everybody waits.
+//! The tree in a world of its own: a real State and real tables, a channel for a log, and time that only passes when
+//! every task waits.
 #![allow(clippy::unwrap_used)]
 
 mod blind;

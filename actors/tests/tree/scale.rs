@@ -1,4 +1,4 @@
-//! Many nodes: the tree is there at once, and nobody waits for a spawn.
+//! Many nodes: the tree grows at once, and no verdict waits for a spawn.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -32,7 +32,7 @@ async fn verdicts_do_not_wait_for_spawns() {
     assert_eq!(watcher.population(ActorKind::Node), 0);
 }
 
-/// The last by name is the last to be looked at, and a part takes 10 ms.
+/// The last node by name is the last to be looked at, and a part takes 10 ms.
 #[tokio::test(start_paused = true)]
 async fn verdicts_do_not_wait_for_the_rest_of_the_fleet_to_be_looked_at() {
     let stage = Stage::set().with_zone("a", NODES / 2).with_zone("b", NODES / 2);
@@ -45,7 +45,7 @@ async fn verdicts_do_not_wait_for_the_rest_of_the_fleet_to_be_looked_at() {
     assert!(waited < Duration::from_millis(50), "{waited:?}");
 }
 
-/// A tree that has looked at some of `a` and at nobody in `b`.
+/// A tree that has looked at some nodes of `a` and at none of `b`.
 async fn half_grown(watcher: &Arc<Watcher>) -> Stage {
     let stage = Stage::set().with_zone("a", NODES / 2).with_zone("b", NODES / 2);
     stage.grow_watched(watcher.clone(), Arc::new(Quiet)).await;

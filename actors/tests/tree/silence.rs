@@ -1,4 +1,4 @@
-//! One node falls silent: when it is marked, when it is evicted, and when neither.
+//! A node that falls silent: when it is marked, when it is evicted, and when neither happens.
 
 use std::time::Duration;
 
@@ -115,7 +115,7 @@ async fn a_verdict_that_was_overtaken_is_rejected_and_judged_anew() {
     stage.grow().await;
     stage.kill("a-0");
     stage.pass(seconds(30)).await;
-    // The node says that it is not ready, through somebody whose beats are not heard.
+    // The node reports that it is not ready, through a replica whose beats are not heard.
     let mut status = crate::stage::ready();
     status.conditions[0].status = ConditionStatus::False;
     let operation = Operation::ReportStatus {
@@ -137,7 +137,7 @@ async fn a_verdict_that_waits_its_turn_falls_when_its_node_is_heard() {
     let names: Vec<String> = (0..4_300).map(|number| format!("a-{number}")).collect();
     names.iter().for_each(|name| stage.kill(name));
     stage.world.set_latency(seconds(2));
-    // The first proposals take all the room there is; the log has not answered yet.
+    // The first proposals take all the room there is, and the log has not answered yet.
     stage.pass(seconds(42)).await;
     assert!(stage.marked().is_empty());
     names[4_200..].iter().for_each(|name| stage.beat_again(name));

@@ -1,4 +1,5 @@
-//! A replica without raft: what is proposed is applied to a State a few milliseconds later and told back to the tree.
+//! A replica without Raft: applies a proposal to a State a few milliseconds later and feeds the commit back to the
+//! tree.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
@@ -28,7 +29,7 @@ const COMMIT_LATENCY: Duration = Duration::from_millis(5);
 const BEAT_INTERVAL: Duration = Duration::from_millis(500);
 const PROPOSALS_MAX: usize = 16;
 
-/// Where cluster time stands when a stage is set; not zero, because a cluster has a past.
+/// Cluster time when a stage is set; not zero, because a cluster has a past.
 const PAST: u64 = 1_000_000;
 
 pub(crate) struct Stage {
@@ -45,7 +46,7 @@ struct Inner {
     state: State,
     index: u64,
     uids: u128,
-    /// In which term the log is written now.
+    /// The term in which the log is written now.
     term: u64,
     latency: Duration,
     refusing: bool,
@@ -275,24 +276,24 @@ impl Stage {
 // === what happens to nodes ===
 
 impl Stage {
-    /// It beats no more.
+    /// Stops the node's heartbeats.
     pub(crate) fn kill(&self, name: &str) {
         self.world.inner.lock().unwrap().beating.remove(name).unwrap();
     }
 
-    /// It beats from now on, and says that it is ready.
+    /// Starts the node's heartbeats and reports it as ready.
     pub(crate) fn revive(&self, name: &str) {
         self.beat_again(name);
         self.report(name, ready());
     }
 
-    /// It says how it is.
+    /// Reports the node's status.
     pub(crate) fn report(&self, name: &str, status: NodeStatus) {
         let (incarnation, status) = (self.node(name).incarnation, Box::new(status));
         self.agent(name, Operation::ReportStatus { name: Text::from(name), incarnation, status, running: None });
     }
 
-    /// It beats from now on, and has not got round to reporting yet.
+    /// Starts the node's heartbeats without a status report.
     pub(crate) fn beat_again(&self, name: &str) {
         let slot = self.node(name).slot;
         let _ = self.pulses.own().beat(slot, self.world.moment().tick);
@@ -315,7 +316,7 @@ impl Stage {
 // === what the tree did ===
 
 impl Stage {
-    /// Who was marked silent, and when, by entries that the log accepted.
+    /// The nodes that were marked silent, and when, by entries that the log accepted.
     pub(crate) fn marked(&self) -> BTreeMap<String, Duration> {
         self.accepted("mark-silent").into_iter().collect()
     }
@@ -328,14 +329,14 @@ impl Stage {
         self.marked().into_keys().collect()
     }
 
-    /// The nodes that accepted operations of this kind were about, and when.
+    /// The nodes of accepted operations of this kind, and when those were accepted.
     pub(crate) fn accepted(&self, label: &str) -> Vec<(String, Duration)> {
         let log = self.world.log();
         let done = log.iter().filter(|entry| entry.outcome.is_done() && entry.operation.label() == label);
         done.filter_map(|entry| Some((entry.operation.object_name()?.to_owned(), entry.at))).collect()
     }
 
-    /// Passes time until it is so, at most as long as given.
+    /// Passes time until the condition holds, at most as long as given.
     pub(crate) async fn until(&self, what: &str, limit: Duration, is_so: impl Fn(&Self) -> bool) {
         let deadline = Instant::now() + limit;
         while !is_so(self) {

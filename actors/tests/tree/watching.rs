@@ -1,4 +1,4 @@
-//! An observer that remembers, and a probe that panics on demand.
+//! An observer that records what it is told, and a probe that panics on demand.
 
 use std::collections::BTreeMap;
 use std::sync::Mutex;
@@ -57,7 +57,7 @@ impl Watcher {
     }
 }
 
-/// Panics in every actor of a kind whose name is the given one, as often as it is loaded.
+/// Panics in the actor of the given kind and name, as often as it is loaded.
 #[derive(Default)]
 pub(crate) struct Mine {
     target: Mutex<Option<(ActorKind, String)>>,

@@ -1,4 +1,4 @@
-//! Pods and workloads under the tree: made, placed, driven off lost nodes and replaced, by whichever clerks live.
+//! Pods and workloads under the tree: made, placed, evicted from lost nodes and replaced, whichever clerks live.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -1,4 +1,5 @@
-//! Many nodes fall silent together: the zone slows down or stops, and when all are dark everything is taken back.
+//! Many nodes that fall silent together: the zone slows down or stops, and when all zones are fully disrupted all
+//! evictions are taken back.
 
 use muster_actors::StateSource;
 use muster_actors::proposal::ProposalOutcome;
@@ -41,7 +42,7 @@ async fn no_token_is_spent_on_a_zone_whose_other_dead_are_still_to_be_written_do
     stage.grow().await;
     stage.pass(seconds(10)).await;
     (0..4_500).for_each(|number| stage.kill(&format!("a-{number}")));
-    // More than fit into one proposal, and each takes longer than an eviction would.
+    // There are more nodes than fit into one proposal, and each proposal takes longer than an eviction would.
     stage.world.set_latency(seconds(2));
     stage.until("the first is evicted", seconds(120), |stage| !stage.evicted().is_empty()).await;
     let state = stage.world.state();

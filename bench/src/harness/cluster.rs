@@ -1,5 +1,5 @@
-//! Cluster that is measured: three replica processes that are started for one benchmark and end with it, or those of a
-//! running `muster dev`, which are left as they are.
+//! The cluster that is measured: three replica processes that are started for one benchmark and end with it, or those
+//! of a running `muster dev`, which are left as they are.
 
 use std::collections::BTreeMap;
 use std::io::{BufReader, Seek};
@@ -21,7 +21,7 @@ use crate::measure::scrape::{self, AcceptedBeats, ScrapedMetrics};
 use crate::measure::usage::resident_bytes;
 
 const START_TIMEOUT: Duration = Duration::from_secs(60);
-/// For a replica to start: with a million nodes it has much to read.
+/// The limit for a replica to start: with a million nodes it has much to read.
 const RESTART_TIMEOUT: &str = "10m";
 const PORTS: u16 = 40;
 
@@ -163,8 +163,8 @@ impl BenchCluster {
         scrape::metrics(self.tls()?, address).await.with_context(|| format!("the metrics of replica {id}"))
     }
 
-    /// Beats so far, by the replica that received them first-hand. A replica that does not answer is an error, because its
-    /// beats would be missing.
+    /// Beats so far, by the replica that received them first-hand. A replica that does not answer is an error,
+    /// because its beats would be missing.
     pub async fn accepted(&self) -> Result<AcceptedBeats> {
         let mut accepted = AcceptedBeats::default();
         for (id, _) in self.processes()? {

@@ -50,7 +50,7 @@ pub fn by_leader(operation: Operation) -> Command {
     command(Origin::Controller { term: TERM }, operation)
 }
 
-/// Originates from the agent of the operation's node.
+/// A command from the agent of the operation's node.
 pub fn by_agent(operation: Operation) -> Command {
     let name = operation.object_name().unwrap_or_default().into();
     command(Origin::Node { name }, operation)

@@ -29,7 +29,7 @@ pub struct BenchOptions {
 pub enum BenchScale {
     /// Finishes within two minutes: whether anything is lost, not how fast it is.
     Small,
-    /// What the goals are about.
+    /// The scale that the goals are about.
     #[default]
     Full,
 }
@@ -55,7 +55,7 @@ impl BenchOptions {
         }
     }
 
-    /// Where the replicas write.
+    /// The folder into which the replicas write.
     pub(crate) fn disk_dir(&self) -> PathBuf {
         self.dir.clone().unwrap_or_else(std::env::temp_dir)
     }

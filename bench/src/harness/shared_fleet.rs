@@ -1,5 +1,6 @@
-//! Shared fleet: a cluster with a large fleet, for all scenarios that measure one. To register a million nodes takes minutes
-//! and most of the memory, so scenarios that follow one another share it; it is gone before anything else is measured.
+//! Shared fleet: a cluster with a large fleet, for all scenarios that measure one. To register a million nodes takes
+//! minutes and most of the memory, so scenarios that follow one another share it. It ends before anything else is
+//! measured.
 
 use anyhow::Result;
 
@@ -32,7 +33,7 @@ pub(crate) struct GrowthStep {
     pub(crate) streams: usize,
     /// Registrations that were refused and tried again.
     pub(crate) refused: usize,
-    /// During the step.
+    /// The usage during the step.
     pub(crate) usage: ResourceUsage,
 }
 
@@ -108,7 +109,7 @@ impl SharedFleet {
 // === impl GrowthStep ===
 
 impl GrowthStep {
-    /// How many nodes there were after it.
+    /// How many nodes there were after the step.
     pub(crate) fn after(&self) -> usize {
         self.before + self.nodes
     }

@@ -20,9 +20,9 @@ pub(crate) const GRACE: GracePeriod = GracePeriod { small: "8s", full: "40s" };
 /// A beat that was read is counted within this time.
 const COUNTED_AFTER: Duration = Duration::from_secs(5);
 const POLL_EVERY: Duration = Duration::from_millis(200);
-/// For any fleet; a large one gets longer.
+/// The limit for any fleet; a large one gets longer.
 const TIMEOUT: Duration = Duration::from_secs(300);
-/// For a replica that was killed and restarted.
+/// The limit for a replica that was killed and restarted.
 const RETURN_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// The grace period at each scale.

@@ -1,5 +1,5 @@
-//! Waits with a limit. What is done for every node takes longer the more nodes there are, so limits grow with the fleet:
-//! a fixed limit would fail large runs that are only slow, or let small ones hang.
+//! Waits with a limit. Work for every node takes longer the more nodes there are, so limits grow with the fleet: a
+//! fixed limit would fail large runs that are only slow, or let small ones hang.
 
 use std::time::{Duration, Instant};
 

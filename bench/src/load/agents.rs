@@ -33,7 +33,7 @@ const CONNECTING_AT_ONCE: usize = 64;
 /// One beat in so many asks for an acknowledgement, by which latency is measured.
 const ASK_EVERY: u64 = 100;
 
-/// What the agents are to do.
+/// Instructions to the agents.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Instruction {
     Rest,
@@ -71,7 +71,7 @@ struct Agent {
     /// The beat that asked for an acknowledgement, and when.
     asked: Option<(u64, Instant)>,
     backoff: Backoff,
-    /// Where in its interval it beats.
+    /// The part of its interval at which it beats.
     share: f64,
 }
 

@@ -38,28 +38,28 @@ const WRITES_AT_ONCE: usize = 256;
 const BACKLOG_MAX: usize = 256 << 10;
 /// How often a node's status is posted, even if nothing changed.
 const STATUS_EVERY: Duration = Duration::from_secs(300);
-/// Until the replica says otherwise.
+/// The interval until the replica tells another one.
 const BEAT_INTERVAL: Duration = Duration::from_secs(10);
 const RETRY_CAP: Duration = Duration::from_secs(7);
 /// How long a refused node waits before it is bound again.
 const REFUSED_PAUSE: Duration = Duration::from_secs(1);
 const INSTRUCTIONS_MAX: usize = 16;
 
-/// Dropping it closes the connection without a word.
+/// Dropping it closes the connection without notice.
 pub(crate) struct SimulatedAggregator {
     pub(crate) numbers: Range<usize>,
     instructions: mpsc::Sender<Instruction>,
     _task: AbortOnDropHandle<()>,
 }
 
-/// What all aggregators of a fleet together have done.
+/// Counts of all aggregators of a fleet together.
 #[derive(Debug, Default)]
 pub(crate) struct FleetCounts {
-    /// Nodes.
+    /// Nodes that are bound.
     pub(crate) bound: AtomicUsize,
-    /// Bindings and reports, which are tried again.
+    /// Bindings and reports that were refused, which are tried again.
     pub(crate) refused: AtomicUsize,
-    /// Connections that ended without being told to.
+    /// Connections that ended unasked.
     pub(crate) lost: AtomicUsize,
     pub(crate) beats: AtomicU64,
     pub(crate) statuses: AtomicU64,
@@ -67,7 +67,7 @@ pub(crate) struct FleetCounts {
 }
 
 enum Instruction {
-    /// Answered with when each of them last beat.
+    /// Answered with the last beat of each node.
     Silence(Vec<usize>, oneshot::Sender<Vec<(usize, Option<std::time::Instant>)>>),
     Speak(Vec<usize>),
     /// Releases all nodes and ends.
@@ -87,7 +87,7 @@ struct Driver {
     /// Statuses that are due by the clock, with the fraction of one carried over.
     status_debt: f64,
     statuses_wanted: VecDeque<u32>,
-    /// Registrations and statuses under way.
+    /// Registrations and statuses in flight.
     writing: usize,
     sequence: u64,
     released: bool,
@@ -209,7 +209,7 @@ impl Driver {
         Ok(())
     }
 
-    /// Whether it was a welcome.
+    /// Returns whether the event was a welcome.
     fn handle(&mut self, event: WireEvent) -> Result<bool> {
         let Some((_, message)) = carry::message(event)? else { return Ok(false) };
         match carry::decoded(message)? {
@@ -283,7 +283,7 @@ impl Driver {
         }
     }
 
-    /// The only place where the counts of bound nodes and of writes under way change with a node's state.
+    /// The only place where the counts of bound nodes and of writes in flight change with a node's state.
     fn set_state(&mut self, handle: u32, state: BindState) {
         let Some(before) = self.nodes.set_state(handle, state) else { return };
         if before == BindState::Registering {
@@ -344,7 +344,7 @@ impl Driver {
         self.slices.advance();
     }
 
-    /// Sends as much as there is room for, what matters most first.
+    /// Sends as much as there is room for, the most important messages first.
     fn fill(&mut self, wire: &mut Wire, stream: StreamId) {
         while wire.backlog() < BACKLOG_MAX && wire.has_room(stream, BACKLOG_MAX / 2) {
             let sent = self.send_bindings(wire, stream)

@@ -29,7 +29,7 @@ impl Backoff {
         sleep(self.next_pause(rand::random())).await;
     }
 
-    /// Between half of the pause and all of it.
+    /// The next pause is between half of the current length and all of it.
     fn next_pause(&mut self, dice: f64) -> Duration {
         let pause = self.next.mul_f64(0.5 + dice / 2.0);
         self.next = (self.next * 2).min(self.cap);

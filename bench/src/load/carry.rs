@@ -13,7 +13,7 @@ use super::wire::{StreamId, Wire, WireEvent};
 /// The handle of a stream's only node.
 pub(super) const ONLY_HANDLE: u32 = 0;
 
-/// How the load introduces itself to a replica.
+/// The version with which the load introduces itself to a replica.
 pub(super) const VERSION: &str = "bench";
 
 pub(super) fn encoded(message: Up) -> Vec<u8> {
@@ -53,7 +53,7 @@ pub(super) fn message(event: WireEvent) -> Result<Option<(StreamId, Bytes)>> {
     }
 }
 
-/// What the replica says in a message of an aggregator's stream.
+/// The replica's message on an aggregator's stream.
 pub(super) fn decoded(message: Bytes) -> Result<Option<Down>> {
     Ok(v1::CarrierReply::decode(message)?.message)
 }

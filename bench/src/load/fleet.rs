@@ -12,7 +12,7 @@ use super::aggregator::{FleetCounts, SimulatedAggregator};
 use super::doors::AgentDoors;
 use crate::harness::wait;
 
-/// As many as a rack agent or an edge gateway might carry.
+/// As many nodes as a rack agent or an edge gateway might carry.
 const NODES_PER_AGGREGATOR: usize = 10_000;
 /// Without any progress for so long, the wait ends with an error; a large fleet gets a little longer.
 const STUCK_AFTER: Duration = Duration::from_secs(120);

@@ -1,5 +1,5 @@
-//! A flooding aggregator: it has few nodes and sends as much about them as the wire takes. Beats by the thousand,
-//! bindings over and over, and a status that differs each time.
+//! A flooding aggregator: it has few nodes and sends as much about them as the wire takes. It sends beats by the
+//! thousand, bindings over and over, and a status that differs each time.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -39,7 +39,7 @@ pub(crate) struct FloodCounts {
     pub(crate) sent: AtomicU64,
     pub(crate) bindings: AtomicU64,
     pub(crate) statuses: AtomicU64,
-    /// Statuses that were taken or refused.
+    /// Statuses that were accepted or refused.
     pub(crate) answered: AtomicU64,
     flooding: AtomicBool,
 }
@@ -104,13 +104,13 @@ impl Driver {
             }
             tokio::select! {
                 event = self.wire.next() => self.handle(event?)?,
-                // Looked for anew each time: that there is room again is no event.
+                // Checked again each time, because there is no event for new room.
                 _ = idle.tick() => if self.has_room() { self.send_beats() },
             }
         }
     }
 
-    /// For any of its messages, and then some.
+    /// Room for any of its messages, and then some.
     fn has_room(&self) -> bool {
         self.wire.backlog() < BACKLOG_MAX && self.wire.has_room(self.stream, 2 * self.beats.len())
     }
@@ -134,7 +134,7 @@ impl Driver {
         self.counts.sent.fetch_add(HANDLES as u64, Ordering::Relaxed);
     }
 
-    /// Of its nodes in turns.
+    /// Sends a status of its nodes in turns.
     fn send_status(&mut self) {
         let place = (self.round / BEATS_PER_ROUND as u64) as usize % self.nodes.len();
         let handle = u32::try_from(place).unwrap_or(u32::MAX);
@@ -154,7 +154,7 @@ impl Driver {
     }
 }
 
-/// So many handles, of the first `nodes` in turns.
+/// `count` handles, of the first `nodes` nodes in turns.
 fn handles(nodes: usize, count: usize) -> Vec<u32> {
     (0..u32::try_from(nodes).unwrap_or(u32::MAX)).cycle().take(count).collect()
 }

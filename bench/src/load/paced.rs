@@ -38,15 +38,15 @@ const SMALL_BUFFER: WireOptions = WireOptions { window: 1 << 20, receive_buffer:
 /// How often an answer is asked for that will not be taken.
 const ASK_EVERY: Duration = Duration::from_millis(50);
 
-/// Which nodes, and how they are carried.
+/// The nodes, and how they are carried.
 #[derive(Debug, Clone)]
 pub(crate) struct StreamPlan {
-    /// They exist already.
+    /// The nodes; they exist already.
     pub(crate) numbers: Range<usize>,
     pub(crate) connections: usize,
     pub(crate) door: usize,
     pub(crate) instance: u64,
-    /// Between two beats of a node.
+    /// The time between two beats of a node.
     pub(crate) interval: Duration,
     pub(crate) behaviour: Behaviour,
 }
@@ -60,7 +60,7 @@ pub(crate) enum Behaviour {
     SmallBuffer,
 }
 
-/// What the connections are to do.
+/// Instructions to the connections.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Instruction {
     Beat,
@@ -80,13 +80,13 @@ pub(crate) struct PacedStreams {
 
 #[derive(Debug, Default)]
 pub(crate) struct PacedCounts {
-    /// Nodes.
+    /// Nodes that are bound.
     bound: AtomicUsize,
-    /// Connections that ended without being told to.
+    /// Connections that ended unasked.
     pub(crate) lost: AtomicUsize,
-    /// Connections that were given up as they were told to.
+    /// Connections that were given up on instruction.
     left: AtomicUsize,
-    /// Bindings.
+    /// Bindings that were refused.
     pub(crate) refused: AtomicUsize,
     /// Beats of streams that take no answers.
     pub(crate) asked: AtomicU64,
@@ -156,7 +156,7 @@ impl PacedStreams {
         })
     }
 
-    /// Drops all connections without a word and begins all of them anew at once.
+    /// Drops all connections without notice and begins all of them anew at once.
     pub(crate) fn reconnect(&self) {
         self.connecting.add_permits(self.connections);
         self.instruction.send_replace(Instruction::Reconnect);
@@ -339,7 +339,7 @@ impl Connection {
         self.counts.asked.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// What becomes of the connection meanwhile does not matter: it is given up afterwards.
+    /// Errors of the connection do not matter: it is given up afterwards.
     async fn beat_without_reading(&mut self, duration: Duration) {
         let until = Instant::now() + duration;
         let mut broken = false;

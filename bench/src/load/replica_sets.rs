@@ -9,7 +9,7 @@ use muster_proto::v1::write_request::Operation;
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
 
-/// So rarely that asking costs next to nothing.
+/// So rare that polling costs next to nothing.
 const POLL_EVERY: Duration = Duration::from_millis(200);
 
 /// Pods of one ReplicaSet. Shapes differ in their requests and tolerations.
@@ -17,7 +17,7 @@ const POLL_EVERY: Duration = Duration::from_millis(200);
 pub(crate) struct PodShape {
     pub(crate) name: String,
     pub(crate) replicas: usize,
-    /// Its requests are so much larger than those of the first shape.
+    /// Its requests are larger than those of the first shape by this number.
     number: usize,
     labels: Value,
 }

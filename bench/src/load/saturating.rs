@@ -1,7 +1,7 @@
 //! Saturating streams: one node each, many on a connection; every beat is a message and a frame of its own.
 //!
 //! A round is one beat of every node of the connection, encoded once. One beat of each round, of another node every
-//! time, asks for an answer, and at most two rounds are under way. So the load is as fast as the replicas read it and
+//! time, asks for an answer, and at most two rounds are in flight. So the load is as fast as the replicas read it and
 //! never floods them. A ping would not do: the replica answers it as soon as it reads the connection, while the beats
 //! still wait for their streams.
 
@@ -29,7 +29,7 @@ const POLL_EVERY: Duration = Duration::from_millis(50);
 /// Connections that are set up at the same time.
 const CONNECTING_AT_ONCE: usize = 16;
 
-/// What the connections are to do.
+/// Instructions to the connections.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Instruction {
     Rest,
@@ -53,7 +53,7 @@ struct StreamsState {
     ready: AtomicUsize,
     /// Connections that have stopped beating.
     resting: AtomicUsize,
-    /// Beats.
+    /// Beats sent.
     sent: AtomicU64,
     failed: AtomicBool,
     rounds: Mutex<Vec<Duration>>,
@@ -67,7 +67,7 @@ struct Connection {
     rounds: Vec<Duration>,
 }
 
-/// A round that is under way.
+/// A round in flight.
 struct Underway {
     since: Instant,
     /// Answers that are still to come.
@@ -118,7 +118,7 @@ impl SaturatingStreams {
         self.instruction.send_replace(Instruction::Beat { acknowledged });
     }
 
-    /// Returns when the replicas have read all that was sent.
+    /// Returns when the replicas have read everything that was sent.
     pub(crate) async fn rest(&mut self) -> Result<()> {
         self.instruction.send_replace(Instruction::Rest);
         let connections = self.connections;

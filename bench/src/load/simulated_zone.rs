@@ -19,7 +19,7 @@ const POLL_EVERY: Duration = Duration::from_millis(200);
 /// Addresses per zone, so that machines of different zones have different ones.
 const NUMBERS_PER_ZONE: usize = 1 << 20;
 
-/// A zone whose nodes beat. Dropping it cuts the connection without a word.
+/// A zone whose nodes beat. Dropping it cuts the connection without notice.
 #[derive(Debug)]
 pub struct SimulatedZone(#[expect(dead_code, reason = "held so that the nodes go on beating")] AggregatorHandle);
 

@@ -10,7 +10,7 @@ pub(super) const COUNT: usize = 20;
 
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Slices {
-    /// Between two beats of a node.
+    /// The time between two beats of a node.
     pub(super) interval: Duration,
     current: usize,
     /// When the current slice is due.

@@ -1,8 +1,8 @@
 //! One HTTP/2 connection of the load generator, driven frame by frame.
 //!
-//! The `h2` crate would cost the machine what is measured: per message it takes as much processor time as the replica
-//! that reads it, on the same two cores. What a load generator sends is known beforehand, so here it is encoded once
-//! and only encrypted again, and what it receives is short.
+//! The `h2` crate would load the machine that is measured: per message it takes as much processor time as the replica
+//! that reads it, on the same two cores. The messages of a load generator are known beforehand, so here they are
+//! encoded once and only encrypted again, and the answers are short.
 
 mod frame;
 
@@ -26,9 +26,9 @@ use tokio_rustls::client::TlsStream;
 
 use self::frame::{FrameHeader, FrameKind, flag};
 
-/// Read at once.
+/// Bytes read at once.
 const READ_BYTES: usize = 16 << 10;
-/// Bytes that a replica may send before it hears that they were read. It sends little.
+/// Bytes that a replica may send before it is told that they were read. It sends little.
 const WINDOW: u32 = 1 << 20;
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(20);
 /// No message of a replica is longer.
@@ -42,7 +42,7 @@ pub(crate) const CARRY: &str = "/muster.v1.Agent/Carry";
 
 pub(crate) type StreamId = u32;
 
-/// Where to connect, and with which certificate.
+/// The address to connect to, and the certificate.
 #[derive(Clone)]
 pub(crate) struct WireTarget {
     pub(crate) address: SocketAddr,
@@ -53,9 +53,9 @@ pub(crate) struct WireTarget {
 /// How a connection is opened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct WireOptions {
-    /// Bytes that a replica may send on a stream before it hears that they were read.
+    /// Bytes that a replica may send on a stream before it is told that they were read.
     pub(crate) window: u32,
-    /// Of the socket, in bytes; without it the kernel chooses.
+    /// The socket's buffer in bytes; without it the kernel chooses.
     pub(crate) receive_buffer: Option<u32>,
 }
 
@@ -70,7 +70,7 @@ pub(crate) struct Wire {
     events: VecDeque<WireEvent>,
 }
 
-/// What happened on a connection.
+/// Events on a connection.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum WireEvent {
     Message {
@@ -91,7 +91,7 @@ struct PartialMessages {
     partial: BTreeMap<StreamId, BytesMut>,
 }
 
-/// Bytes that were read and that the replica does not know to be read.
+/// Bytes that were read and of which the replica is not told yet.
 #[derive(Debug)]
 struct ReceiveWindow {
     window: u32,
@@ -187,7 +187,7 @@ impl Wire {
         self.outgoing.len()
     }
 
-    /// Sends an encoded message. The caller has looked for room, or knows that there is.
+    /// Sends an encoded message. The caller has checked that there is room.
     pub(crate) fn send(&mut self, stream: StreamId, message: &[u8]) {
         self.window.take(stream, message.len() + PREFIX);
         frame::put_message(&mut self.outgoing, stream, message);
@@ -209,7 +209,7 @@ impl Wire {
         frame::put_ping(&mut self.outgoing, number, 0);
     }
 
-    /// From now on the replica does not hear what was read of `stream`, so that it soon may send nothing more there.
+    /// From now on the replica is not told what was read of `stream`, so that it soon may send nothing more there.
     pub(crate) fn withhold(&mut self, stream: StreamId) {
         self.unread.withheld.insert(stream);
     }
@@ -318,8 +318,8 @@ impl Wire {
 // === impl PartialMessages ===
 
 impl PartialMessages {
-    /// The messages that are complete with this payload. Most come in a frame of their own; what follows on a part of one
-    /// begins anywhere.
+    /// The messages that are complete with this payload. Most come in a frame of their own; after a partial message
+    /// the next one begins anywhere.
     fn add(&mut self, stream: StreamId, payload: &Bytes) -> Result<Vec<Bytes>> {
         if !self.partial.contains_key(&stream)
             && let Some(message) = whole(payload)?
@@ -353,7 +353,7 @@ fn whole(payload: &Bytes) -> Result<Option<Bytes>> {
     Ok(length.filter(|length| PREFIX + length == payload.len()).map(|_| payload.slice(PREFIX..)))
 }
 
-/// Of the message that `bytes` begin with.
+/// The length of the message that `bytes` begin with.
 fn length(bytes: &[u8]) -> Result<Option<usize>> {
     let Some(prefix) = bytes.first_chunk::<PREFIX>() else { return Ok(None) };
     let length = u32::from_be_bytes([prefix[1], prefix[2], prefix[3], prefix[4]]) as usize;
@@ -368,7 +368,7 @@ impl ReceiveWindow {
         Self { window, connection: 0, streams: Vec::new(), withheld: BTreeSet::new() }
     }
 
-    /// Tells the replica what was read, once that is worth a frame.
+    /// Tells the replica how much was read, once that is worth a frame.
     fn add(&mut self, head: &FrameHeader, outgoing: &mut BytesMut) {
         self.connection += head.length;
         if self.connection >= self.window / 4 {

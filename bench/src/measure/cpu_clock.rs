@@ -1,4 +1,4 @@
-//! Processor time of this thread: what else runs on the machine meanwhile is not counted.
+//! Processor time of this thread: other load on the machine is not counted.
 
 use std::time::Duration;
 

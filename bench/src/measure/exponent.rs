@@ -1,13 +1,13 @@
 //! Exponent of a cost that grows with the number of nodes: `cost = a * nodes ^ exponent`. One is in proportion, two is
 //! four times the cost for twice the nodes.
 
-/// A number of nodes and what they cost.
+/// A number of nodes and their cost.
 pub(crate) type Point = (f64, f64);
 
 /// The exponent that fits best, by least squares of logarithms; nothing with fewer than two points.
 ///
-/// A cost below the floor is overhead that is there without any nodes, and counts as the floor. Of several such points in
-/// a row only the last counts, or they would make any growth after them look flat.
+/// A cost below the floor is overhead that is there without any nodes, and counts as the floor. Of several such
+/// points in a row only the last counts, or they would make any growth after them look flat.
 pub(crate) fn exponent(points: &[Point], floor: f64) -> Option<f64> {
     if points.len() < 2 {
         return None;

@@ -28,7 +28,7 @@ pub(crate) struct LatencySummary {
 
 impl Default for Latencies {
     fn default() -> Self {
-        // It fails for more than five digits only.
+        // The constructor fails for more than five digits only.
         let micros = Histogram::new(DIGITS).expect("five digits are allowed");
         Self { micros, max: 0 }
     }
@@ -45,13 +45,13 @@ impl FromIterator<Duration> for Latencies {
 impl Latencies {
     pub(crate) fn record(&mut self, latency: Duration) {
         let micros = u64::try_from(latency.as_micros()).unwrap_or(LIMIT_MICROS).min(LIMIT_MICROS);
-        // It resizes itself, so every value up to the limit has its place.
+        // The histogram resizes itself, so every value up to the limit has its place.
         let _ = self.micros.record(micros);
         self.max = self.max.max(micros);
     }
 
     pub(crate) fn add(&mut self, other: &Self) {
-        // It resizes itself, so the other one fits.
+        // The histogram resizes itself, so the other one fits.
         let _ = self.micros.add(&other.micros);
         self.max = self.max.max(other.max);
     }

@@ -10,7 +10,7 @@ use tokio::time::sleep;
 use crate::measure::verdicts::{SeenVerdicts, VerdictWatch};
 use crate::report::figure::{Figure, GUARD, Goal};
 
-/// After the grace period.
+/// How long to watch after the grace period.
 const WATCH_ON: Duration = Duration::from_secs(3);
 /// The goal of all guard rails: no node that beats is marked Unknown.
 pub(crate) const FALSE_VERDICTS: Goal = Goal::zero(GUARD);
@@ -21,7 +21,7 @@ pub(crate) struct FalseVerdictGuard {
     verdicts: VerdictWatch,
 }
 
-/// What the guard saw.
+/// The result of the guard.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct GuardResult {
     /// Nodes that were marked Unknown.
@@ -59,7 +59,7 @@ impl FalseVerdictGuard {
         sleep(grace + WATCH_ON).await;
     }
 
-    /// All of `nodes` are alive, and there are no others.
+    /// Ends the guard. All of `nodes` are alive, and there are no others.
     pub(crate) async fn end(self, client: &Client, nodes: usize) -> Result<GuardResult> {
         let status = client.status().await?;
         let faults =

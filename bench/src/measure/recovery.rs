@@ -19,7 +19,7 @@ pub(crate) struct Recovered {
     pub(crate) complete: bool,
 }
 
-/// What is waited for, and since when.
+/// The recovery to wait for, and its start.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Recovery {
     /// Name of the series.

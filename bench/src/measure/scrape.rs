@@ -75,7 +75,8 @@ fn sample(line: &str) -> Option<(String, f64)> {
     if line.starts_with('#') {
         return None;
     }
-    // A label's value may hold a space or a brace, but never an unescaped quote: the last brace of the labels follows one.
+    // A label's value may hold a space or a brace, but never an unescaped quote: the last brace of the labels follows
+    // one.
     let end = match line.find('{') {
         Some(open) => open + closing(&line[open..])? + 1,
         None => line.find(' ')?,
@@ -84,7 +85,7 @@ fn sample(line: &str) -> Option<(String, f64)> {
     Some((line[..end].to_owned(), value))
 }
 
-/// Where the labels end.
+/// The place at which the labels end.
 fn closing(labels: &str) -> Option<usize> {
     let (mut quoted, mut escaped) = (false, false);
     for (place, letter) in labels.char_indices() {
@@ -106,7 +107,7 @@ impl AcceptedBeats {
         self.by_replica.values().sum()
     }
 
-    /// What was accepted since `before`. A replica that was restarted counts from zero, and so does what it accepted since.
+    /// The beats accepted since `before`. A replica that was restarted counts from zero, so its whole count is new.
     #[must_use]
     pub fn since(&self, before: &Self) -> Self {
         let since = |(id, now): (&u64, &u64)| {

@@ -1,5 +1,5 @@
-//! Resource usage of processes while a scenario runs, read from /proc. A thread of its own samples it: the very load that
-//! is measured may keep tasks waiting.
+//! Resource usage of processes while a scenario runs, read from /proc. A thread of its own samples it: the very load
+//! that is measured may keep tasks waiting.
 
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread::JoinHandle;
@@ -23,7 +23,7 @@ pub(crate) struct UsageMeter {
     sampling: JoinHandle<Sampler>,
 }
 
-/// What all processes used from start to stop.
+/// The usage of all processes from start to stop.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct ResourceUsage {
     pub(crate) processes: Vec<ProcessUsage>,

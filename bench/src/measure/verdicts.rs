@@ -1,8 +1,8 @@
 //! Verdicts: which nodes were marked Unknown, and when a watcher saw it, committed and applied.
 //!
-//! Every verdict on a node that was ready is committed together with a NodeNotReady event. The bench watches these events
-//! and not the nodes: an event is shorter, and a replica that has to write a quarter of a million whole nodes for the bench
-//! is slower at what is measured.
+//! Every verdict on a node that was ready is committed together with a NodeNotReady event. The bench watches these
+//! events and not the nodes. An event is shorter, and a replica that has to write a quarter of a million whole nodes
+//! for the bench is slower at the work that is measured.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -19,10 +19,10 @@ use crate::measure::latency::Latencies;
 use crate::report::timeline::MeasuredTimeline;
 
 const POLL_EVERY: Duration = Duration::from_millis(50);
-/// Selects the events of verdicts. An agent that reports its node as not ready causes such an event too; the simulated ones
-/// never do.
+/// Selects the events of verdicts. An agent that reports its node as not ready causes such an event too; the
+/// simulated ones never do.
 const SELECTED: &str = "reason=NodeNotReady,involvedObject.kind=Node";
-/// Where an event has the name of its node.
+/// The field of an event that has the name of its node.
 const SUBJECT: &[u8] = br#""involvedObject":"#;
 const NAME: &[u8] = br#""name":""#;
 
@@ -46,7 +46,7 @@ pub(crate) struct SeenVerdicts {
 // === impl VerdictWatch ===
 
 impl VerdictWatch {
-    /// From now on.
+    /// Watches from now on.
     pub(crate) async fn watch(client: &Client) -> Result<Self> {
         let from = client.status().await?.revision;
         let query = Query { field_selector: SELECTED.to_owned(), ..Query::of("events") };

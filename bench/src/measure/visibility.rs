@@ -1,7 +1,7 @@
 //! Visibility of beats at the leader: its pulse of every node, compared with the replicas that accepted the beats.
 //!
-//! Each replica is asked what it heard first-hand. [`LIMIT`] later the leader is asked what it knows, and that must not
-//! be older for any node. Ages travel, not moments, so the time that the question took is allowed for.
+//! Each replica is asked which beats it heard first-hand. [`LIMIT`] later the leader is asked for its pulses, and
+//! none may be older. Ages travel, not moments, so the time that the question took is allowed for.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -34,7 +34,7 @@ pub(crate) struct Visibility {
     pub(crate) nodes: usize,
     /// Of those, nodes whose last accepted beat the leader did not know of within the limit.
     pub(crate) late: usize,
-    /// By how much the leader is behind for the worst of them.
+    /// The time by which the leader is behind for the worst of them.
     pub(crate) worst: Duration,
 }
 

@@ -9,9 +9,9 @@ pub(crate) struct Axis {
 
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Spacing {
-    /// From tick to tick as much more.
+    /// Each tick is this much more than the one before.
     Even(f64),
-    /// From tick to tick ten times as much.
+    /// Each tick is ten times the one before.
     Decades,
 }
 

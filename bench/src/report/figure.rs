@@ -37,14 +37,14 @@ pub(crate) enum Limit {
     None,
 }
 
-/// By how much a goal was missed, in the form that says most.
+/// The amount by which a goal was missed, in the form that says most.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) enum Miss {
-    /// So many times too much or too little.
+    /// How many times too much or too little.
     Factor(f64),
     /// Percent of the goal, and how much that is.
     Percent(f64, f64),
-    /// From a goal of zero.
+    /// The difference from a goal of zero.
     Difference(f64),
 }
 
@@ -92,7 +92,7 @@ impl Figure {
 // === impl Goal ===
 
 impl Goal {
-    /// Of a figure that belongs to no goal and is only reported.
+    /// The goal of a figure that belongs to no goal and is only reported.
     pub(crate) const NONE: Self = Self { id: OTHER, limit: Limit::None };
 
     pub(crate) const fn at_least(id: &'static str, least: f64) -> Self {
@@ -112,7 +112,7 @@ impl Goal {
         self.id != OTHER
     }
 
-    /// Of a figure that belongs to a goal and is only reported.
+    /// The goal of a figure that belongs to a goal and is only reported.
     pub(crate) const fn reported(id: &'static str) -> Self {
         Self { id, limit: Limit::None }
     }

@@ -1,4 +1,4 @@
-//! Outcome of a scenario: figures, tables, what was seen over time, and faults.
+//! Outcome of a scenario: figures, tables, timelines, and faults.
 
 use super::figure::{Figure, Limit};
 use super::table::ReportTable;
@@ -11,8 +11,8 @@ pub(crate) struct ScenarioOutcome {
     pub(crate) timeline: MeasuredTimeline,
     /// Costs by the number of nodes.
     pub(crate) curves: Vec<Series>,
-    /// What must not happen and did, one sentence each: beats lost, refused or late, verdicts on living nodes. With any of
-    /// these the scenario counts as failed, whatever its figures.
+    /// Faults, one sentence each: beats lost, refused or late, verdicts on living nodes. With any of these the
+    /// scenario counts as failed, whatever its figures.
     pub(crate) faults: Vec<String>,
 }
 
@@ -23,7 +23,8 @@ impl ScenarioOutcome {
         !self.faults.is_empty()
     }
 
-    /// Drops all goals but those of zero: a small run is about whether anything is lost, not about how fast or how large.
+    /// Drops all goals but those of zero: a small run is about whether anything is lost, not about how fast or how
+    /// large.
     pub(crate) fn drop_size_goals(&mut self) {
         for figure in &mut self.figures {
             if figure.goal.limit != Limit::Zero {

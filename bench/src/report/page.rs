@@ -1,5 +1,5 @@
-//! Page of `--report`: one HTML file that needs nothing else, with plots of all timelines, and the same plots as files of
-//! their own, for other pages.
+//! Page of `--report`: one HTML file that needs nothing else, with plots of all timelines, and the same plots as
+//! files of their own, for other pages.
 
 use super::plot;
 use crate::report::figure::Figure;

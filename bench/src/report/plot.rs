@@ -1,7 +1,8 @@
 //! Plot of series of one unit over seconds, or of costs over nodes, as an SVG of its own on white paper.
 //!
-//! `plotters` would write fixed colours into every element where ours are CSS classes that follow the page's light or dark
-//! theme, and give no series a tooltip; for these 370 lines it brings 3 crates and 20 more into the lock file for wasm.
+//! `plotters` would write fixed colours into every element where ours are CSS classes that follow the page's light or
+//! dark theme, and give no series a tooltip; for these 370 lines it brings 3 crates and 20 more into the lock file
+//! for wasm.
 
 use std::fmt::Write;
 
@@ -20,7 +21,7 @@ const LEGEND_ROW: f64 = 18.0;
 const LEGEND_SWATCH: f64 = 24.0;
 /// Generous, because fonts differ.
 const LETTER: f64 = 7.2;
-/// As many as a reader can tell apart; more only make the file larger.
+/// As many points as a reader can tell apart; more only make the file larger.
 const POINTS_MAX: usize = 300;
 const COLOURS: usize = 8;
 const STYLE: &str = include_str!("plot.css");
@@ -46,7 +47,8 @@ pub(crate) fn over_time(title: &str, unit: &str, series: &[&Series]) -> String {
     svg(title, unit, series, &Axes { across, up, unit_across: " s" })
 }
 
-/// Plots costs by the number of nodes, both logarithmic: a cost in proportion is a line at one slope, whatever its unit.
+/// Plots costs by the number of nodes, both logarithmic: a cost in proportion is a line at one slope, whatever its
+/// unit.
 pub(crate) fn over_nodes(title: &str, name: &str, series: &[&Series]) -> String {
     let across = Axis::decades(points(series).map(|(nodes, _)| nodes));
     let up = Axis::decades(points(series).map(|(_, cost)| cost));
@@ -144,7 +146,7 @@ fn thinned(points: &[(f64, f64)]) -> Vec<(f64, f64)> {
     finite.chunks(chunk).filter_map(|chunk| chunk.iter().copied().max_by(|a, b| a.1.total_cmp(&b.1))).collect()
 }
 
-/// From left to right, and on in the next row.
+/// Places the series from left to right, and on in the next row.
 fn legend(series: &[&Series]) -> Vec<Spot> {
     let mut next = Spot { x: LEFT, row: 0 };
     let place = |one: &&Series| {

@@ -1,4 +1,5 @@
-//! `agents` (P2): agents with a TLS connection each. Memory that an idle connection costs a replica, and beats per second.
+//! `agents` (P2): agents with a TLS connection each. It measures the memory that an idle connection costs a replica,
+//! and beats per second.
 
 use std::time::{Duration, Instant};
 
@@ -24,11 +25,11 @@ const MEMORY_GOAL: Goal = Goal::at_most("P2", 40.0);
 /// Offered to the replicas: somewhat more than the goal.
 const BEATS_PER_SECOND: f64 = 44_000.0;
 const BEATS_PER_SECOND_SMALL: f64 = 2_000.0;
-/// Until the processes have given back the memory that only the start needed.
+/// The time until the processes have given back the memory that only the start needed.
 const COOL_DOWN: Duration = Duration::from_secs(10);
 const COOL_DOWN_SMALL: Duration = Duration::from_secs(1);
 const SAMPLE_EVERY: Duration = Duration::from_secs(1);
-/// For the last beats to be counted.
+/// The time for the last beats to be counted.
 const COUNT_LAST: Duration = Duration::from_secs(1);
 /// No node is marked Unknown while the nodes change hands and the agents rest.
 const FLAGS: [&str; 2] = ["--node-monitor-grace-period=10m", "--node-startup-grace-period=10m"];
@@ -43,7 +44,7 @@ struct Measured {
     lost: usize,
 }
 
-/// What was measured while the agents beat.
+/// Measurements while the agents beat.
 struct Beating {
     rate: f64,
     sent: u64,
@@ -71,7 +72,7 @@ pub(super) async fn run(options: &BenchOptions) -> Result<ScenarioOutcome> {
     Ok(Measured { agents: count, attached_per_second, per_connection, beating, lost: agents.lost() }.outcome())
 }
 
-/// Of all replicas together.
+/// Resident memory of all replicas together.
 fn resident_bytes(bed: &TestBed) -> Result<u64> {
     Ok(bed.cluster.resident_bytes()?.into_values().sum())
 }

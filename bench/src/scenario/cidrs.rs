@@ -1,5 +1,5 @@
-//! `cidrs`: what node CIDRs add to a registration. The same entries on the state alone, with and without addressing, in
-//! turns.
+//! `cidrs`: the cost that node CIDRs add to a registration. The same entries on the state alone, with and without
+//! addressing, in turns.
 
 use std::time::Duration;
 
@@ -27,7 +27,7 @@ const RANGE_BITS: u8 = 8;
 const RESTED: u64 = 10_000;
 const QUARANTINE: Period = Period::from_secs(1);
 
-/// Some registrations, and what the state was like before.
+/// Some registrations, and the state before them.
 struct Case {
     what: &'static str,
     blocks: usize,
@@ -37,7 +37,7 @@ struct Case {
     is_enough: bool,
 }
 
-/// For the registrations of a new cluster, in percent.
+/// The goal for the registrations of a new cluster, in percent.
 const GOAL: Goal = Goal::at_most(OTHER, 10.0);
 
 pub(super) async fn run(options: &BenchOptions) -> Result<ScenarioOutcome> {
@@ -110,7 +110,7 @@ impl Case {
         Ok(rounds)
     }
 
-    /// Adds a row to the table, and returns what addresses add in percent, in the median round.
+    /// Adds a row to the table, and returns the cost that addresses add in percent, in the median round.
     fn row(&self, table: &mut ReportTable, rounds: &[(Duration, Duration)]) -> f64 {
         let count = self.measured.iter().map(|batch| batch.commands.len()).sum::<usize>();
         let adds = |without: Duration, with: Duration| 100.0 * (with.as_secs_f64() / without.as_secs_f64() - 1.0);

@@ -1,5 +1,5 @@
-//! `detect` (P5): how soon a silent node of a large fleet is marked Unknown, from its last beat to the committed verdict
-//! that a watcher sees.
+//! `detect` (P5): how soon a silent node of a large fleet is marked Unknown, from its last beat to the committed
+//! verdict that a watcher sees.
 
 use std::time::{Duration, Instant};
 

@@ -1,10 +1,10 @@
-//! `evictions`: how late pods leave a zone that fell silent, while their replacements are made, placed in the other zones
-//! and started there.
+//! `evictions`: how late pods leave a zone that fell silent, while their replacements are made, placed in the other
+//! zones and started there.
 //!
-//! A pod is due when its node's taint was added plus what the pod tolerates, and manifests have that in whole seconds
-//! only. So both moments are read from a backup afterwards, in milliseconds of cluster time: that of the deadline, and
-//! that of the entry which evicted the pod. What the entry still took to be committed and seen is measured on one pod in
-//! a hundred: these are watched meanwhile, by the wall clock that the stamps are of too.
+//! A pod is due when its toleration runs out, counted from its node's taint, and manifests have that in whole seconds
+//! only. So both moments are read from a backup afterwards, in milliseconds of cluster time: that of the deadline,
+//! and that of the entry which evicted the pod. The time that the entry still took to be committed and seen is
+//! measured on one pod in a hundred: these are watched meanwhile, by the wall clock that the stamps are of too.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -33,7 +33,7 @@ use crate::scenario::placement::wall_ms;
 /// The zone that falls silent.
 const DYING: usize = 0;
 const PODS_PER_NODE: usize = 100;
-/// As many as a simulated node takes.
+/// As many pods as a simulated node takes.
 const PODS_PER_NODE_MAX: usize = 110;
 const PODS_PER_SET: usize = 1_000;
 const WATCHED_SHARE: usize = 100;
@@ -48,7 +48,7 @@ const FLAGS: [&str; 4] = [
     "--pod-eviction-timeout=10s",
 ];
 
-/// For the 99th percentile, in milliseconds.
+/// The goal for the 99th percentile, in milliseconds.
 const GOAL: Goal = Goal::at_most(OTHER, 1_000.0);
 const RATE: u32 = 1_000;
 
@@ -140,11 +140,11 @@ async fn seen(watcher: JoinHandle<Result<SeenAt>>) -> Result<SeenAt> {
     tokio::time::timeout(Duration::from_secs(10), watcher).await.context("the watcher missed some evictions")??
 }
 
-/// What was measured, in cluster time.
+/// The measurements, in cluster time.
 struct EvictionTimes {
     lateness: Latencies,
     watched: Latencies,
-    /// From the first to the last node tainted, and from the first to the last pod evicted.
+    /// The time from the first to the last node tainted, and from the first to the last pod evicted.
     tainting: Duration,
     evicting: Duration,
 }
@@ -154,7 +154,7 @@ struct Departure {
     due: u64,
     gone: u64,
     tainted: u64,
-    /// SeenAt by the watcher so long after it was due.
+    /// How long after its deadline the watcher saw it.
     seen_late: Option<Duration>,
 }
 

@@ -1,5 +1,5 @@
-//! `failover` (P6): kill -9 of the leader of a large fleet while nodes fall silent all the time. Verdicts go on soon, none is
-//! false, and the nodes that fell silent during the failover are found.
+//! `failover` (P6): kill -9 of the leader of a large fleet while nodes fall silent all the time. Verdicts go on soon,
+//! none is false, and the nodes that fell silent during the failover are found.
 
 use std::ops::Range;
 use std::sync::atomic::Ordering;
@@ -110,8 +110,8 @@ pub(super) async fn measure(bed: &TestBed, load: &FleetLoad, options: &BenchOpti
 struct Groups {
     /// Their last beat was at most one interval before the kill, or came before there was a leader again.
     during: Silenced,
-    /// Silent for longer, and due after the kill. If they were last heard through the killed replica, they get the window
-    /// that its agents have to come back in.
+    /// Silent for longer, and due after the kill. If they were last heard through the killed replica, they get the
+    /// window that its agents have to come back in.
     before: Silenced,
 }
 

@@ -1,5 +1,5 @@
-//! `flood` (guard rail): one aggregator sends as much as it can, beside a fleet that behaves. The fleet does not suffer
-//! from it.
+//! `flood` (guard rail): one aggregator sends as much as it can, beside a fleet that behaves. The fleet does not
+//! suffer from it.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -26,7 +26,7 @@ const SCENARIO: &str = "flood";
 const FLOODERS: usize = 16;
 const SAMPLE_EVERY: Duration = Duration::from_secs(1);
 
-/// What both sent, and what became of the fleet's connections and bindings.
+/// The beats that both sent, and the losses of the fleet's connections and bindings.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 struct SentCounts {
     /// Beats of the fleet.
@@ -37,11 +37,11 @@ struct SentCounts {
     refused: usize,
     /// Beats of the flood.
     flooding: u64,
-    /// Of the flood.
+    /// Bindings of the flood.
     bindings: u64,
-    /// Of the flood.
+    /// Statuses of the flood.
     statuses: u64,
-    /// Statuses of the flood that were taken or refused.
+    /// Statuses of the flood that were accepted or refused.
     answered: u64,
 }
 
@@ -50,7 +50,7 @@ struct Measured {
     streams: usize,
     seconds: f64,
     sent: SentCounts,
-    /// Of all beats sent.
+    /// Accepted beats of all that were sent.
     accepted: u64,
     /// The flooder's connection was ended.
     ended: bool,
@@ -84,7 +84,7 @@ async fn measure(
     let start = Instant::now();
     flooder.flood(true);
     let timeline = watch(bed, load, &guard, duration).await?;
-    // While it goes on: a leader that only catches up when no more beats come would be too late.
+    // Checked while the flood goes on: a leader that only catches up when no more beats come would be too late.
     let visibility = visibility::check(&bed.cluster).await?;
     flooder.flood(false);
     let (seconds, usage) = (start.elapsed().as_secs_f64(), meter.stop());
@@ -96,7 +96,7 @@ async fn measure(
     Ok(Measured { nodes, streams, seconds, sent, accepted, ended, visibility, guarded, usage, timeline })
 }
 
-/// What is accepted meanwhile, second by second.
+/// The rate of accepted beats meanwhile, second by second.
 async fn watch(
     bed: &TestBed,
     load: &FleetLoad,

@@ -22,12 +22,12 @@ const MEMORY_GOAL: Goal = Goal::at_most("P8", 2_000.0);
 const SWEEP_GOAL: Goal = Goal::at_most("P8", 5.0);
 /// How long sweeps are measured.
 const SWEEPS_FOR: Duration = Duration::from_secs(5);
-/// Until the replica has given back the memory that only its start needed.
+/// The time until the replica has given back the memory that only its start needed.
 const COOL_DOWN: Duration = Duration::from_secs(10);
 const COOL_DOWN_SMALL: Duration = Duration::from_secs(1);
 const CATCH_UP_TIMEOUT: Duration = Duration::from_secs(300);
 
-/// Kills and restarts a follower: the memory it then has is what it needs.
+/// Kills and restarts a follower: the memory it then has is the memory that it needs.
 pub(super) async fn measure(bed: &TestBed, load: &FleetLoad, options: &BenchOptions) -> Result<ScenarioOutcome> {
     bed.wait_watched(load.nodes).await?;
     let leader = bed.cluster.leader().await?;

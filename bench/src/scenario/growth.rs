@@ -1,4 +1,5 @@
-//! `growth`: costs of a fleet that grows from a thousand nodes to a million. No cost may grow faster than the fleet does.
+//! `growth`: costs of a fleet that grows from a thousand nodes to a million. No cost may grow faster than the fleet
+//! does.
 
 use std::time::Duration;
 
@@ -19,22 +20,22 @@ use crate::report::table::ReportTable;
 use crate::report::timeline::Series;
 
 const SCENARIO: &str = "growth";
-/// In proportion, and a quarter more per step of ten times the nodes, by which two runs of the same differ.
+/// Costs in proportion, and a quarter more per step of ten times the nodes, by which two runs of the same differ.
 const GOAL: Goal = Goal::at_most("growth", 1.1);
 const STEPS_SMALL: &[usize] = &[300, 1_000];
 const STEPS_FULL: &[usize] = &[1_000, 10_000, 100_000];
-/// Until the processes have given back the memory that only registration needed.
+/// The time until the processes have given back the memory that only registration needed.
 const COOL_DOWN: Duration = Duration::from_secs(10);
 const COOL_DOWN_SMALL: Duration = Duration::from_secs(1);
 /// How long the fleet is measured at rest: two beats of every node.
 const REST_SECONDS: u64 = 20;
 const REST_SECONDS_SMALL: u64 = 3;
 
-/// What so many nodes cost together. Memory is what came on top of a cluster without nodes.
+/// The cost of so many nodes together. Memory is counted on top of that of a cluster without nodes.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 struct Sample {
     nodes: usize,
-    /// To register all of them, and each of the last step.
+    /// The cost to register all of them, and each of the last step.
     registering_cpu_s: f64,
     registering_cpu_us_per_node: f64,
     leader_mb: f64,
@@ -113,7 +114,7 @@ async fn sample(fleet: &SharedFleet, options: &BenchOptions) -> Result<Sample> {
     })
 }
 
-/// Of the leader, and of the follower that has more: on top of what each had without nodes.
+/// The memory of the leader, and of the follower that has more: on top of what each had without nodes.
 fn memory_mb(bed: &TestBed, usage: &ResourceUsage, leader: u64) -> Result<(f64, f64)> {
     let grown = |(id, idle): (&u64, &u64)| {
         let process =

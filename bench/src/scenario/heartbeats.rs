@@ -1,4 +1,5 @@
-//! `heartbeats` (P1): heartbeats per second that three replicas accept, each a message of its own on its node's own stream.
+//! `heartbeats` (P1): heartbeats per second that three replicas accept, each a message of its own on its node's own
+//! stream.
 
 use std::time::Duration;
 
@@ -24,7 +25,7 @@ const SCENARIO: &str = "heartbeats";
 const GOAL: Goal = Goal::at_least("P1", 1_000_000.0);
 /// A few hundred connections for a hundred thousand nodes.
 const NODES_PER_CONNECTION: usize = 333;
-/// Until the replicas have written the registrations to disk, which another scenario measures.
+/// The time until the replicas have written the registrations to disk, which another scenario measures.
 const COOL_DOWN: Duration = Duration::from_secs(15);
 const COOL_DOWN_SMALL: Duration = Duration::from_millis(500);
 /// Before anything is measured.
@@ -33,7 +34,7 @@ const SAMPLE_EVERY: Duration = Duration::from_secs(1);
 /// No node is marked Unknown while the nodes are registered and change hands.
 const FLAGS: [&str; 2] = ["--node-monitor-grace-period=40s", "--node-startup-grace-period=10m"];
 
-/// What was measured with one kind of beats.
+/// Measurements with one kind of beats.
 struct BeatRun {
     rate: f64,
     /// Accepted while processor time was measured.
@@ -163,7 +164,7 @@ impl BeatRuns {
     }
 }
 
-/// Beats for so long. What counts is what the replicas accepted, by their own metrics.
+/// Beats for so long. The beats that the replicas accepted count, by their own metrics.
 async fn measure(
     bed: &TestBed,
     streams: &mut SaturatingStreams,
@@ -180,7 +181,7 @@ async fn measure(
         progress::print(format_args!("{accepted} beats/s accepted"));
     }
     let usage = meter.stop();
-    // While the beats go on: a leader that only catches up when no more beats come would be too late.
+    // Checked while the beats go on: a leader that only catches up when no more beats come would be too late.
     let visibility = visibility::check(&bed.cluster).await?;
     streams.rest().await?;
     let sent = streams.sent() - sent_before;

@@ -21,7 +21,7 @@ use crate::report::table::ReportTable;
 const WRITERS: usize = 128;
 const CATCH_UP_TIMEOUT: Duration = Duration::from_secs(300);
 
-/// For a follower that was restarted: what it takes to hold the nodes, without the garbage of registering them.
+/// The goal for a follower that was restarted: the memory to hold the nodes, without the garbage of registering them.
 const GOAL: Goal = Goal::at_most(OTHER, 2_048.0);
 
 pub(super) async fn run(options: &BenchOptions) -> Result<ScenarioOutcome> {

@@ -1,6 +1,7 @@
 //! `peers` (P1): three etcd members with as many clients as we have, then our replicas, in one run on this machine.
 //!
-//! etcd answers every keep-alive and every renewal, our replicas a beat only when asked to, so ours is measured both ways.
+//! etcd answers every keep-alive and every renewal, our replicas a beat only when asked to, so ours is measured both
+//! ways.
 
 mod call;
 mod comparison;
@@ -22,9 +23,10 @@ use crate::report::outcome::ScenarioOutcome;
 use crate::report::timeline::{MeasuredTimeline, Series};
 use crate::scenario::heartbeats;
 
-/// For each system, with one stream or one call at a time each.
+/// Clients of each system, with one stream or one call at a time each.
 const CLIENTS: usize = 256;
-/// Connections of etcd's clients: with one per client its rates are a quarter lower, and our streams are multiplexed too.
+/// Connections of etcd's clients: with one per client its rates are a quarter lower, and our streams are multiplexed
+/// too.
 const CONNECTIONS: usize = 12;
 const MISSING: &str = "skipped: no `etcd` in PATH to compare with; install it (Debian: `apt-get install etcd-server`)";
 

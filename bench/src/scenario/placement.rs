@@ -77,14 +77,14 @@ async fn fleet(cluster: &BenchCluster, client: &Client, nodes: usize) -> Result<
     Ok(zones)
 }
 
-/// When the last pod was made and bound, in seconds from the apply. Read from the stamps of the state afterwards: they are
-/// in milliseconds and say when the leader put the pod into an entry, so no watch disturbs the measurement.
+/// When the last pod was made and bound, in seconds from the apply. Read from the stamps of the state afterwards:
+/// they are in milliseconds and say when the leader put the pod into an entry, so no watch disturbs the measurement.
 struct PlacementTimes {
     made: f64,
     bound: f64,
     ready: f64,
     pods: usize,
-    /// Of those, bound after all had been made.
+    /// Pods that were bound after all had been made.
     late: usize,
 }
 

@@ -1,5 +1,5 @@
-//! `replica-loss` (guard rail): agents with a TLS connection each, and one replica dies for good. Its agents attach to the
-//! others before any is marked Unknown; how fast they do says how many agents a replica may serve.
+//! `replica-loss` (guard rail): agents with a TLS connection each, and one replica dies for good. Its agents attach
+//! to the others before any is marked Unknown. Their speed says how many agents a replica may serve.
 
 use std::time::{Duration, Instant};
 

@@ -1,9 +1,9 @@
-//! `stalled` (guard rail): a peer that does not read gets no more, and no other peer suffers from it, least of all nodes that
-//! beat.
+//! `stalled` (guard rail): a peer that does not read gets no more, and no other peer suffers from it, least of all
+//! nodes that beat.
 //!
-//! Three kinds of such peers at once beside a fleet that behaves: operators that never read their watches while nodes
-//! change, an aggregator of which one stream takes no answers while the others beat on the same connection, and one that
-//! does not read its connection at all for a while and then begins anew.
+//! Three kinds of such peers run at once beside a fleet that behaves. Operators never read their watches while nodes
+//! change. One stream of an aggregator takes no answers while its other streams beat on the same connection. Another
+//! aggregator does not read its connection at all for a while and then begins anew.
 
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -56,13 +56,13 @@ struct Measured {
     watches: usize,
     writes: u64,
     seconds: f64,
-    /// By the stream that takes no answers.
+    /// Answers that were asked for by the stream that takes none.
     asked: u64,
     /// The number of the newest answer that came through nevertheless.
     answered: u64,
     /// Times that its connection was ended.
     ended: usize,
-    /// Connections of the fleet that behaves.
+    /// Lost connections of the fleet that behaves.
     lost: usize,
     /// Seconds until the nodes of the connection that was not read were bound again.
     back: f64,

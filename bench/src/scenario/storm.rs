@@ -1,5 +1,5 @@
-//! `storm` (guard rail): all nodes lose their connections at once and come back at once. All are bound again in time, and
-//! none is marked Unknown.
+//! `storm` (guard rail): all nodes lose their connections at once and come back at once. All are bound again in time,
+//! and none is marked Unknown.
 
 use std::time::{Duration, Instant};
 
@@ -21,7 +21,7 @@ use crate::report::timeline::MeasuredTimeline;
 const SCENARIO: &str = "storm";
 const GOAL: Goal = Goal::at_most(GUARD, 120.0);
 const NODES_PER_CONNECTION: usize = 333;
-/// For all nodes to be bound again.
+/// The limit for all nodes to be bound again.
 const TIMEOUT: Duration = Duration::from_secs(300);
 
 pub(super) async fn run(options: &BenchOptions) -> Result<ScenarioOutcome> {

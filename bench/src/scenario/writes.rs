@@ -21,7 +21,7 @@ use crate::report::timeline::MeasuredTimeline;
 
 const CLIENTS: [(usize, &str); 3] = [(1, "1 client"), (16, "16 clients"), (256, "256 clients")];
 
-/// For the largest number of clients.
+/// The goal for the largest number of clients.
 const GOAL: Goal = Goal::at_least(OTHER, 5_000.0);
 
 pub(super) async fn run(options: &BenchOptions) -> Result<ScenarioOutcome> {

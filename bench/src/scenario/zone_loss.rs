@@ -1,5 +1,5 @@
-//! `zone-loss` (P7): most of a zone falls silent at once. All verdicts come in time, and the zone is in PartialDisruption
-//! before its nodes are tainted.
+//! `zone-loss` (P7): most of a zone falls silent at once. All verdicts come in time, and the zone is in
+//! PartialDisruption before its nodes are tainted.
 
 use std::time::{Duration, Instant};
 
@@ -88,8 +88,8 @@ pub(super) async fn measure(bed: &TestBed, load: &FleetLoad, options: &BenchOpti
     Ok(outcome)
 }
 
-/// How many nodes of the zone were tainted before it was disrupted. Counted by events: they come in the order in which the
-/// changes were committed, while a query of the zone's state may come too late.
+/// How many nodes of the zone were tainted before it was disrupted. Counted by events: they come in the order in
+/// which the changes were committed, while a query of the zone's state may come too late.
 async fn taints_before_disruption(mut watch: Watch) -> Result<usize> {
     let mut count = TaintCount::default();
     while !count.is_over {

@@ -38,12 +38,12 @@ pub(super) struct Cluster {
     client: Client,
 }
 
-/// What the cluster should be like.
+/// The cluster that the flags ask for.
 pub(super) struct Wish {
     pub(super) policy: Policy,
     /// Flags named the policy; it is not just the default.
     pub(super) asked_for: bool,
-    /// Where nodes get addresses from, as flags of a replica and as what they mean.
+    /// The ranges from which nodes get addresses, as flags of a replica and as their meaning.
     pub(super) addressing: Vec<String>,
     pub(super) plan: Option<Addressing>,
 }
@@ -113,7 +113,7 @@ impl Cluster {
         }
     }
 
-    /// What is in force. The leader founds it before anything else, but not before it leads.
+    /// The settings in force. The leader founds them before anything else, but not before it leads.
     async fn settings(&self, with_addressing: bool) -> Result<Value, Failure> {
         let deadline = Instant::now() + FOUNDING_TIMEOUT;
         loop {
@@ -126,7 +126,7 @@ impl Cluster {
         }
     }
 
-    /// A cluster without it is a cluster, too.
+    /// Errors are ignored: a cluster without demo pods works as well.
     async fn give_work(&self) {
         let pods = self.size.all_demo_pods();
         if pods == 0 {
@@ -193,7 +193,7 @@ impl Cluster {
         )))
     }
 
-    /// Which of our running replicas the cluster does not see yet. A replica that was prepared but never added, or
+    /// Our running replicas that the cluster does not see yet. A replica that was prepared but never added, or
     /// was removed, is not the cluster's; at a first start all are.
     fn missing(&self, status: Option<&StatusResponse>, first_start: bool) -> Vec<u64> {
         let running = self.replicas.values().filter(|replica| replica.is_running()).map(Replica::id);
@@ -316,8 +316,8 @@ impl Cluster {
     }
 }
 
-/// The cluster's status, with a leader only if one answers for a quorum. After a restart replicas remember who
-/// led before, so their word alone is not enough.
+/// The cluster's status, with a leader only if it answers for a quorum. After a restart replicas remember the leader
+/// before, so their word alone is not enough.
 async fn settled(client: &Client) -> Option<StatusResponse> {
     let status = client.status().await.ok()?;
     let probe = Query { limit: 1, ..Query::of("nodes") };

@@ -1,7 +1,8 @@
-//! `DIR/control.sock`: how `muster dev restart`, `muster dev stop` and `muster fleet` reach the `muster dev` that runs.
+//! `DIR/control.sock`: the socket on which `muster dev restart`, `muster dev stop` and `muster fleet` reach the
+//! `muster dev` that runs.
 //!
-//! One line each way: `restart 2`, `stop`, `fleet status`, `fleet kill zone b 60`; answered by `ok TEXT` or
-//! `error TEXT`.
+//! One line each way: `restart 2`, `stop`, `fleet status`, `fleet kill zone b 60`; answered by `ok TEXT` or `error
+//! TEXT`.
 
 use std::fs;
 use std::io;
@@ -31,7 +32,7 @@ pub(crate) enum Request {
     Fleet(FleetRequest),
 }
 
-/// What the simulated nodes are asked.
+/// Requests to the simulated nodes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum FleetRequest {
     Status,
@@ -79,7 +80,7 @@ impl Control {
         Ok(Self { path, calls, task })
     }
 
-    /// The next call; for ever none if the listener failed.
+    /// The next call. Waits for ever if the listener failed.
     pub(super) async fn next(&mut self) -> Call {
         match self.calls.recv().await {
             Some(call) => call,
@@ -177,7 +178,7 @@ async fn serve(listener: UnixListener, calls: mpsc::Sender<Call>) {
     loop {
         match listener.accept().await {
             Ok((stream, _)) => {
-                // A caller that leaves in the middle is its own problem.
+                // A caller that leaves in the middle gets no answer; the next one is served.
                 if matches!(answer(stream, &calls).await, Ok(Some(Request::Stop))) {
                     return;
                 }
@@ -222,7 +223,7 @@ pub(crate) async fn ask(dir: &Path, request: Request, patience: Duration) -> Res
         }
         None => Failure::Unreachable(format!("no `muster dev` runs in {}; start it, or name its --dir", dir.display())),
     })?;
-    // Half an answer, or too much of one, has no end.
+    // An answer without a line end is incomplete or too long.
     let complete = reply.strip_suffix('\n').unwrap_or_default();
     match complete.trim_end().split_once(' ') {
         Some(("ok", text)) => Ok(text.into()),

@@ -1,15 +1,15 @@
-//! The work that a new local cluster begins with, so that there is something to move when nodes die.
+//! The demo ReplicaSet of a new local cluster, so that there are pods to move when nodes die.
 
 use bytes::Bytes;
 use muster_proto::v1::ManifestWrite;
 use muster_proto::v1::write_request::Operation;
 use serde_json::{Value, json};
 
-/// As many as a simulated node takes.
+/// As many pods as a simulated node takes.
 pub(super) const PODS_PER_NODE_MAX: u32 = 110;
 pub(super) const PODS_PER_NODE_DEFAULT: u32 = 2;
 
-/// What it is called, and what its pods' names begin with.
+/// The name of the ReplicaSet; its pods' names begin with it.
 pub(super) const NAME: &str = "demo";
 
 const IMAGE: &str = "registry.k8s.io/pause:3.10";

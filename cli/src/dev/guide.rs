@@ -32,7 +32,7 @@ pub(super) fn lines<'a>(dir: &Path, leader: u64, replicas: impl Iterator<Item = 
     lines
 }
 
-/// The settings in force, a line of them at a time.
+/// The settings in force, several to a line.
 pub(super) fn policy(config: &Value) -> Vec<String> {
     let settings = config["settings"].as_object().into_iter().flatten();
     let shown: Vec<String> =
@@ -41,7 +41,7 @@ pub(super) fn policy(config: &Value) -> Vec<String> {
     std::iter::once("policy (`muster set config NAME=VALUE` changes it):".to_owned()).chain(lines).collect()
 }
 
-/// Where nodes get addresses from, if they do, and whether that is what was wanted.
+/// The ranges from which nodes get addresses, if any, and whether those are the ranges that the flags ask for.
 pub(super) fn addressing(config: &Value, wanted: Option<&Addressing>) -> Vec<String> {
     let settings = config["addressing"].as_object().into_iter().flatten();
     let shown: Vec<String> = settings
@@ -75,7 +75,7 @@ fn row(replica: &Replica) -> Vec<String> {
     ]
 }
 
-/// How to call this very binary for the cluster in `dir`, from the folder we are in.
+/// The command line that calls this very binary for the cluster in `dir`, from the current folder.
 pub(super) fn command(dir: &Path) -> String {
     let program = std::env::current_exe().unwrap_or_else(|_| "muster".into());
     let program = match is_on_path(&program) {
@@ -99,7 +99,7 @@ fn is_on_path(program: &Path) -> bool {
     }
 }
 
-/// As one word for a POSIX shell.
+/// The text as one word for a POSIX shell.
 fn quoted(text: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "/._-+:@%,=".contains(c);
     match !text.is_empty() && text.chars().all(plain) {

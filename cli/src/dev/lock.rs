@@ -1,4 +1,5 @@
-//! One `muster dev` per folder. The kernel drops the lock with its holder, so a crash leaves nothing to clean up.
+//! The lock of a folder: one `muster dev` each. The kernel drops the lock with its holder, so a crash leaves nothing
+//! to clean up.
 
 use std::fs::{File, OpenOptions};
 use std::io::{Read, Write};
@@ -10,7 +11,7 @@ use rustix::io::Errno;
 
 use crate::exit::Failure;
 
-/// Held as long as it lives.
+/// The lock is held as long as this value lives.
 pub struct Lock {
     _file: File,
 }

@@ -1,4 +1,4 @@
-//! Finds out before anything is started, or even written, whether the ports are free.
+//! Checks that the ports are free, before anything is started or even written.
 
 use std::io;
 use std::net::{SocketAddr, TcpListener};

@@ -36,7 +36,7 @@ impl Preset {
         }
     }
 
-    /// The preset's policy, with what was said by hand in place of its settings.
+    /// The preset's policy, with the settings given as flags in place of its own.
     pub(super) fn with(self, by_hand: &PolicyLayer) -> Result<Policy, Invalid> {
         let mut policy = self.policy();
         for (name, value) in by_hand.iter() {

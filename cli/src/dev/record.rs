@@ -1,4 +1,5 @@
-//! `DIR/cluster.json`: what runs where, for scripts, and `DIR/replica-N/pid`. They are there exactly while the cluster is up.
+//! `DIR/cluster.json`, which says what runs where, for scripts, and `DIR/replica-N/pid`. They exist exactly while the
+//! cluster is up.
 
 use std::fs;
 use std::path::Path;
@@ -29,7 +30,7 @@ pub(super) fn write<'a>(dir: &Path, replicas: impl Iterator<Item = &'a Replica>)
 }
 
 pub(super) fn remove(dir: &Path) {
-    // Absent is what we want; anything else shows when it is written next.
+    // Absent is what we want; any other error shows at the next write.
     let _ = fs::remove_file(dir.join(FILE));
     for folder in fs::read_dir(dir).into_iter().flatten().flatten() {
         let _ = fs::remove_file(folder.path().join(PID_FILE));

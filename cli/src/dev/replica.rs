@@ -75,8 +75,8 @@ impl Replica {
         self.running.is_some()
     }
 
-    /// With the flags that found the cluster's policy, if it has none yet.
-    /// In a process group of its own, so that Ctrl-C reaches `dev` only, which then stops all in order.
+    /// Starts the process with the flags that found the cluster's policy, if it has none yet.
+    /// The process has a process group of its own, so that Ctrl-C reaches `dev` only, which then stops all in order.
     pub(super) fn start(&mut self, program: &Path, founding: &[String]) -> anyhow::Result<u32> {
         let log = self.open_log().with_context(|| format!("cannot write {}", self.log.display()))?;
         let mut child = Command::new(program)
@@ -85,7 +85,8 @@ impl Replica {
             .arg(&self.config_file)
             .arg("--exit-with-parent")
             .args(founding)
-            // As in the systemd unit: freed memory goes back at once, and is not taken by two megabytes.
+            // As in the systemd unit: freed memory goes back at once, and memory is not taken in pieces of two
+            // megabytes.
             .env("MIMALLOC_PURGE_DELAY", "0")
             .env("MIMALLOC_ALLOW_THP", "0")
             .stdin(Stdio::piped())
@@ -123,12 +124,12 @@ impl Replica {
         self.quick_deaths = 0;
     }
 
-    /// Orderly if it can be, by force if it must.
+    /// Stops the process in an orderly way if possible, by force otherwise.
     pub(super) async fn stop(&mut self) {
         self.restart_at = None;
         let Some(mut running) = self.running.take() else { return };
         if let Some(pid) = running.child.id().and_then(|pid| Pid::from_raw(pid.cast_signed())) {
-            // Gone already is just as well.
+            // A process that is already gone is fine.
             let _ = kill_process(pid, Signal::TERM);
         }
         if tokio::time::timeout(STOP_TIMEOUT, running.child.wait()).await.is_err() {

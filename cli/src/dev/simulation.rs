@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use super::control::FleetRequest;
 
-/// How many the machine could carry: each takes a connection here and one at a replica.
+/// How many nodes the machine can carry: each takes a connection here and one at a replica.
 pub(super) const NODES_MAX: u32 = 5_000;
 pub(super) const ZONES_MAX: u32 = 100;
 
@@ -19,7 +19,7 @@ const CONNECTING_AT_ONCE: usize = 32;
 /// How many of the affected nodes an answer names.
 const NAMED_MAX: usize = 10;
 
-/// How many nodes, in how many zones, with how much to do in the beginning.
+/// How many nodes, in how many zones, with how many demo pods at the start.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Size {
     pub(super) nodes: u32,
@@ -68,7 +68,7 @@ impl Simulation {
     }
 }
 
-/// Where a simulated node is.
+/// The zone of a simulated node.
 struct Place {
     name: String,
     zone: String,
@@ -114,7 +114,7 @@ fn describe_pod(pod: &RunningPod) -> Value {
     json!({ "namespace": pod.namespace, "name": pod.name, "uid": pod.uid, "stopping": pod.stopping })
 }
 
-/// What a node does is named after the command that made it do so, and a node that was told nothing is healthy.
+/// A state is named after the command that caused it; a node without a command is healthy.
 fn state(behaviour: Behaviour) -> &'static str {
     match behaviour {
         Behaviour::Resume => "healthy",

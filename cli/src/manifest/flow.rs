@@ -4,7 +4,7 @@
 
 use std::mem::replace;
 
-/// What may stand before a quote that opens a quoted text. Elsewhere, as in `it's`, a quote is a letter.
+/// Characters that may stand before a quote that opens a quoted text. Elsewhere, as in `it's`, a quote is a letter.
 const BEFORE_A_QUOTE: [char; 5] = ['{', '[', ',', ':', '?'];
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

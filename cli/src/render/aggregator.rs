@@ -1,4 +1,4 @@
-//! An aggregator as a row: who may carry which nodes.
+//! An aggregator as a row: which nodes it may carry.
 
 use serde_json::Value;
 

@@ -8,10 +8,11 @@ use super::{at, or, text};
 pub const HEADERS: &[&str] = &["SETTING", "VALUE"];
 pub const WIDE_HEADERS: &[&str] = &["SETTING", "VALUE", "DEFAULT"];
 
-/// Where settings stand in the object.
+/// The groups of settings in the object.
 const GROUPS: [&str; 2] = ["settings", "addressing"];
 
-/// Leaves only the settings of these names, all of them if there is no name, and says which names are no settings.
+/// Leaves only the settings of these names, or all of them if there is no name. Returns the names that are no
+/// settings.
 pub fn keep_only(config: &mut Value, names: &[String]) -> Vec<String> {
     let is_known = |name: &&String| GROUPS.iter().any(|group| !at(config, &[group, name.as_str()]).is_null());
     let unknown = names.iter().filter(|name| !is_known(name)).cloned().collect();
@@ -52,7 +53,7 @@ fn addressing(config: &Value, wide: bool) -> impl Iterator<Item = Vec<String>> {
     })
 }
 
-/// What a person should know who looks at the settings of a fleet in trouble.
+/// A warning about the settings, for a fleet in trouble.
 pub fn warning(config: &Value) -> Option<&'static str> {
     let dark = at(config, &["allZonesDisrupted"]).as_bool() == Some(true);
     dark.then_some("all zones are dark: whatever the settings say, nothing is evicted")

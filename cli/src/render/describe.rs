@@ -14,7 +14,7 @@ pub use self::pod::pod;
 pub use self::workload::workload;
 
 const CONDITIONS: &[&str] = &["Type", "Status", "LastHeartbeatTime", "LastTransitionTime", "Reason", "Message"];
-/// Title and key of what an agent reports about its machine.
+/// Title and key of each fact that an agent reports about its machine.
 const SYSTEM_INFO: [(&str, &str); 9] = [
     ("Machine ID", "machineID"),
     ("System UUID", "systemUUID"),
@@ -27,7 +27,7 @@ const SYSTEM_INFO: [(&str, &str); 9] = [
     ("Kubelet Version", "kubeletVersion"),
 ];
 
-/// The node, how it stands in one line if that is known, and the events about it.
+/// The node, its state in one line if that is known, and the events about it.
 pub fn describe(object: &Value, standing: Option<&str>, events: &[Value], now: Timestamp) -> String {
     let mut page = Page::default();
     page.field("Name", text(object, &["metadata", "name"]));

@@ -1,4 +1,4 @@
-//! Why a node, zone or pod is what it is, as a page: the sentence first, then what it rests on, then what comes.
+//! An explanation of a node, zone or pod as a page: the sentence first, then what it rests on, then what comes.
 
 use std::fmt::Write as _;
 
@@ -10,13 +10,13 @@ use muster_lifecycle::time::WallTime;
 use super::clock::{LocalClock, relative};
 use super::table;
 
-/// What may be long comes last.
+/// The column that may be long comes last.
 const FACTS: &[&str] = &["FACT", "RULE", "WHEN", "WHAT"];
 const EXCUSES: &[&str] = &["EXCUSED UNTIL", "WHO", "WHY"];
 const FORECAST: &[&str] = &["FORECAST", "RULE", "WHAT"];
 const WAITING: &[&str] = &["POSITION", "NODE", "WAITS SINCE", "TURN"];
 
-/// What all kinds of explanation have.
+/// The parts that all kinds of explanation have.
 struct Page<'a> {
     clock: &'a LocalClock,
     now: Moment,
@@ -94,7 +94,7 @@ impl Page<'_> {
         }
     }
 
-    /// Nothing at all for an empty one.
+    /// An empty table prints nothing at all.
     fn table(&mut self, headers: &'static [&'static str], rows: &[Vec<String>]) {
         if rows.is_empty() {
             return;

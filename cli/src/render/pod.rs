@@ -8,7 +8,7 @@ use super::{age, at, items, or, text};
 pub const HEADERS: &[&str] = &["NAME", "READY", "STATUS", "RESTARTS", "AGE"];
 pub const WIDE_HEADERS: &[&str] = &["NAME", "READY", "STATUS", "RESTARTS", "AGE", "NODE", "OWNER"];
 
-/// Which cell says how the pod is.
+/// The column of the pod's status.
 pub const STATUS_COLUMN: usize = 2;
 
 pub fn row(pod: &Value, wide: bool, now: Timestamp) -> Vec<String> {
@@ -25,7 +25,7 @@ pub fn row(pod: &Value, wide: bool, now: Timestamp) -> Vec<String> {
     row
 }
 
-/// What is to be known first: that it goes, why it is unwell, or how far it has come.
+/// The most important fact: that it terminates, why it is unwell, or how far it has come.
 pub fn status(pod: &Value) -> String {
     if !text(pod, &["metadata", "deletionTimestamp"]).is_empty() {
         return "Terminating".into();
@@ -36,7 +36,7 @@ pub fn status(pod: &Value) -> String {
     }
 }
 
-/// Whose it is: `ReplicaSet/web`, or nothing.
+/// The owner: `ReplicaSet/web`, or nothing.
 pub fn owner(pod: &Value) -> String {
     let owners = items(pod, &["metadata", "ownerReferences"]);
     let controller = owners.iter().find(|owner| owner["controller"] == true);

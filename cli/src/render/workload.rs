@@ -7,11 +7,11 @@ use super::{age, at, items, or, text};
 
 pub const HEADERS: &[&str] = &["NAME", "DESIRED", "CURRENT", "READY", "AGE"];
 pub const WIDE_HEADERS: &[&str] = &["NAME", "DESIRED", "CURRENT", "READY", "AGE", "CONTAINERS", "IMAGES", "SELECTOR"];
-/// Of StatefulSets, as kubectl shows them.
+/// Columns of StatefulSets, as kubectl shows them.
 pub const STATEFUL_HEADERS: &[&str] = &["NAME", "READY", "AGE"];
 pub const STATEFUL_WIDE_HEADERS: &[&str] = &["NAME", "READY", "AGE", "CONTAINERS", "IMAGES", "SELECTOR"];
 
-/// Of pods.
+/// Counts of pods.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Counts {
     pub desired: u64,
@@ -50,7 +50,7 @@ pub fn counts(workload: &Value) -> Counts {
     }
 }
 
-/// Which pods are its own, as `-l` takes it.
+/// The selector of its pods, as `-l` takes it.
 pub fn selector(workload: &Value) -> String {
     let labels = at(workload, &["spec", "selector", "matchLabels"]).as_object().into_iter().flatten();
     let mut pairs: Vec<String> =
@@ -63,7 +63,7 @@ fn is_stateful(workload: &Value) -> bool {
     text(workload, &["kind"]) == "StatefulSet"
 }
 
-/// The same of every container.
+/// The value of a key in every container.
 fn each(workload: &Value, key: &str) -> String {
     let containers = items(workload, &["spec", "template", "spec", "containers"]);
     or(&containers.iter().map(|container| text(container, &[key])).collect::<Vec<_>>().join(","), "<none>")

@@ -1,4 +1,4 @@
-//! A zone as a row: how it stands, how fast it evicts, and how many wait.
+//! A zone as a row: its state, how fast it evicts, and how many nodes wait.
 
 use jiff::Timestamp;
 use serde_json::Value;

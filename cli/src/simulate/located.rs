@@ -1,7 +1,7 @@
-//! A YAML document as a tree that remembers its lines, and a reader that says where it stumbled.
+//! A YAML document as a tree that remembers its lines, and a reader whose errors name the line and the field.
 //!
 //! Serde's own errors name a line or a field, rarely both, and stop at types. A scenario's mistakes are mostly about
-//! what its words mean, so the document is read as a plain tree first and every look into it knows its path.
+//! what its words mean. So the document is read as a plain tree first, and every access knows its path.
 
 use std::fmt;
 
@@ -33,7 +33,7 @@ enum Content {
     Map(Vec<(String, Value)>),
 }
 
-/// What is wrong, with line and field.
+/// An error, with line and field.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[error("{}{field}{}{rule}", shown_line(*line), if field.is_empty() { "" } else { ": " })]
 pub struct Fault {
@@ -173,7 +173,7 @@ pub(super) struct Fields<'a> {
 }
 
 impl<'a> Fields<'a> {
-    /// A field without a value is not there.
+    /// A field without a value counts as absent.
     pub(super) fn get(&self, name: &str) -> Option<&Field<'a>> {
         self.entries.iter().find(|entry| entry.name == name).map(|entry| &entry.field).filter(|field| !field.is_null())
     }

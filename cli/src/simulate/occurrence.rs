@@ -1,4 +1,4 @@
-//! What happened, in the words of the output, and how it is written as JSON lines.
+//! Occurrences: what happened, in the words of the output, and how it is written as JSON lines.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -40,7 +40,7 @@ pub enum What {
         pod: Text,
         node: Option<Text>,
         action: PodAction,
-        /// What drove it away.
+        /// The taint that causes the eviction.
         taint: Option<String>,
     },
     Zone {
@@ -55,7 +55,7 @@ pub enum What {
     Leader {
         term: u64,
     },
-    /// Something that was asked for is against the law. No line of the JSON output: it is said on stderr.
+    /// A rule refused an operation. It has no line in the JSON output; it goes to stderr.
     Refused {
         what: String,
         why: String,
@@ -76,14 +76,14 @@ pub enum PodAction {
     Bound,
     Ready,
     Unready,
-    /// A taint drives it away: it is to stop.
+    /// A taint evicts the pod: it is to stop.
     Evicted,
-    /// It is to stop for another reason.
+    /// The pod is to stop for another reason.
     Deleted,
     Gone,
 }
 
-/// How things stand at the end.
+/// The final state of the world.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Ending {
     pub nodes: BTreeMap<Text, NodeEnding>,
@@ -99,20 +99,20 @@ pub struct NodeEnding {
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct PodEnding {
-    /// `None` waits to be placed.
+    /// `None` while the pod waits to be placed.
     pub node: Option<Text>,
     pub phase: &'static str,
     pub ready: bool,
     pub terminating: bool,
 }
 
-/// What stands for a condition that is not there, as in the scenario file.
+/// The word for a condition that is absent, as in the scenario file.
 pub const NONE: &str = "none";
 
 // === from what was committed ===
 
-/// What a change means to onlookers. Of a node: its conditions, Ready first, then its taints. `causes` says which taint
-/// drives away a pod that is being evicted.
+/// The occurrences that follow from a change. Of a node: its conditions, Ready first, then its taints. `causes` says
+/// which taint evicts a pod.
 pub fn of_change(change: &Change, causes: &mut BTreeMap<PodKey, String>) -> Vec<What> {
     match (&change.before, &change.after) {
         (None, Some(Object::Node(after))) => node(None, after),
@@ -128,7 +128,7 @@ fn node(before: Option<&Node>, after: &Node) -> Vec<What> {
     conditions(before, after).chain(taints(before, after)).collect()
 }
 
-/// What is new about it; of one that stops that is all there is to say.
+/// What is new about the pod. A pod that stops has only that one occurrence.
 fn pod(before: Option<&Pod>, after: &Pod, cause: Option<String>) -> Vec<What> {
     if after.is_terminating() && !before.is_some_and(Pod::is_terminating) {
         let action = if cause.is_some() { PodAction::Evicted } else { PodAction::Deleted };
@@ -167,7 +167,7 @@ fn conditions<'a>(before: Option<&'a Node>, after: &'a Node) -> impl Iterator<It
     })
 }
 
-/// NE-7: of two that take each other's place the new one comes first.
+/// NE-7: of two taints that replace each other the new one comes first.
 fn taints<'a>(before: Option<&'a Node>, after: &'a Node) -> impl Iterator<Item = What> + 'a {
     let known: &[Taint] = before.map_or(&[], |before| &before.spec.taints);
     let is_in = |taints: &[Taint], wanted: &Taint| {
@@ -261,7 +261,7 @@ struct LeaderBody {
 }
 
 impl Occurrence {
-    /// One line of the JSON output; `None` for what is not part of it.
+    /// One line of the JSON output; `None` for an occurrence that is not part of it.
     pub fn to_json(&self) -> Result<Option<String>, io::Error> {
         let line = match &self.what {
             What::Condition { node, kind, from, to, reason } => {

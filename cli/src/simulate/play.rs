@@ -27,18 +27,18 @@ pub struct Play<'a> {
     entries: Peekable<slice::Iter<'a, Entry>>,
 }
 
-/// Writes down what the output shows.
+/// Collects the occurrences that the output shows.
 #[derive(Default)]
 struct Record {
     happened: Vec<Occurrence>,
-    /// Which taint drives away the pods that are about to be evicted.
+    /// The taint that evicts each pod that is about to be evicted.
     causes: BTreeMap<PodKey, String>,
 }
 
 // === impl Play ===
 
 impl<'a> Play<'a> {
-    /// Fails if the law refuses what the scenario starts with.
+    /// Fails if a rule refuses what the scenario starts with.
     pub fn new(scenario: &'a Scenario) -> Result<Self, Rejection> {
         Self::driven_by(scenario, Driver::Judge)
     }
@@ -50,8 +50,8 @@ impl<'a> Play<'a> {
         Ok(Self { scenario, world, entries: scenario.timeline.iter().peekable() })
     }
 
-    /// Plays on to the next instant at which something happens, and says what; nothing if that takes long, so that the
-    /// caller can see to other things. `None` at the end.
+    /// Plays on to the next instant at which something happens, and returns the occurrences. Returns none if that
+    /// takes long, so that the caller can do other things meanwhile. `None` at the end.
     pub fn play_on(&mut self) -> Option<Vec<Occurrence>> {
         let mut happened = Vec::new();
         for _ in 0..INSTANTS_AT_ONCE {
@@ -65,18 +65,18 @@ impl<'a> Play<'a> {
         Some(happened)
     }
 
-    /// How things stand now.
+    /// The state of the world now.
     pub fn ending(&self) -> Ending {
         Ending::of(self.world.state())
     }
 
-    /// When something happens next; `None` if that is after the end.
+    /// The next instant at which something happens; `None` if that is after the end.
     pub fn next_instant(&mut self) -> Option<Millis> {
         let entry = self.entries.peek().map_or(Millis::MAX, |entry| entry.at);
         Some(self.world.next_instant().min(entry)).filter(|at| *at <= self.scenario.until)
     }
 
-    /// What happened since this was last asked.
+    /// The occurrences since the last call.
     pub fn take_happened(&mut self) -> Vec<Occurrence> {
         std::mem::take(&mut self.world.witness_mut().happened)
     }
@@ -89,7 +89,7 @@ impl<'a> Play<'a> {
         &mut self.world
     }
 
-    /// Everything that happens at this instant, the driver's part apart if it is elsewhere.
+    /// Everything that happens at this instant, except the driver's part if the driver is elsewhere.
     pub fn instant(&mut self, at: Millis) {
         self.world.move_to(at);
         while let Some(entry) = self.entries.next_if(|entry| entry.at <= at) {

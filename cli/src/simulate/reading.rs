@@ -1,4 +1,5 @@
-//! From a scenario file to a [`Scenario`]: every mistake is named with its line, its field and a remedy.
+//! The reader of scenario files, from file to [`Scenario`]: every mistake is named with its line, its field and a
+//! remedy.
 
 mod node;
 mod owner;
@@ -60,7 +61,7 @@ fn policy(field: &Field<'_>) -> Result<Policy, Fault> {
     Ok(policy)
 }
 
-/// A rule names other settings as flags do; a file has its own names for them.
+/// Rules name other settings by their flags; a file has its own names for them.
 fn in_the_files_words(rule: &str) -> String {
     let mut flags = Policy::default().settings().map(|(flag, _)| flag);
     // The longest first, because some names end in the name of another.

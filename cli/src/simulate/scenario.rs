@@ -1,4 +1,4 @@
-//! A scenario: who is there at the start, and what happens to them when.
+//! A scenario: the nodes and pods at the start, and what happens to them when.
 
 use std::collections::BTreeMap;
 
@@ -47,14 +47,14 @@ pub enum Action {
 }
 
 impl Entry {
-    /// It is about nodes, and about none of them.
+    /// Whether the action is about nodes, but about none of them.
     pub fn is_idle(&self) -> bool {
         !matches!(self.action, Action::Failover { .. }) && self.action.nodes().is_empty()
     }
 }
 
 impl Action {
-    /// Whom it is done to.
+    /// The nodes that the action concerns.
     pub fn nodes(&self) -> &[Text] {
         match self {
             Self::Silence(nodes)

@@ -16,7 +16,7 @@ use muster_lifecycle::zone::{ZoneKey, ZoneState};
 use super::occurrence::{Ending, Occurrence, PodAction, PodEnding, TaintAction, What, shown};
 use super::world::{MachineSpec, Millis};
 
-/// No line is wider.
+/// No line is wider than this.
 const WIDTH: usize = 120;
 
 const TIME_WIDTH: usize = 12;
@@ -44,14 +44,14 @@ struct Lane {
     state: ZoneState,
 }
 
-/// Occurrences that differ only in whom they are about, and where.
+/// Occurrences that differ only in their node or pod, and its place.
 struct Group<'a> {
     words: Words,
     subjects: Vec<&'a Text>,
     places: BTreeSet<&'a Text>,
 }
 
-/// What happened, to whom and where left open: `head place tail`.
+/// An occurrence in words, with its subject and place left open: `head place tail`.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 struct Words {
     noun: Noun,
@@ -65,7 +65,7 @@ enum Noun {
     Pod,
 }
 
-/// Whom it is about, and where that happens.
+/// The subject of an occurrence, and its place.
 type About<'a> = (Option<&'a Text>, Option<&'a Text>);
 
 // === impl Timeline ===
@@ -97,7 +97,7 @@ impl Timeline {
         bounded(format!("{row}{hidden}"))
     }
 
-    /// What happened at one instant.
+    /// The rows of one instant.
     pub fn rows(&mut self, happened: &[Occurrence]) -> String {
         let mut rows = String::new();
         let mut time = happened.first().map(|first| Period(first.at).to_string()).unwrap_or_default();
@@ -177,7 +177,7 @@ impl Group<'_> {
 }
 
 impl Noun {
-    /// Nothing for nobody.
+    /// An empty text for no names.
     fn listed(self, names: &[&Text]) -> String {
         match names.len() {
             0..=NAMED_MAX => names.iter().map(|name| name.as_str()).collect::<Vec<_>>().join(", "),
@@ -194,7 +194,7 @@ impl Noun {
     }
 }
 
-/// In the order of the first of each.
+/// In the order of each group's first occurrence.
 fn grouped(happened: &[Occurrence]) -> Vec<Group<'_>> {
     let mut groups: Vec<Group<'_>> = Vec::new();
     let mut known: BTreeMap<Words, usize> = BTreeMap::new();

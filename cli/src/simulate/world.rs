@@ -5,13 +5,13 @@
 //!      |                                                                                         |
 //!      +--status--> ReportStatus --------------------------> State::apply <----------------------+
 //!      +--pods----> ReportPods                                    |                              |
-//!      ^                                                          +--pods, workloads--> chores --+
+//!      ^                                                          +--pods, workloads--> clerks --+
 //!      +---bound, deleted pods------------------------------------+
 //! ```
 //!
 //! Nothing sleeps and nothing is random: the same calls give the same world. Time stands still until the caller moves
-//! it; at one instant come first what the caller does, then beats and statuses by name, then digests, then the
-//! leader's rounds, and then its chores.
+//! it. The order within one instant: first what the caller does, then beats and statuses by name, then digests, then
+//! the leader's rounds, and then its clerk tasks.
 
 mod agents;
 pub mod failure;
@@ -60,7 +60,7 @@ pub type MachineIndex = usize;
 
 pub const REPLICAS: usize = 3;
 
-/// How often replicas tell each other whom they heard.
+/// How often replicas tell each other which nodes they heard.
 pub const DIGEST_PERIOD: Millis = 250;
 
 const YEAR: u64 = 366 * 24 * 3_600_000;
@@ -70,12 +70,12 @@ pub const CLUSTER_TIME_AT_START: u64 = 2 * YEAR;
 
 const FIRST_TERM: u64 = 1;
 
-/// What decides for the leader of a world.
+/// The driver that decides for the leader of a world.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Driver {
     /// The product's judging functions, called by the world itself.
     Judge,
-    /// A caller, which is told what was committed and proposes: the product's actors, in a test.
+    /// A caller that is told what was committed and makes the proposals: the product's actors, in a test.
     Elsewhere,
 }
 
@@ -86,15 +86,15 @@ pub struct World<W> {
     index: u64,
     uids: u128,
     replicas: Vec<Replica>,
-    /// Whether a listener does not reach a teller.
+    /// Whether the link from teller to listener is cut.
     cut: [[bool; REPLICAS]; REPLICAS],
     /// The replica that leads.
     leader: Option<ReplicaIndex>,
-    /// What decides for it: the judging functions themselves, or a caller of [`World::propose`].
+    /// The driver of the leader: the judging functions themselves, or a caller of [`World::propose`].
     driver: Driver,
     /// While the judging functions decide: what the leader holds between two rounds.
     brain: Option<Leader>,
-    /// What was committed since a caller that decides took it.
+    /// The commits that a driver elsewhere has not taken yet.
     news: Vec<Arc<Change>>,
     succession: Option<Succession>,
     /// Writes that wait for a leader.
@@ -103,7 +103,7 @@ pub struct World<W> {
     places: BTreeMap<Text, MachineIndex>,
     /// When each machine may have something to do. Entries that no longer hold are skipped.
     agenda: BinaryHeap<Reverse<(Millis, MachineIndex)>>,
-    /// Machines that come into the world later.
+    /// Machines that are created later.
     births: BTreeMap<Millis, Vec<MachineIndex>>,
     next_digest: Millis,
     /// Machines that have pods to start or to stop.
@@ -115,7 +115,7 @@ pub struct World<W> {
 // === impl World ===
 
 impl<W: Witness> World<W> {
-    /// The machines' names must differ. Fails if the law refuses a machine or the policy.
+    /// The machines' names must differ. Fails if a rule refuses a machine or the policy.
     pub fn new(policy: Policy, specs: Vec<MachineSpec>, witness: W) -> Result<Self, Rejection> {
         Self::with_pods(policy, specs, &BTreeMap::new(), Driver::Judge, witness)
     }
@@ -161,7 +161,7 @@ impl<W: Witness> World<W> {
         Ok(world)
     }
 
-    /// When that is, counted from the start.
+    /// The instant of a cluster time, counted from the start.
     pub fn instant_of(&self, time: ClusterTime) -> Millis {
         time.0.saturating_sub(CLUSTER_TIME_AT_START)
     }
@@ -186,7 +186,7 @@ impl<W: Witness> World<W> {
         self.places.get(name).copied()
     }
 
-    /// When something will happen by itself, at the earliest.
+    /// The earliest instant at which something happens by itself.
     pub fn next_instant(&self) -> Millis {
         let rounds = self.brain.as_ref().filter(|_| self.can_write()).map(Leader::next_instant);
         let wakings = self.replicas.iter().filter_map(|replica| replica.stalled_until);
@@ -207,7 +207,7 @@ impl<W: Witness> World<W> {
         }
     }
 
-    /// All that happens by itself at this instant.
+    /// Everything that happens by itself at this instant.
     pub fn finish_instant(&mut self) {
         self.succeed();
         self.hear_machines();
@@ -218,7 +218,7 @@ impl<W: Witness> World<W> {
         self.rounds();
     }
 
-    /// Everything up to and including this moment, without anybody interfering.
+    /// Everything up to and including this moment, without interference.
     pub fn run_to(&mut self, at: Millis) {
         while self.next_instant() <= at {
             self.move_to(self.next_instant());
@@ -232,7 +232,7 @@ impl<W: Witness> World<W> {
         self.now = self.now.max(at);
     }
 
-    /// A write by an operator, as soon as somebody leads.
+    /// A write by an operator, as soon as there is a leader.
     pub fn operate(&mut self, operation: Operation) {
         self.submit(agents::by_operator(operation));
     }
@@ -244,7 +244,7 @@ impl<W: Witness> World<W> {
         }
     }
 
-    /// Somebody leads, and its process moves.
+    /// Whether there is a leader and its process runs.
     pub fn can_write(&self) -> bool {
         self.leader.is_some_and(|leader| self.replicas[leader].is_awake())
     }
@@ -299,7 +299,7 @@ impl<W: Witness> World<W> {
         self.replicas.iter_mut().for_each(|replica| replica.pulses.blindness().set_backoff_cap(backoff_cap));
     }
 
-    /// Now, as the leader's clocks have it.
+    /// Now, on the leader's clocks.
     pub fn moment(&self) -> Moment {
         let replica = self.leader.unwrap_or(0);
         Moment { tick: self.replicas[replica].tick(self.now), stamp: self.stamp() }
@@ -320,7 +320,7 @@ impl<W: Witness> World<W> {
     }
 }
 
-/// How long agents pause at most between two attempts to connect.
+/// The longest pause of an agent between two attempts to connect.
 fn backoff_cap(policy: &Policy) -> Duration {
     Duration::from_millis(policy.beat_interval().0)
 }

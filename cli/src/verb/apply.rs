@@ -101,7 +101,7 @@ fn read_object(object: &Value) -> Result<Manifest, String> {
     Manifest::from_json(object.to_string().as_bytes()).map_err(|error| error.to_string())
 }
 
-/// What does not say where it belongs goes where the command says. Who names another place in both made a mistake in one.
+/// An object without a namespace gets the one of the command. Two different namespaces are an error in one of them.
 fn put_into_namespace(object: &mut Value, namespace: &NamespaceArgs) -> Result<(), String> {
     match (text(object, &["metadata", "namespace"]), namespace.given()) {
         ("", _) => {

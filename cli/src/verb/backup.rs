@@ -48,7 +48,7 @@ impl Unfinished {
         let mut name = target.file_name().context("the backup needs a file name")?.to_owned();
         name.push(format!(".{}.part", std::process::id()));
         let path = target.with_file_name(name);
-        // The state may hold what only operators should read.
+        // The state may hold data that only operators should read.
         let file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&path);
         let file = file.with_context(|| format!("cannot write {}", path.display()))?;
         Ok(Self { file, path })

@@ -15,7 +15,8 @@ pub struct Args {
     /// What to measure
     #[arg(value_parser = names())]
     pub scenario: String,
-    /// How large: small finishes within two minutes and tells whether anything is lost, full is what the goals are about
+    /// How large: small finishes within two minutes and tells whether anything is lost, full is what the goals are
+    /// about
     #[arg(long, value_enum, default_value_t = Scale::Full)]
     pub scale: Scale,
     /// How many nodes [default: what the scale says]
@@ -100,7 +101,7 @@ impl From<Scale> for muster_bench::BenchScale {
     }
 }
 
-/// The names of the catalog with what they are about.
+/// The names of the catalog with their descriptions.
 fn names() -> impl TypedValueParser<Value = String> {
     let named = CATALOG.iter().map(|scenario| {
         let about = match scenario.goal {

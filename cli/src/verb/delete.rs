@@ -55,7 +55,7 @@ pub async fn run(context: &Context, args: Args) -> Result<(), Failure> {
     };
     let done = |response: &WriteResponse| match (args.force, is_unchanged(response)) {
         (true, _) => "force deleted",
-        // It has as little time already.
+        // The pod already has as little time to stop.
         (false, true) if resource == Resource::Pods => "already terminating",
         (false, _) => "deleted",
     };

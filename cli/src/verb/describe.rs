@@ -23,7 +23,7 @@ pub struct Args {
 const DESCRIBABLE: [Resource; 5] =
     [Resource::Nodes, Resource::Pods, Resource::ReplicaSets, Resource::StatefulSets, Resource::DaemonSets];
 
-/// One object, wherever it is.
+/// One object, in whichever namespace.
 #[derive(Debug, Clone, Copy)]
 struct Subject<'a> {
     resource: Resource,
@@ -75,7 +75,8 @@ async fn page(client: &Client, subject: Subject<'_>) -> Result<String, Failure> 
     })
 }
 
-/// The events about it. A node is known by its name for ever; where pods come and go under one name, only this one counts.
+/// The field selector for its events. A node is known by its name for ever; where pods come and go under one name,
+/// only this one counts.
 fn about(Subject { resource, namespace, name }: Subject<'_>, found: &Value) -> String {
     let about = format!("involvedObject.kind={},involvedObject.name={name}", text(found, &["kind"]));
     match resource.is_namespaced() {
@@ -87,7 +88,7 @@ fn about(Subject { resource, namespace, name }: Subject<'_>, found: &Value) -> S
     }
 }
 
-/// A page without it is better than none.
+/// Errors are ignored: a page without this line is better than none.
 async fn standing(client: &Client, Subject { resource, namespace, name }: Subject<'_>) -> Option<String> {
     match explain::headline(client, resource, namespace, name).await {
         Ok(headline) => Some(headline),

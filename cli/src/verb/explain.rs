@@ -26,7 +26,7 @@ pub struct Args {
     pub output: Format,
 }
 
-/// What every explanation of one thing begins with.
+/// The part that every explanation begins with.
 #[derive(Deserialize)]
 struct Beginning {
     now: Moment,
@@ -54,7 +54,7 @@ pub async fn run(context: &Context, args: Args) -> Result<(), Failure> {
     report(names.len(), failures)
 }
 
-/// A node or pod in one breath, for pages that say more about it.
+/// A node or pod in one sentence, for pages that say more about it.
 pub(super) async fn headline(
     client: &Client,
     resource: Resource,
@@ -67,7 +67,7 @@ pub(super) async fn headline(
     Ok(headline.phrase(|wall| clock.time(wall.0)))
 }
 
-/// What else there may be, or not, only nodes, zones and pods have a story.
+/// Only nodes, zones and pods can be explained.
 fn explainable(words: &[String]) -> Result<(Resource, Vec<String>), Failure> {
     let first = words.first().map(String::as_str).unwrap_or_default();
     let kind = first.split_once('/').map_or(first, |(kind, _)| kind);

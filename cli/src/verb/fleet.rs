@@ -101,7 +101,7 @@ fn row(node: &Value) -> Vec<String> {
     vec![text("name"), text("zone"), text("behaviour"), replica, pods(items(node, &["pods"]))]
 }
 
-/// What is on the machine itself, with how many of them were told to go.
+/// The pods on the machine itself, with how many of them were told to stop.
 fn pods(pods: &[Value]) -> String {
     match pods.iter().filter(|pod| pod["stopping"] == true).count() {
         0 => pods.len().to_string(),

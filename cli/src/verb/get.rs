@@ -1,4 +1,5 @@
-//! `muster get`: nodes, pods, workloads, events, zones, settings, aggregators and replicas; objects also as they change.
+//! `muster get`: nodes, pods, workloads, events, zones, settings, aggregators and replicas; objects also as they
+//! change.
 
 mod follow;
 mod print;
@@ -97,8 +98,8 @@ impl Args {
         }
     }
 
-    /// The namespace to look into; empty for all, and for kinds that have none. Events are about all kinds, so those of
-    /// one namespace are for those who ask.
+    /// The namespace to look into; empty for all, and for kinds that have none. Events are about all kinds, so they
+    /// are limited to one namespace only on request.
     fn scope(&self, resource: Resource) -> &str {
         if resource == Resource::Events {
             return self.namespace.given().unwrap_or_default();
@@ -113,7 +114,7 @@ impl Args {
         self.all_namespaces && resource.is_namespaced()
     }
 
-    /// A name alone says nothing where several may have it.
+    /// A name alone is ambiguous where several namespaces may have it.
     fn check_names(&self, selection: &Selection) -> Result<(), Failure> {
         match self.shows_namespaces(selection.resource) && !selection.names.is_empty() {
             true => Err(Failure::Usage("names are looked up in one namespace: use -n NAMESPACE instead of -A".into())),
@@ -172,7 +173,7 @@ async fn named(client: &Client, selection: &Selection, args: &Args) -> Result<()
     report(selection.names.len(), failures)
 }
 
-/// A stale read is never passed off as a fresh one.
+/// Says which replica answered: a stale read is never passed off as a fresh one.
 async fn confess(client: &Client, address: &str) {
     match client.replica_at(address).await {
         Some(id) => say(format_args!("stale read from replica {id}")),

@@ -62,7 +62,7 @@ pub enum Group {
     Viewers,
 }
 
-/// Where a replica runs: its four doors are at four ports in a row.
+/// The address of a replica: its four doors are at four ports in a row.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Place {
     pub id: u64,

@@ -1,4 +1,4 @@
-//! `muster member`: who belongs to the cluster.
+//! `muster member`: the replicas of the cluster.
 
 use std::time::Duration;
 

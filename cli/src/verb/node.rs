@@ -1,4 +1,4 @@
-//! `muster node`: what can be done about a node's credentials.
+//! `muster node`: commands about a node's credentials.
 
 use muster_proto::v1::NodeRevocation;
 use muster_proto::v1::write_request::Operation;

@@ -1,4 +1,4 @@
-//! `muster set`: what is not an object but can be changed: the settings of the cluster, and aggregators' scopes.
+//! `muster set`: changes what is not an object: the settings of the cluster, and aggregators' scopes.
 
 use std::collections::HashMap;
 

@@ -110,7 +110,7 @@ async fn timeline(scenario: &Scenario, mut play: Play<'_>) -> Result<(), Failure
     out.flush()
 }
 
-/// A simulation computes and never waits, so somebody who has seen enough must be let in.
+/// A simulation computes and never waits, so it has to yield for Ctrl-C to be noticed.
 async fn let_interrupt() {
     tokio::task::yield_now().await;
 }

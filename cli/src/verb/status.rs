@@ -1,4 +1,4 @@
-//! `muster status`: who leads, who is there, how far each has come.
+//! `muster status`: the leader, the replicas, and how far each has come.
 
 use muster_client::has_leader;
 use muster_proto::v1::StatusResponse;

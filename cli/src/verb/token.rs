@@ -57,7 +57,7 @@ fn node_name(text: &str) -> Result<String, String> {
     check_node(text).map(|()| text.to_owned()).map_err(|error| error.to_string())
 }
 
-/// `10m`, `24h`: what the cluster would refuse is refused here.
+/// `10m`, `24h`: a time that the cluster would refuse is refused here.
 fn ttl(text: &str) -> Result<Duration, String> {
     let period: Period = text.parse().map_err(|error: muster_lifecycle::time::PeriodError| error.to_string())?;
     let ttl = Duration::from_millis(period.0);
@@ -75,7 +75,7 @@ async fn create(context: &Context, node: Option<String>, ttl: Duration) -> Resul
         node: node.clone().unwrap_or_default(),
         ttl_ms: u64::try_from(ttl.as_millis()).unwrap_or(u64::MAX),
     };
-    // First what may fail, or there would be a token that was never shown.
+    // The steps that may fail come first, or there would be a token that was never shown.
     let servers = agent_doors(&client).await?;
     client.write(Operation::CreateToken(creation)).await?;
     let mut out = Out::stdout();
@@ -89,7 +89,7 @@ async fn agent_doors(client: &Client) -> Result<String, Failure> {
     Ok(status.replicas.iter().map(|replica| replica.agent.as_str()).collect::<Vec<_>>().join(","))
 }
 
-/// What a person should know before the token itself, which stands alone on the last line.
+/// Hints for the operator, printed before the token itself, which stands alone on the last line.
 fn explain(node: Option<&str>, ttl: Duration, servers: &str) -> [String; 5] {
     let who = match node {
         Some(node) => format!("the machine that shall be node {node:?}"),

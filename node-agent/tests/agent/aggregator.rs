@@ -78,7 +78,7 @@ impl CarrierStream {
         }
     }
 
-    /// Hears bindings until there are `count`, and answers each message with what `answer` makes of its bindings.
+    /// Receives bindings until there are `count`, and answers each message with what `answer` makes of its bindings.
     pub(crate) async fn bind(&mut self, count: usize, answer: impl Fn(&v1::Binding) -> v1::BoundNode) -> Vec<v1::Bind> {
         let mut messages: Vec<v1::Bind> = Vec::new();
         while messages.iter().map(|bind| bind.bindings.len()).sum::<usize>() < count {
@@ -99,7 +99,7 @@ impl CarrierStream {
         self.send(Down::Carried(v1::Carried { handle, message })).await;
     }
 
-    /// The next message that is neither beats nor a status, with statuses answered.
+    /// The next message that is neither beats nor a status. Statuses are answered meanwhile.
     async fn next_of_note(&mut self) -> Option<Up> {
         loop {
             match self.receive().await {

@@ -16,7 +16,7 @@ pub(crate) struct Connection {
     pub(crate) frost: Frost,
 }
 
-/// Once it has set in, nothing is read, written or accepted any more. It does not thaw.
+/// A freeze of all connections: once it is set, nothing is read, written or accepted any more. It is never lifted.
 #[derive(Clone, Default)]
 pub(crate) struct Frost(Arc<AtomicBool>);
 

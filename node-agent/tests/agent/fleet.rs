@@ -65,7 +65,7 @@ async fn a_silenced_node_keeps_its_connection_and_says_nothing() {
     session.take_status().await;
 
     assert_eq!(fleet.apply(Behaviour::Silence, &node("a-000")).unwrap(), ["a-000"]);
-    // What was said before the command may still be on its way.
+    // Messages from before the command may still be on their way.
     session.hear_for(Duration::from_millis(100)).await.unwrap();
     session.send(Down::StatusWanted(v1::StatusWanted { revision: 1 })).await;
     assert_eq!(session.hear_for(QUIET).await, Some(vec![]), "open, and not a word");

@@ -61,7 +61,7 @@ impl SessionStream {
         }
     }
 
-    /// Takes reports until one of them says this of a pod, and gives what it says.
+    /// Takes reports until one of them has the wanted state of a pod, and returns that state.
     async fn hear_of(&mut self, uid: u128, wanted: impl Fn(&v1::PodState) -> bool) -> v1::PodState {
         loop {
             let report = self.pods().await;

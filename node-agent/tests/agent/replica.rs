@@ -1,6 +1,6 @@
-//! Scripted replica: it accepts the streams that agents open, receives what they send and answers as the test says,
-//! except for acknowledgements, which it gives by itself until it is told to withhold them, and machine reports, which
-//! it keeps and accepts.
+//! Scripted replica: it accepts the streams that agents open, receives what they send and answers as the test says.
+//! By itself it only gives acknowledgements, until it is told to withhold them, and it keeps and accepts machine
+//! reports.
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
@@ -45,7 +45,7 @@ pub(crate) struct Served<U, D> {
     down: mpsc::Sender<Result<D, Status>>,
     pub(crate) opened: Instant,
     pub(crate) acknowledges: bool,
-    /// What welcomed nodes said of their machines.
+    /// The reports of welcomed nodes about their machines.
     pub(crate) machine_reports: Vec<v1::Register>,
 }
 
@@ -107,7 +107,7 @@ impl Replica {
         timeout(TIMEOUT, self.carriers.recv()).await.expect("no agent connected").unwrap()
     }
 
-    /// True if no session was opened meanwhile.
+    /// True if no session was opened in this period.
     pub(crate) async fn is_left_alone(&mut self, period: Duration) -> bool {
         timeout(period, self.sessions.recv()).await.is_err()
     }
@@ -220,7 +220,7 @@ impl SessionStream {
         }
     }
 
-    /// The same, answered as taken.
+    /// The same, answered as accepted.
     pub(crate) async fn take_status(&mut self) -> v1::StatusReport {
         let report = self.status().await;
         let taken = v1::StatusTaken { sequence: report.sequence, written: true, refused: String::new() };
@@ -238,7 +238,7 @@ impl SessionStream {
         }
     }
 
-    /// What is said within a period; none if the stream ended.
+    /// The messages within a period; none if the stream ended.
     pub(crate) async fn hear_for(&mut self, period: Duration) -> Option<Vec<Up>> {
         let until = Instant::now() + period;
         let mut heard = Vec::new();

@@ -371,7 +371,7 @@ async fn an_acknowledgement_is_asked_for_until_it_comes_or_time_is_up() {
         loop {
             let beat = session.beat().await;
             if beat.acknowledge {
-                // An old one must not count, and a question left open is asked again.
+                // An old acknowledgement must not count, and a question left open is asked again.
                 session.send(Down::Acknowledged(v1::Acknowledged { sequence: beat.sequence - 1 })).await;
                 let again = session.beat().await;
                 assert!(again.acknowledge);

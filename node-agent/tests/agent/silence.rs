@@ -43,7 +43,7 @@ async fn attached(count: usize, interval_ms: u32) -> (Agent, Replica, SessionStr
     (agent, visited, session, others)
 }
 
-/// A carrier of three nodes attached to the first of two replicas.
+/// An aggregator of three nodes attached to the first of two replicas.
 async fn carrying(interval_ms: u32) -> (Aggregator, Replica, CarrierStream, Replica) {
     let (mut first, second) = (Replica::start().await, Replica::start().await);
     let aggregator = Aggregator::start(&[&first, &second], 3);
@@ -125,7 +125,7 @@ async fn a_silent_replica_is_kept_while_nobody_else_accepts_and_for_good_once_it
 
     old.acknowledges = true;
     old.beat().await;
-    // Attempts may have been made before the word arrived.
+    // Attempts may have been made before the message arrived.
     while timeout(SHORT, others[0].session()).await.is_ok() {
         old.beat().await;
     }

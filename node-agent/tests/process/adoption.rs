@@ -29,7 +29,7 @@ fn fell(mut agent: Child) {
     agent.wait().unwrap();
 }
 
-/// As a loss of power would.
+/// Ends all processes of the pod, as a loss of power would.
 async fn end_all(bench: &Bench, uid: PodUid) {
     kill(shim_of(&bench.pod_dir(uid)).unwrap());
     let gone = || {

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::time::timeout;
 
-/// On a machine that is busy with other things.
+/// Long enough for a machine that is busy with other things.
 pub(crate) const TIMEOUT: Duration = Duration::from_secs(30);
 pub(crate) const HELPER: &str = env!("CARGO_BIN_EXE_muster-process-helper");
 
@@ -26,11 +26,11 @@ pub(crate) struct Bench {
     uids: Vec<PodUid>,
 }
 
-/// Whatever a test left behind ends with it.
+/// Processes that a test left behind end with it.
 impl Drop for Bench {
     fn drop(&mut self) {
         for uid in &self.uids {
-            // The shim first, which would start again what ended.
+            // The shim ends first, because it would restart a container that ended.
             if let Some(shim) = shim_of(&self.pod_dir(*uid)) {
                 kill(shim);
             }
@@ -40,7 +40,7 @@ impl Drop for Bench {
 }
 
 impl Bench {
-    /// With a directory, but without a runtime.
+    /// A bench with a directory, but without a runtime.
     pub(crate) fn vacant() -> Self {
         let config =
             ProcessConfig { shim: HELPER.into(), log_bytes: 4096, ..ProcessConfig::of_this_machine().unwrap() };
@@ -61,7 +61,8 @@ impl Bench {
         bench
     }
 
-    /// As an agent that starts would. The tasks of an earlier one may hold the directory for a moment.
+    /// Opens the runtime as an agent that starts would. The tasks of an earlier one may hold the directory for a
+    /// moment.
     pub(crate) async fn open(&mut self) {
         self.close();
         let mut opened = None;
@@ -76,7 +77,7 @@ impl Bench {
         self.hear();
     }
 
-    /// The agent is gone; what it ran is not.
+    /// The agent is gone; its pods still run.
     pub(crate) fn close(&mut self) {
         self.runtime = None;
         self.newest.clear();

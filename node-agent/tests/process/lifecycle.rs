@@ -10,7 +10,7 @@ use serde_json::json;
 use crate::bench::{Bench, HELPER, eventually, is_alive, processes_of, shell};
 
 const LONG: Duration = Duration::from_secs(600);
-/// Ignores every polite request, and so does what it leaves behind in a session of its own.
+/// Ignores SIGTERM, and so does the process that it leaves behind in a session of its own.
 const STUBBORN: &str = r#"trap "" TERM; (setsid sh -c 'trap "" TERM; sleep 600 & wait' &) ; (sh -c 'sleep 600 & sleep 600' &) ; echo up; while :; do sleep 600; done"#;
 
 #[tokio::test]
@@ -177,12 +177,12 @@ async fn the_directories_of_ended_pods_are_bounded() {
         let status = bench.until_stopped(uid).await.status;
         bench.runtime().note(DurableNote::Ended { uid, status });
     }
-    // The last two may have ended before what was noted of those before them was on disk.
+    // The last two may have ended before the records of those before them were on disk.
     let dirs = || std::fs::read_dir(bench.dir.path().join("pods")).unwrap().count();
     eventually("directories are removed", || dirs() <= 4).await;
 }
 
-/// With a shim that is started from a script, which does this first.
+/// A bench whose shim is started from a script, which runs `prelude` first.
 async fn with_shim(prelude: &str) -> Bench {
     let mut bench = Bench::vacant();
     let script = bench.dir.path().join("shim");
@@ -197,7 +197,7 @@ async fn with_shim(prelude: &str) -> Bench {
 async fn a_full_disk_is_not_the_end_of_a_shim() {
     let mut bench = with_shim("exec 2>/dev/full").await;
     let [begun, gate] = ["begun", "gate"].map(|name| bench.dir.path().join(name));
-    // It is ready as soon as it is started: whether it runs for the first time must not depend on the gate.
+    // The pod is ready as soon as it is started: whether it runs for the first time must not depend on the gate.
     let script = format!(
         "test -e {begun} && exec sleep 600; : > {begun}; until test -e {gate}; do sleep 0.05; done",
         begun = begun.display(),
@@ -215,7 +215,7 @@ async fn a_full_disk_is_not_the_end_of_a_shim() {
     assert_eq!(bench.until_stopped(uid).await.status.message, "container c was ended by signal 15");
 }
 
-/// An agent is spared when memory runs out, and its shims are.
+/// The kernel spares an agent and its shims when memory runs out.
 #[tokio::test]
 async fn pods_are_not_spared_when_memory_runs_out() {
     let mut bench = with_shim("echo 500 > /proc/self/oom_score_adj").await;

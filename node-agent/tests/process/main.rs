@@ -1,4 +1,4 @@
-//! Tests of the process runtime with real processes: what it starts, how that ends, and what the next agent adopts.
+//! Tests of the process runtime with real processes: how pods start and end, and which pods the next agent adopts.
 #![allow(clippy::unwrap_used)]
 
 mod adoption;

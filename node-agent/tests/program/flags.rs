@@ -10,7 +10,7 @@ use muster_node_agent::agent::{AgentCli, AgentError, AgentSettings, Exit, Runtim
 
 const SERVER: &str = "127.0.0.1:7401";
 
-/// What these flags mean on a machine that calls itself `Host-1`.
+/// The settings that these flags give on a machine that calls itself `Host-1`.
 pub(crate) fn settings(flags: &[&str]) -> Result<AgentSettings, AgentError> {
     let line = ["muster-agent"].iter().chain(flags);
     AgentSettings::new(AgentCli::try_parse_from(line).unwrap().agent, "Host-1\n")
@@ -84,7 +84,7 @@ fn flags_mean_what_upstreams_do() {
     assert!(with_server(&["--register-node"]).unwrap().register_node);
 }
 
-/// The flags, and what is said of them.
+/// The flags, and the error for them.
 const BAD_VALUES: &[(&[&str], &str)] = &[
     (
         &["--register-with-taints", "a:b"],
@@ -216,7 +216,7 @@ fn names_are_names_of_nodes() {
     assert!(message.ends_with("give the node a name with --hostname-override"), "{message}");
 }
 
-/// `muster token create` may be written to it as it is.
+/// The output of `muster token create` may be written to it as it is.
 #[test]
 fn a_token_is_read_from_a_file_that_nobody_else_can_read() {
     let token = format!("{}.{}.{}", "a".repeat(10), "b".repeat(32), "c".repeat(64));

@@ -35,7 +35,7 @@ struct Agent {
     stop: Option<oneshot::Sender<()>>,
     running: JoinHandle<Result<(), AgentError>>,
     metrics: String,
-    /// Apart from its own directory, which may be deep.
+    /// Separate from the agent's own directory, whose path may be long.
     _notices: TempDir,
 }
 
@@ -67,7 +67,7 @@ impl Agent {
         Self { dir, systemd, observation, stop: Some(stop), running, metrics, _notices: notices }
     }
 
-    /// Waits until systemd was told something that begins so.
+    /// Waits until systemd got a message that begins so.
     async fn told_systemd(&self, wanted: &str) {
         let hearing = async {
             loop {
@@ -205,7 +205,7 @@ async fn without_the_right_to_register_an_agent_waits_for_its_node() {
     // The agent connects again; an operator has created the Node meanwhile.
     let mut session = replica.welcomed(welcome(2, 3, BEAT_MS)).await;
     agent.told_systemd("STATUS=attached to replica ").await;
-    // Deleted under its agent, it waits again.
+    // Its Node is deleted, so the agent waits again.
     session.send(Down::Removed(v1::Removed { incarnation: 3, revision: 9 })).await;
     let gone = async { while session.receive().await.is_some() {} };
     timeout(TIMEOUT, gone).await.expect("it goes");

@@ -39,7 +39,7 @@ fn watch(custom: CustomChecks) -> Monitor {
     start(MonitorConfig { custom: Some(custom), ..frequent(Path::new("/")) })
 }
 
-/// A check that never ends, nor does what it starts, whose process id it leaves at `child`.
+/// A check that never ends. The child that it starts, whose process id it writes to `child`, does not end either.
 fn hanging(child: &Path) -> String {
     format!("sleep 1000 & echo $! > {0}.new; mv {0}.new {0}; wait", child.display())
 }

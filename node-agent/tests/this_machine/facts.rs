@@ -16,7 +16,7 @@ fn parts() -> NodeParts {
     facts().node_parts(&Reservations::default(), &Thresholds::default())
 }
 
-/// What a program of this machine says, or nothing where it is not installed.
+/// The output of a program of this machine, or nothing where it is not installed.
 fn said(program: &str, arguments: &[&str]) -> Option<String> {
     let output = Command::new(program).args(arguments).output().ok().filter(|output| output.status.success())?;
     Some(String::from_utf8(output.stdout).unwrap().trim().to_owned())

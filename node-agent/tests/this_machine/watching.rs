@@ -43,7 +43,7 @@ pub(crate) async fn until_reason(monitor: &Monitor, kind: &str, reason: &str) ->
     conditions.get(kind).unwrap().clone()
 }
 
-/// For changes that are not announced.
+/// Polls, for changes that are not announced.
 pub(crate) async fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
     let polling = async {
         let mut looks = tokio::time::interval(Duration::from_millis(10));

@@ -77,7 +77,7 @@ impl DevCluster {
         self.ok(&["get", "nodes"]);
     }
 
-    /// `dev` and all replicas at once, without a chance to say goodbye.
+    /// Kills `dev` and all replicas at once, without an orderly stop.
     pub fn kill_everything(&mut self) {
         let pids = self.pids();
         // The replicas first, so that none sees its parent's end and stops in an orderly way.

@@ -57,7 +57,7 @@ impl Seen {
     }
 }
 
-/// Something that was done to a node.
+/// An action on a node.
 #[derive(Debug, Clone)]
 pub struct Happening {
     pub node: String,
@@ -101,7 +101,7 @@ fn seen(node: &Value) -> (String, Seen) {
     (node["metadata"]["name"].as_str().unwrap().to_owned(), seen)
 }
 
-/// What the controller did to nodes: marked them, or tainted them for eviction.
+/// The controller's actions on nodes: it marked them, or tainted them for eviction.
 pub fn verdicts(cluster: &DevCluster) -> Vec<Happening> {
     let list: Value = serde_json::from_str(&cluster.ok(&["get", "events", "-o", "json"])).unwrap();
     let by_controller = |event: &&Value| {
@@ -131,7 +131,7 @@ pub fn assert_only_touched(cluster: &DevCluster, guilty: &BTreeSet<String>) {
     assert!(innocent.is_empty(), "nodes that were alive were touched: {innocent:#?}");
 }
 
-/// I-04: in no window more than burst + rate x length; event times are whole seconds, so a window may hide one more.
+/// I-04: no window has more than burst + rate x length. Event times are whole seconds, so a window may hide one more.
 pub fn assert_rate_held(cluster: &DevCluster, zone: &str) {
     let prefix = format!("node-{zone}-");
     let tainted =
@@ -176,7 +176,7 @@ pub fn attached_to(cluster: &DevCluster, replica: u64) -> String {
     })
 }
 
-/// The first so many nodes of a zone, by name: what `--percent` picks.
+/// The first `count` nodes of a zone, by name: what `--percent` picks.
 pub fn first_of_zone(cluster: &DevCluster, zone: &str, count: usize) -> BTreeSet<String> {
     let nodes = nodes(cluster);
     nodes.into_iter().filter(|(_, seen)| seen.zone == zone).map(|(name, _)| name).take(count).collect()

@@ -1,5 +1,5 @@
-//! Three whole replicas in the test's own process: real storage, real TLS sockets on loopback, but a network between them
-//! that can be cut, wall clocks that can be set, and a probe in every actor.
+//! Three whole replicas in the test's own process: real storage and real TLS sockets on loopback, but a network
+//! between them that can be cut, wall clocks that can be set, and a probe in every actor.
 
 pub mod agents;
 pub mod clock;
@@ -88,7 +88,7 @@ impl InprocessCluster {
         cluster
     }
 
-    /// Ends all replicas, each of which must have been well to the end.
+    /// Ends all replicas. Each of them must have been well to the end.
     pub async fn stop(self) {
         self.running.values().for_each(|running| running.shutdown.cancel());
         for (id, running) in self.running {
@@ -127,7 +127,7 @@ impl InprocessCluster {
         .await;
     }
 
-    /// Another than this one leads.
+    /// Waits until another replica than this one leads.
     pub async fn leader_other_than(&self, former: u64) -> u64 {
         soon("another leader", async || {
             let leader = self.status().await?.leader;
@@ -140,7 +140,7 @@ impl InprocessCluster {
         self.client.status().await.map_err(|error| error.to_string())
     }
 
-    /// All replicas are there, and are one and the same at the same index.
+    /// Waits until all replicas are up and have the same state at the same index.
     pub async fn settled(&self) {
         soon("all replicas agree", async || {
             let status = self.status().await?;
@@ -161,7 +161,7 @@ impl InprocessCluster {
         soon("the events can be read", async || view::verdicts(&self.client).await).await
     }
 
-    /// All of these are ready and without a taint.
+    /// Waits until all of these nodes are ready and without a taint.
     pub async fn ready(&self, names: &[String]) {
         soon("the nodes are ready", async || {
             let nodes = view::nodes(&self.client).await?;
@@ -181,14 +181,14 @@ impl InprocessCluster {
         .await
     }
 
-    /// I-05: whatever went wrong, no node but these was ever marked, evicted or quarantined.
+    /// I-05: in spite of all faults, no node but these was ever marked, evicted or quarantined.
     pub async fn assert_only_touched(&self, guilty: &[&str]) {
         let verdicts = self.verdicts().await;
         let innocent: Vec<_> = verdicts.iter().filter(|verdict| !guilty.contains(&verdict.node.as_str())).collect();
         assert!(innocent.is_empty(), "nodes that were alive were touched: {innocent:#?}");
     }
 
-    /// What a replica counts of itself.
+    /// The metrics of a replica.
     pub async fn metrics(&self, id: u64) -> String {
         let address = self.members.plan(id).http().unwrap().to_string().parse().unwrap();
         let mut tls = tls::operator(&self.members.client_config().tls).unwrap().as_ref().clone();
@@ -196,20 +196,20 @@ impl InprocessCluster {
         let mut stream = connect(Arc::new(tls), &address).await.unwrap();
         stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: replica\r\nConnection: close\r\n\r\n").await.unwrap();
         let mut answer = Vec::new();
-        // Whether all of it came is told by its last line, not by how the connection ends.
+        // The last line tells whether the answer is complete, not the way in which the connection ends.
         let _ = timeout(ANSWER_PATIENCE, stream.read_to_end(&mut answer)).await.expect("an answer");
         let answer = String::from_utf8(answer).unwrap();
         assert!(answer.starts_with("HTTP/1.1 200 ") && answer.contains("# EOF"), "no metrics: {answer}");
         answer
     }
 
-    /// Every replica has asked every other what it heard, and been told, after this was called.
+    /// Waits until every replica has asked every other one for its table, and got it, after this call.
     pub async fn tables_exchanged(&self) {
         for id in REPLICAS {
             let before = merged_digests(&self.metrics(id).await);
             soon("the replicas tell each other what they heard", async || {
                 let now = merged_digests(&self.metrics(id).await);
-                // The first that comes may have been asked for before.
+                // The first digest may have been asked for before.
                 let is_told = |(from, count): (&String, &u64)| *count >= before.get(from).unwrap_or(&0) + 2;
                 let told = now.len() == REPLICAS.len() - 1 && now.iter().all(is_told);
                 if told { Ok(()) } else { Err(format!("replica {id}: {before:?}, then {now:?}")) }
@@ -249,7 +249,7 @@ impl Running {
     }
 }
 
-/// Thirty nodes in the zones a, b and c, all of them ready, and known to be by every replica.
+/// Thirty nodes in the zones a, b and c, all of them ready, and known as such to every replica.
 pub async fn thirty_nodes(cluster: &InprocessCluster) -> Agents {
     let agents = Agents::start(cluster, &["a", "b", "c"], 10);
     cluster.ready(&agents.names()).await;

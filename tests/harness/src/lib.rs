@@ -1,11 +1,12 @@
-//! Test clusters in three layers. All take their members from one description, and the same words ask, wait and kill.
+//! Test clusters in three layers. All take their members from one description and share the
+//! functions that ask, wait and kill.
 //!
 //! ```text
 //!   inprocess   replicas as tasks of the test: links that can be cut, clocks that can be set, a probe in every actor
 //!   dev         replicas as processes of `muster dev`, which can be killed and frozen; `fleet` is its simulated nodes
 //!   network     replicas and agents as processes on machines that are network namespaces: cables can be pulled
 //!       \           |           /
-//!        members (who listens where, with which certificates)   operator (asking by the `muster` binary)
+//!        members (addresses and certificates of replicas)     operator (asking by the `muster` binary)
 //!                      waiting (until something is so)   process (signals, free ports)   turn (not too many at once)
 //! ```
 //! `raft`'s own tests have a harness of their own (`raft/tests/harness.rs`): they must not depend on `controller`.

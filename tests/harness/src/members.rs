@@ -13,7 +13,7 @@ use muster_raft::types::Endpoint;
 use rustls::ClientConfig as TlsConfig;
 use tempfile::TempDir;
 
-/// Of the peers' door; the others follow. Below what the kernel gives away by itself.
+/// The port of the peers' door; the others follow. It lies below the ports that the kernel assigns.
 const PORT: u16 = 17_400;
 /// For one question to one replica, which may be cut off and unable to answer.
 pub const ANSWER_PATIENCE: Duration = Duration::from_secs(5);
@@ -27,8 +27,8 @@ pub struct Members {
 // === impl Members ===
 
 impl Members {
-    /// Each on a loopback address of its own, so that tests side by side do not take each other's ports, and a replica
-    /// finds its ports free again after a restart.
+    /// Each replica gets a loopback address of its own, so that tests side by side do not take each other's ports,
+    /// and a replica finds its ports free again after a restart.
     pub fn on_loopback(ids: &[u64]) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let plans: Vec<_> = ids.iter().map(|id| on_loopback(*id)).collect();
@@ -40,7 +40,7 @@ impl Members {
         self.fleet.replicas().iter().find(|plan| plan.id == id).expect("it is planned")
     }
 
-    /// Where each can be reached, as replicas tell each other.
+    /// The addresses of each replica, as replicas tell each other.
     pub fn endpoints(&self) -> BTreeMap<ReplicaId, Endpoint> {
         let endpoint = |plan: &ReplicaPlan| Endpoint {
             peer: plan.peer.to_string(),

@@ -16,7 +16,7 @@ pub struct Network {
 // === impl Network ===
 
 impl Network {
-    /// Why there cannot be one here, if so.
+    /// The reason if network namespaces cannot be made here.
     pub fn impossible() -> Option<String> {
         let probe = format!("muster-{}-probe", std::process::id());
         let made = Command::new("ip").args(["netns", "add", &probe]).output();
@@ -60,7 +60,7 @@ impl Network {
         ip(&["-n", &switch, "link", "set", name, "master", "br0", "up"]);
     }
 
-    /// To be run at the host, by what it is given as arguments.
+    /// A command that runs the program at the host.
     pub fn at(&self, host: &str, program: &Path) -> Command {
         let mut command = Command::new("ip");
         command.args(["netns", "exec", &self.namespace(host)]).arg(program);
@@ -89,7 +89,7 @@ impl Network {
 }
 
 impl Drop for Network {
-    /// Whatever still runs there was started by this test.
+    /// All processes that still run there were started by this test.
     fn drop(&mut self) {
         for name in self.hosts.iter().chain(&["switch"]) {
             for pid in self.processes(name, "") {

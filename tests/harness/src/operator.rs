@@ -1,4 +1,4 @@
-//! An operator of a test cluster, who asks by the `muster` binary: what it prints, and whether the replicas agree.
+//! An operator of a test cluster, who uses the `muster` binary: what it prints, and whether the replicas agree.
 
 use std::process::Output;
 

@@ -38,7 +38,7 @@ pub fn signal(signal: &str, pid: u32) {
 
 pub fn is_running(pid: u32) -> bool {
     let state = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-    // A zombie has ended; its parent has not looked yet.
+    // A zombie has ended; its parent has not reaped it yet.
     !state.is_empty() && !state.rsplit(')').next().is_some_and(|rest| rest.trim_start().starts_with('Z'))
 }
 
@@ -58,7 +58,7 @@ pub fn shims_in(state_dir: &Path) -> Vec<u32> {
     pids.filter(is_shim).collect()
 }
 
-/// Says so past the capture of output, which would hide it from the check for skipped tests.
+/// Reports the skip past the capture of output, which would hide it from the check for skipped tests.
 pub fn skip(why: &str) {
     let _ = writeln!(std::io::stderr(), "SKIPPED: {why}");
 }

@@ -1,11 +1,11 @@
 //! Turns on the machine: however many tests run at once, only so many clusters do.
 //!
-//! Most tests wait on real time, so more of them run than there are cores; but a cluster that gets no time in which to send
-//! heartbeats fails for that alone.
+//! Most tests wait on real time, so more of them run than there are cores. But a cluster that gets no time in which
+//! to send heartbeats fails for that alone.
 
 use std::sync::{Condvar, Mutex, PoisonError};
 
-/// Clusters at once. As many as there are cores to carry them.
+/// Clusters at once: as many as there are cores to carry them.
 const CLUSTERS_MAX: usize = 2;
 
 static RUNNING: Mutex<usize> = Mutex::new(0);
@@ -16,7 +16,7 @@ static ENDED: Condvar = Condvar::new();
 pub struct Turn(());
 
 impl Turn {
-    /// Waits for it.
+    /// Waits for a turn.
     pub fn take() -> Self {
         let running = RUNNING.lock().unwrap_or_else(PoisonError::into_inner);
         let mut running =

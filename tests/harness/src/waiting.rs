@@ -1,4 +1,4 @@
-//! Waiting until something is so: by looking again, never by a pause of a fixed length.
+//! Waiting for a condition: by looking again, never by a pause of a fixed length.
 
 use std::time::{Duration, Instant};
 
@@ -24,7 +24,7 @@ pub fn eventually_within<T>(patience: Duration, what: &str, mut condition: impl 
     }
 }
 
-/// As [`eventually`], in an async test; tells what was there instead if it never is so.
+/// As [`eventually`], in an async test. If the condition never holds, the failure tells what was there instead.
 pub async fn soon<T>(what: &str, mut look: impl AsyncFnMut() -> Result<T, String>) -> T {
     let mut last = "nothing yet".to_owned();
     let looking = async {

@@ -11,7 +11,7 @@ use muster_testing::process::{MUSTER, free_ports, shims_in, signal};
 use muster_testing::waiting::eventually;
 use tempfile::TempDir;
 
-/// How README starts the cluster, in a terminal of its own.
+/// The command with which README starts the cluster, in a terminal of its own.
 const DEV: &str = "cargo run --release -- dev";
 /// Ports in README are those of `muster dev`; a test uses free ones.
 const README_PORTS: u16 = 7400;
@@ -29,7 +29,7 @@ pub(crate) struct Shell {
     dev: Option<Child>,
 }
 
-/// What came of a command.
+/// The result of a command.
 pub(crate) struct Ran {
     pub(crate) exit: i32,
     pub(crate) printed: Vec<String>,

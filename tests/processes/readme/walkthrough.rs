@@ -6,10 +6,10 @@
 //! - a time of day stands for any, and so does an age (`5s`, `3m5s`, `(2 s ago)`),
 //! - the width of a column does not count.
 
-/// A command, and what README says that it prints.
+/// A command, and the output that README shows for it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Step {
-    /// Of README.md.
+    /// The line of README.md.
     pub(crate) line: usize,
     pub(crate) command: String,
     /// Nothing if README shows nothing.
@@ -101,7 +101,7 @@ fn line_matches(shown: &str, printed: &str) -> bool {
     rest.is_empty()
 }
 
-/// A line without what differs from run to run by its nature.
+/// A line without the parts that differ from run to run by their nature.
 fn general(line: &str) -> String {
     let line = without_ago(line);
     let word = |word: &str| {

@@ -1,4 +1,4 @@
-//! Nodes of a simulated aggregator, and how far each of them is.
+//! Nodes of a simulated aggregator, and the state of each binding.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -34,11 +34,11 @@ pub(super) struct CarriedNodes {
 struct Entry {
     incarnation: u64,
     state: BindState,
-    /// It does not beat.
+    /// The node does not beat.
     silent: bool,
     /// Its status was asked for while it was silent.
     owes_status: bool,
-    /// Its status is under way.
+    /// Its status is in flight.
     posting: bool,
     /// When it last beat or was refused, since the aggregator was started.
     last: Option<Duration>,
@@ -111,7 +111,7 @@ impl CarriedNodes {
         match state {
             BindState::Unregistered => self.unregistered.push_back(handle),
             BindState::Unbound => self.unbound.push_back(handle),
-            // A binding counts as a beat, so the request for it may be the last that is heard of the node.
+            // A binding counts as a beat, so the request for it may be the node's last sign of life.
             BindState::Refused | BindState::Bound | BindState::Binding => node.last = Some(now),
             BindState::Registering => {}
         }
@@ -147,8 +147,8 @@ impl CarriedNodes {
         !node.silent
     }
 
-    /// The number of a node that may post its status now, which then counts as under way. To a replica it is a sign of life
-    /// like any beat.
+    /// The number of a node that may post its status now, which then counts as in flight. To a replica it is a sign
+    /// of life like any beat.
     pub(super) fn begin_post(&mut self, handle: u32) -> Option<usize> {
         let (number, now) = (self.number_if_beating(handle)?, self.started.elapsed());
         let node = self.nodes.get_mut(handle as usize).filter(|node| !node.posting)?;
@@ -156,7 +156,7 @@ impl CarriedNodes {
         Some(number)
     }
 
-    /// Returns whether a status was under way.
+    /// Returns whether a status was in flight.
     pub(super) fn posted(&mut self, handle: u32) -> bool {
         self.nodes.get_mut(handle as usize).is_some_and(|node| std::mem::take(&mut node.posting))
     }

@@ -128,7 +128,7 @@ pub(super) fn put_message(out: &mut BytesMut, stream: StreamId, message: &[u8]) 
 
 /// The headers of a gRPC call, spelt out, so that neither side keeps a table of them.
 pub(super) fn put_request(out: &mut BytesMut, stream: StreamId, path: &str) {
-    // Of the static table: POST is 3, https is 7.
+    // Indexes of the static table: POST is 3, https is 7.
     let mut block = vec![0x83, 0x87];
     put_literal(&mut block, b":path", path.as_bytes());
     put_literal(&mut block, b":authority", b"muster");

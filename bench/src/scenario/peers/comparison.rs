@@ -30,29 +30,29 @@ pub(crate) struct PeerResult {
 /// Our own figures.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct MusterResults {
-    /// As agents beat by default: no reply.
+    /// Beats as agents send them by default: no reply.
     pub(crate) unanswered: PeerResult,
-    /// With an acknowledgement for every beat, as etcd gives one.
+    /// Beats with an acknowledgement each, as etcd gives one.
     pub(crate) answered: PeerResult,
 }
 
 /// etcd's figures.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct EtcdResults {
-    /// By clients that are spread over the members.
+    /// Keep-alives by clients that are spread over the members.
     pub(crate) keep_alives: PeerResult,
-    /// By clients that know the leader.
+    /// Keep-alives by clients that know the leader.
     pub(crate) at_leader: PeerResult,
     /// Compare-and-put, as an API server renews a lease.
     pub(crate) renewals: PeerResult,
 }
 
-/// In the order of the tables.
+/// All results, in the order of the tables.
 pub(super) fn all<'a>(ours: &'a MusterResults, theirs: &'a EtcdResults) -> [&'a PeerResult; 5] {
     [&theirs.keep_alives, &theirs.at_leader, &theirs.renewals, &ours.answered, &ours.unanswered]
 }
 
-/// The ratios, then what each process used.
+/// The ratios, then the usage of each process.
 pub(crate) fn tables(ours: &MusterResults, theirs: &EtcdResults) -> Vec<ReportTable> {
     let peers = all(ours, theirs);
     vec![ratios(&peers, ours), processes(&peers)]

@@ -47,8 +47,8 @@ impl Credentials {
         Ok(tls::agent(self.authority.certificate_pem(), &self.client.certificate, &self.client.key)?)
     }
 
-    /// Both sides show certificates, as with us. etcd's gateway for JSON is off, because it would call its own member with a
-    /// certificate that is only a server's.
+    /// Both sides show certificates, as with us. etcd's gateway for JSON is off, because it would call its own member
+    /// with a certificate that is only a server's.
     pub(super) fn flags(&self) -> Vec<OsString> {
         let files = [
             ("--trusted-ca-file", &self.files.ca),

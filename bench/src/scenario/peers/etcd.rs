@@ -1,8 +1,8 @@
-//! etcd cluster of three members, started for the comparison and ended with it: real files, etcd's own defaults, and TLS
-//! for clients as we have it.
+//! etcd cluster of three members, started for the comparison and ended with it: real files, etcd's own defaults, and
+//! TLS for clients as we have it.
 //!
-//! Members speak plain TCP to each other, which is in etcd's favour: a member that does not lead opens a connection to the leader
-//! for most keep-alives that it passes on, and with TLS half of them would be lost to handshakes.
+//! Members speak plain TCP to each other, which is in etcd's favour: a member that does not lead opens a connection
+//! to the leader for most keep-alives that it passes on, and with TLS half of them would be lost to handshakes.
 
 use std::env;
 use std::ffi::OsStr;
@@ -27,9 +27,10 @@ pub(super) const MEMBERS: u16 = 3;
 const START_TIMEOUT: Duration = Duration::from_secs(60);
 const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(2);
 const POLL_EVERY: Duration = Duration::from_millis(100);
-/// Shown of the log of a member that did not start.
+/// Lines shown of the log of a member that did not start.
 const LOG_LINES: usize = 10;
-/// etcd takes any flag from the environment; only what lets it run at all on this processor is let through.
+/// etcd takes any flag from the environment; only the variable that lets it run at all on this processor is let
+/// through.
 const ENVIRONMENT_PREFIX: &str = "ETCD_";
 const ENVIRONMENT_KEPT: &str = "ETCD_UNSUPPORTED_ARCH";
 
@@ -51,7 +52,7 @@ pub(super) struct EtcdCluster {
 /// Which members are called.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Reach {
-    /// As clients do that know all members and choose one.
+    /// All members, as clients call them that know all and choose one.
     All,
     /// No client can rely on it, but it is the best that etcd can do: no call has to be passed on.
     Leader,
@@ -118,7 +119,7 @@ impl EtcdCluster {
         Ok(etcd)
     }
 
-    /// So many connections, spread over the members or all to the leader.
+    /// `count` connections, spread over the members or all to the leader.
     pub(super) async fn connect(&self, count: usize, reach: Reach) -> Result<Vec<EtcdClient>> {
         let members: Vec<&Member> = match reach {
             Reach::All => self.members.iter().collect(),

@@ -19,7 +19,7 @@ use crate::measure::usage::{ResourceUsage, UsageMeter};
 const TTL: Duration = Duration::from_secs(24 * 60 * 60);
 /// The size of a Kubernetes node's lease in etcd.
 const VALUE_BYTES: usize = 350;
-/// For answers that are due when time is up.
+/// The limit for answers that are due when time is up.
 const TIMEOUT: Duration = Duration::from_secs(30);
 
 #[derive(Debug, Clone, Copy)]
@@ -90,7 +90,7 @@ pub(super) async fn renewals(etcd: &EtcdCluster, load: EtcdLoad) -> Result<Measu
 // === impl EtcdLoad ===
 
 impl EtcdLoad {
-    /// One for each client.
+    /// One connection for each client.
     async fn clients(self, etcd: &EtcdCluster, reach: Reach) -> Result<Vec<EtcdClient>> {
         let connections = etcd.connect(self.connections, reach).await?;
         Ok(connections.iter().cycle().take(self.clients).cloned().collect())
@@ -183,7 +183,7 @@ impl Renewing for RenewalClient {
 // === impl StoredLease ===
 
 impl StoredLease {
-    /// It does not exist yet.
+    /// A lease that does not exist in etcd yet.
     fn new(number: usize) -> Self {
         Self { key: format!("/registry/leases/kube-node-lease/node-{number:07}").into(), revision: 0 }
     }

@@ -5,14 +5,14 @@
 use bytes::Bytes;
 use prost::Message;
 
-/// What a [`Compare`] looks at: the revision of the key's last change.
+/// The target of a [`Compare`]: the revision of the key's last change.
 pub(super) const TARGET_MOD_REVISION: i32 = 2;
 
 #[derive(Clone, PartialEq, Message)]
 pub(super) struct ResponseHeader {
     #[prost(uint64, tag = "2")]
     pub(super) member_id: u64,
-    /// Of the whole store, when the call was carried out.
+    /// The revision of the whole store, when the call was carried out.
     #[prost(int64, tag = "3")]
     pub(super) revision: i64,
 }
@@ -24,7 +24,7 @@ pub(super) struct StatusRequest {}
 pub(super) struct StatusResponse {
     #[prost(message, optional, tag = "1")]
     pub(super) header: Option<ResponseHeader>,
-    /// The member that leads, by the word of the one that answers.
+    /// The leader, according to the member that answers.
     #[prost(uint64, tag = "4")]
     pub(super) leader: u64,
 }
@@ -58,7 +58,7 @@ pub(super) struct RequestOp {
     pub(super) put: Option<PutRequest>,
 }
 
-/// Holds if what it looks at is equal: the field for other relations stays at its default.
+/// Holds if the value is equal: the field for other relations stays at its default.
 #[derive(Clone, PartialEq, Message)]
 pub(super) struct Compare {
     #[prost(int32, tag = "2")]

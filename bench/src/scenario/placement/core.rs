@@ -42,7 +42,7 @@ pub(super) fn run(nodes: usize, pods: usize) -> Result<ReportTable> {
     Ok(table)
 }
 
-/// How long it took to look, and to apply what was found.
+/// The time it took to look, and to apply the findings.
 fn place(mut local: LocalState, pods: usize, most: usize) -> Result<(Duration, Duration)> {
     ensure!(local.state.waiting_pods().len() == pods, "{} pods wait", local.state.waiting_pods().len());
     let (mut looking, mut applying) = (Duration::ZERO, Duration::ZERO);

@@ -58,7 +58,7 @@ impl Page {
         self.section(title, &lines);
     }
 
-    /// What happened to it, which everything ends with.
+    /// The events of the object, at the end of every page.
     pub(super) fn events(&mut self, events: &[Value], now: Timestamp) {
         self.table("Events", EVENTS, &events.iter().map(|event| event_row(event, now)).collect::<Vec<_>>());
     }

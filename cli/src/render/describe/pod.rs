@@ -8,7 +8,7 @@ use crate::render::{at, items, or, pod, text};
 
 const CONDITIONS: &[&str] = &["Type", "Status", "LastTransitionTime", "Reason", "Message"];
 
-/// The pod, how it stands in one line if that is known, and the events about it.
+/// The pod, its state in one line if that is known, and the events about it.
 pub fn pod(object: &Value, standing: Option<&str>, events: &[Value], now: Timestamp) -> String {
     let mut page = Page::default();
     page.field("Name", text(object, &["metadata", "name"]));
@@ -34,7 +34,7 @@ pub fn pod(object: &Value, standing: Option<&str>, events: &[Value], now: Timest
     page.into_text()
 }
 
-/// What a pod's spec runs: each with its image and what it asks for.
+/// The containers of a pod's spec, each with its image and requests.
 pub(super) fn containers(spec: &Value) -> Vec<String> {
     let lines = |container: &Value| {
         let requests = pairs(at(container, &["resources", "requests"]), " ");

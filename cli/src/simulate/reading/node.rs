@@ -22,7 +22,7 @@ const HEARTBEAT_DEFAULT: Millis = 10_000;
 const STATUS_DEFAULT: Millis = 300_000;
 const CREATED_DEFAULT: i64 = -3_600_000;
 
-/// More often than this no machine speaks.
+/// No machine sends signals more often than this.
 const INTERVAL_MIN: Period = Period(100);
 
 /// A field, the label it sets, and the older one that would win over it (Z-1).
@@ -32,7 +32,7 @@ const PLACES: [(&str, &str, &str); 2] = [
 ];
 const NEVER_POSTED: &str = "none";
 
-/// By name.
+/// The machines, by name.
 pub(super) fn machines(field: &Field<'_>) -> Result<Vec<MachineSpec>, Fault> {
     let mut machines: BTreeMap<Text, MachineSpec> = BTreeMap::new();
     for group in field.items()? {
@@ -58,7 +58,7 @@ pub(super) fn names(name: &Field<'_>, count: Option<&Field<'_>>) -> Result<Vec<T
         None => vec![Text::from(stem)],
         Some(count) => (0..count.count(1, NODES_MAX)?).map(|index| Text::from(format!("{stem}-{index}"))).collect(),
     };
-    // The last one is the longest, and otherwise they are all alike.
+    // The last name is the longest, and otherwise they are all alike.
     for sample in names.first().into_iter().chain(names.last()) {
         name::dns_subdomain(sample).map_err(|rule| name.fault(rule))?;
     }
@@ -94,7 +94,7 @@ fn labels(fields: &Fields<'_>) -> Result<Pairs, Fault> {
     Ok(labels)
 }
 
-/// A node cannot be in two places, and neither of them is the one that was surely meant.
+/// A node cannot be in two places, and neither of them is surely the one that was meant.
 fn agree(field: &Field<'_>, value: &Text, label: &str, labels: &Pairs) -> Result<(), Fault> {
     match labels.get(label) {
         Some(other) if other != value => {

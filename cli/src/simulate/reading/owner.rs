@@ -1,4 +1,4 @@
-//! Whose pods they are: `ReplicaSet/web`, `StatefulSet/db`, `DaemonSet/log`, or a kind alone, named like its pods.
+//! Owners of pods: `ReplicaSet/web`, `StatefulSet/db`, `DaemonSet/log`, or a kind alone, named like its pods.
 //!
 //! The pods that name the same owner are all that it has at the start, so they must look as if it had made them.
 
@@ -33,7 +33,7 @@ impl<'a> Owners<'a> {
         }
     }
 
-    /// Once all pods are known.
+    /// Called once all pods are known.
     pub(super) fn check(&self, pods: &BTreeMap<Text, PodSpec>) -> Result<(), Fault> {
         let mut owned: BTreeMap<&WorkloadKey, Vec<(&Text, &PodSpec)>> = BTreeMap::new();
         for (name, spec) in pods {

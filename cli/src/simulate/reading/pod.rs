@@ -1,4 +1,4 @@
-//! The `pods` section: groups of pods that are alike, where they are at the start, and whose they are.
+//! The `pods` section: groups of pods that are alike, the nodes they are on at the start, and their owners.
 
 use std::collections::BTreeMap;
 
@@ -30,7 +30,7 @@ pub(super) fn pods(field: &Field<'_>, roster: &Roster) -> Result<BTreeMap<Text, 
         model.owner = fields.get("owner").map(|owner| owners.read(owner, name, &model)).transpose()?;
         let placed = placed(&fields, name, roster)?;
         if let Some((first, _)) = placed.first() {
-            // They are all alike.
+            // The pods of a group are all alike.
             model.draft(first, None).check().map_err(|invalid| group.fault(invalid))?;
         }
         for (pod, node) in placed {
@@ -58,7 +58,7 @@ fn model(fields: &Fields<'_>) -> Result<PodSpec, Fault> {
     })
 }
 
-/// Without a node or on one named node `p` or `p-0`, `p-1`...; on selected ones `p-<node>-0` and so on.
+/// Pods without a node or on one named node are `p` or `p-0`, `p-1`...; on selected nodes `p-<node>-0` and so on.
 fn placed(fields: &Fields<'_>, name: &Field<'_>, roster: &Roster) -> Result<Vec<(Text, Option<Text>)>, Fault> {
     let count = fields.get("count");
     match fields.get("node") {

@@ -1,7 +1,7 @@
-//! Which nodes an entry means: by name, or by zone, region and share.
+//! Selectors: the nodes that an entry means, by name, or by zone, region and share.
 //!
-//! Selectors go by what the file itself has said up to that moment: who was created and deleted, and which zone labels
-//! its nodes were given.
+//! Selectors go by what the file itself has said up to that moment: which nodes were created and deleted, and which
+//! zone labels they were given.
 
 use std::collections::BTreeMap;
 
@@ -13,13 +13,13 @@ use super::node::label_value;
 use crate::simulate::located::{Fault, Field, clipped};
 use crate::simulate::world::MachineSpec;
 
-/// Who is there as far as the file says.
+/// The nodes that exist as far as the file says.
 pub(super) struct Roster(BTreeMap<Text, Member>);
 
 struct Member {
     labels: Pairs,
     present: bool,
-    /// It is created after the start.
+    /// The node is created after the start.
     comes_later: bool,
 }
 

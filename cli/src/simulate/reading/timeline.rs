@@ -1,4 +1,4 @@
-//! The `timeline` section: what happens when, and to whom.
+//! The `timeline` section: what happens when, and to which nodes.
 
 use std::collections::BTreeMap;
 
@@ -16,12 +16,12 @@ use crate::simulate::world::Millis;
 
 const ENTRIES_MAX: usize = 100_000;
 
-/// Nodes that all entries name in all, counting a node once per entry.
+/// How many nodes all entries may name together, counting a node once per entry.
 const MENTIONS_MAX: usize = 10_000_000;
 
 const DOWNTIME_DEFAULT: Millis = 3_000;
 
-/// What can be done, and which fields say how.
+/// The actions, and the fields that each takes.
 const ACTIONS: [(&str, &[&str]); 12] = [
     ("silence", &["at", "do", "nodes"]),
     ("resume", &["at", "do", "nodes"]),

@@ -1,4 +1,4 @@
-//! Machines and their agents: they come, beat, post, fall silent and go.
+//! Machines and their agents: they are created, beat, post, fall silent and end.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -21,7 +21,7 @@ const FOUNDED_BEFORE_START: i64 = 2 * 366 * 24 * 3_600_000;
 // === the beginning ===
 
 impl<W: Witness> World<W> {
-    /// Writes down what was there before the start, each node at the moment of its creation.
+    /// Creates what was there before the start, each node at the moment of its creation.
     pub(super) fn found(&mut self, policy: Policy, pods: &BTreeMap<Text, PodSpec>) -> Result<(), Rejection> {
         let mut by_creation: BTreeMap<i64, Vec<MachineIndex>> = BTreeMap::new();
         for (place, machine) in self.machines.iter().enumerate() {
@@ -52,8 +52,8 @@ impl<W: Witness> World<W> {
         })
     }
 
-    /// The world does not begin with a take-over: its leader has led for long. NH-4a: a node that has a status counts as
-    /// heard at the start; NH-2: the grace of another runs from its creation.
+    /// The world does not begin with a take-over: its leader has led for long. NH-4a: a node that has a status counts
+    /// as heard at the start. NH-2: the grace period of any other node runs from its creation.
     fn take_the_lead_at_start(&mut self) {
         let has_posted = |place: &MachineIndex| self.machines[*place].spec.ready != InitialReady::NeverPosted;
         (0..self.machines.len()).filter(has_posted).collect::<Vec<_>>().into_iter().for_each(|place| self.beat(place));
@@ -65,7 +65,7 @@ impl<W: Witness> World<W> {
         by_operator(Operation::CreateNode { draft, uid: self.next_uid() })
     }
 
-    /// A machine comes into the world after its start.
+    /// A machine is created after the start.
     pub(super) fn bear(&mut self, place: MachineIndex) {
         let creation = self.creation(place);
         self.submit(creation);
@@ -95,12 +95,12 @@ impl<W: Witness> World<W> {
 // === what a caller can have a machine do ===
 
 impl<W: Witness> World<W> {
-    /// No lease and no status any more, and no word about pods.
+    /// The machine sends no lease, no status and no pod reports any more.
     pub fn silence(&mut self, place: MachineIndex) {
         self.machines[place].fall_silent();
     }
 
-    /// At once a beat and a status that says that all is well; then both again at their intervals.
+    /// The machine sends at once a beat and a status with all conditions healthy, then both at their intervals.
     pub fn resume(&mut self, place: MachineIndex) {
         let machine = &mut self.machines[place];
         machine.come_back();
@@ -114,7 +114,7 @@ impl<W: Witness> World<W> {
         self.report(place, status);
     }
 
-    /// One status, with these conditions merged into what it last said.
+    /// The machine posts one status, with these conditions merged into its last one.
     pub fn post(&mut self, place: MachineIndex, conditions: &BTreeMap<Text, ConditionStatus>) {
         self.machines[place].say(conditions);
         self.beat(place);
@@ -122,18 +122,18 @@ impl<W: Witness> World<W> {
         self.report(place, status);
     }
 
-    /// One renewal of its lease.
+    /// The machine renews its lease once.
     pub fn renew(&mut self, place: MachineIndex) {
         self.beat(place);
     }
 
-    /// Its agent starts: it registers its node, beats, and says that all is well.
+    /// The machine's agent starts: it registers its node, beats, and posts a healthy status.
     pub fn register(&mut self, place: MachineIndex) {
         let machine = &mut self.machines[place];
         machine.come_back();
         let (name, draft) = (machine.spec.name.clone(), Box::new(machine.registration()));
         self.says_of_stopped(place).into_iter().for_each(|command| self.submit(command));
-        // Whatever it ran in a former life it has stopped by now.
+        // The pods of a former life have stopped by now.
         let operation = Operation::RegisterNode { draft, uid: self.next_uid(), running: Some(Vec::new()) };
         self.submit(Command { origin: Origin::Node { name }, request: None, operation });
         self.says_of_well(place).into_iter().for_each(|command| self.submit(command));
@@ -159,7 +159,7 @@ impl<W: Witness> World<W> {
         }
     }
 
-    /// The status that is to be written down, if one is, with what there is to say about pods.
+    /// The reports that are due to be written: a status, with the pod reports.
     fn act(&mut self, place: MachineIndex) -> Vec<Command> {
         if let Home::Adrift { until } = self.machines[place].home
             && until <= self.now
@@ -192,7 +192,7 @@ impl<W: Witness> World<W> {
         }
     }
 
-    /// Without a leader that can write the newest status waits; earlier ones no longer matter.
+    /// Without a leader that can write, the newest status waits; earlier ones no longer matter.
     fn reported(&mut self, place: MachineIndex, status: NodeStatus) -> Vec<Command> {
         let can_write = self.can_write();
         let machine = &mut self.machines[place];
@@ -211,7 +211,7 @@ impl<W: Witness> World<W> {
         stopped.into_iter().chain([says]).chain(well).collect()
     }
 
-    /// What operators and nodes said while nobody could write.
+    /// Writes what operators and nodes sent while there was no leader that could write.
     pub(super) fn write_down_what_waited(&mut self) {
         for command in std::mem::take(&mut self.waiting) {
             self.apply(vec![command]);
@@ -238,7 +238,7 @@ impl<W: Witness> World<W> {
 // === attachment ===
 
 impl<W: Witness> World<W> {
-    /// The agents of a replica that died find out, and look for another one.
+    /// The agents of a replica that died notice it, and look for another one.
     pub(super) fn cast_adrift(&mut self, replica: ReplicaIndex, until: Millis) {
         for place in 0..self.machines.len() {
             if self.machines[place].home == Home::Attached(replica) {
@@ -248,7 +248,7 @@ impl<W: Witness> World<W> {
         }
     }
 
-    /// A replica that lost the leader tells its agents to move; they stay until another one takes them.
+    /// A replica that lost the leader tells its agents to move. They stay until another one takes them.
     pub(super) fn send_away(&mut self, replica: ReplicaIndex) {
         for place in 0..self.machines.len() {
             if self.machines[place].home == Home::Attached(replica) {

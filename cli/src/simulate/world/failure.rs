@@ -9,23 +9,23 @@ const REATTACH_AFTER: Millis = 1_000;
 /// A replica without contact to the leader for so long sends its agents away.
 const CONTACT_LOST: Millis = 3_000;
 
-/// Agents ping their replica; one that does not answer for so long is left.
+/// Agents ping their replica; they leave one that does not answer for so long.
 const PATIENCE_OF_AGENTS: Millis = 15_000;
 
-/// Nobody leads until somebody takes over.
+/// There is no leader until a replica takes over.
 pub(super) struct Succession {
     pub(super) at: Millis,
     successor: ReplicaIndex,
-    /// Who comes back, with nothing in memory, when the new leader leads.
+    /// The replica that comes back, with nothing in memory, when the new leader leads.
     fallen: Option<ReplicaIndex>,
 }
 
-/// What becomes of a leader that leads no more.
+/// The way in which a leader stops leading.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fall {
     /// Its process dies, and what it heard is lost.
     Dies,
-    /// It goes on as a follower.
+    /// The leader goes on as a follower.
     IsDeposed,
 }
 
@@ -38,7 +38,7 @@ impl<W: Witness> World<W> {
         self.term
     }
 
-    /// The leader leads no more; after `downtime` another does. False if nobody leads.
+    /// The leader leads no more; after `downtime` another replica does. False if there is no leader.
     pub fn fail_over(&mut self, downtime: Millis, fall: Fall) -> bool {
         let Some(fallen) = self.leader.take() else { return false };
         self.brain = None;
@@ -56,7 +56,7 @@ impl<W: Witness> World<W> {
         true
     }
 
-    /// Somebody takes over, if it is time.
+    /// A replica takes over, if it is time.
     pub(super) fn succeed(&mut self) {
         let Some(due) = self.succession.take_if(|next| next.at <= self.now) else { return };
         if let Some(until) = self.replicas[due.successor].stalled_until {
@@ -92,7 +92,7 @@ impl<W: Witness> World<W> {
         self.lead(index, now);
     }
 
-    /// While cut, what `teller` answers to `listener` is lost on its way.
+    /// While cut, the answers of `teller` to `listener` are lost on their way.
     pub fn set_cut(&mut self, listener: ReplicaIndex, teller: ReplicaIndex, cut: bool) {
         self.cut[listener][teller] = cut;
     }
@@ -126,12 +126,12 @@ impl<W: Witness> World<W> {
         }
     }
 
-    /// By how much its wall clock is off. Nothing may depend on it.
+    /// Sets by how much its wall clock is off. Nothing may depend on it.
     pub fn set_wall_offset(&mut self, index: ReplicaIndex, offset: i64) {
         self.replicas[index].wall_offset = offset;
     }
 
-    /// Notes who is in contact with the leader, and has those who no longer are send their agents away.
+    /// Notes which replicas are in contact with the leader. Those that no longer are send their agents away.
     pub(super) fn follow_contact(&mut self) {
         let Some(leader) = self.leader() else { return };
         for index in 0..REPLICAS {

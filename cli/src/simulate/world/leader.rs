@@ -1,7 +1,7 @@
-//! What a leader holds between two rounds: which nodes it watches, and when it looks again.
+//! The memory of a leader between two rounds: which nodes it watches, and when it looks again.
 //!
-//! It holds nothing that State and the pulses could not give back, so a new one is built at every take-over. It decides
-//! nothing: [`rounds`](super::rounds) calls the product's judging functions.
+//! It holds nothing that State and the pulses could not give back, so a new one is built at every take-over. It
+//! decides nothing: [`rounds`](super::rounds) calls the product's judging functions.
 
 use std::collections::BTreeMap;
 
@@ -29,7 +29,7 @@ pub(super) struct Leader {
     sweep: Sweep,
     watches: BTreeMap<Text, NodeWatch>,
     candidates: Candidates<Text>,
-    /// Which node holds each slot.
+    /// The node that holds each slot.
     holders: Vec<Option<Text>>,
     policy: Policy,
     /// The nodes that are passed over for a while, by the queue they wait in.
@@ -39,14 +39,14 @@ pub(super) struct Leader {
     pub(super) evictions_first: EvictionsFirst,
     pub(super) next_round: Millis,
     pub(super) next_assessment: Millis,
-    /// When there may be a token, or something to do for a clerk, even if nothing is written.
+    /// When there may be a token, or a task for a clerk, even if nothing is written.
     pub(super) next_look: Option<Millis>,
     /// Something was written since the last look.
     pub(super) disturbed: bool,
 }
 
 impl Leader {
-    /// Watches every node, as one that leads since that tick. `slots` is how many there can ever be.
+    /// Watches every node, as a leader that leads since that tick. `slots` is how many there can ever be.
     pub(super) fn new(state: &State, slots: usize, leads_since: Tick, now: Millis, moment: Moment) -> Self {
         let mut leader = Self {
             leads_since,
@@ -71,7 +71,7 @@ impl Leader {
         self.next_look.map_or(self.next_round, |look| look.min(self.next_round))
     }
 
-    /// What was committed.
+    /// Takes in a commit.
     pub(super) fn learn(&mut self, change: &Change, moment: Moment) {
         self.disturbed = true;
         match (&change.before, &change.after) {
@@ -82,7 +82,8 @@ impl Leader {
         }
     }
 
-    /// Which nodes fell silent and which are back, and what is to be proposed about those that are due, by name.
+    /// Finds which nodes fell silent and which are back. Returns the operations to propose about those that are due,
+    /// by name.
     pub(super) fn judge(&mut self, state: &State, pulses: &PulseMonitor, moment: Moment) -> Vec<Operation> {
         let (tables, mut blindness) = (pulses.tables(), pulses.blindness());
         let judging = JudgingLoop::of(state.policy());

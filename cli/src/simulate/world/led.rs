@@ -1,4 +1,4 @@
-//! What a driver outside the world needs to lead it: the leader's pulses, what was committed, and a log to propose to.
+//! The interface for a driver outside the world: the leader's pulses, what was committed, and a log to propose to.
 
 use std::sync::Arc;
 
@@ -11,12 +11,12 @@ use super::leader::Leader;
 use super::{Driver, ReplicaIndex, Witness, World};
 
 impl<W: Witness> World<W> {
-    /// What a replica has heard, shared with it.
+    /// The pulses that a replica has heard, shared with it.
     pub fn pulses(&self, replica: ReplicaIndex) -> Arc<PulseMonitor> {
         Arc::clone(&self.replicas[replica].pulses)
     }
 
-    /// What was committed since this was last asked, in order.
+    /// The commits since the last call, in order.
     pub fn take_changes(&mut self) -> Vec<Arc<Change>> {
         std::mem::take(&mut self.news)
     }
@@ -34,7 +34,7 @@ impl<W: Witness> World<W> {
         outcomes
     }
 
-    /// From here on this replica leads, as one that leads since then.
+    /// From here on this replica leads, as a leader since that tick.
     pub(super) fn lead(&mut self, replica: ReplicaIndex, since: Tick) {
         self.leader = Some(replica);
         let moment = self.moment();

@@ -1,4 +1,4 @@
-//! One simulated machine with its agent: what it says, when it beats, and which replica it is attached to.
+//! One simulated machine with its agent: what it reports, when it beats, and which replica it is attached to.
 
 use std::collections::BTreeMap;
 
@@ -19,19 +19,19 @@ pub struct MachineSpec {
     pub labels: Pairs,
     pub taints: Vec<Taint>,
     pub ready: InitialReady,
-    /// `None` never.
+    /// `None` for never.
     pub heartbeat: Option<Millis>,
-    /// `None` never again.
+    /// `None` for never again.
     pub status: Option<Millis>,
     /// When its Node was created, from the start of the world on.
     pub created: i64,
 }
 
-/// What its Ready condition says at the start.
+/// The machine's Ready condition at the start.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum InitialReady {
     Says(ConditionStatus),
-    /// It has never posted a status.
+    /// The machine has never posted a status.
     NeverPosted,
 }
 
@@ -41,11 +41,11 @@ pub(super) struct Machine {
     /// Its Node, while there is one.
     pub(super) node: Option<(Slot, Incarnation)>,
     silenced: bool,
-    /// Somebody had it come back, so it is there even if it gives no signals by itself.
+    /// The scenario resumed the machine, so it is there even if it gives no signals by itself.
     came_back: bool,
     next_beat: Option<Millis>,
     next_status: Option<Millis>,
-    /// What it last said, by condition.
+    /// What it last reported, by condition.
     says: Vec<(Text, ConditionStatus)>,
     /// A status that found no leader to write it down.
     pub(super) unwritten: bool,
@@ -95,7 +95,7 @@ const VOCABULARY: [(&str, [&str; 2], [&str; 2]); 4] = [
 /// How many pods a kubelet takes unless it is told otherwise.
 const PODS_PER_MACHINE: &str = "110";
 
-/// For conditions that the kubelet has no word for, and for what it cannot tell.
+/// For conditions that the kubelet has no word for, and for what it cannot determine.
 const POSTED: [&str; 2] = ["Posted", "posted by the node"];
 
 // === impl Machine ===
@@ -152,7 +152,7 @@ impl Machine {
         }
     }
 
-    /// The status it posts. Whoever posts at all says whether it is ready.
+    /// The status it posts. A machine that posts at all says whether it is ready.
     pub(super) fn status(&mut self) -> NodeStatus {
         if !self.says.iter().any(|(kind, _)| kind == READY) {
             self.say_healthy();
@@ -177,7 +177,7 @@ impl Machine {
         self.say(&says_ready(ConditionStatus::True).into_iter().collect());
     }
 
-    /// What it posts when asked to, without adding that it is ready.
+    /// The status it posts when asked to, without adding that it is ready.
     pub(super) fn last_said(&self) -> NodeStatus {
         self.status_of(self.conditions())
     }
@@ -200,7 +200,7 @@ impl Machine {
         self.stop();
     }
 
-    /// It says from now on that all is well.
+    /// The machine reports from now on that it is healthy.
     pub(super) fn come_back(&mut self) {
         self.silenced = false;
         self.came_back = true;
@@ -232,7 +232,7 @@ impl Machine {
         [self.next_beat, self.next_status, reattach].into_iter().flatten().min()
     }
 
-    /// What is due now, and will be again after one interval.
+    /// The signals that are due now; each is due again after one interval.
     pub(super) fn take_due(&mut self, now: Millis) -> Due {
         let beat = self.next_beat.is_some_and(|at| at <= now);
         let status = self.next_status.is_some_and(|at| at <= now);
@@ -245,12 +245,12 @@ impl Machine {
         Due { beat, status }
     }
 
-    /// It has an agent that gives any sign of life at all.
+    /// Whether it has an agent that gives any signal at all.
     pub(super) fn has_agent(&self) -> bool {
         self.node.is_some() && !self.silenced && (self.spec.heartbeat.is_some() || self.spec.status.is_some())
     }
 
-    /// It starts and stops pods, and says so.
+    /// Whether it starts and stops pods, and reports it.
     pub(super) fn is_there(&self) -> bool {
         self.has_agent() || (self.node.is_some() && self.came_back)
     }
@@ -271,7 +271,7 @@ fn posted(kind: &Text, status: ConditionStatus) -> Condition {
     condition(kind, status, [reason, message])
 }
 
-/// What a leader wrote down before the world began.
+/// A condition that a leader marked Unknown before the world began.
 fn written_off(kind: &Text) -> Condition {
     condition(kind, ConditionStatus::Unknown, [STATUS_UNKNOWN, STATUS_UNKNOWN_MESSAGE])
 }

@@ -21,7 +21,7 @@ pub const NAMESPACE: &str = "default";
 /// A pod as a scenario describes it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct PodSpec {
-    /// `None` waits to be placed.
+    /// `None` while the pod waits to be placed.
     pub node: Option<Text>,
     pub owner: Option<WorkloadKey>,
     /// Seconds to stop in; `None` for the default.
@@ -29,7 +29,7 @@ pub struct PodSpec {
     pub tolerations: Box<[Toleration]>,
 }
 
-/// By which the pods of one workload are selected.
+/// The label by which the pods of one workload are selected.
 const APP_LABEL: &str = "app";
 
 // === impl PodSpec ===
@@ -73,7 +73,7 @@ impl PodSpec {
         }
     }
 
-    /// TE-12: what a DaemonSet gives to the pods that it makes, those of the scenario have, too.
+    /// TE-12: pods of a scenario's DaemonSet have the tolerations that a DaemonSet gives to the pods that it makes.
     fn all_tolerations(&self) -> Box<[Toleration]> {
         match self.owner.as_ref().map(|owner| owner.kind) {
             Some(WorkloadKind::DaemonSet) => toleration::with_daemon_defaults(&self.tolerations, false),
@@ -100,7 +100,7 @@ fn labels(key: &WorkloadKey) -> Pairs {
 // === the beginning ===
 
 impl<W: Witness> World<W> {
-    /// Writes them down as they stand at the start: with their workloads complete, and running.
+    /// Creates the pods as they are at the start: with their workloads complete, and running.
     pub(super) fn found_pods(&mut self, pods: &BTreeMap<Text, PodSpec>) -> Result<(), Rejection> {
         if pods.is_empty() {
             return Ok(());
@@ -127,14 +127,14 @@ impl<W: Witness> World<W> {
         Ok(())
     }
 
-    /// Whoever never posted a status has not started anything yet.
+    /// A machine that never posted a status has not started anything yet.
     fn first_reports(&self) -> Vec<Command> {
         let has_posted = |place: &usize| self.machines[*place].spec.ready != InitialReady::NeverPosted;
         (0..self.machines.len()).filter(has_posted).filter_map(|place| self.says_of_well(place)).collect()
     }
 }
 
-/// Each with one of its pods, which are all alike, and how many there are.
+/// Each workload with one of its pods, which are all alike, and how many there are.
 fn workloads(pods: &BTreeMap<Text, PodSpec>) -> BTreeMap<&WorkloadKey, (&PodSpec, i64)> {
     let mut workloads = BTreeMap::new();
     for spec in pods.values() {

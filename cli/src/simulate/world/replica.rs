@@ -21,11 +21,11 @@ pub(super) struct Replica {
     /// When its process started, on the world's clock: no two replicas' ticks are alike.
     booted: i64,
     pub(super) pulses: Arc<PulseMonitor>,
-    /// What each peer is told from, by the peer's index.
+    /// The source of each peer's digests, by the peer's index.
     outboxes: Vec<Outbox>,
-    /// What each peer tells, by the peer's index; none for itself.
+    /// The digests from each peer, by the peer's index; none for itself.
     inboxes: Vec<Option<Inbox>>,
-    /// Whether a peer, by its index, has not been told all yet.
+    /// Whether a peer, by its index, has not been told everything yet.
     untold: [bool; REPLICAS],
     pub(super) alive: bool,
     pub(super) stalled_until: Option<Millis>,
@@ -33,7 +33,7 @@ pub(super) struct Replica {
     /// Beats that came while it stood still.
     held_back: BTreeSet<Slot>,
     pub(super) wall_offset: i64,
-    /// When it last reached the leader, or was it.
+    /// When it last reached the leader, or led itself.
     pub(super) last_contact: Millis,
 }
 
@@ -61,7 +61,7 @@ impl Replica {
         }
     }
 
-    /// The same replica after a crash: a new life that remembers nothing.
+    /// The same replica after a crash: a new process that remembers nothing.
     pub(super) fn reborn(&self, now: Millis, backoff_cap: Duration) -> Self {
         let reborn = Self::booted(self.index, signed(now), now, backoff_cap);
         Self { wall_offset: self.wall_offset, ..reborn }
@@ -114,7 +114,7 @@ impl Replica {
         true
     }
 
-    /// It moves again; what came meanwhile is still to be heard.
+    /// The replica runs again; returns the beats that came meanwhile and are still to be heard.
     pub(super) fn wake(&mut self) -> BTreeSet<Slot> {
         self.stalled_until = None;
         std::mem::take(&mut self.held_back)

@@ -1,7 +1,8 @@
 //! The rounds of a leader: it asks the product's judging functions what to do, does it, and asks again.
 //!
-//! As in the product it looks at every round, when something was written, and when a look said when to look again. Here is
-//! when to ask and in which order, which the actors do at the same time; what comes of it is decided elsewhere.
+//! As in the product it looks in every round, when something was written, and when a look said when to look again.
+//! This file only has when to ask and in which order, which the actors do concurrently; the decisions are made
+//! elsewhere.
 
 use muster_lifecycle::clerk_task::ClerkTask;
 use muster_lifecycle::command::{Operation, Outcome, ReceiptEffect};
@@ -17,7 +18,7 @@ use super::{CLUSTER_TIME_AT_START, Millis, Witness, World};
 /// mean that nothing moves.
 const LOOKS_MAX: usize = 8;
 
-/// What one look finds may be cause for another. More than this at one instant mean that nothing comes of it.
+/// What one look finds may be cause for another. More looks than this at one instant mean that they have no effect.
 const PASSES_MAX: usize = 64;
 
 impl<W: Witness> World<W> {
@@ -68,7 +69,7 @@ impl<W: Witness> World<W> {
         }
     }
 
-    /// Z-6: while every zone is dark.
+    /// Z-6: while every zone is fully disrupted.
     fn lift(&mut self) {
         while let Some(lift) = oversight::lift(&self.state) {
             if !self.propose(vec![lift]).iter().all(has_changed_something) {
@@ -100,7 +101,7 @@ impl<W: Witness> World<W> {
             let (leader, replica) = (self.brain.as_mut()?, self.leader?);
             let spared = leader.spared.entry(zone.clone()).or_default();
             let state = &self.state;
-            // Verdicts are written down at once: none is under way.
+            // Verdicts are written at once: none is in flight.
             let next = self.replicas[replica]
                 .pulses
                 .view(state.policy(), moment, |view| view.next_eviction(state, zone, spared, 0));
@@ -118,7 +119,7 @@ impl<W: Witness> World<W> {
         None
     }
 
-    /// Until nothing is left of this task; when to look at it again, if that is before the next round.
+    /// Does the task until nothing is left of it. Returns when to look at it again, if that is before the next round.
     fn work_off(&mut self, task: ClerkTask) -> Option<Millis> {
         for _ in 0..PASSES_MAX {
             let moment = self.moment();

@@ -1,7 +1,7 @@
-//! What machines do with their pods: run them, stop those that were deleted, and say so.
+//! Pods on their machines: machines run them, stop those that were deleted, and report both.
 //!
-//! A machine that is there does both at once. One that was away first says what has stopped, then how it is, and then
-//! which pods are well again: the law believes it in no other order (I-12).
+//! A machine that is there does both at once. A machine that was away first reports which pods have stopped, then its
+//! own status, and then which pods are well again: the rules accept no other order (I-12).
 
 use muster_lifecycle::change::{Change, Object};
 use muster_lifecycle::command::{Command, Operation, Origin};
@@ -12,7 +12,7 @@ use muster_lifecycle::text::Text;
 use super::{MachineIndex, Witness, World};
 
 impl<W: Witness> World<W> {
-    /// Notes whose machine has something to do now.
+    /// Notes the machines that have something to do now.
     pub(super) fn note_errand(&mut self, change: &Change) {
         let Some(Object::Pod(after)) = &change.after else { return };
         let before = match &change.before {
@@ -25,7 +25,7 @@ impl<W: Witness> World<W> {
         self.errands.extend(place);
     }
 
-    /// Starts what was bound and stops what was deleted, where there is somebody to do it.
+    /// Starts the pods that were bound and stops those that were deleted, on machines that are there.
     pub(super) fn run_errands(&mut self) {
         if self.errands.is_empty() || !self.can_write() {
             return;
@@ -47,7 +47,7 @@ impl<W: Witness> World<W> {
         self.says(place, |pod| (pod.is_active() && pod.status.phase == Phase::Pending).then(|| running(pod)))
     }
 
-    /// PD-5: nobody else says that they are ready again.
+    /// PD-5: only the machine itself reports that they are ready again.
     pub(super) fn says_of_well(&self, place: MachineIndex) -> Option<Command> {
         let is_to_be_said = |pod: &Pod| pod.is_active() && !(pod.status.phase == Phase::Running && pod.is_ready());
         self.says(place, |pod| is_to_be_said(pod).then(|| running(pod)))

@@ -1,4 +1,4 @@
-//! Who looks on: the output of `muster simulate`, and the oracle of the random test.
+//! Witnesses of a world: the output of `muster simulate`, and the oracle of the random test.
 
 use muster_lifecycle::change::Change;
 use muster_lifecycle::command::{Command, Outcome};
@@ -13,7 +13,7 @@ pub trait Witness {
     /// A replica heard the holder of a slot itself.
     fn heard(&mut self, _at: Millis, _slot: Slot, _through: ReplicaIndex) {}
 
-    /// A replica holds all that another has heard.
+    /// A replica has received all that another has heard.
     fn told(&mut self, _at: Millis, _listener: ReplicaIndex, _teller: ReplicaIndex) {}
 
     /// A command is about to be applied to this state.
@@ -28,5 +28,5 @@ pub trait Witness {
     fn leads(&mut self, _at: Millis, _term: u64, _replica: ReplicaIndex) {}
 }
 
-/// Nobody looks.
+/// A witness that ignores everything.
 impl Witness for () {}

@@ -14,7 +14,7 @@ use crate::render::{event, text};
 use crate::resource::{Resource, Selection};
 use crate::verb::object;
 
-/// What was printed: the last state of every object still there, by namespace and name.
+/// The printed objects: the last state of every object still there, by namespace and name.
 #[derive(Default)]
 struct Seen {
     objects: BTreeMap<Key, Value>,
@@ -46,7 +46,7 @@ pub(super) async fn run(client: &Client, selection: &Selection, args: &Args) -> 
     }
 }
 
-/// Prints changes until the cluster has forgotten what came next; returns that complaint.
+/// Prints changes until the cluster has forgotten the next ones; returns that error.
 async fn follow(
     client: &Client,
     query: &Query,

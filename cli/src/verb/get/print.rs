@@ -17,14 +17,14 @@ pub(super) struct Printer {
     headers: bool,
     with_types: bool,
     with_namespaces: bool,
-    /// Where was looked; empty if not in one namespace only.
+    /// The namespace that was listed; empty if it was not exactly one.
     scope: String,
-    /// Only part of all was asked for, so what is gone may just have left that part.
+    /// The request was for a part of all objects, so an object that is gone may just have left that part.
     is_partial: bool,
     table: Table,
 }
 
-/// What happened to an object under watch.
+/// The change of an object under watch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Happened {
     Added,
@@ -32,7 +32,7 @@ pub(super) enum Happened {
     Deleted,
 }
 
-/// Which cell of a node's row says how it is.
+/// The column of a node's status.
 const NODE_STATUS_COLUMN: usize = 1;
 
 // === impl Happened ===

@@ -14,7 +14,7 @@ pub struct Agents {
 }
 
 impl Agents {
-    /// So many nodes in each zone, called `node-ZONE-01` and so on.
+    /// `per_zone` nodes in each zone, called `node-ZONE-01` and so on.
     pub fn start(cluster: &InprocessCluster, zones: &[&str], per_zone: usize) -> Self {
         let names = zones.iter().flat_map(|zone| (1..=per_zone).map(move |number| (zone, node_name(zone, number))));
         let nodes = names.map(|(zone, name)| {

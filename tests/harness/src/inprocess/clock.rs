@@ -6,7 +6,7 @@ use std::time::Duration;
 use muster_lifecycle::time::WallTime;
 use muster_raft::clock::{Clock, SystemClock};
 
-/// Boot time is the machine's; only what hangs on the wall is off.
+/// Boot time is the machine's; only the wall clock is off.
 #[derive(Default)]
 pub struct SkewedClock {
     ahead_ms: AtomicI64,

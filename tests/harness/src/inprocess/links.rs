@@ -20,7 +20,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 pub enum Fault {
     /// Connections are reset and new ones refused.
     Broken,
-    /// A black hole: nothing passes and nothing fails. What waits goes on when the link heals.
+    /// A black hole: nothing passes and nothing fails. Bytes that wait go on when the link heals.
     Hung,
 }
 
@@ -28,7 +28,7 @@ pub enum Fault {
 #[derive(Default)]
 pub struct Links(Mutex<BTreeMap<(u64, u64), Arc<Link>>>);
 
-/// How one replica reaches the others, faults included.
+/// The way from one replica to the others, faults included.
 pub struct Cable {
     links: Arc<Links>,
     from: u64,
@@ -41,11 +41,11 @@ struct Link(Mutex<Condition>);
 #[derive(Default)]
 struct Condition {
     fault: Option<Fault>,
-    /// A connection outlives no break.
+    /// How often the link broke: a connection ends with the first break after it was opened.
     breaks: u64,
     /// Tasks that used the link since its condition last changed.
     users: Vec<Waker>,
-    /// Connections given up while nothing passed: the other side must not hear of it.
+    /// Connections given up while nothing passed: the other side must not notice.
     buried: Vec<Box<dyn Io>>,
 }
 

@@ -20,7 +20,7 @@ pub struct Seen {
     pub uid: String,
 }
 
-/// Something that the controller did to a node.
+/// An action of the controller on a node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Verdict {
     pub node: String,
@@ -60,7 +60,7 @@ pub async fn nodes(client: &Client) -> Result<BTreeMap<String, Seen>, String> {
     Ok(list(client, "nodes").await?.iter().map(seen).collect())
 }
 
-/// Everything that the controller ever did to nodes.
+/// All actions of the controller on nodes so far.
 pub async fn verdicts(client: &Client) -> Result<Vec<Verdict>, String> {
     let by_controller = |event: &&Value| {
         let reason = event["reason"].as_str().unwrap();
