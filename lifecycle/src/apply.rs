@@ -322,7 +322,7 @@ impl Application<'_> {
     }
 
     fn event(&self, sequence: u64, subject: Subject, note: Note<'_>) -> Event {
-        // The name of anything but a node may be one that no object could have.
+        // A subject that is no object of its own may have a name that no object could have.
         let is_object = subject.kind == NODE || subject.namespace.is_some();
         let stem = if is_object { subject.name.to_string() } else { subject.kind.to_lowercase() };
         Event {

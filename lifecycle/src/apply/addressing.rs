@@ -140,8 +140,7 @@ impl Application<'_> {
         due.iter().for_each(|cidr| self.wake(cidr, &plan));
     }
 
-    /// Ends the rest of every block that the node takes. No trace of it may be left when the node gives the block
-    /// back.
+    /// Ends the rest of every block that the node takes. No trace of it may be left when the block is given back.
     pub(crate) fn wake_under(&mut self, node: &Node) {
         let Some(plan) = self.state.addressing.clone() else { return };
         for cidr in &node.spec.pod_cidrs {

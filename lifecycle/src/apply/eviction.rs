@@ -36,8 +36,7 @@ const WHY_MAX: usize = 1024;
 // === taints ===
 
 impl Application<'_> {
-    /// TE-8, with what upstream leaves out: the taint must still be there, and the pod must be the one that was
-    /// meant.
+    /// TE-8, with what upstream leaves out: the taint must still be there, and the pod must be the one meant.
     pub(crate) fn evict_pod(&mut self, key: &PodKey, uid: Uid) -> ApplyResult {
         let before = self.expect_pod_of(key, uid)?;
         let not_leaving = || Rejection::NotLeaving { name: Text::from(key.to_string()) };
@@ -101,8 +100,7 @@ impl Application<'_> {
         revision
     }
 
-    /// The names of a lost node's pods become free with it. An agent that lives gets time to say that they have
-    /// stopped.
+    /// The names of a lost node's pods become free with it. An agent that lives gets time to confirm their stop.
     pub(crate) fn release_tenants(&mut self, node: &Node) {
         let ready = node.status.ready().map(|ready| ready.status);
         let lives = matches!(ready, Some(ConditionStatus::True | ConditionStatus::False));

@@ -59,8 +59,7 @@ impl Application<'_> {
         Ok(receipt)
     }
 
-    /// The node was deleted while its machine went on: the pods that still run from its former life do not belong to
-    /// this one.
+    /// The node was deleted while its machine went on: pods that still run from its former life are not its own.
     fn register_new(&mut self, origin: &Origin, draft: &NodeDraft, uid: Uid, running: Option<&[Uid]>) -> ApplyResult {
         let mut node = draft.to_new_node(uid, self.now);
         // As in any report, the cluster's times count.

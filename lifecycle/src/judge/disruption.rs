@@ -97,8 +97,7 @@ impl Census {
 // === impl ZoneState ===
 
 impl ZoneState {
-    /// Z-5: the pace while not all zones are fully disrupted. `zone` and `cluster` are the numbers of nodes that
-    /// count.
+    /// Z-5: the pace while not all zones are fully disrupted. `zone` and `cluster` are numbers of nodes that count.
     ///
     /// A zone that is fully disrupted while others are not is evacuated at the full rate: its machines are gone, and
     /// other zones have room. The nodes of a partially disrupted zone may come back, so it evicts

@@ -1,5 +1,4 @@
-//! Todo lists of a leader: what it finds to do about pods, workloads, addresses and expired credentials, read off the
-//! state.
+//! Todo lists of a leader about pods, workloads, addresses and expired credentials, read off the state.
 //!
 //! As with [`oversight`](crate::judge::oversight), the driver asks and proposes, and nothing is remembered here. Each
 //! answer is bounded; the driver asks again when it has done what the answer says.

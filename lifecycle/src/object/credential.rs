@@ -38,8 +38,7 @@ pub struct Credential {
     pub node: Text,
     /// `None` for a node that was revoked before the cluster ever signed for it.
     pub key: Option<Fingerprint>,
-    /// The key before a renewal. It is valid until the new one was used, because the answer with its certificate may
-    /// be lost.
+    /// The key before a renewal. It is valid until the new one is used, because the answer may be lost.
     pub previous: Option<Fingerprint>,
     /// The key with which the machine came, however often it was renewed since. An open session is known by it.
     pub lineage: Option<Fingerprint>,

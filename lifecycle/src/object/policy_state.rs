@@ -28,8 +28,7 @@ pub struct Reprieve {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum ReprieveReason {
-    /// All zones were fully disrupted: the cause that kept the replicas from hearing any node may have only just
-    /// ended.
+    /// All zones were fully disrupted: the cause that silenced all nodes may have only just ended.
     AllZonesDisrupted,
     /// The grace was shortened: agents still beat at the pace of the longer one until they are told.
     ShorterGrace,

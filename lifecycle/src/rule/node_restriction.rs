@@ -1,5 +1,4 @@
-//! Restriction of nodes (NR-1 to NR-5): an agent may touch its own Node, its status, and the pods that are bound to
-//! it.
+//! Restriction of nodes (NR-1 to NR-5): an agent may touch its own Node, its status, and the pods bound to it.
 //!
 //! Each rule is decided here, by the origin, when the command is applied: no service can forget it. A refusal names
 //! the key and the rule, and nothing of the command is done.

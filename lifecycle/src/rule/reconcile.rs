@@ -1,5 +1,4 @@
-//! Reconciliation (RG-4): what an agent's registration changes of a Node that exists, which is what describes the
-//! machine.
+//! Reconciliation (RG-4): an agent's registration changes only what describes the machine of a Node that exists.
 //!
 //! `apply` asks this for a registration. A replica asks the same beforehand, so that a fleet of agents that start
 //! again writes nothing where nothing changed.

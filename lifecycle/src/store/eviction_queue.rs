@@ -6,8 +6,7 @@ use crate::object::node::NODES_MAX;
 use crate::value::text::Text;
 use crate::value::time::ClusterTime;
 
-/// The nodes of one zone that wait for a token: first come, first served. Nodes that came together are sorted by
-/// name.
+/// The nodes of one zone that wait for a token: first come, first served, then by name.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct EvictionQueue {
     order: OrdSet<(ClusterTime, Text)>,

@@ -112,8 +112,7 @@ impl PodIndex {
         self.garbage.set(&key, None);
     }
 
-    /// Notes that the node has changed or is gone: its pods may have to leave at another time, may stay, or are
-    /// garbage.
+    /// Notes that the node has changed or is gone: its pods may leave at another time, stay, or be garbage.
     pub(crate) fn node_changed(&mut self, name: &str, node: Option<&Node>, pods: &Table<Pod>) {
         let Some(tenants) = self.tenants.get(name).cloned() else { return };
         for key in tenants.pods.iter() {

@@ -15,8 +15,7 @@ use xxhash_rust::xxh3::xxh3_128_with_seed;
 use crate::object::record::{RecordKey, Stored, encode, encode_onto};
 
 thread_local! {
-    /// The buffer in which rows are encoded for their digest, thousands of times a second. It grows to the largest
-    /// record.
+    /// The buffer for encoding rows for their digest, thousands of times a second. It grows to the largest record.
     static SCRATCH: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
 }
 
