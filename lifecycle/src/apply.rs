@@ -1,7 +1,7 @@
-//! How a batch changes the state.
+//! Application of a batch to the state.
 //!
-//! Here is what holds for every command: its place in time, its term, its retries, and the bookkeeping of
-//! revisions, watchers and touched records. What a command means is in the other `apply_*` files.
+//! This file holds what every command goes through: its place in time, its term, its retries, and the bookkeeping of
+//! revisions, watchers and touched records. The files of `apply/` hold what each command means.
 
 mod addressing;
 mod eviction;
@@ -40,12 +40,12 @@ use crate::value::time::Stamp;
 
 pub(crate) const EVENT_SOURCE: &str = "node-controller";
 const NODE: &str = "Node";
-/// Of events about what has no namespace of its own.
+/// The namespace of events about objects that have none.
 const EVENT_NAMESPACE: &str = "default";
 
 pub(crate) type ApplyResult = Result<Receipt, Rejection>;
 
-/// One batch in the making: the only way to change a State, so that nothing changes unnoticed.
+/// One batch that is being applied. It is the only way to change a State, so that no change goes unnoticed.
 pub(crate) struct Application<'a> {
     pub(crate) state: &'a mut State,
     /// The moment of this batch; never before that of an earlier one.
@@ -54,7 +54,7 @@ pub(crate) struct Application<'a> {
     touched: BTreeSet<RecordKey>,
 }
 
-/// What an event says, apart from whom it is about.
+/// The contents of an event, without its subject.
 pub(crate) struct Note<'a> {
     pub(crate) event_type: EventType,
     pub(crate) reason: &'a str,
@@ -63,8 +63,8 @@ pub(crate) struct Note<'a> {
 }
 
 impl State {
-    /// Applies one log entry. It never fails: a command that cannot be done is rejected, and leaves no trace
-    /// but its outcome.
+    /// Applies one log entry. It never fails: a command that cannot be done is rejected, and leaves no trace but its
+    /// outcome.
     pub fn apply(&mut self, position: Position, batch: &Batch) -> Applied {
         let before = self.counters;
         let cluster = before.stamp.cluster.max(batch.stamp.cluster);
@@ -97,7 +97,7 @@ impl Application<'_> {
         outcome
     }
 
-    /// A controller may only act in the term it proposed in: whoever leads later has seen other pulses.
+    /// A controller may only act in the term it proposed in: a later leader has heard other pulses.
     fn authorised(&mut self, position: Position, command: &Command) -> ApplyResult {
         match command.origin {
             Origin::Controller { term } if term != position.term => {
@@ -223,7 +223,7 @@ impl Application<'_> {
         self.touched.insert(key);
     }
 
-    /// What a command answers that concerns no object, or changed none.
+    /// The answer to a command that concerns no object, or changed none.
     pub(crate) fn receipt(&self, effect: ReceiptEffect) -> Receipt {
         Receipt { revision: self.state.revision(), effect }
     }
@@ -233,7 +233,7 @@ impl Application<'_> {
         (self.state.next_slot(), Incarnation(self.state.counters.incarnations + 1))
     }
 
-    /// Takes them for a node that is about to be stored.
+    /// Takes slot and incarnation for a node that is about to be stored.
     pub(crate) fn take_identity(&mut self, slot: Slot) {
         match self.state.free_slots.remove(&slot.index) {
             Some(_) => self.touch::<FreeSlot>(&slot.index),
@@ -260,7 +260,7 @@ impl Application<'_> {
         node
     }
 
-    /// What follows from a node's addresses and taints for others.
+    /// Updates what depends on a node's addresses and taints.
     fn follow_node(&mut self, before: Option<&Node>, after: &Node) {
         let State { derived, pods, addressing, .. } = &mut *self.state;
         let plan = addressing.as_deref();
@@ -304,7 +304,7 @@ impl Application<'_> {
         self.record_event(node_subject(node), note);
     }
 
-    /// Writes an event; the oldest one makes room, unseen by watchers.
+    /// Writes an event. The oldest one makes room, unseen by watchers.
     pub(crate) fn record_event(&mut self, subject: Subject, note: Note<'_>) {
         self.state.counters.events += 1;
         let mut event = self.event(self.state.counters.events, subject, note);
@@ -322,7 +322,7 @@ impl Application<'_> {
     }
 
     fn event(&self, sequence: u64, subject: Subject, note: Note<'_>) -> Event {
-        // What is not a node may have a name that no object could.
+        // A subject that is no object of its own may have a name that no object could have.
         let is_object = subject.kind == NODE || subject.namespace.is_some();
         let stem = if is_object { subject.name.to_string() } else { subject.kind.to_lowercase() };
         Event {
@@ -357,7 +357,7 @@ impl Application<'_> {
     }
 }
 
-/// Some operations are the leader's alone, others an agent's, and then only for its own node.
+/// Some operations are for the leader alone, others for an agent, and then only for its own node.
 fn require_entitled(origin: &Origin, operation: &Operation) -> Result<(), Rejection> {
     let entitled = match (operation.entitled(), origin) {
         (Entitled::Anyone, Origin::Node { .. }) => false,
@@ -380,7 +380,7 @@ pub(crate) fn node_subject(node: &Node) -> Subject {
     Subject { kind: fixed!(NODE), name: node.meta.name.clone(), namespace: None, uid: node.meta.uid }
 }
 
-/// Whether what the pods of a node have to expect may have changed with it.
+/// Whether the change of the node may matter to its pods.
 fn concerns_pods(before: &Node, after: &Node) -> bool {
     let (was, is) = (taint_eviction::no_execute(&before.spec.taints), taint_eviction::no_execute(&after.spec.taints));
     before.incarnation != after.incarnation
@@ -388,7 +388,7 @@ fn concerns_pods(before: &Node, after: &Node) -> bool {
         || was.ne(is)
 }
 
-/// Events are born inside `apply`, where nothing is random: their uid is a hash, in the shape of a version 8 UUID.
+/// Events are made inside `apply`, where nothing is random: their uid is a hash, in the shape of a version 8 UUID.
 fn event_uid(sequence: u64, subject: Uid) -> Uid {
     let mut bytes = subject.0.to_be_bytes().to_vec();
     bytes.extend_from_slice(&sequence.to_be_bytes());

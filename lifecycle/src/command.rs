@@ -1,4 +1,4 @@
-//! What may be asked of the replicated state, and what it answers.
+//! Commands: what may be asked of the replicated state, and what it answers.
 //!
 //! A log entry is a [`Batch`]: one stamp and the commands proposed together. Each command gets its own
 //! [`Outcome`]; a [`Rejection`] is data, not an error of the machinery.
@@ -23,7 +23,7 @@ use crate::value::meta::{Revision, Uid};
 use crate::value::text::Text;
 use crate::value::time::{ClusterTime, Stamp};
 
-/// How many nodes one entry takes back evictions of.
+/// How many nodes one entry takes back the evictions of.
 pub const LIFTS_MAX: usize = 256;
 
 /// One log entry.
@@ -47,7 +47,7 @@ pub struct Command {
     pub operation: Operation,
 }
 
-/// Who asks. A controller's proposals are bound to the term that made them.
+/// The writer of a command. A controller's proposals are bound to the term that made them.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Origin {
     Operator {
@@ -154,7 +154,7 @@ pub enum Operation {
         uid: Uid,
         running: Running,
     },
-    /// An agent says how its node is. Heartbeat times alone change nothing.
+    /// An agent reports the status of its node. Heartbeat times alone change nothing.
     ReportStatus {
         name: Text,
         incarnation: Incarnation,
@@ -165,24 +165,24 @@ pub enum Operation {
     MarkSilent {
         name: Text,
         incarnation: Incarnation,
-        /// What its Ready condition said when that was decided.
+        /// What the node's Ready condition said at the time of the decision.
         from: Option<ConditionStatus>,
         heard: Option<Sighting>,
-        /// When that was decided.
+        /// When the leader decided.
         decided: ClusterTime,
     },
-    /// Brings the zones' states and rates up to date with who is ready.
+    /// Brings the zones' states and rates up to date with the nodes that are ready.
     AssessZones,
     /// Taints a node for eviction and takes its zone's token, in one step.
     EvictNode {
         name: Text,
         incarnation: Incarnation,
     },
-    /// While all zones are dark: takes back the evictions of these nodes.
+    /// While all zones are fully disrupted: takes back the evictions of these nodes.
     LiftEvictions {
         names: Vec<Text>,
     },
-    /// The first leader of a new cluster says what its flags say.
+    /// The first leader of a new cluster proposes the policy of its flags.
     FoundPolicy {
         policy: Box<Policy>,
     },
@@ -195,7 +195,7 @@ pub enum Operation {
         name: Text,
         nodes: Vec<Text>,
     },
-    /// The leader gave up on watching a node because doing so keeps crashing.
+    /// The leader gave up on watching a node because its actor keeps crashing.
     NoteQuarantine {
         name: Text,
         incarnation: Incarnation,
@@ -205,7 +205,7 @@ pub enum Operation {
         draft: Box<PodDraft>,
         uid: Uid,
     },
-    /// Creates the pod, or changes what of it can change.
+    /// Creates the pod, or changes those of its parts that can change.
     ApplyPod {
         draft: Box<PodDraft>,
         uid: Uid,
@@ -226,12 +226,12 @@ pub enum Operation {
         uid: Uid,
         precondition: Precondition,
     },
-    /// Its pods go first.
+    /// The workload's pods go first.
     DeleteWorkload {
         key: WorkloadKey,
         precondition: Precondition,
     },
-    /// An agent says how the pods of its node are.
+    /// An agent reports on the pods of its node.
     ReportPods {
         node: Text,
         incarnation: Incarnation,
@@ -242,7 +242,7 @@ pub enum Operation {
         key: PodKey,
         uid: Uid,
     },
-    /// GC-1 to GC-4: nobody will confirm that this pod has stopped, or nobody needs to.
+    /// GC-1 to GC-4: no agent will confirm that this pod has stopped, or no confirmation is needed.
     CollectPod {
         key: PodKey,
         uid: Uid,
@@ -266,7 +266,7 @@ pub enum Operation {
         uid: Uid,
         nodes: Vec<Text>,
     },
-    /// The first leader with such flags says which addresses nodes get.
+    /// The first leader with such flags proposes which addresses nodes get.
     FoundAddressing {
         plan: Box<Addressing>,
     },
@@ -274,7 +274,7 @@ pub enum Operation {
     AssignCidrs {
         names: Vec<Text>,
     },
-    /// The secret was drawn by whoever asks; only its hash is known here.
+    /// The caller draws the secret; the state knows only its hash.
     CreateToken {
         id: Text,
         hash: Fingerprint,
@@ -291,7 +291,7 @@ pub enum Operation {
         secret: Fingerprint,
         signed: SignedKey,
     },
-    /// A node has a new key signed by the one it has.
+    /// A node asks with the key it has, `from`, and gets a new one signed.
     RenewCredential {
         node: Text,
         from: Fingerprint,
@@ -307,22 +307,22 @@ pub enum Operation {
     RevokeNode {
         name: Text,
     },
-    /// Somebody was not let in under this node's name.
+    /// A machine was not let in under this node's name.
     NoteRefusal {
         node: Text,
         why: Text,
     },
-    /// Nobody can have a certificate for these names any more, and no Node has them.
+    /// No certificate for these names can be valid any more, and no Node has them.
     ForgetCredentials {
         names: Vec<Text>,
     },
 }
 
-/// What an agent says runs on its node, by uid; `None` if it says nothing about that.
+/// The pods that run on a node by its agent's word, by uid; `None` if it says nothing about them.
 pub type Running = Option<Vec<Uid>>;
 
 impl Operation {
-    /// The Node it is about, if it is about one.
+    /// The Node that the operation is about, if it is about one.
     pub fn object_name(&self) -> Option<&str> {
         match self {
             Self::CreateNode { draft, .. }
@@ -372,13 +372,13 @@ impl Operation {
     }
 }
 
-/// Who may ask for an operation.
+/// The origins that may ask for an operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Entitled {
     Anyone,
     /// Only the leader, on its own account.
     Controller,
-    /// Only the agent of the node that it is about.
+    /// Only the agent of the node that the operation is about.
     Agent,
 }
 
@@ -431,7 +431,7 @@ impl Operation {
         }
     }
 
-    /// What it is called in metrics and messages.
+    /// The operation's name in metrics and messages.
     pub fn label(&self) -> &'static str {
         match self {
             Self::CreateNode { .. } => "create-node",
@@ -512,7 +512,7 @@ impl fmt::Display for Batch {
     }
 }
 
-/// Who did it, for people: `alice`, `the controller`, `replica 2`, `its agent`.
+/// The origin in words for people: `alice`, `the controller`, `replica 2`, `its agent`.
 impl fmt::Display for Origin {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

@@ -1,9 +1,9 @@
-//! Why a node or a zone is what it is, and what will become of it if nothing changes.
+//! Explanations: why a node, a pod or a zone is what it is, and what will become of it if nothing changes.
 //!
-//! Everything here is read off the cores that decide: a node is judged by [`health`](crate::judge::health), its zone by
-//! [`zone`](crate::judge::zone), its turn by [`oversight`](crate::judge::oversight). Nothing is worked out a second time, so what an
-//! explanation says is what will be done. It is plain data, made where the state is and shown where people are; clocks
-//! are for those who show it.
+//! An explanation asks the cores that decide: [`health`](crate::judge::health) judges a node,
+//! [`disruption`](crate::judge::disruption) its zone, and [`oversight`](crate::judge::oversight) finds its turn.
+//! Nothing is worked out a second time, so what an explanation says is what will be done. It is plain data: the
+//! replica that holds the state makes it, and the client that shows it formats the times.
 
 mod node;
 mod pod;
@@ -24,7 +24,7 @@ pub use zone::zone;
 /// How many excuses one explanation lists.
 pub const EXCUSES_SHOWN_MAX: usize = 64;
 
-/// How many of those who wait in a zone's queue are listed.
+/// How many of the nodes that wait in a zone's queue are listed.
 pub const WAITING_SHOWN_MAX: usize = 16;
 
 /// What the caller knows of a node and the state does not.
@@ -35,12 +35,12 @@ pub struct Hearing {
     pub excuse: Option<Excuse>,
     /// Every excuse in force, for people.
     pub excuses: Vec<ExcuseNote>,
-    /// Why nobody watches the node, if nobody does: it is in quarantine.
+    /// Why no actor watches the node: it is in quarantine. `None` if one does.
     pub note: Option<String>,
     pub now: Stamp,
 }
 
-/// A time in which somebody could not have been heard, in words.
+/// A time in which the leader could not have heard the node, in words.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ExcuseNote {
     pub text: String,
@@ -56,7 +56,7 @@ pub struct Moment {
     pub wall_ms: i64,
 }
 
-/// What there is to say in one breath: `unreachable since ... (last heard 40 s before, by replica 2)`.
+/// The summary: `unreachable since ... (last heard 40 s before, by replica 2)`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Headline {
@@ -65,7 +65,7 @@ pub struct Headline {
     pub aside: Option<String>,
 }
 
-/// Something that is so, and the rule that makes it matter.
+/// Something that is true, and the rule that makes it matter.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Fact {
@@ -89,7 +89,7 @@ pub struct ExcuseInForce {
 #[serde(rename_all = "camelCase")]
 pub struct Prospect {
     pub at: When,
-    /// The moment depends on others whose turn comes first.
+    /// The moment depends on other nodes whose turn comes first.
     pub about: bool,
     pub text: String,
     pub rule: String,
@@ -103,7 +103,7 @@ pub enum When {
     Never,
 }
 
-/// Somebody in a zone's queue.
+/// A node in a zone's queue.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Waiting {
@@ -123,9 +123,9 @@ pub struct NodeExplanation {
     pub headline: Headline,
     pub facts: Vec<Fact>,
     pub excuses: Vec<ExcuseInForce>,
-    /// The prospect that matters most: what the sentence ends with.
+    /// The prospect that matters most. The sentence ends with it.
     pub outlook: Option<Prospect>,
-    /// In order of time; what never happens comes last.
+    /// In order of time; prospects that never happen come last.
     pub forecast: Vec<Prospect>,
 }
 
@@ -139,7 +139,7 @@ pub struct ZoneExplanation {
     pub excuses: Vec<ExcuseInForce>,
     pub outlook: Option<Prospect>,
     pub forecast: Vec<Prospect>,
-    /// How many wait; only the first of them are in `waiting`.
+    /// How many nodes wait; only the first of them are in `waiting`.
     pub queue_length: usize,
     pub waiting: Vec<Waiting>,
 }
@@ -256,7 +256,7 @@ impl Moment {
         WallTime(self.wall_ms)
     }
 
-    /// Cluster time has no date; what it would be on a clock that says `now.wall` now.
+    /// Cluster time has no date. This is the moment on a clock that shows `now.wall` now.
     fn of(at: ClusterTime, now: Stamp) -> Self {
         let away = i128::from(at.0) - i128::from(now.cluster.0);
         let wall = i128::from(now.wall.0).saturating_add(away);
@@ -265,7 +265,7 @@ impl Moment {
     }
 }
 
-/// Something that was written down at that moment.
+/// A moment that the state recorded on both clocks.
 impl From<Stamp> for Moment {
     fn from(stamp: Stamp) -> Self {
         Self { cluster_ms: stamp.cluster.0, wall_ms: stamp.wall.0 }
@@ -295,7 +295,7 @@ fn shown_excuses(excuses: &[ExcuseNote], now: Stamp) -> impl Iterator<Item = Exc
     excuses.iter().take(EXCUSES_SHOWN_MAX).map(shown)
 }
 
-/// What excuses everybody.
+/// The reprieve in force, which excuses every node.
 fn reprieve(policy_state: &FleetPolicyState, now: Stamp) -> Option<ExcuseInForce> {
     let Reprieve { until, because } = policy_state.reprieve.filter(|reprieve| now.cluster <= reprieve.until)?;
     let text = match because {
@@ -307,7 +307,7 @@ fn reprieve(policy_state: &FleetPolicyState, now: Stamp) -> Option<ExcuseInForce
     Some(ExcuseInForce { text: text.to_owned(), until: Moment::of(until, now), concerns_this_node: true })
 }
 
-/// Why nobody is evicted yet, as the end of a sentence.
+/// Why no node is evicted yet, as the end of a sentence.
 fn spared_because(policy_state: &FleetPolicyState, now: Stamp) -> Option<&'static str> {
     let reprieve = policy_state.reprieve.filter(|reprieve| now.cluster < reprieve.until)?;
     Some(match reprieve.because {

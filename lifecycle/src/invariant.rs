@@ -1,7 +1,7 @@
-//! What is true of every state, whatever was applied to it.
+//! Invariants: what is true of every state, whatever was applied to it.
 //!
 //! Tests and simulations call [`check_all`] after every batch. Each invariant has a name, so that a failure says
-//! which law broke before it says how.
+//! which one broke before it says how.
 
 mod lifecycle;
 mod trust;
@@ -32,10 +32,9 @@ pub struct Violation {
 
 type Held = Result<(), String>;
 
-/// A name, and whether it holds; if not, why.
+/// The name and the check, which says why if the invariant does not hold.
 pub type Invariant = (&'static str, fn(&State) -> Held);
 
-/// Every invariant there is.
 pub const INVARIANTS: [Invariant; 23] = [
     ("slots are unique", slots_are_unique),
     ("names match keys", names_match_keys),

@@ -3,15 +3,15 @@
 //! ```text
 //!   Batch (stamp + commands) --> State::apply --> Applied
 //!                                  |    |           outcomes: one per command
-//!          node_rules, taint, draft     |           changes:  what watchers see, in revision order
+//!          rule, taint, draft           |           changes:  what watchers see, in revision order
 //!          (what is legal)              |           touched:  which records to write down
 //!                                       v
 //!          Table per kind (nodes, events, replicas, clients, free slots) <--> records (key, bytes)
 //! ```
 //!
-//! What a node's own state entails (`settlement`) is done inside every change. What takes a clock, a rate or an ear is
-//! judged by the cores (`health`, `zone`, `eviction`, under the `policy` in force), proposed by whoever asks
-//! [`oversight`] what there is to do, and told to people by [`explain`].
+//! Every change also does what a node's own state entails (`rule::consequences`). What takes a clock, a rate or
+//! heartbeats is judged by the cores in `judge` ([`health`], [`disruption`], [`oversight`]) under the [`policy`] in
+//! force. The driver (the actors, a simulation) proposes what they find, and [`explain`] tells it to people.
 //!
 //! Nothing here awaits, reads a clock, does IO or rolls dice. Time is an argument, maps are ordered, and
 //! [`State::apply`](state::State::apply) gives the same answer on every replica that is given the same log.

@@ -1,4 +1,4 @@
-//! The objects of a cluster and what they are made of, each with its record.
+//! Objects of a cluster and their parts, each with its record.
 
 pub mod addressing;
 pub mod aggregator;

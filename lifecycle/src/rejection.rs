@@ -1,4 +1,4 @@
-//! Why a command was refused. Every message names the field or object and the rule.
+//! Rejections: why a command was refused. Every message names the field or object and the rule.
 
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
@@ -88,7 +88,7 @@ pub enum Rejection {
     StillRunning { name: Text, count: u64, shown: Text },
     #[error("node CIDRs are not allocated in this cluster")]
     NoAddressing,
-    /// What a node's agent asked for is not for it to touch.
+    /// A node's agent asked for something that it may not touch.
     #[error("{0}")]
     Forbidden(Invalid),
     #[error("{0}")]

@@ -1,4 +1,4 @@
-//! The rules: what makes an object valid, and what follows from it at once.
+//! Rules: what makes an object valid, and what follows from it at once.
 
 pub mod condition_taint;
 pub(crate) mod consequences;

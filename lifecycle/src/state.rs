@@ -1,7 +1,7 @@
 //! The replicated state: a table per kind, a few counters, and what follows from them.
 //!
-//! Cloning shares all chunks, so a snapshot of any size is a handful of pointers. How the state changes is in
-//! `apply`; how it is written down is in `record`.
+//! Cloning shares all chunks, so a snapshot of any size is a handful of pointers. `apply` changes the state, and
+//! `record` encodes it.
 
 mod addressing;
 mod builder;
@@ -44,7 +44,7 @@ use crate::value::time::{ClusterTime, Stamp};
 
 pub use builder::StateBuilder;
 
-/// How far a restore can raise the revision: far enough from the end of the numbers that counting never gets there.
+/// How far a restore can raise the revision: far enough below the largest number that counting never reaches it.
 const REVISION_CEILING: u64 = u64::MAX / 2;
 
 #[derive(Debug, Clone, Default)]
@@ -71,7 +71,7 @@ pub struct State {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Counters {
     pub(crate) revision: Revision,
-    /// Of the last batch; its cluster time is the highest seen.
+    /// The stamp of the last batch; its cluster time is the highest seen.
     pub(crate) stamp: Stamp,
     /// Raft cluster generation: how often the state was restored into a new cluster.
     pub(crate) generation: u64,
@@ -91,7 +91,7 @@ pub struct NodeCounts {
     pub ready: usize,
 }
 
-/// What a batch did.
+/// The result of a batch.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Applied {
     /// One per command, in order.
@@ -172,12 +172,12 @@ impl State {
         &self.workloads
     }
 
-    /// Which addresses nodes get, if they get any from here.
+    /// The plan for nodes' addresses, if the cluster gives them out.
     pub fn addressing(&self) -> Option<&Addressing> {
         self.addressing.as_deref()
     }
 
-    /// Blocks that rest until somebody else may have them.
+    /// Blocks that rest until another node may have them.
     pub fn resting(&self) -> &Table<Resting> {
         &self.resting
     }
@@ -186,7 +186,7 @@ impl State {
         &self.join_tokens
     }
 
-    /// Which keys speak for nodes, as far as this cluster signed or revoked them.
+    /// The keys that speak for nodes, as far as this cluster signed or revoked them.
     pub fn credentials(&self) -> &Table<Credential> {
         &self.credentials
     }
@@ -215,7 +215,7 @@ impl State {
         self.derived.pods.leaving.moment(pod)
     }
 
-    /// GC-2 to GC-4: pods that nobody will confirm stopped, and from when on they may be taken away, the earliest first.
+    /// GC-2 to GC-4: pods whose stop no agent will confirm, and from when on they may be removed, the earliest first.
     pub fn collectable_pods(&self) -> impl ExactSizeIterator<Item = (ClusterTime, &PodKey)> {
         self.derived.pods.garbage.iter()
     }
@@ -229,7 +229,7 @@ impl State {
         self.derived.pods.tally
     }
 
-    /// Workloads at which a look may find something to do.
+    /// Workloads that may need pods made or deleted.
     pub fn unsettled_workloads(&self) -> impl Iterator<Item = &WorkloadKey> {
         self.derived.unsettled.iter()
     }
@@ -253,13 +253,13 @@ impl State {
         &self.derived.addresses
     }
 
-    /// The node that a pod belongs to, in the life it belongs to.
+    /// The node that a pod belongs to, in the life that it belongs to.
     pub fn node_of(&self, pod: &Pod) -> Option<&Arc<Node>> {
         let binding = pod.spec.binding.as_ref()?;
         self.nodes.get(&binding.node).filter(|node| node.incarnation == binding.incarnation)
     }
 
-    /// Who is there, zone by zone, at this moment.
+    /// The counts of nodes in each zone at this moment.
     pub fn census(&self) -> impl Iterator<Item = (&ZoneKey, &Census)> {
         self.derived.census.iter()
     }
@@ -268,12 +268,12 @@ impl State {
         self.derived.census.get(zone).copied().unwrap_or_default()
     }
 
-    /// Who waits in a zone to be tainted for eviction.
+    /// The nodes that wait in a zone to be tainted for eviction.
     pub fn queue(&self, zone: &ZoneKey) -> Option<&EvictionQueue> {
         self.derived.queues.get(zone)
     }
 
-    /// The zones in which somebody waits.
+    /// The zones in which a node waits.
     pub fn queues(&self) -> impl Iterator<Item = (&ZoneKey, &EvictionQueue)> {
         self.derived.queues.iter()
     }
@@ -369,8 +369,8 @@ impl State {
 
     /// Makes this the state of a new raft cluster, as a restore does.
     ///
-    /// Revisions move on, so that no revision seen in the old cluster means something else in the new one. Its
-    /// replicas and the requests it answered belong to the old one and are forgotten.
+    /// Revisions move on, so that no revision seen in the old cluster means something else in the new one. The
+    /// replicas and the answered requests belong to the old cluster and are forgotten.
     pub fn raise_revision(&mut self, by: u64, generation: u64) {
         self.counters.revision = Revision(self.counters.revision.0.saturating_add(by).min(REVISION_CEILING));
         self.counters.generation = generation;
@@ -381,8 +381,9 @@ impl State {
         self.doubt_credentials();
     }
 
-    /// Who renewed or joined after the backup was made has another key than is known here: certificates speak for
-    /// themselves until the next renewal. Tokens may have been used, and what was revoked stays so.
+    /// A node that renewed or joined after the backup was made has another key than the state knows: certificates
+    /// speak for themselves until the next renewal. Tokens may have been used, so all are revoked. What was revoked
+    /// stays so.
     fn doubt_credentials(&mut self) {
         let now = self.counters.stamp;
         let unrevoked = self.credentials.iter().filter(|credential| credential.revoked.is_none());
@@ -395,7 +396,7 @@ impl State {
         }
     }
 
-    /// Whoever joined after the backup was made is not known here and may still use what it was given.
+    /// A node that joined after the backup was made is not in the state and may still use the addresses it was given.
     fn hold_addresses(&mut self) {
         let now = self.counters.stamp.cluster;
         if let Some(plan) = &mut self.addressing {

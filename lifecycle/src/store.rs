@@ -1,4 +1,4 @@
-//! The tables that hold the objects, the records they are stored as, and the indexes that follow from them.
+//! Tables that hold the objects, the records they are stored as, and the indexes that follow from them.
 
 pub(crate) mod address_index;
 pub(crate) mod agenda;

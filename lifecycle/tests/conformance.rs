@@ -1,4 +1,4 @@
-//! `docs/conformance.md` speaks of every rule, and of no test that does not exist.
+//! Conformance page: `docs/conformance.md` speaks of every rule, and of no test that does not exist.
 #![allow(clippy::unwrap_used)]
 
 use std::path::{Path, PathBuf};
@@ -26,7 +26,7 @@ const FAMILIES: [(&str, usize); 19] = [
     ("IP", 11),
 ];
 
-/// What the page calls them, and where they are.
+/// The folders by the names that the page uses.
 const FOLDERS: [(&str, &str); 8] = [
     ("cores/", "lifecycle/tests/cores/"),
     ("law/", "lifecycle/tests/law/"),

@@ -1,4 +1,4 @@
-//! What the commands about nodes' addresses mean, and what becomes of addresses when a node comes or goes.
+//! Commands about nodes' addresses, and what becomes of addresses when a node comes or goes.
 
 use std::sync::Arc;
 
@@ -17,13 +17,13 @@ use crate::value::text::Text;
 
 const CIDR_NOT_AVAILABLE: &str = "CIDRNotAvailable";
 
-/// How many rested blocks are woken by one that is wanted.
+/// How many rested blocks one allocation wakes at most.
 const WOKEN_MAX: usize = 64;
 
 // === the leader ===
 
 impl Application<'_> {
-    /// Once there is a plan, it stays: nodes live by it.
+    /// Once there is a plan, it stays: the nodes' addresses come from it.
     pub(crate) fn found_addressing(&mut self, plan: &Addressing) -> ApplyResult {
         if self.state.addressing.is_some() {
             return Ok(self.receipt(ReceiptEffect::Unchanged));
@@ -34,7 +34,7 @@ impl Application<'_> {
         Ok(self.receipt(ReceiptEffect::Created))
     }
 
-    /// IP-7 for nodes that came before there was a plan, or when nothing was free.
+    /// IP-7 for nodes that came before there was a plan, or when no block was free.
     pub(crate) fn assign_cidrs(&mut self, origin: &Origin, names: &[Text]) -> ApplyResult {
         if self.state.addressing.is_none() {
             return Err(Rejection::NoAddressing);
@@ -59,7 +59,7 @@ impl Application<'_> {
 // === nodes that come and go ===
 
 impl Application<'_> {
-    /// IP-7: a new node that brings none gets its addresses in the entry that makes it.
+    /// IP-7: a new node that brings no addresses gets them in the entry that makes it.
     pub(crate) fn address_new(&mut self, node: &mut Node) {
         if self.state.addressing.is_some() && node.spec.pod_cidrs.is_empty() {
             node.spec.pod_cidrs = self.allocate().unwrap_or_default();
@@ -74,7 +74,7 @@ impl Application<'_> {
         }
     }
 
-    /// IP-11: upstream lets two nodes have the same addresses. Here nobody gets what somebody else has.
+    /// IP-11: upstream lets two nodes have the same addresses. Here no node gets what another node has.
     pub(crate) fn require_uncontested(&self, before: Option<&Node>, after: &Node) -> Result<(), Rejection> {
         if before.is_some_and(|before| before.spec.pod_cidrs == after.spec.pod_cidrs) {
             return Ok(());
@@ -101,7 +101,7 @@ impl Application<'_> {
         }
     }
 
-    /// IP-10, I-07: what a node gives back rests before somebody else gets it.
+    /// IP-10, I-07: a block that a node gives back rests before another node gets it.
     pub(crate) fn rest_addresses(&mut self, node: &Node) {
         let Some(plan) = self.state.addressing.clone() else { return };
         for cidr in node.spec.pod_cidrs.iter().map(IpNet::trunc) {
@@ -113,7 +113,7 @@ impl Application<'_> {
         }
     }
 
-    /// One block per family, or none at all (IP-9: upstream leaks the first when the second is not to be had).
+    /// One block per family, or none at all (IP-9: upstream leaks the first when there is no second).
     fn allocate(&mut self) -> Option<Box<[IpNet]>> {
         self.wake_rested();
         let plan = self.state.addressing.clone()?;
@@ -140,7 +140,7 @@ impl Application<'_> {
         due.iter().for_each(|cidr| self.wake(cidr, &plan));
     }
 
-    /// What the node takes rests no longer. Nothing of a former rest may be left when it is given back in turn.
+    /// Ends the rest of every block that the node takes. No trace of it may be left when the block is given back.
     pub(crate) fn wake_under(&mut self, node: &Node) {
         let Some(plan) = self.state.addressing.clone() else { return };
         for cidr in &node.spec.pod_cidrs {

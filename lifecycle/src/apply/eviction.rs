@@ -1,6 +1,6 @@
-//! What becomes of pods by the leader's word, or with their node: evicted, collected, placed, marked.
+//! Commands of the leader about pods, and what becomes of pods with their node: evicted, collected, placed, marked.
 //!
-//! Whatever a leader decided is looked at once more on the state that the entry finds: the taint may be gone, the pod
+//! Every decision of a leader is checked again on the state that the entry finds: the taint may be gone, the pod
 //! another one, the node full. Then nothing happens.
 
 use std::sync::Arc;
@@ -36,7 +36,7 @@ const WHY_MAX: usize = 1024;
 // === taints ===
 
 impl Application<'_> {
-    /// TE-8, with what upstream leaves out: the taint must still be there, and the pod the one that was meant.
+    /// TE-8, with what upstream leaves out: the taint must still be there, and the pod must be the one meant.
     pub(crate) fn evict_pod(&mut self, key: &PodKey, uid: Uid) -> ApplyResult {
         let before = self.expect_pod_of(key, uid)?;
         let not_leaving = || Rejection::NotLeaving { name: Text::from(key.to_string()) };
@@ -44,7 +44,7 @@ impl Application<'_> {
         let (taint, _) = taint_eviction::cause(&before, &node.spec.taints)
             .filter(|(_, at)| before.is_active() && *at <= self.now.cluster)
             .ok_or_else(not_leaving)?;
-        // Z-6: in the dark, and for a while after it, nobody leaves a node for being lost.
+        // Z-6: while all zones are fully disrupted, and for a while after, no pod leaves a node for being lost.
         if Absence::of(taint).is_some() && self.state.policy_state.suspends_evictions(self.now.cluster) {
             return Err(Rejection::Spared);
         }
@@ -78,7 +78,7 @@ impl Application<'_> {
         garbage::garbage(pod, node.map(Arc::as_ref), self.now.cluster).or_else(|| self.surplus(pod))
     }
 
-    /// GC-1: among those that are too many.
+    /// GC-1: whether the pod is among the surplus of those that have ended.
     fn surplus(&self, pod: &Pod) -> Option<Garbage> {
         let finished = self.state.finished_pods();
         let excess = finished.len().saturating_sub(TERMINATED_KEPT);
@@ -86,7 +86,7 @@ impl Application<'_> {
         self.state.finished_pods().take(excess).any(|other| *other == key).then_some(Garbage::Terminated)
     }
 
-    /// GC-5: watchers see it fail before it goes, unless it had ended by itself.
+    /// GC-5: watchers see the pod fail before it goes, unless it had ended by itself.
     fn collect(&mut self, pod: &Arc<Pod>, why: Garbage) -> Revision {
         let mut last = pod.clone();
         if !pod.status.phase.is_final() {
@@ -100,7 +100,7 @@ impl Application<'_> {
         revision
     }
 
-    /// The names of a lost node's pods are free with it. An agent that lives gets time to say that they have stopped.
+    /// The names of a lost node's pods become free with it. An agent that lives gets time to confirm their stop.
     pub(crate) fn release_tenants(&mut self, node: &Node) {
         let ready = node.status.ready().map(|ready| ready.status);
         let lives = matches!(ready, Some(ConditionStatus::True | ConditionStatus::False));
@@ -121,7 +121,7 @@ impl Application<'_> {
         self.put_pod(orphan);
     }
 
-    /// The agent that registers a node anew says what it still runs: everything else of former lives has stopped.
+    /// The agent that registers a node anew says what it still runs: all other pods of former lives have stopped.
     pub(crate) fn release_stopped(&mut self, name: &str, incarnation: Option<Incarnation>, running: Option<&[Uid]>) {
         let Some(running) = running else { return };
         for pod in self.pods_on(name) {
@@ -147,7 +147,7 @@ impl Application<'_> {
 // === readiness ===
 
 impl Application<'_> {
-    /// I-12: what was deleted while the node was there may never have been stopped either.
+    /// I-12: a pod that was deleted while the node was there may never have been stopped either.
     pub(crate) fn mark_endings_unseen(&mut self, node: &Node) {
         for pod in self.tenants_of(node) {
             if let Some(ending) = pod.ending.filter(|ending| !ending.in_absence) {
@@ -157,7 +157,7 @@ impl Application<'_> {
         }
     }
 
-    /// PD-2, in the entry that marks the node, so that nothing is forgotten (PD-3).
+    /// PD-2, in the entry that marks the node, so that no pod is forgotten (PD-3).
     pub(crate) fn mark_tenants_unready(&mut self, node: &Node) {
         for pod in self.tenants_of(node) {
             let ready = pod.status.condition(READY).filter(|ready| ready.status != ConditionStatus::False);
@@ -171,7 +171,7 @@ impl Application<'_> {
         }
     }
 
-    /// I-12: a node that was away is ready again when what was deleted meanwhile has stopped.
+    /// I-12: a node that was away is ready again when the pods that were deleted meanwhile have stopped.
     pub(crate) fn require_stopped(
         &self,
         before: Option<&Node>,
@@ -228,7 +228,7 @@ impl Application<'_> {
         }
         let mut after = before.as_ref().clone();
         after.status.set_condition(POD_SCHEDULED, ConditionStatus::False, (UNSCHEDULABLE, &why), self.now);
-        // When it was last said; it is not said again for every node that comes or goes.
+        // Stamps when the reason was last given, so that it is not repeated for every node that comes or goes.
         after.status.stamp_condition(POD_SCHEDULED, self.now);
         let pod = self.put_pod(after);
         let message = why.to_string();

@@ -1,7 +1,7 @@
-//! What the leader's own commands mean: silence, zones, evictions.
+//! Commands of the leader about nodes: silence, zones, evictions.
 //!
-//! Each says what it was decided on (an incarnation, a Ready status) or works it out anew from the state, so that a
-//! decision that was overtaken is rejected instead of done.
+//! Each command names what it was decided on (an incarnation, a Ready status) or works it out anew from the state, so
+//! that a decision that was overtaken is rejected instead of done.
 
 use std::sync::Arc;
 
@@ -30,7 +30,7 @@ const ALL_ZONES_DISRUPTED: &str = "AllZonesDisrupted";
 const ZONES_RECOVERED: &str = "ZonesRecovered";
 const NODE_QUARANTINED: &str = "NodeQuarantined";
 
-/// A verdict that took longer from its making to its place in the log is made anew.
+/// A verdict that takes longer than this from its making to its place in the log must be made anew.
 const VERDICT_LIFETIME: Period = Period::from_secs(5);
 
 // === silence ===
@@ -56,7 +56,7 @@ impl Application<'_> {
         after.status.conditions = health::silenced(conditions, before.meta.created, self.now);
         let receipt = self.commit(origin, &before, after)?;
         self.mark_endings_unseen(&before);
-        // PD-1: of a node that was not ready before this is no news.
+        // PD-1: this is no news of a node that was not ready before.
         if from == Some(ConditionStatus::True) {
             let sighting = self.describe_sighting(heard);
             let message = format!("Node {} status is now: {NODE_NOT_READY}; {sighting}", before.meta.name);
@@ -119,7 +119,7 @@ impl Application<'_> {
         self.touch::<ZoneRecord>(key);
     }
 
-    /// a zone that is known keeps its bucket, so that no rate is exceeded by changing it.
+    /// a known zone keeps its bucket, so that changing the rate never exceeds it.
     fn put_zone(&mut self, key: &ZoneKey, zone: Zone) {
         let now = self.now.cluster;
         let record = match self.state.zones.get(key) {
@@ -199,8 +199,8 @@ impl Application<'_> {
         Ok(receipt)
     }
 
-    /// Whoever leads may not know yet of a reprieve when it judges, and a log that stood still may bring up verdicts
-    /// about nodes that have been heard since.
+    /// A leader may not know yet of a reprieve when it judges, and a log that stood still may bring up verdicts about
+    /// nodes that have been heard since.
     fn expect_timely(&self, decided: ClusterTime) -> Result<(), Rejection> {
         let now = self.now.cluster;
         if self.state.policy_state.spared_until().is_some_and(|until| now <= until) {
@@ -242,7 +242,7 @@ impl Application<'_> {
         Ok(self.receipt(if lifted > 0 { ReceiptEffect::Changed } else { ReceiptEffect::Unchanged }))
     }
 
-    /// Whether there was one to take back. A node that only gets lighter has no reason to be refused.
+    /// Whether there was an eviction to take back. A node that only gets lighter is never refused for its weight.
     fn lift_eviction(&mut self, origin: &Origin, name: &Text) -> bool {
         let Some(before) = self.state.nodes.get(name).cloned() else { return false };
         let mut after = before.as_ref().clone();
@@ -255,7 +255,7 @@ impl Application<'_> {
     }
 }
 
-/// An event about something that is no object of its own.
+/// The subject of an event about something that is no object of its own.
 pub(crate) fn subject(kind: &str, name: &str) -> Subject {
     Subject { kind: Text::from(kind), name: Text::from(name), namespace: None, uid: Uid::default() }
 }

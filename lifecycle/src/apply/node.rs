@@ -1,4 +1,4 @@
-//! What each command about Nodes means.
+//! Commands about Nodes.
 //!
 //! Every change goes the same way: find the node and check the precondition, build the node as it would be, and
 //! [`commit`](Application::commit) it, which validates, numbers and publishes it.
@@ -23,7 +23,7 @@ const REMOVING: &str = "RemovingNode";
 const NOT_SCHEDULABLE: &str = "NodeNotSchedulable";
 const SCHEDULABLE: &str = "NodeSchedulable";
 
-/// How much of a name that may be anything is quoted in a rejection.
+/// How much of a name is quoted in a rejection: it may be any text.
 const QUOTED_MAX: usize = 253;
 
 type PairChanges = [(Text, Option<Text>)];
@@ -146,7 +146,7 @@ impl Application<'_> {
         self.commit(origin, &before, after)
     }
 
-    /// With finalizers, a delete only marks the node; it goes with the last finalizer.
+    /// With finalizers, a delete only marks the node. The node goes with the last finalizer.
     pub(crate) fn delete_node(&mut self, origin: &Origin, name: &Text, precondition: &Precondition) -> ApplyResult {
         let before = self.expect(name, precondition)?;
         let mut after = before.as_ref().clone();
@@ -184,7 +184,7 @@ impl Application<'_> {
         Ok(())
     }
 
-    /// Stores a valid new node. Its identity is taken last, so that a refusal leaves no trace.
+    /// Stores a valid new node. Its slot and incarnation are taken last, so that a refusal leaves no trace.
     pub(crate) fn register(&mut self, origin: &Origin, mut node: Node) -> ApplyResult {
         consequences::settle(&mut node, &[], self.now);
         if self.state.nodes.len() >= NODES_MAX {
@@ -205,7 +205,7 @@ impl Application<'_> {
 
     /// Stores `after` in place of `before` if it differs and the rules allow it.
     pub(crate) fn commit(&mut self, origin: &Origin, before: &Arc<Node>, mut after: Node) -> ApplyResult {
-        // Before it is settled, so that a refusal counts the caller's taints and not ours.
+        // Before the consequences are added, so that a refusal counts only the caller's taints.
         rule::node::node(&after)?;
         rule::node::update(before, &after)?;
         consequences::settle(&mut after, &before.spec.taints, self.now);
@@ -281,7 +281,7 @@ fn remove_taints(taints: &mut Vec<Taint>, remove: &[TaintSelector]) -> Result<()
 
 fn add_taints(taints: &mut Vec<Taint>, add: &[Taint], overwrite: bool) -> Result<(), Invalid> {
     for (index, taint) in add.iter().enumerate() {
-        // What two additions of the same command say must not depend on their order.
+        // The result of two additions in one command must not depend on their order.
         if add[..index].iter().any(|earlier| earlier.is_same(taint)) {
             let shown = Text::clipped(&taint.to_string(), 400);
             return Err(Invalid::new("spec.taints", format!("{shown:?} is named twice in one command")));

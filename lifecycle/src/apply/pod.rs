@@ -1,4 +1,4 @@
-//! What the commands about pods mean: made, changed, deleted, and what their node says of them.
+//! Commands about pods: made, changed, deleted, and what their node says of them.
 
 use std::sync::Arc;
 
@@ -27,10 +27,10 @@ const DELETED: &str = "Killing";
 const SCHEDULED: &str = "Scheduled";
 pub(crate) const DEFAULT_SCHEDULER: &str = "default-scheduler";
 
-/// How many pods one report may speak of.
+/// How many pods one report may contain.
 const REPORTS_MAX: usize = 2 * PODS_PER_NODE_MAX;
 
-/// How much of what an agent says of a pod is kept.
+/// How much of an agent's message about a pod is kept.
 const SAID_MAX: usize = 1024;
 
 // === operators ===
@@ -52,7 +52,7 @@ impl Application<'_> {
         self.add_pod(pod, draft.node.as_ref())
     }
 
-    /// Whoever bears a workload's uid counts as its pod, so it must be called as the workload's own are.
+    /// A pod that bears a workload's uid counts as its pod, so its owner reference must name the workload correctly.
     fn require_true_owner(&self, key: &PodKey, owners: &[OwnerReference]) -> Result<(), Invalid> {
         let controller = owners.iter().find(|owner| owner.controller);
         let Some((owner, known)) = controller.and_then(|owner| Some((owner, self.state.employer(owner.uid)?))) else {
@@ -125,7 +125,7 @@ impl Application<'_> {
             return Ok(Receipt { revision, effect: ReceiptEffect::Deleted });
         }
         let grace = grace.unwrap_or(before.spec.grace);
-        // What was promised to a pod that is stopping can only get shorter.
+        // The grace of a pod that is stopping can only get shorter.
         if before.ending.is_some_and(|ending| ending.grace <= grace) {
             return Ok(Receipt { revision: before.meta.revision, effect: ReceiptEffect::Unchanged });
         }
@@ -134,13 +134,13 @@ impl Application<'_> {
         Ok(Receipt { revision: pod.meta.revision, effect: ReceiptEffect::Deleted })
     }
 
-    /// GC-4, and what nobody has to confirm: it never ran, has ended, or its deleter will not wait.
+    /// GC-4, and pods whose stop need not be confirmed: the pod never ran, has ended, or its deleter does not wait.
     fn is_gone_at_once(&self, pod: &Pod, grace: Option<u32>) -> bool {
         pod.spec.binding.is_none() || pod.status.phase.is_final() || grace == Some(0)
     }
 }
 
-/// A manifest that a person keeps says nothing of what was added when the pod was made.
+/// An operator's manifest does not mention the tolerations that were added when the pod was made.
 fn keeping_defaults(
     wanted: &[toleration::Toleration],
     known: &[toleration::Toleration],
@@ -172,7 +172,7 @@ impl Application<'_> {
         Ok(self.receipt(if changed > 0 { ReceiptEffect::Changed } else { ReceiptEffect::Unchanged }))
     }
 
-    /// Whether it changed anything. What a node says of pods that are not, or no longer, its own does not.
+    /// Whether the report changed anything. Reports about pods that are not, or no longer, the node's own do not.
     fn report_pod(&mut self, node: &Node, report: &PodReport) -> bool {
         let own = |pod: &&Arc<Pod>| pod.meta.uid == report.uid && pod.is_bound_to(&node.meta.name, node.incarnation);
         let Some(before) = self.state.pods.get(&report.key).filter(own).cloned() else { return false };
@@ -191,7 +191,7 @@ impl Application<'_> {
 
     fn reported_pod(&self, before: &PodStatus, report: &PodReport) -> PodStatus {
         let mut status = before.clone();
-        // What has ended does not begin again, and nothing has ended while some of it still runs.
+        // A pod that has ended does not begin again, and a pod has not ended while some of it still runs.
         let is_believed = !before.phase.is_final() && (report.stopped || !report.phase.is_final());
         status.phase = if is_believed { report.phase } else { before.phase };
         status.restarts = report.restarts.max(before.restarts);
@@ -266,7 +266,7 @@ impl Application<'_> {
         Ok(Receipt { revision: pod.meta.revision, effect: ReceiptEffect::Created })
     }
 
-    /// PD-4: on a node that is not ready it is not ready either, until the node says so.
+    /// PD-4: on a node that is not ready the pod is not ready either, until the node says so.
     pub(crate) fn bind_to(&self, pod: &mut Pod, node: &Node) -> Result<(), Rejection> {
         if self.state.tenants(&node.meta.name).is_some_and(|tenants| tenants.len() >= PODS_PER_NODE_MAX) {
             let what = Text::from(format!("pods on node {:?}", node.meta.name));
@@ -288,7 +288,7 @@ impl Application<'_> {
         self.record_event(pod_subject(pod), note);
     }
 
-    /// Marks a pod as deleted; it goes when its node confirms that it has stopped.
+    /// Marks a pod as deleted. It goes when its node confirms that it has stopped.
     pub(crate) fn end_pod(&mut self, before: &Pod, grace: u32, status: PodStatus) -> Arc<Pod> {
         let is_present = self.state.node_of(before).is_some_and(|node| node.is_ready());
         let in_absence = before.ending.map_or(!is_present, |ending| ending.in_absence);
@@ -321,7 +321,7 @@ impl Application<'_> {
         self.publish(Some(Object::Pod(pod.clone())), None)
     }
 
-    /// By uid alone, as pods are counted: what else an operator wrote into the reference need not be true.
+    /// By uid alone, as pods are counted: the rest of an owner reference that an operator wrote need not be true.
     fn review_owner(&mut self, pod: &Pod) {
         let Some(owner) = pod.controller().map(|owner| owner.uid) else { return };
         let State { derived, workloads, .. } = &mut *self.state;

@@ -1,4 +1,4 @@
-//! What the commands about the fleet as a whole mean: its policy, and its aggregators.
+//! Commands about the fleet as a whole: its policy, and its aggregators.
 
 use std::sync::Arc;
 
@@ -16,11 +16,11 @@ use crate::value::text::Text;
 
 const POLICY_CHANGED: &str = "PolicyChanged";
 
-/// More settings than there are cannot all be different.
+/// More than there are settings, so a longer list must name one twice.
 const CHANGES_MAX: usize = 64;
 
 impl Application<'_> {
-    /// Once decided, a policy is the cluster's own: a replica that starts with other flags does not change it.
+    /// Once decided, the policy belongs to the cluster: a replica that starts with other flags does not change it.
     pub(crate) fn found_policy(&mut self, policy: &Policy) -> ApplyResult {
         if self.state.policy_state.founded {
             return Ok(self.receipt(ReceiptEffect::Unchanged));

@@ -1,5 +1,4 @@
-//! What the commands about replicas mean: a replica is bound to the store it first came with, and its id dies
-//! with its membership.
+//! Commands about replicas: a replica is bound to the store it first came with, and its id dies with its membership.
 
 use std::sync::Arc;
 
@@ -29,7 +28,7 @@ impl Application<'_> {
         Ok(self.receipt(effect))
     }
 
-    /// An id that was never announced is retired all the same: it must not come to life later.
+    /// An id that was never announced is retired all the same: it must not be used later.
     pub(crate) fn retire_replica(&mut self, id: ReplicaId) -> ApplyResult {
         let (retired, effect) = match self.state.replicas.get(&id) {
             Some(known) if known.retired => return Ok(self.receipt(ReceiptEffect::Unchanged)),

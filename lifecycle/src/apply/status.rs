@@ -1,7 +1,7 @@
-//! What the commands of agents mean: a node registers, and says how it is.
+//! Commands of agents: a node registers, and reports its status.
 //!
-//! An agent speaks for its own node only, and of a node that exists it may change its status and the labels that
-//! describe the machine. What operators decided (taints, cordon, other labels) stays theirs (RG-4).
+//! An agent speaks for its own node only. Of a node that exists it may change the status and the labels that describe
+//! the machine. What operators decided (taints, cordon, other labels) stays theirs (RG-4).
 
 use std::sync::Arc;
 
@@ -23,7 +23,7 @@ const AGENT_SOURCE: &str = "kubelet";
 
 const REBOOTED: &str = "Rebooted";
 
-/// Condition, status it turned to, and the event's reason.
+/// Condition, the status it turned to, and the event's reason.
 const TURNS: [(&str, ConditionStatus, &str); 8] = [
     (READY, ConditionStatus::True, "NodeReady"),
     (READY, ConditionStatus::False, "NodeNotReady"),
@@ -59,10 +59,10 @@ impl Application<'_> {
         Ok(receipt)
     }
 
-    /// A node that was deleted while its machine went on: what still runs of its former life has no place in this one.
+    /// The node was deleted while its machine went on: pods that still run from its former life are not its own.
     fn register_new(&mut self, origin: &Origin, draft: &NodeDraft, uid: Uid, running: Option<&[Uid]>) -> ApplyResult {
         let mut node = draft.to_new_node(uid, self.now);
-        // As in any report, the times are ours.
+        // As in any report, the cluster's times count.
         for condition in &mut node.status.conditions {
             (condition.last_heartbeat, condition.last_transition) = (Some(self.now), Some(self.now));
         }
@@ -123,13 +123,13 @@ impl Application<'_> {
     }
 }
 
-/// The status as reported, with our own times: a node's clock decides nothing. Conditions that the report does not
-/// mention belong to somebody else and stay.
+/// The status as reported, with the cluster's times: a node's clock decides nothing. Conditions that the report does
+/// not mention belong to other reporters and stay.
 fn reported(before: &NodeStatus, report: &NodeStatus, now: Stamp) -> NodeStatus {
     let others = before.conditions.iter().filter(|condition| report.condition(&condition.kind).is_none()).cloned();
     let own = report.conditions.iter().map(|condition| timed(before.condition(&condition.kind), condition, now));
     let mut conditions: Vec<Condition> = others.chain(own).collect();
-    // Kept in the order in which they first came, so that a report that changes nothing changes nothing.
+    // Kept in the order in which they first came, so that a repeated report leaves the status equal.
     let place = |kind: &Text| before.conditions.iter().position(|known| known.kind == *kind).unwrap_or(usize::MAX);
     conditions.sort_by_key(|condition| place(&condition.kind));
     NodeStatus { conditions: conditions.into_boxed_slice(), ..report.clone() }
@@ -153,14 +153,14 @@ fn turns(before: &NodeStatus, after: &NodeStatus) -> Vec<&'static str> {
     let status = |status: &NodeStatus, kind: &str| status.condition(kind).map(|condition| condition.status);
     let turned = |(kind, to, _): &(&str, ConditionStatus, &str)| {
         let from = status(before, kind);
-        // The first word about a pressure that is not there is no news.
+        // The first report that a pressure is absent is no news.
         let is_news = from.is_some() || *kind == READY;
         is_news && from != Some(*to) && status(after, kind) == Some(*to)
     };
     TURNS.iter().filter(|turn| turned(turn)).map(|(_, _, reason)| *reason).collect()
 }
 
-/// RG-7: the boot id of a machine that was started anew. The first word about a machine is none about a reboot.
+/// RG-7: the boot id of a machine that was started anew. The first boot id of a machine is no reboot.
 fn rebooted(before: &NodeStatus, after: &NodeStatus) -> Option<Text> {
     let boot_id = |status: &NodeStatus| status.info.as_ref().map(|info| info.boot_id.clone()).unwrap_or_default();
     let (former, present) = (boot_id(before), boot_id(after));

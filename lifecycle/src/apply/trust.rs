@@ -1,4 +1,4 @@
-//! What the commands about tokens and credentials mean: who may join, who may renew, and who is shut out.
+//! Commands about tokens and credentials: which machine may join, which may renew, and which is shut out.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -56,7 +56,7 @@ impl Application<'_> {
         Ok(self.receipt(ReceiptEffect::Created))
     }
 
-    /// The tokens that make room: those of which nobody needs to hear any more, and if need be one that has ended.
+    /// The tokens that make room: all that may be forgotten, and if need be the oldest that has ended.
     fn room_for_a_token(&self) -> Result<Vec<Text>, Rejection> {
         let (now, tokens) = (self.now.cluster, &self.state.join_tokens);
         let mut swept: Vec<Text> =
@@ -110,7 +110,7 @@ impl Application<'_> {
         Ok(self.receipt(ReceiptEffect::Created))
     }
 
-    /// `from` is the key by which it asks; `late` says that its certificate had expired.
+    /// `from` is the key by which the node asks; `late` says that its certificate had expired.
     pub(crate) fn renew_credential(
         &mut self,
         node: &Text,
@@ -138,7 +138,7 @@ impl Application<'_> {
         Ok(self.receipt(ReceiptEffect::Changed))
     }
 
-    /// The node came with its newest key, so the one before it is over.
+    /// The node came with its newest key, so the one before it is no longer valid.
     pub(crate) fn confirm_credential(&mut self, node: &Text, key: Fingerprint) -> ApplyResult {
         self.state.admits_key(node, &key)?;
         if !self.state.awaits_confirmation(node, &key) {
@@ -151,13 +151,13 @@ impl Application<'_> {
         Ok(self.receipt(ReceiptEffect::Changed))
     }
 
-    /// A name may be revoked whether or not anybody has it: the certificate of a node need not come from here.
+    /// A name may be revoked even if no node has it: the certificate of a node need not come from this cluster.
     pub(crate) fn revoke_node(&mut self, origin: &Origin, node: &Text) -> ApplyResult {
         name::dns_subdomain(node).map_err(|rule| Invalid::new("name", rule))?;
         self.require_room_for(node)?;
         let known = self.state.credentials.get(node).map(|known| known.as_ref().clone());
         let known = known.unwrap_or_else(|| Credential::unsigned(node.clone()));
-        // Somebody may have made one by hand, as late as now.
+        // An operator may have made a certificate by hand, as late as now.
         let lapses = known.lapses.max(later(self.now.cluster, BY_HAND_LIFE));
         if known.revoked.is_some() {
             self.put_credential(Credential { lapses, ..known });
@@ -170,7 +170,7 @@ impl Application<'_> {
         self.put_credential(credential);
         self.revoke_tokens_for(node);
         self.tell(EventType::Warning, node, NODE_REVOKED, format!("its credentials were revoked by {by}"));
-        // Whoever mistypes a name should hear that nobody has it.
+        // An operator who mistypes a name should hear that no node has it.
         Ok(self.receipt(if is_nobody { ReceiptEffect::Created } else { ReceiptEffect::Changed }))
     }
 
@@ -183,7 +183,7 @@ impl Application<'_> {
         }
     }
 
-    /// The names of nodes that are gone, once nobody can have a certificate for them that is good for anything.
+    /// Forgets the names of nodes that are gone, once no certificate for them is good for anything.
     pub(crate) fn forget_credentials(&mut self, names: &[Text]) -> ApplyResult {
         if names.len() > FORGOTTEN_MAX {
             return Err(Rejection::LimitReached {
@@ -197,8 +197,8 @@ impl Application<'_> {
         Ok(self.receipt(if due.is_empty() { ReceiptEffect::Unchanged } else { ReceiptEffect::Deleted }))
     }
 
-    /// When everything that was ever signed for a node is over. What the first record of a name shuts out may have been
-    /// made by hand, if there is or was anybody.
+    /// When everything that was ever signed for a node has expired. If the node is known but has no record yet, its
+    /// certificate may have been made by hand.
     fn lapse(&self, node: &Text, signed: &SignedKey, is_known: bool) -> ClusterTime {
         let lapses = signed.lapses(self.now);
         match self.state.credentials.get(node) {
@@ -217,7 +217,7 @@ impl Application<'_> {
         }
     }
 
-    /// A refusal changes nothing; that it happened is worth an event.
+    /// A refusal changes nothing, but it is worth an event.
     pub(crate) fn note_refusal(&mut self, node: &Text, why: &Text) -> ApplyResult {
         name::dns_subdomain(node).map_err(|rule| Invalid::new("node", rule))?;
         self.tell(EventType::Warning, node, ENROLMENT_REFUSED, Text::clipped(why, WHY_MAX).to_string());

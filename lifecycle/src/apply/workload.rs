@@ -1,4 +1,4 @@
-//! What the commands about workloads mean.
+//! Commands about workloads.
 
 use std::sync::Arc;
 
@@ -21,7 +21,7 @@ use crate::value::text::Text;
 const SUCCESSFUL_CREATE: &str = "SuccessfulCreate";
 const SUCCESSFUL_DELETE: &str = "SuccessfulDelete";
 
-/// Names that were taken already are passed over, but not for ever.
+/// How many names that are taken already are passed over.
 const NAMES_TRIED: u64 = 16;
 
 // === operators ===
@@ -69,7 +69,7 @@ impl Application<'_> {
         Ok(Receipt { revision: workload.meta.revision, effect: ReceiptEffect::Changed })
     }
 
-    /// It goes when its pods are on their way out.
+    /// The workload goes when all of its pods are on their way out.
     pub(crate) fn delete_workload(&mut self, key: &WorkloadKey, precondition: &Precondition) -> ApplyResult {
         let before = self.expect_workload(key, precondition)?;
         if before.meta.deleted.is_some() {
@@ -131,7 +131,7 @@ fn spec(draft: &WorkloadDraft) -> Result<WorkloadSpec, Rejection> {
 // === the leader ===
 
 impl Application<'_> {
-    /// What is missing and what is too much is worked out here and now, whatever the leader saw.
+    /// The missing and the surplus pods are worked out on the present state, whatever the leader saw.
     pub(crate) fn staff_workload(
         &mut self,
         origin: &Origin,
@@ -153,7 +153,7 @@ impl Application<'_> {
             return Ok(Receipt { revision, effect: ReceiptEffect::Deleted });
         }
         match self.fill(&workload, &staffing.openings) {
-            // What was done is done, even if the rest met a limit.
+            // Pods that were made or dismissed count, even if the rest met a limit.
             (0, Some(limit)) if dismissed == 0 => Err(limit),
             (_, _) => Ok(self.receipt(ReceiptEffect::Changed)),
         }
@@ -167,7 +167,7 @@ impl Application<'_> {
         dismissed
     }
 
-    /// How many were made, and what kept the rest from being made.
+    /// How many pods were made, and the rejection that kept the rest from being made.
     fn fill(&mut self, workload: &Workload, openings: &[Opening]) -> (usize, Option<Rejection>) {
         let mut workload = workload.clone();
         let mut made = 0;
@@ -210,7 +210,7 @@ impl Application<'_> {
             }
             workload.made += 1;
         }
-        // More than all names of this form together.
+        // The bare number: there are more numbers than coined names.
         Text::from(format!("{}-{}", workload.meta.name, workload.made))
     }
 

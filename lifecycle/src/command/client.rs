@@ -1,4 +1,4 @@
-//! What was last answered to a writer, so that its retry gets the same answer and happens once.
+//! Last answers to each writer, so that a retry gets the same answer and happens once.
 
 use serde::{Deserialize, Serialize};
 
@@ -15,7 +15,7 @@ pub struct ClientRecord {
     pub id: u128,
     pub sequence: u64,
     pub outcome: Outcome,
-    /// When it was last used, counted in remembered requests. Unique, so that who goes first is never a toss-up.
+    /// When it was last used, counted in remembered requests. Unique, so that the order of forgetting is defined.
     pub used: u64,
 }
 

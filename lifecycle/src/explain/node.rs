@@ -1,4 +1,4 @@
-//! One node: what it says, what was heard of it, what it carries, and what comes next.
+//! Explanation of one node: what it says, what was heard of it, what it carries, and what comes next.
 
 use crate::explain::wording::{heard_ago, heard_before, length, zone_name};
 use crate::explain::{
@@ -14,7 +14,7 @@ use crate::state::State;
 use crate::value::text::Text;
 use crate::value::time::{ClusterTime, Stamp};
 
-/// How much of what a node says about itself is repeated.
+/// How much of a node's own words is quoted.
 const QUOTED_MAX: usize = 256;
 
 struct View<'a> {
@@ -100,7 +100,7 @@ impl View<'_> {
             .collect()
     }
 
-    /// How many pods it has, and what becomes of them.
+    /// How many pods the node has, and what becomes of them.
     fn pods_fact(&self) -> Option<Fact> {
         let tenants = self.state.tenants(&self.node.meta.name)?;
         let leaving = tenants.keys().filter(|key| self.state.leaves_at(key).is_some()).count();
@@ -185,7 +185,7 @@ impl View<'_> {
 // === what comes ===
 
 impl View<'_> {
-    /// The one that matters most comes first.
+    /// The prospect that matters most comes first.
     fn prospects(&self) -> Vec<Prospect> {
         let action = condition_taint::no_execute_action(&self.node.status.conditions, &self.node.spec.taints);
         let waits = matches!(action, NoExecuteAction::Enqueue(_));
@@ -206,7 +206,7 @@ impl View<'_> {
         }
     }
 
-    /// Of a node whose Ready is Unknown already, silence is no news (NH-9).
+    /// NH-9: silence changes nothing for a node whose Ready is Unknown already.
     fn silence(&self) -> Vec<Prospect> {
         let ready = self.ready().map(|ready| ready.status);
         if ready == Some(ConditionStatus::Unknown) {
@@ -230,7 +230,7 @@ impl View<'_> {
         self.evidence.deadline(self.state.policy())
     }
 
-    /// What silence leads to, for a node that has begun to be silent and does not wait already.
+    /// The eviction that silence leads to, for a node that has begun to be silent and is not in the queue yet.
     fn eviction_after_silence(&self) -> Option<Prospect> {
         let queue = self.state.queue(&self.zone);
         let waits = queue.is_some_and(|queue| queue.contains(&self.node.meta.name));
@@ -242,7 +242,7 @@ impl View<'_> {
         Some(self.turn("its NoExecute taint then waits", behind, self.deadline().max(self.now.cluster)))
     }
 
-    /// When its turn comes at this position of the queue, if not `earliest` for another reason.
+    /// When the node's turn comes at this position of the queue, or `earliest` if another reason holds it until then.
     fn turn(&self, waits: &str, position: usize, earliest: ClusterTime) -> Prospect {
         let place = format!("{waits} in {}'s queue, position {}", zone_name(&self.zone), position + 1);
         match oversight::turn_at(self.state, &self.zone, position, self.now.cluster) {

@@ -1,4 +1,4 @@
-//! One pod: where it is and why, what it waits for, and when it has to leave.
+//! Explanation of one pod: where it is and why, what it waits for, and when it has to leave.
 
 use crate::explain::wording::{between, length};
 use crate::explain::{Fact, Headline, Moment, PodExplanation, Prospect, in_order};
@@ -106,7 +106,7 @@ impl View<'_> {
         Some(Fact::new("node", text).when(Some(Moment::from(binding.at))))
     }
 
-    /// How long it puts up with each of its node's NoExecute taints.
+    /// How long the pod tolerates each of its node's NoExecute taints.
     fn taint_facts(&self) -> Vec<Fact> {
         let taints = self.node.into_iter().flat_map(|node| taint_eviction::no_execute(&node.spec.taints));
         let fact = |taint: &crate::object::taint::Taint| {
@@ -127,7 +127,7 @@ impl View<'_> {
         Some(Fact::new("deletion", text).when(Some(Moment::from(deleted))))
     }
 
-    /// What its workload does about its going.
+    /// What the workload does when the pod goes.
     fn succession_fact(&self) -> Option<Fact> {
         let owner = self.pod.controller().filter(|_| self.pod.is_terminating())?;
         let text = match owner.kind.parse::<WorkloadKind>().ok()? {
@@ -149,7 +149,7 @@ impl View<'_> {
         self.departure().or_else(|| self.departure_after_taint()).into_iter().collect()
     }
 
-    /// Its node waits for the taint that will drive it away.
+    /// When the pod leaves if its node, which waits for the taint, gets it.
     fn departure_after_taint(&self) -> Option<Prospect> {
         let node = self.node.filter(|_| self.pod.is_active())?;
         let NoExecuteAction::Enqueue(absence) =

@@ -1,4 +1,4 @@
-//! Lengths of time, shares and sightings in words.
+//! Wording of lengths of time, shares and sightings.
 
 use crate::command::Sighting;
 use crate::judge::disruption::{LOST_NODES_TOLERATED, Pace};
@@ -7,12 +7,12 @@ use crate::object::zone::{ZoneKey, ZoneState};
 use crate::store::census::Census;
 use crate::value::time::ClusterTime;
 
-/// Largest first; a length is said in at most two of them.
+/// Largest first; a length is written with at most two of them.
 const UNITS: [(&str, u64); 5] = [("d", 86_400_000), ("h", 3_600_000), ("min", 60_000), ("s", 1000), ("ms", 1)];
 
 const MILLION: u64 = 1_000_000;
 
-/// `40 s`, `3 min 20 s`; fractions of a second only where there is nothing larger to say.
+/// `40 s`, `3 min 20 s`; fractions of a second only where there is no larger unit.
 pub(super) fn length(millis: u64) -> String {
     let largest = UNITS.iter().position(|(_, unit)| millis >= *unit).unwrap_or(UNITS.len() - 1);
     let (name, unit) = UNITS[largest];
@@ -36,7 +36,7 @@ pub(super) fn heard_ago(heard: Option<Sighting>, now: ClusterTime) -> String {
     }
 }
 
-/// Seen from the moment at which the node went missing.
+/// Counted from the moment at which the node went missing.
 pub(super) fn heard_before(heard: Option<Sighting>, missing: ClusterTime, now: ClusterTime) -> String {
     match heard {
         Some(Sighting { at, through }) if at <= missing => {
@@ -54,7 +54,7 @@ pub(super) fn per_second(rate: Rate) -> String {
     format!("{rate}/s")
 }
 
-/// Z-3: what makes a zone what it is.
+/// Z-3: the counts behind the state of a zone.
 pub(super) fn disruption(census: &Census, threshold: Fraction) -> String {
     let (lost, size) = (u64::from(census.not_ready), census.size());
     match census.state(threshold) {
@@ -68,12 +68,12 @@ pub(super) fn disruption(census: &Census, threshold: Fraction) -> String {
     }
 }
 
-/// Cut off after as many decimals as a threshold can have, so that it compares as it looks.
+/// Cut off after as many decimals as a threshold can have, so that the comparison is visible in the text.
 fn share(lost: u64, size: u64) -> String {
     format!("{lost} of {size} not ready = {}", Fraction(lost * MILLION / size.max(1)))
 }
 
-/// Z-5: what makes a rate what it is.
+/// Z-5: the reason for the rate of a zone.
 pub(super) fn pace(state: ZoneState, census: &Census, cluster: u64, policy: &Policy) -> String {
     let (limit, scope) = (policy.large_cluster_size_threshold, policy.large_cluster_size_scope);
     let whose = match scope {

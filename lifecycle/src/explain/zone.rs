@@ -1,4 +1,4 @@
-//! One zone: how much of it is lost, how fast it evicts and why, and who waits.
+//! Explanation of one zone: how much of it is lost, how fast it evicts and why, and which nodes wait.
 
 use crate::explain::wording::{disruption, pace, per_second, zone_name};
 use crate::explain::{
@@ -15,7 +15,7 @@ use crate::store::census::Census;
 use crate::value::text::Text;
 use crate::value::time::{ClusterTime, Stamp};
 
-/// `None` if no node is or was there. Of the excuses only those that concern everybody belong here.
+/// `None` if no node is or was there. `excuses` are only those that concern every node.
 pub fn zone(state: &State, zone: &ZoneKey, excuses: &[ExcuseNote], now: Stamp) -> Option<ZoneExplanation> {
     let (record, census) = (state.zones().get(zone), state.census_of(zone));
     if record.is_none() && census.is_deserted() {
@@ -84,7 +84,7 @@ fn is_outdated(state: &State, record: &ZoneRecord, now: Stamp) -> bool {
     next.zones.get(&record.key).is_none_or(|next| *next != record.zone)
 }
 
-/// What matters to those who look at the zone and not at one of its nodes.
+/// Facts for a reader who looks at the zone and not at one of its nodes.
 fn upkeep(state: &State, zone: &ZoneKey, now: Stamp) -> Vec<Fact> {
     let census = state.census_of(zone);
     let counts = format!("{} ready, {} not ready, {} excluded", census.ready, census.not_ready, census.excluded);
@@ -128,7 +128,7 @@ fn waiting(state: &State, zone: &ZoneKey, now: Stamp) -> Vec<Waiting> {
 
 // === what comes ===
 
-/// The one that matters most comes first.
+/// The prospect that matters most comes first.
 fn prospects(state: &State, zone: &ZoneKey, now: Stamp) -> Vec<Prospect> {
     let head = state.queue(zone).and_then(|queue| queue.head());
     let next = match head {
@@ -144,7 +144,7 @@ fn prospects(state: &State, zone: &ZoneKey, now: Stamp) -> Vec<Prospect> {
     [next].into_iter().chain(assessment(state, zone, now)).collect()
 }
 
-/// A turn that comes, in words.
+/// A turn that comes.
 pub(super) fn turn(state: &State, zone: &ZoneKey, place: String, at: ClusterTime, now: Stamp) -> Prospect {
     let rate = state.zones().get(zone).map_or(Rate::NEVER, |record| record.zone.rate);
     let paced = format!("{place}, at {}", per_second(rate));
@@ -178,7 +178,7 @@ fn why_halted(state: &State, record: &ZoneRecord, census: &Census) -> String {
     }
 }
 
-/// The next look at the zones, if it will change something here.
+/// The next assessment of the zones, if it will change something here.
 pub(super) fn assessment(state: &State, zone: &ZoneKey, now: Stamp) -> Option<Prospect> {
     let next = state.zone_transition(now.cluster).next.zones.get(zone).copied()?;
     let known = state.zones().get(zone).map(|record| record.zone);

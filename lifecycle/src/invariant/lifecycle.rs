@@ -1,4 +1,4 @@
-//! What is true of nodes, zones and queues.
+//! Invariants of nodes, zones and queues.
 
 use crate::invariant::{Held, ensure};
 use crate::object::aggregator::AGGREGATORS_MAX;

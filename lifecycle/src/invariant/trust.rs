@@ -1,4 +1,4 @@
-//! What is true of join tokens and credentials.
+//! Invariants of join tokens and credentials.
 
 use std::collections::BTreeSet;
 

@@ -1,4 +1,4 @@
-//! What is true of pods, workloads and addresses.
+//! Invariants of pods, workloads and addresses.
 
 use std::sync::Arc;
 

@@ -1,8 +1,8 @@
 //! Claims of sessions: which of two sessions of one node goes on (I-14).
 //!
-//! An agent takes its own session over anywhere and at any time; another agent under the same name takes it only from a
-//! holder that was silent for several beats. A new leader hears of sessions in no particular order. There the older
-//! session of two agents wins. Of two sessions of the same agent the younger one is where the agent is now, and the
+//! An agent takes its own session over anywhere and at any time. Another agent under the same name takes it only from
+//! a holder that was silent for several beats. A new leader hears of sessions in no particular order, so there the
+//! older session of two agents wins. Of two sessions of the same agent the younger one is where the agent is now; the
 //! older one is what a replica that was cut off still believes in.
 
 use std::time::Duration;
@@ -10,24 +10,24 @@ use std::time::Duration;
 use crate::object::policy::Policy;
 use crate::value::replica_id::ReplicaId;
 
-/// A holder that is silent for so many beat intervals no longer holds its session.
+/// A holder that is silent for this many beat intervals no longer holds its session.
 const BEATS_MISSED: u32 = 3;
 
 /// One session of a node, as the leader knows it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SessionFacts {
-    /// Of the node's slot. A node that is created anew has a higher one.
+    /// The generation of the node's slot. A node that is created anew has a higher one.
     pub generation: u32,
     /// The process of the agent.
     pub instance: u64,
     /// The replica that serves the session.
     pub replica: ReplicaId,
     pub age: Duration,
-    /// How long the node was not heard through that replica; the longest there is if it never was.
+    /// How long that replica has not heard the node; the longest duration there is if it never did.
     pub silence: Duration,
 }
 
-/// What becomes of a claim on a session that another claim holds.
+/// The decision about a claim on a session that another claim holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ClaimDecision {
     /// The claim holds the session from now on, and no replica has to be told.
@@ -35,9 +35,9 @@ pub enum ClaimDecision {
     /// The claim holds the session from now on; the holder's replica must end its own, because the same agent or
     /// another one continues elsewhere.
     TakenOver { by_another: bool },
-    /// The holder keeps the session: the same agent has moved on to it, and what is claimed must end.
+    /// The holder keeps the session: the same agent has moved on to it, and the claimed session must end.
     Continued,
-    /// The holder keeps the session: it is another agent, and alive.
+    /// The holder keeps the session: it is another agent that is alive.
     Held,
     /// The node was deleted and created anew: the claim is about its former life.
     Outdated,

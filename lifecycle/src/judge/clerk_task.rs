@@ -1,6 +1,6 @@
-//! The tasks of a leader's clerks: which there are, what each finds to do, and which of them wait for evictions.
+//! Tasks of a leader's clerks: which there are, what each finds to do, and which of them wait for evictions.
 //!
-//! The driver (the actors, a simulation) looks, proposes what was found, and looks again.
+//! The driver (the actors, a simulation) looks, proposes what it found, and looks again.
 
 use crate::command::Operation;
 use crate::judge::leader_view::LeaderView;
@@ -12,10 +12,10 @@ use crate::value::time::{ClusterTime, Period};
 /// How many operations one proposal carries at most.
 pub const OPERATIONS_MAX: usize = 2_048;
 
-/// Nodes that get addresses in one entry.
+/// How many nodes get addresses in one entry.
 const ASSIGNED_AT_ONCE: usize = 256;
 
-/// For how long one rush of evictions holds up what makes up for them.
+/// How long one rush of evictions holds up the tasks that make up for them.
 const RUSH_MAX: Period = Period::from_secs(10);
 
 /// In the order in which a single worker would do them.
@@ -28,12 +28,12 @@ pub enum ClerkTask {
     Ipam,
 }
 
-/// Evictions go first: successors of the pods of a lost zone are made and placed after the last of them was told to
-/// leave, so that its deadline is kept. Not for ever: where evictions do not end, what makes up for them goes on beside
-/// them.
+/// Evictions go first: successors of the pods of a lost zone are made and placed after its last pod was told to
+/// leave, so that the deadline of the evictions is kept. The wait is bounded: where evictions do not end, the other
+/// tasks go on beside them.
 #[derive(Debug, Default)]
 pub struct EvictionsFirst {
-    /// The beginning of the rush.
+    /// When the rush began.
     since: Option<ClusterTime>,
 }
 
@@ -66,7 +66,7 @@ impl ClerkTask {
         }
     }
 
-    /// It makes up for evictions, and waits for their end.
+    /// The task makes up for evictions, and waits for their end.
     fn gives_way(self) -> bool {
         matches!(self, Self::Placement | Self::Staffing)
     }
@@ -87,7 +87,7 @@ impl EvictionsFirst {
         (now < until).then_some(until)
     }
 
-    /// Notes what a task found. True if a rush of evictions has just ended, so that the others need not wait any more.
+    /// Notes what a task found. True if a rush of evictions has just ended, so that the other tasks may go on.
     pub fn found(&mut self, task: ClerkTask, operations: &[Operation], now: ClusterTime) -> bool {
         if task != ClerkTask::TaintEviction {
             return false;

@@ -1,11 +1,11 @@
-//! Zones: how much of each is lost, and how fast its lost nodes may be evicted (Z-1 to Z-10).
+//! Disruption of zones: how much of each is lost, and how fast its lost nodes may be evicted (Z-1 to Z-10).
 //!
-//! Many nodes lost at once are rarely many broken machines: more often it is their network, or us. So a zone that
-//! loses a large part of its nodes evicts slowly or not at all, and when every zone is dark we suspect ourselves,
-//! stop, and take back what we began.
+//! Many nodes lost at once are rarely many broken machines: more often their network is broken, or the leader's. So a
+//! zone that loses a large part of its nodes evicts slowly or not at all. When every zone is fully disrupted the
+//! leader suspects itself, stops, and takes back what it began.
 //!
-//! The map as a whole moves from one state to the next in [`Zones::advance`]. Rates are worked out anew each time
-//! and compared with those in force, so that a zone that grows or a setting that changes takes effect at once.
+//! [`Zones::advance`] moves all zones from one state to the next. It works the rates out anew each time and compares
+//! them with those in force, so that a zone that grows or a setting that changes takes effect at once.
 
 use std::collections::BTreeMap;
 
@@ -24,7 +24,7 @@ pub const LOST_NODES_TOLERATED: u64 = 2;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Pace {
     Primary,
-    /// Partially disrupted; `size` is what was compared with the threshold, and is above it.
+    /// Partially disrupted. `size` was compared with the threshold and is above it.
     Secondary {
         size: u64,
     },
@@ -34,12 +34,12 @@ pub enum Pace {
     },
 }
 
-/// What is remembered of all zones.
+/// The remembered state of all zones.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Zones {
     pub zones: BTreeMap<ZoneKey, Zone>,
-    /// Every zone is fully disrupted. Kept apart from the zones' states, because those of zones that have just
-    /// appeared or vanished say nothing about what we did before (Z-10).
+    /// Every zone is fully disrupted. Kept apart from the zones' states: a zone that has just appeared or vanished
+    /// says nothing about what the leader did before (Z-10).
     pub all_disrupted: bool,
 }
 
@@ -70,18 +70,18 @@ pub struct RateChange {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FullDisruptionChange {
-    /// All zones went dark: lift the lifecycle NoExecute taints of every node, which cancels the evictions that are
-    /// under way, and empty every queue. All rates are zero.
+    /// All zones became fully disrupted. Lift the lifecycle NoExecute taints of every node, which cancels the
+    /// evictions that are under way, and empty every queue. All rates are zero.
     Enter,
-    /// Somebody is there again: whatever kept us from hearing anybody may have only just ended, so every node's
-    /// grace starts at this moment.
+    /// A node is heard again. The cause that kept the leader from hearing any node may have only just ended, so every
+    /// node's grace starts at this moment.
     Leave { grace_from: ClusterTime },
 }
 
 // === impl Census ===
 
 impl Census {
-    /// Z-3. A zone in which nobody counts gives no sign of disruption.
+    /// Z-3. A zone in which no node counts gives no sign of disruption.
     pub fn state(&self, threshold: Fraction) -> ZoneState {
         let not_ready = u64::from(self.not_ready);
         if self.ready == 0 && not_ready > 0 {
@@ -97,10 +97,11 @@ impl Census {
 // === impl ZoneState ===
 
 impl ZoneState {
-    /// Z-5: the pace while not all zones are dark. `zone` and `cluster` are the numbers of nodes that count there.
+    /// Z-5: the pace while not all zones are fully disrupted. `zone` and `cluster` are numbers of nodes that count.
     ///
-    /// A zone that is dark while others are not is evacuated at the full rate: its machines are gone and there is
-    /// somewhere to go. A zone that is half there may be half there tomorrow.
+    /// A zone that is fully disrupted while others are not is evacuated at the full rate: its machines are gone, and
+    /// other zones have room. The nodes of a partially disrupted zone may come back, so it evicts
+    /// slowly or not at all.
     pub fn pace(self, zone: u64, cluster: u64, policy: &Policy) -> Pace {
         let size = match policy.large_cluster_size_scope {
             SizeScope::Zone => zone,
@@ -133,7 +134,7 @@ impl Pace {
 // === impl Zones ===
 
 impl Zones {
-    /// Z-6: where all zones go from here, given who is in them now.
+    /// Z-6: the next step of all zones, given the nodes in them now.
     pub fn advance(&self, census: &BTreeMap<ZoneKey, Census>, policy: &Policy, now: ClusterTime) -> Transition {
         let all_disrupted = self.is_all_disrupted(census, policy.unhealthy_zone_threshold);
         let cluster = census.values().map(Census::size).sum();
@@ -155,7 +156,7 @@ impl Zones {
         step
     }
 
-    /// Zones in which nobody counts have no say. If nobody counts anywhere, there is no ground for a change.
+    /// Zones in which no node counts are left out. If no node counts anywhere, nothing changes.
     fn is_all_disrupted(&self, census: &BTreeMap<ZoneKey, Census>, threshold: Fraction) -> bool {
         let mut states = census.values().filter(|census| census.size() > 0).map(|census| census.state(threshold));
         match states.next() {
@@ -164,7 +165,7 @@ impl Zones {
         }
     }
 
-    /// Z-8: all of them at once.
+    /// Z-8: all vanished zones at once.
     fn vanished(&self, census: &BTreeMap<ZoneKey, Census>) -> Vec<ZoneKey> {
         self.zones.keys().filter(|key| census.get(key).is_none_or(Census::is_deserted)).cloned().collect()
     }
@@ -181,7 +182,7 @@ impl Zones {
 // === impl Transition ===
 
 impl Transition {
-    /// Whether anything is left to be said or done.
+    /// Whether nothing is left to say or do.
     pub fn is_quiet(&self) -> bool {
         self.states.is_empty() && self.rates.is_empty() && self.vanished.is_empty() && self.full_disruption.is_none()
     }
@@ -208,7 +209,7 @@ impl State {
         let zones = Zones { zones: known, all_disrupted: self.policy_state.all_disrupted };
         let census: BTreeMap<ZoneKey, Census> = self.census().map(|(key, census)| (key.clone(), *census)).collect();
         let mut transition = zones.advance(&census, &self.policy_state.policy, now);
-        // One that is only kept for its bucket has vanished already, until that is full.
+        // A zone that is only kept for its bucket has vanished already, until that is full.
         let is_news = |key: &ZoneKey| self.zones.get(key).is_some_and(|zone| !zone.is_retired() || zone.is_spent(now));
         transition.vanished.retain(is_news);
         transition

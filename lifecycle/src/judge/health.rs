@@ -1,8 +1,8 @@
-//! Whether one node has fallen silent, and what its conditions say then (NH-2 to NH-11).
+//! Health of one node: whether it has fallen silent, and what its conditions say then (NH-2 to NH-11).
 //!
-//! Two signals keep a node alive, its lease and its status; either is enough. All times are cluster time, so no
-//! clock but the cluster's own can make a node look old. Being blind is not the node's fault: where we could not
-//! have heard it, its deadline moves until it has had time to reach us again.
+//! Two signals keep a node alive, its lease and its status; either is enough. All times are cluster time, so no clock
+//! but the cluster's own can make a node look old. Blindness is not the node's fault: where the replicas could not
+//! have heard it, its deadline moves until it has had time to reach one again.
 
 use crate::object::node::{Condition, ConditionStatus, DISK_PRESSURE, MEMORY_PRESSURE, PID_PRESSURE, READY};
 use crate::object::policy::Policy;
@@ -10,8 +10,8 @@ use crate::value::text::{Text, fixed};
 use crate::value::time::Period;
 use crate::value::time::{ClusterTime, Stamp};
 
-/// What a silent node can no longer vouch for. Its network and custom conditions belong to others, who may still
-/// be there to vouch for them.
+/// Conditions that a silent node can no longer vouch for. Its network and custom conditions belong to other
+/// components, which may still be there to vouch for them.
 const VOUCHED_FOR: [&str; 4] = [READY, MEMORY_PRESSURE, DISK_PRESSURE, PID_PRESSURE];
 
 /// Dashboards and alerts match these words, so they are upstream's to the letter.
@@ -20,40 +20,41 @@ pub const NEVER_UPDATED_MESSAGE: &str = "Kubelet never posted node status.";
 pub const STATUS_UNKNOWN: &str = "NodeStatusUnknown";
 pub const STATUS_UNKNOWN_MESSAGE: &str = "Kubelet stopped posting node status.";
 
-/// A time in which we could not have heard the node. The end of a time in which all zones were dark is one too, with
-/// a whole grace as its window. Of several excuses the one that [ends](Excuse::end) last counts.
+/// A time in which the leader could not have heard the node. The end of a time in which all zones were fully
+/// disrupted is one too, with a whole grace as its window. Of several excuses the one that [ends](Excuse::end) last
+/// counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Excuse {
-    /// When we could hear it again; the present moment for as long as we cannot.
+    /// When the leader could hear the node again; the present moment for as long as it cannot.
     pub blind_until: ClusterTime,
-    /// How long the node may take from then on to reach us.
+    /// How long the node may take from then on to reach a replica.
     pub reattach_window: Period,
 }
 
-/// What is known of a node when it is judged.
+/// The evidence on which a node is judged.
 #[derive(Debug, Clone, Copy)]
 pub struct Evidence<'a> {
     pub conditions: &'a [Condition],
     pub created: Stamp,
-    /// The last sign of life by [`last_heard`]. For a node that no reachable replica can place after a take-over it
-    /// is the end of the take-over.
+    /// The last sign of life by [`last_heard`]. After a take-over it is the end of the take-over for a node that no
+    /// reachable replica has heard.
     pub heard: Option<ClusterTime>,
     pub excuse: Option<Excuse>,
     pub now: Stamp,
 }
 
-/// Nothing here ever says Ready (NH-11): only the node itself can.
+/// No verdict ever says Ready (NH-11): only the node itself can.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Verdict {
     /// Heard within its grace.
     Alive,
     /// Not heard within its grace, or never, but not to be judged before this moment has passed.
     WaitUntil(ClusterTime),
-    /// Past its deadline. Without changes if its Ready condition says so already (NH-9).
+    /// Past its deadline. The list is empty if its Ready condition says so already (NH-9).
     Silent(Vec<ConditionChange>),
 }
 
-/// One condition as it shall be, and what it was when that was decided.
+/// One condition as it will be, and what it was at the time of the decision.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ConditionChange {
     /// `None` if there was no such condition.
@@ -114,7 +115,7 @@ impl Evidence<'_> {
         }
     }
 
-    /// Nobody is silent from before it existed.
+    /// A node is not silent from before it existed.
     fn silent_since(&self) -> ClusterTime {
         self.heard.map_or(self.created.cluster, |heard| heard.max(self.created.cluster))
     }

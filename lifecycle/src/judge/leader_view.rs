@@ -12,7 +12,7 @@ use crate::state::State;
 use crate::value::time::ClusterTime;
 use crate::value::time::Period;
 
-/// What is to be done about the eviction queue of one zone.
+/// The next step for the eviction queue of one zone.
 #[derive(Debug, PartialEq, Eq)]
 pub enum NextEviction {
     Propose(Operation),
@@ -27,11 +27,11 @@ pub struct LeaderView<'a> {
     pub now: ClusterTime,
     /// An excuse that concerns every node is in force, or is about to be.
     pub is_blind: bool,
-    /// A node's last beat, through whichever replica.
+    /// A node's last beat, through any replica.
     pub heard: &'a dyn Fn(&Node) -> Option<ClusterTime>,
 }
 
-/// How many beats a node may miss before nothing new is placed on it.
+/// How many beats a node may miss before no new pod is placed on it.
 const BEATS_MISSED: u64 = 2;
 
 /// How soon a blind leader tries again to place pods.
@@ -40,8 +40,8 @@ const BLIND_PAUSE: Period = Period(500);
 // === impl LeaderView ===
 
 impl LeaderView<'_> {
-    /// What is to be done about the eviction queue of one zone. `spared` is what is remembered of this queue between two
-    /// looks; `found_silent` counts the zone's nodes whose verdicts are not written down yet.
+    /// The next step for the eviction queue of one zone. `spared` is what is remembered of this queue between two
+    /// looks; `found_silent` counts the zone's nodes whose verdicts are not in the log yet.
     pub fn next_eviction(&self, state: &State, zone: &ZoneKey, spared: &mut Spared, found_silent: u32) -> NextEviction {
         let queue = state.queue(zone);
         spared.keep_only(|name| queue.is_some_and(|queue| queue.contains(name)));
@@ -61,8 +61,8 @@ impl LeaderView<'_> {
         }
     }
 
-    /// I-03: a blind leader may not know which nodes are back, and a node that is heard again may report any moment.
-    /// What an operator's taint drives away goes all the same.
+    /// I-03: a blind leader may not know which nodes are back, and a node that is heard again may report at any
+    /// moment. Pods that an operator's taint drives away go all the same.
     pub fn evictions(&self, state: &State, spared: &mut Spared, most: usize) -> Todo {
         if state.leaving_pods().len() == 0 {
             return Todo::default();
@@ -75,7 +75,7 @@ impl LeaderView<'_> {
         todo::pod_evictions(state, self.now, most, is_spared)
     }
 
-    /// A blind leader places nothing, and none places anything on a node that was not heard of late.
+    /// A blind leader places nothing. No leader places a pod on a node that was not heard of late.
     pub fn placements(&self, state: &State, most: usize) -> Todo {
         if state.waiting_pods().len() == 0 {
             return Todo::default();
@@ -93,7 +93,7 @@ impl LeaderView<'_> {
     }
 }
 
-/// The lifecycle's own taints drive its pods away.
+/// The lifecycle's own taints drive the node's pods away.
 fn is_lost(node: &Node) -> bool {
     !condition_taint::present_absences(&node.spec.taints).is_empty()
 }

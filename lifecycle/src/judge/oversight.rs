@@ -1,7 +1,7 @@
-//! What a leader finds to do, read off the state: the wise half of what `apply` finds legal.
+//! Oversight of nodes and zones: what a leader finds to do, read off the state. `apply` decides only what is legal.
 //!
-//! Whoever drives these (the actors, a simulation) asks and proposes; nothing is remembered here, so a new leader
-//! that asks gets the same answers.
+//! The driver (the actors, a simulation) asks and proposes. Nothing is remembered here, so a new leader that asks
+//! gets the same answers.
 
 use crate::command::LIFTS_MAX;
 use crate::command::Operation;
@@ -14,19 +14,19 @@ use crate::value::text::Text;
 use crate::value::time::Period;
 use crate::value::time::{ClusterTime, Stamp};
 
-/// How many of a queue are looked at to find one who is not spared, so that a look stays short however many wait.
+/// How many nodes of a queue are looked at to find one that is not spared, so that a look stays short for any queue.
 pub const PASSED_OVER_MAX: usize = 4096;
 
-/// What is to be done about the queue of one zone.
+/// The next step for the queue of one zone.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum EvictionStep {
     Evict {
         name: Text,
         incarnation: Incarnation,
     },
-    /// Somebody waits, and may be evicted from this moment on if nothing changes.
+    /// A node waits, and may be evicted from this moment on if nothing changes.
     WaitUntil(ClusterTime),
-    /// Nobody waits, or nobody may be evicted at the rate in force.
+    /// No node waits, or none may be evicted at the rate in force.
     Idle,
 }
 
@@ -45,8 +45,9 @@ pub fn assessment_is_due(state: &State, now: ClusterTime) -> bool {
     !state.zone_transition(now).is_quiet()
 }
 
-/// Whether the zone would be in another state if so many of its ready nodes were lost: those found silent whose verdicts are
-/// not written down yet. Then no token is spent, or the first of many would pay for what the rest will tell.
+/// Whether the zone's state would change if `found_silent` of its ready nodes were lost: those whose verdicts are not
+/// in the log yet. Then no token is spent: the first of many evictions would go ahead before the zone counts as
+/// disrupted.
 pub fn is_about_to_change(state: &State, zone: &ZoneKey, found_silent: u32) -> bool {
     let (census, threshold) = (state.census_of(zone), state.policy().unhealthy_zone_threshold);
     census.after_losing(found_silent).state(threshold) != census.state(threshold)
@@ -56,8 +57,8 @@ pub fn eviction_step(state: &State, zone: &ZoneKey, now: ClusterTime) -> Evictio
     eviction_step_sparing(state, zone, now, |_| false)
 }
 
-/// As [`eviction_step`], but whoever `is_spared` now is passed over for the next in the queue. If all of the first
-/// [`PASSED_OVER_MAX`] are, nobody is evicted until that changes.
+/// As [`eviction_step`], but a node that `is_spared` now is passed over for the next in the queue. If all of the
+/// first [`PASSED_OVER_MAX`] are spared, no node is evicted until that changes.
 pub fn eviction_step_sparing(
     state: &State,
     zone: &ZoneKey,
@@ -77,21 +78,21 @@ pub fn eviction_step_sparing(
     })
 }
 
-/// When the node at this position of the zone's queue (0 is the head) is evicted if nothing changes; `None` if it is
-/// not, because all zones are dark, the zone was never assessed, or its rate is zero.
+/// When the node at this position of the zone's queue (0 is the head) is evicted if nothing changes. `None` if it is
+/// not: all zones are fully disrupted, the zone was never assessed, or its rate is zero.
 pub fn turn_at(state: &State, zone: &ZoneKey, position: usize, now: ClusterTime) -> Option<ClusterTime> {
     let record = state.zones().get(zone).filter(|_| !state.policy_state().all_disrupted)?;
     let earliest = state.policy_state().spared_until().map_or(now, |until| until.max(now));
     record.bucket.eta(position, earliest)
 }
 
-/// Takes back the next evictions while all zones are dark, if there are any to take back.
+/// Takes back the next evictions while all zones are fully disrupted, if there are any to take back.
 pub fn lift(state: &State) -> Option<Operation> {
     let names: Vec<Text> = state.absent().iter().take(LIFTS_MAX).cloned().collect();
     (state.policy_state().all_disrupted && !names.is_empty()).then_some(Operation::LiftEvictions { names })
 }
 
-/// What a node is judged on. A reprieve excuses it like a blindness does.
+/// The evidence on which a node is judged. A reprieve excuses it as blindness does.
 pub fn evidence<'a>(
     state: &State,
     node: &'a Node,

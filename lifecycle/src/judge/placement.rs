@@ -1,7 +1,8 @@
-//! Where a pod that has no node may go, and where it goes best.
+//! Placement of a pod that has no node: which nodes may take it, and which is best.
 //!
-//! [`refusal`] is the law: one node, one pod, yes or no. `apply` asks it again before it binds. [`Board`] is wisdom: of
-//! the nodes that would take the pod it picks the zone with the fewest siblings, and there the least loaded node.
+//! [`refusal`] is the rule: one node, one pod, yes or no. `apply` asks it again before it binds. [`Board`] is the
+//! preference: of the nodes that would take the pod it picks the zone with the fewest siblings, and there the least
+//! loaded node.
 
 mod board;
 
@@ -32,19 +33,19 @@ pub enum Refusal {
     Short(Shortage),
 }
 
-/// Nobody takes the pod. Each node is counted once, for the first thing that is wrong with it.
+/// No node takes the pod. Each node is counted once, under the first reason that applies to it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Unplaced {
     pub nodes: usize,
     pub refusals: BTreeMap<Refusal, usize>,
 }
 
-/// Why this node does not take the pod, if it does not.
+/// Why this node does not take the pod; `None` if it does.
 pub fn refusal(pod: &PodSpec, node: &Node, load: &Load) -> Option<Refusal> {
     standing_refusal(pod, node).or_else(|| load.shortage(&pod.requests, &node.status.allocatable).map(Refusal::Short))
 }
 
-/// The part of it that does not depend on what else runs there.
+/// The part of the refusal that does not depend on the other pods there.
 fn standing_refusal(pod: &PodSpec, node: &Node) -> Option<Refusal> {
     match node.status.ready().map(|ready| ready.status) {
         Some(ConditionStatus::True) => {}

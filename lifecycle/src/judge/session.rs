@@ -12,7 +12,7 @@ pub enum Recognition {
     Known(Arc<Node>),
     /// The agent must register.
     Unknown(Absence),
-    /// The replica may lag behind: it must catch up before it may say so.
+    /// The replica may lag behind: it must catch up before it says so.
     Doubtful(Absence),
 }
 
@@ -37,8 +37,8 @@ pub fn recognise(state: &State, name: &str, welcomed: Option<Incarnation>) -> Re
     }
 }
 
-/// Whether the node must report: what is known of it is not its own word, because it never said anything or the leader
-/// no longer believed it.
+/// Whether the node must report: its status in the state is not its own word, because it never said anything or the
+/// leader marked it as Unknown.
 pub fn status_wanted(node: &Node) -> bool {
     node.status.ready().is_none_or(|ready| {
         let ours = ready.reason == NEVER_UPDATED || ready.reason == STATUS_UNKNOWN;
@@ -52,8 +52,8 @@ pub fn loses_its_word(before: &Node, after: &Node) -> bool {
     ready(before) != ready(after) && status_wanted(after)
 }
 
-/// Whether writing the report would change nothing (S-1): times are the cluster's own, and conditions that it does not
-/// mention stay as they are.
+/// Whether writing the report would change nothing (S-1): times are the cluster's own, and conditions that the report
+/// does not mention stay as they are.
 pub fn changes_nothing(known: &NodeStatus, report: &NodeStatus) -> bool {
     let same = |condition: &Condition| {
         known.condition(&condition.kind).is_some_and(|known| {
@@ -75,7 +75,7 @@ impl Recognition {
         }
     }
 
-    /// There is no doubt left.
+    /// After catching up, a doubtful answer is certain.
     pub fn after_catching_up(self) -> Self {
         match self {
             Self::Doubtful(absence) => Self::Unknown(absence),

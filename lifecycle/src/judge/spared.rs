@@ -1,8 +1,8 @@
-//! Who is about to be evicted, or to lose its pods, although it is heard again: passed over for a while, in which it can
-//! say how it is.
+//! Spared nodes: nodes that are heard again when their eviction, or that of their pods, is due. They are passed over
+//! for a while, in which they can report.
 //!
-//! We marked such a node as Unknown, and only its own report takes that back. Until the report is here its beats speak
-//! for it. They do not for ever: a node that lives but does not report is no use to anybody.
+//! The leader marked such a node as Unknown, and only the node's own report takes that back. Until the report is here
+//! its beats speak for it, but not for ever: a node that lives but does not report is of no use.
 
 use std::collections::BTreeMap;
 
@@ -15,11 +15,11 @@ use crate::value::time::Period;
 /// An agent that is back reports with its first beat, or at the latest with the one after.
 const BEATS_TO_REPORT: u64 = 2;
 
-/// No more than are about to be. Lost with the actor, which then gives everybody that while once more.
+/// Holds only nodes whose turn it is. It is lost with the actor; then every node gets the while once more.
 #[derive(Debug, Default)]
 pub struct Spared(BTreeMap<Slot, Turn>);
 
-/// When it was first passed over: it was its turn, and it was heard again.
+/// When the node was first passed over: it was its turn, and it was heard again.
 #[derive(Debug)]
 struct Turn {
     name: Text,
@@ -29,7 +29,7 @@ struct Turn {
 // === impl Spared ===
 
 impl Spared {
-    /// Whether the node, whose turn it is at `now`, is passed over. `heard` is its last beat, whoever heard it.
+    /// Whether the node, whose turn it is at `now`, is passed over. `heard` is its last beat, through any replica.
     pub fn passes_over(&mut self, node: &Node, heard: Option<ClusterTime>, policy: &Policy, now: ClusterTime) -> bool {
         if !is_heard_again(node, heard, policy, now) {
             self.0.remove(&node.slot);
@@ -40,13 +40,13 @@ impl Spared {
         now < while_to_report.after(turn.came)
     }
 
-    /// Forgets who does not wait any more.
+    /// Forgets the nodes that no longer wait.
     pub fn keep_only(&mut self, mut waits: impl FnMut(&str) -> bool) {
         self.0.retain(|_, turn| waits(&turn.name));
     }
 }
 
-/// A node that says itself that it is not ready is not meant, however loudly it beats.
+/// A node that says itself that it is not ready does not count, however often it beats.
 fn is_heard_again(node: &Node, heard: Option<ClusterTime>, policy: &Policy, now: ClusterTime) -> bool {
     let is_unknown = node.status.ready().is_some_and(|ready| ready.status == ConditionStatus::Unknown);
     is_unknown && heard.is_some_and(|heard| now <= policy.node_monitor_grace_period.after(heard))

@@ -1,6 +1,6 @@
-//! Which pods a workload lacks, and which it has too many of.
+//! Staffing of workloads: which pods a workload lacks, and which it has too many of.
 //!
-//! Read off the state whenever somebody asks, so it makes no difference how often, or by which leader.
+//! It is read off the state on every call, so it makes no difference how often, or by which leader.
 
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
@@ -20,12 +20,12 @@ use crate::value::text::Text;
 /// How many pods one step makes or dismisses.
 pub const STEP_MAX: usize = 1_024;
 
-/// What is to be done about one workload.
+/// The openings and dismissals of one workload.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Staffing {
     pub openings: Vec<Opening>,
     pub dismissals: Vec<PodKey>,
-    /// It was deleted, and nothing of it is left to dismiss.
+    /// The workload was deleted, and none of its pods is left to dismiss.
     pub is_over: bool,
 }
 
@@ -47,7 +47,7 @@ impl Staffing {
 /// At most [`STEP_MAX`] openings and dismissals. For a DaemonSet only `nodes` are looked at.
 pub fn staffing(state: &State, workload: &Workload, nodes: &[Text]) -> Staffing {
     if workload.meta.deleted.is_some() {
-        // Also what has ended: it would keep its name from a successor of the workload.
+        // Pods that have ended go too: they would keep their names from a successor of the workload.
         let staying = staff(state, workload).filter(|pod| !pod.is_terminating());
         let dismissals: Vec<PodKey> = staying.map(|pod| pod.key()).take(STEP_MAX).collect();
         return Staffing { openings: Vec::new(), is_over: dismissals.is_empty(), dismissals };
@@ -68,7 +68,7 @@ fn replica_set(state: &State, workload: &Workload) -> Staffing {
     Staffing { openings: vec![Opening::Anonymous; lacking], dismissals, is_over: false }
 }
 
-/// Those that serve nobody go first: without a node, on a node that is lost, not ready, and then the newest.
+/// The least useful pods go first: without a node, on a lost node, not ready, and then the newest.
 fn least_useful(state: &State, workload: &Workload, count: usize) -> Vec<PodKey> {
     let on_ready_node = |pod: &Pod| pod.node().and_then(|name| state.node(name)).is_some_and(|node| node.is_ready());
     let ranked = active(state, workload).map(|pod| {
@@ -110,15 +110,15 @@ fn is_wanted_name(workload: &Workload, name: &str) -> bool {
 fn daemon_set(state: &State, workload: &Workload, nodes: &[Text]) -> Staffing {
     let nodes = nodes.iter().filter_map(|name| state.node(name));
     let lacking: BTreeSet<&Text> = lacking(state, workload, nodes).take(STEP_MAX).map(|node| &node.meta.name).collect();
-    // What has ended makes room for the next; nobody else is there.
+    // A pod that has ended makes room for the next. No other pod is on these nodes.
     let ended = staff(state, workload).filter(|pod| pod.node().is_some_and(|node| lacking.contains(node)));
     let dismissals = ended.map(|pod| pod.key()).take(STEP_MAX).collect();
     let openings = lacking.iter().map(|node| Opening::On((*node).clone())).collect();
     Staffing { openings, dismissals, is_over: false }
 }
 
-/// The nodes among these on which a DaemonSet should have a pod and has none, not even one that is stopping. One that
-/// has ended is none.
+/// The nodes among these on which a DaemonSet should have a pod and has none, not even one that is stopping. A pod
+/// that has ended does not count.
 pub fn lacking<'a>(
     state: &'a State,
     workload: &'a Workload,
@@ -145,8 +145,8 @@ pub fn desired(state: &State, workload: &Workload) -> usize {
     }
 }
 
-/// Where a DaemonSet belongs: a cordon and pressures do not keep it away (TE-12), other taints that it does not tolerate
-/// do. It waits for the first Ready like everybody else.
+/// Nodes on which a DaemonSet belongs. A cordon and pressures do not keep it away (TE-12); other taints that it does
+/// not tolerate do. It waits for the first Ready like every pod.
 struct Domain<'a> {
     tolerations: Box<[Toleration]>,
     selector: Option<&'a Pairs>,

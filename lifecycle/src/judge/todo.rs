@@ -1,8 +1,7 @@
-//! What a leader finds to do about pods, workloads, addresses and the credentials of those who are gone, read off the
-//! state.
+//! Todo lists of a leader about pods, workloads, addresses and expired credentials, read off the state.
 //!
-//! Like [`oversight`](crate::judge::oversight): whoever drives these asks and proposes, and nothing is remembered here. Each
-//! answer is bounded; whoever has done what it says asks again.
+//! As with [`oversight`](crate::judge::oversight), the driver asks and proposes, and nothing is remembered here. Each
+//! answer is bounded; the driver asks again when it has done what the answer says.
 
 use std::sync::Arc;
 
@@ -21,7 +20,7 @@ use crate::value::text::Text;
 use crate::value::time::ClusterTime;
 use crate::value::time::Period;
 
-/// What there is to do now, and when to look again if nothing changes before.
+/// The operations to do now, and when to look again if nothing changes before.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Todo {
     pub operations: Vec<Operation>,
@@ -40,17 +39,17 @@ impl Todo {
 /// How many pods that cannot be evicted now are passed over in one look, so that it stays short.
 const PASSED_OVER_MAX: usize = 65_536;
 
-/// How many pods are told in one look why they have no place; the others hear it from the next.
+/// How many pods get the reason why they have no place in one look; the others get it in the next.
 const NOTES_MAX: usize = 128;
 
-/// A pod that found no place is told why, but not more often than this.
+/// A pod that found no place gets the reason, but not more often than this.
 const UNPLACED_PAUSE: Period = Period::from_secs(10);
 
-/// How soon to look again at pods that found no place: what they wait for may be a node that is heard again, which
-/// changes nothing in the state.
+/// How soon to look again at pods that found no place: they may wait for a node to be heard again, which changes
+/// nothing in the state.
 const PLACING_PAUSE: Period = Period::from_secs(1);
 
-/// TE-8: pods whose time is over. `is_spared` says on which nodes nobody is evicted at this moment.
+/// TE-8: pods whose time is over. `is_spared` says on which nodes no pod is evicted at this moment.
 pub fn pod_evictions(state: &State, now: ClusterTime, most: usize, mut is_spared: impl FnMut(&Node) -> bool) -> Todo {
     let mut operations = Vec::new();
     let mut spared = false;
@@ -83,7 +82,7 @@ pub fn pod_garbage(state: &State, now: ClusterTime, most: usize) -> Todo {
     Todo { operations, look_again_at }
 }
 
-/// Credentials that nobody needs any more.
+/// Credentials that are no longer needed.
 pub fn expired_credentials(state: &State, now: ClusterTime) -> Todo {
     let due = state.expired_credentials().take_while(|(from, _)| *from <= now).take(FORGOTTEN_MAX);
     let names: Vec<Text> = due.map(|(_, name)| name.clone()).collect();
@@ -97,7 +96,7 @@ pub fn expired_credentials(state: &State, now: ClusterTime) -> Todo {
 pub fn staffing(state: &State, most: usize) -> Todo {
     let (mut operations, mut steps) = (Vec::new(), 0);
     for workload in state.unsettled_workloads().filter_map(|key| state.workloads().get(key)) {
-        // One entry that makes the pods of many large workloads would hold up everybody else's.
+        // One entry that makes the pods of many large workloads would hold up all other entries.
         if steps >= most {
             break;
         }
@@ -131,7 +130,7 @@ fn staff(workload: &Workload, nodes: Vec<Text>) -> Operation {
     Operation::StaffWorkload { key, uid: workload.meta.uid, nodes }
 }
 
-/// Places for pods that wait for one, in the order of their turns. `is_unheard` as for [`Board::new`].
+/// Nodes for pods that wait for one, in the order of their turns. `is_unheard` as for [`Board::new`].
 pub fn placements(state: &State, now: ClusterTime, most: usize, is_unheard: impl FnMut(&Node) -> bool) -> Todo {
     if state.waiting_pods().len() == 0 {
         return Todo::default();
@@ -164,7 +163,7 @@ fn is_worth_saying(pod: &Pod, why: &Text, now: ClusterTime) -> bool {
     known.message != *why && said.is_none_or(|said| now >= UNPLACED_PAUSE.after(said))
 }
 
-/// IP-7: addresses for nodes that have none, if there are any to be had.
+/// IP-7: addresses for nodes that have none, as far as blocks are free.
 pub fn cidr_assignments(state: &State, now: ClusterTime, most: usize) -> Todo {
     let Some(plan) = state.addressing().filter(|_| !state.nodes_without_cidr().is_empty()) else {
         return Todo::default();

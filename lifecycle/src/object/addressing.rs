@@ -1,7 +1,7 @@
-//! Which addresses nodes get for their pods: the ranges, what is kept out of them, and what rests (IP-1 to IP-11).
+//! Addresses of nodes for their pods: the ranges, what is kept out of them, and which blocks rest (IP-1 to IP-11).
 //!
-//! The plan is replicated and so is what rests; who holds what is read off the nodes. So a block is given out inside
-//! `apply`, in one order, and never twice.
+//! The plan and the resting blocks are replicated; which node holds which block is read off the nodes. So a block is
+//! given out inside `apply`, in one order, and never twice.
 
 use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
@@ -14,7 +14,7 @@ use crate::value::text::Text;
 use crate::value::time::ClusterTime;
 use crate::value::time::Period;
 
-/// What somebody asked for, in the words of the flags.
+/// The request for a plan, in the words of the flags.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AddressRequest {
     pub cluster_cidrs: Vec<IpNet>,
@@ -32,9 +32,9 @@ pub struct Addressing {
     pub pools: Box<[Pool]>,
     /// Ranges of services: no node gets a block that touches them.
     pub reserved: Box<[IpNet]>,
-    /// How long a block rests before somebody else gets it.
+    /// How long a block rests before another node gets it.
     pub quarantine: Period,
-    /// After a restore: whoever got a block since the backup was made may still use it.
+    /// After a restore: a node that got a block since the backup was made may still use it.
     pub held_until: Option<ClusterTime>,
 }
 
@@ -50,7 +50,7 @@ pub struct Pool {
 pub struct Resting {
     pub cidr: IpNet,
     pub until: ClusterTime,
-    /// Who had it.
+    /// The node that had it.
     pub node: Text,
 }
 
@@ -64,7 +64,7 @@ pub const NODE_CIDR_QUARANTINE: &str = "node-cidr-quarantine";
 const MASK_IPV4_DEFAULT: u8 = 24;
 const MASK_IPV6_DEFAULT: u8 = 64;
 
-/// Longer than an agent that has lost its fleet could take to learn that its Node is gone, with much to spare.
+/// Much longer than an agent that has lost its fleet takes to learn that its Node is gone.
 pub const QUARANTINE_DEFAULT: Period = Period::from_secs(600);
 const QUARANTINE_MAX: Period = Period::from_secs(7 * 24 * 3600);
 
@@ -153,7 +153,7 @@ fn check_grid(grid: &Grid) -> Result<(), String> {
 // === impl Addressing ===
 
 impl Addressing {
-    /// Whether it makes sense, wherever it came from.
+    /// Whether the plan makes sense, wherever it came from.
     pub fn check(&self) -> Result<(), Invalid> {
         let families = self.pools.iter().map(|pool| pool.grid.range);
         let request = AddressRequest { cluster_cidrs: families.collect(), ..AddressRequest::default() };
@@ -165,7 +165,7 @@ impl Addressing {
         Ok(())
     }
 
-    /// A block that a service range touches is no node's, so even a small one can be too much.
+    /// No node gets a block that a service range touches, so even a small range can take up too much.
     fn check_reserved(&self, grid: &Grid) -> Result<(), Invalid> {
         let mut free = FreeBlocks::all_below(grid.blocks());
         for reserved in &self.reserved {
@@ -194,7 +194,7 @@ impl Addressing {
         settings
     }
 
-    /// The same ranges, wherever the next block would be looked for.
+    /// Whether both plans have the same ranges. The cursors may differ.
     pub fn is_same_plan(&self, other: &Self) -> bool {
         self.settings() == other.settings()
     }

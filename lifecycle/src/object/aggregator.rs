@@ -1,4 +1,4 @@
-//! Aggregators: who may carry many nodes on one stream, and which ones.
+//! Aggregators: clients that may carry many nodes on one stream, and the nodes that each may carry.
 
 use serde::{Deserialize, Serialize};
 
@@ -11,7 +11,7 @@ use crate::value::text::Text;
 /// How many aggregators a cluster can know.
 pub const AGGREGATORS_MAX: usize = 10_000;
 
-/// How many patterns one scope can have. Were all of them as long as a name can be, they would still fit into a record.
+/// How many patterns one scope can have. Even patterns of the greatest length fit into a record together.
 pub const PATTERNS_MAX: usize = 250;
 
 /// A pattern that ends in this stands for every name that begins like it.

@@ -1,11 +1,11 @@
 //! Node credentials: which key speaks for a node, and whether it may still.
 //!
-//! A certificate alone does not make a node: once the cluster has signed a key for a name, only that key is the node's,
-//! until it is renewed, revoked, or another machine joins in its place. A node that the cluster never signed for
-//! (its certificate was issued by hand) is known by its certificate alone, unless its name was revoked.
+//! A certificate alone does not make a node. Once the cluster has signed a key for a name, only that key is the
+//! node's, until it is renewed, revoked, or another machine joins in its place. A node that the cluster never signed
+//! for (its certificate was issued by hand) is known by its certificate alone, unless its name was revoked.
 //!
-//! What is known of a name is kept for as long as its Node is there or a certificate for it could be good for anything,
-//! and forgotten then: fleets come and go under ever new names.
+//! The record of a name is kept for as long as its Node is there or a certificate for it could be valid. Then it is
+//! forgotten, because fleets come and go under ever new names.
 
 use std::time::Duration;
 
@@ -26,7 +26,7 @@ pub(crate) const NODE_REVOKED: &str = "NodeRevoked";
 pub const CREDENTIALS_MAX: usize = 1_000_000;
 
 const DAY: Duration = Duration::from_secs(24 * 3600);
-/// How long a certificate lasts that is made by hand. Nobody tells the cluster of it.
+/// How long a certificate lasts that is made by hand. The cluster is not told of it.
 pub const BY_HAND_LIFE: Duration = DAY.saturating_mul(365);
 /// For how long at most a replica lets a node renew a certificate that has expired.
 pub const LATE_RENEWAL_MAX: Duration = DAY.saturating_mul(90);
@@ -36,17 +36,17 @@ pub const FORGOTTEN_MAX: usize = 256;
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Credential {
     pub node: Text,
-    /// Nothing for a node that was revoked before the cluster ever signed for it.
+    /// `None` for a node that was revoked before the cluster ever signed for it.
     pub key: Option<Fingerprint>,
-    /// The key before a renewal: good until the new one was used, because the answer with its certificate may be lost.
+    /// The key before a renewal. It is valid until the new one is used, because the answer may be lost.
     pub previous: Option<Fingerprint>,
-    /// The key with which the machine came, however often it was renewed since: by it an open session is known.
+    /// The key with which the machine came, however often it was renewed since. An open session is known by it.
     pub lineage: Option<Fingerprint>,
     /// Of the certificate, for display.
     pub issued: WallTime,
     pub expires: WallTime,
     pub revoked: Option<Revocation>,
-    /// By then every certificate has expired that this record is about, those that it shuts out included.
+    /// When every certificate that this record is about has expired, those that it shuts out included.
     pub lapses: ClusterTime,
 }
 
@@ -64,17 +64,17 @@ pub struct SignedKey {
     pub expires: WallTime,
 }
 
-/// Who wants to join with what.
+/// A machine that wants to join, and what it shows.
 #[derive(Debug, Clone, Copy)]
 pub struct Joining<'a> {
     pub token: &'a str,
-    /// Of the secret that was shown.
+    /// The fingerprint of the secret that the machine showed.
     pub secret: Fingerprint,
     pub node: &'a str,
     pub key: Fingerprint,
 }
 
-/// What a join that may go ahead amounts to.
+/// The result for a machine that may join.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Join {
     First,
@@ -127,20 +127,20 @@ pub enum Distrust {
 // === impl Credential ===
 
 impl Credential {
-    /// A node that came with a key which was signed just now.
+    /// A node that came with a key that was signed just now.
     pub(crate) fn enrolled(node: Text, signed: SignedKey, lapses: ClusterTime) -> Self {
         let SignedKey { key, issued, expires } = signed;
         Self { key: Some(key), lineage: Some(key), issued, expires, lapses, ..Self::unsigned(node) }
     }
 
-    /// A name that nothing was signed for, which is worth a record only if it is revoked.
+    /// A name that nothing was signed for. It is worth a record only if it is revoked.
     pub(crate) fn unsigned(node: Text) -> Self {
         let (issued, expires) = (WallTime::default(), WallTime::default());
         let (key, previous, lineage, revoked, lapses) = Default::default();
         Self { node, key, previous, lineage, issued, expires, revoked, lapses }
     }
 
-    /// The same node with its next key. One of which there was no record came with the key by which it asks.
+    /// The same node with its next key. A node without a record came with the key by which it asks.
     pub(crate) fn renewed(
         node: Text,
         known: Option<&Self>,
@@ -152,7 +152,7 @@ impl Credential {
         Self { previous: Some(from), lineage, ..Self::enrolled(node, signed, lapses) }
     }
 
-    /// From when on nothing that it says matters to anybody, unless its Node is there.
+    /// From when on the record may be forgotten, unless its Node is there.
     pub fn forgettable_from(&self) -> ClusterTime {
         later(self.lapses, LATE_RENEWAL_MAX)
     }
@@ -172,8 +172,8 @@ impl Credential {
 }
 
 impl SignedKey {
-    /// When its certificate is over. Whoever signed it may have a clock that is ahead of the others', so the longer of what
-    /// both clocks say counts.
+    /// When its certificate has expired. The clock of the replica that signed it may be ahead of the others', so the
+    /// longer of what both clocks say counts.
     pub(crate) fn lapses(&self, now: Stamp) -> ClusterTime {
         let left = |from: WallTime| u64::try_from(self.expires.0.saturating_sub(from.0)).unwrap_or_default();
         ClusterTime(now.cluster.0.saturating_add(left(self.issued).max(left(now.wall))))
@@ -192,7 +192,7 @@ impl Stored for Credential {
     }
 }
 
-/// The node of which an event says that another key speaks for it, or none any more.
+/// The node of an event which says that another key, or no key, speaks for the node.
 pub fn concerned_by(event: &Event) -> Option<&Text> {
     let is_told = event.subject.kind == "Node" && [NODE_ENROLLED, NODE_REVOKED].contains(&&*event.reason);
     is_told.then_some(&event.subject.name)

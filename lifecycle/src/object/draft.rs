@@ -1,4 +1,4 @@
-//! How a draft becomes a Node, or changes one.
+//! Drafts of Nodes: how a draft becomes a Node, or changes one.
 
 use crate::object::node::{Incarnation, Node, NodeDraft, NodeSpec, NodeStatus, Slot};
 use crate::object::taint::NOT_READY_TAINT;

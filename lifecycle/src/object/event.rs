@@ -1,4 +1,4 @@
-//! The bounded log of what happened, in Kubernetes' terms.
+//! Events: the bounded log of what happened, in Kubernetes' terms.
 
 use serde::{Deserialize, Serialize};
 

@@ -1,4 +1,4 @@
-//! Join tokens: what lets a machine that has no certificate yet ask for one, once.
+//! Join tokens: each lets a machine that has no certificate yet ask for one, once.
 //!
 //! Only a hash of the secret is kept, so neither the state nor a backup of it can be used to join.
 
@@ -19,7 +19,7 @@ pub const TOKENS_MAX: usize = 4_096;
 pub const ID_LEN: usize = 10;
 pub const TTL_MIN: Duration = Duration::from_secs(60);
 pub const TTL_MAX: Duration = Duration::from_secs(30 * 24 * 3600);
-/// How long after its end a token is still known, so that whoever comes with it hears what became of it.
+/// How long after its end a token is still known, so that a machine that comes with it hears what became of it.
 pub const REMEMBERED: Duration = Duration::from_secs(24 * 3600);
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -36,7 +36,7 @@ pub struct JoinToken {
     pub revoked: Option<Stamp>,
 }
 
-/// Who joined with a token.
+/// The machine that joined with a token.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct TokenUse {
     pub node: Text,
@@ -65,7 +65,7 @@ impl JoinToken {
         }
     }
 
-    /// Nobody needs to hear what became of it any more.
+    /// Whether the token ended so long ago that no machine needs to hear what became of it.
     pub(crate) fn is_forgettable(&self, now: ClusterTime) -> bool {
         later(self.expires.cluster, REMEMBERED) <= now
     }

@@ -18,9 +18,9 @@ pub enum Kind {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum WorkloadKind {
-    /// So many pods, whichever.
+    /// So many pods, with any names.
     ReplicaSet,
-    /// So many pods with names of their own, each of which is there once at most.
+    /// So many pods with names of their own. At most one pod of each name exists.
     StatefulSet,
     /// One pod on every node that takes it.
     DaemonSet,
@@ -35,7 +35,7 @@ pub struct WorkloadKindError {
 // === impl Kind ===
 
 impl Kind {
-    /// As Kubernetes spells it.
+    /// Kubernetes' spelling.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Node => "Node",
@@ -46,7 +46,7 @@ impl Kind {
     }
 }
 
-/// As it stands in a sentence: `node`, `replicaset`.
+/// The spelling within a sentence: `node`, `replicaset`.
 impl fmt::Display for Kind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(&self.as_str().to_lowercase())

@@ -132,8 +132,8 @@ const RECURRING_MAX: usize = 32;
 pub const NODES_MAX: usize = 2_000_000;
 
 impl Node {
-    /// Replaces recurring strings by pooled ones. What differs from node to node is left out of the pool; the
-    /// exception is the node's own name, which nodes like to repeat in labels and addresses.
+    /// Replaces recurring strings by pooled ones. Strings that differ from node to node stay out of the pool. The
+    /// exception is the node's own name, which labels and addresses often repeat.
     pub(crate) fn share_texts(&mut self, interner: &mut Interner) {
         self.each_recurring(&mut |text| interner.share(text));
     }
@@ -159,7 +159,7 @@ impl Node {
         self.status.each_recurring(&name, visit);
     }
 
-    /// Parts a new node from the command that brought it: pooled copies of what recurs, its own of what is its alone.
+    /// Parts a new node from the command that brought it: recurring texts become pooled copies, all others its own.
     pub(crate) fn detach_texts(&mut self, interner: &mut Interner) {
         self.meta.name.detach();
         self.spec.provider_id.iter_mut().for_each(Text::detach);
@@ -185,11 +185,10 @@ impl NodeStatus {
         self.condition(READY)
     }
 
-    /// Settles since when each condition has been what it is.
+    /// Sets since when each condition has had its status.
     ///
     /// While its status stays the same, so does the time of its transition, whatever a manifest says; a new status
-    /// counts from now. Of a time that came with it only the wall half is kept, since nobody outside knows cluster
-    /// time.
+    /// counts from now. Of a time that came with it only the wall half is kept, because no client knows cluster time.
     pub(crate) fn settle_times(&mut self, before: &NodeStatus, now: Stamp) {
         let ours = |given: Stamp| Stamp { cluster: now.cluster, wall: given.wall };
         for condition in &mut self.conditions {

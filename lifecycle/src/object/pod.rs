@@ -37,15 +37,15 @@ pub struct PodSpec {
     pub binding: Option<Binding>,
     pub tolerations: Box<[Toleration]>,
     pub priority: i32,
-    /// Seconds that it gets to stop in.
+    /// Seconds that the pod gets to stop in.
     pub grace: u32,
     pub node_selector: Pairs,
-    /// What it takes from a node, all of its containers together.
+    /// Requests of all of its containers together.
     pub requests: Resources,
     pub host_network: bool,
 }
 
-/// Where a pod belongs. It belongs to this life of the node only.
+/// The node of a pod. The pod belongs to this life of the node only.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Binding {
     pub node: Text,
@@ -53,14 +53,14 @@ pub struct Binding {
     pub at: Stamp,
 }
 
-/// It was deleted, and is there until its node confirms that it has stopped.
+/// The end of a pod that was deleted. The pod stays until its node confirms that it has stopped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Ending {
-    /// Seconds that it gets to stop in.
+    /// Seconds that the pod gets to stop in.
     pub grace: u32,
-    /// Its node was away then, or has been since: it must say that this pod has stopped before it is ready again.
+    /// The node was away then, or has been since: it must say that this pod has stopped before it is ready again.
     pub in_absence: bool,
-    /// When its node was deleted, if it lived then: its agent has some time to say that this pod has stopped.
+    /// When the node was deleted, if it lived then: its agent has some time to say that this pod has stopped.
     pub orphaned: Option<Stamp>,
 }
 
@@ -105,7 +105,7 @@ pub struct PodTemplate {
     pub node_selector: Option<Pairs>,
     pub requests: Resources,
     pub host_network: bool,
-    /// Whether it says which containers there are: without any it is no pod.
+    /// Whether the template names its containers: without any it makes no pod.
     pub has_containers: bool,
     pub unmodelled: Option<Text>,
 }
@@ -127,7 +127,7 @@ pub struct PodReport {
 /// Kubernetes' default for `terminationGracePeriodSeconds`.
 pub const GRACE_DEFAULT: u32 = 30;
 
-/// A week to stop in is a mistake.
+/// A longer grace is taken for a mistake.
 pub const GRACE_MAX: i64 = 7 * 24 * 3600;
 
 /// How many pods a cluster can have, and how many one node.
@@ -169,12 +169,12 @@ impl Pod {
         self.ending.is_some()
     }
 
-    /// Waits to be placed.
+    /// Whether the pod waits to be placed.
     pub fn is_waiting(&self) -> bool {
         self.spec.binding.is_none() && !self.is_terminating() && !self.status.phase.is_final()
     }
 
-    /// Counts as one of those that its workload asks for.
+    /// Whether the pod counts as one of those that its workload asks for.
     pub fn is_active(&self) -> bool {
         !self.is_terminating() && !self.status.phase.is_final()
     }
@@ -211,7 +211,7 @@ impl Pod {
             texts.into_iter().for_each(|text| interner.share(text));
         }
         [&mut self.status.reason, &mut self.status.message].into_iter().for_each(|text| interner.share(text));
-        // The pods of one workload differ in their names, and in nothing of this.
+        // The pods of one workload differ in their names only, so they share all of this.
         self.unmodelled.iter_mut().for_each(|manifest| interner.share(manifest));
     }
 }
@@ -221,7 +221,7 @@ impl PodStatus {
         self.conditions.iter().find(|condition| condition.kind == kind)
     }
 
-    /// When a condition was last said, even if it says the same.
+    /// Sets when a condition was last reported, even if its status is the same.
     pub(crate) fn stamp_condition(&mut self, kind: &str, now: Stamp) {
         let condition = self.conditions.iter_mut().find(|known| known.kind == kind);
         condition.into_iter().for_each(|condition| condition.last_heartbeat = Some(now));
@@ -268,7 +268,7 @@ impl Phase {
         }
     }
 
-    /// Nothing of it will run again.
+    /// Whether nothing of the pod will run again.
     pub fn is_final(self) -> bool {
         matches!(self, Self::Succeeded | Self::Failed)
     }

@@ -1,4 +1,4 @@
-//! What a pod takes from a node, by Kubernetes' rule for its containers.
+//! Requests of a pod, by Kubernetes' rule for its containers.
 //!
 //! Containers run together, so their requests add up. Init containers run one after the other before them, so only
 //! the largest matters; but those that stay (restart policy Always) run beside everything that comes after them.
@@ -9,7 +9,7 @@ use crate::object::node::Resources;
 use crate::value::quantity::Quantity;
 use crate::value::text::Text;
 
-/// What one container asks for.
+/// The requests of one container.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Container {
     pub requests: Resources,
@@ -19,7 +19,7 @@ pub struct Container {
 
 type Sum = BTreeMap<Text, Quantity>;
 
-/// In `init` the order counts.
+/// The order of `init` counts.
 pub fn effective(containers: &[Container], init: &[Container], overhead: &Resources) -> Resources {
     let mut staying = Sum::new();
     let mut peak = Sum::new();

@@ -1,8 +1,8 @@
-//! The settings that decide when a node counts as lost and how fast lost nodes are evicted.
+//! Policy: the settings that decide when a node counts as lost and how fast lost nodes are evicted.
 //!
-//! They are replicated and compared, so there are no floats in them: durations are milliseconds, rates are
-//! millionths of an event per second, and fractions are parts per million. People read and write the usual forms
-//! (`40s`, `0.1`), and what those cannot hold exactly is refused rather than rounded.
+//! They are replicated and compared, so there are no floats in them: durations are milliseconds, rates are millionths
+//! of an event per second, and fractions are parts per million. People read and write the usual forms (`40s`, `0.1`).
+//! A value that cannot be held exactly is refused rather than rounded.
 
 use std::fmt;
 use std::str::FromStr;
@@ -35,7 +35,7 @@ pub enum SizeScope {
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Policy {
-    /// How often the zones are looked at.
+    /// How often the zones are assessed.
     pub node_monitor_period: Period,
     /// The silence allowed for a node that has a Ready condition.
     pub node_monitor_grace_period: Period,
@@ -72,7 +72,7 @@ const SWEEP_PERIOD_MAX: Period = Period(500);
 /// Below this the beats alone, four to a grace period, would be a load.
 const MONITOR_PERIOD_MIN: Period = Period(100);
 
-/// Replicas tell each other four times a second whom they heard; several of these must fit.
+/// Replicas tell each other four times a second which nodes they heard; several of these messages must fit.
 const GRACE_MIN: Period = Period::from_secs(1);
 
 /// Longer than any silence or toleration that makes sense, and far from where sums could overflow.
@@ -125,7 +125,7 @@ impl Policy {
         Period(self.shortest_grace().0 / 8).clamp(SWEEP_PERIOD_MIN, SWEEP_PERIOD_MAX)
     }
 
-    /// Within which every node has to be heard, ready or not.
+    /// The grace within which every node has to be heard, ready or not.
     pub fn shortest_grace(&self) -> Period {
         self.node_monitor_grace_period.min(self.node_startup_grace_period)
     }

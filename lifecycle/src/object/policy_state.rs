@@ -1,4 +1,4 @@
-//! What governs the whole fleet: the policy in force, whether every zone is dark, and who is spared until when.
+//! Policy state of the whole fleet: the policy in force, whether every zone is fully disrupted, and the reprieve.
 
 use serde::{Deserialize, Serialize};
 
@@ -6,47 +6,47 @@ use crate::object::policy::Policy;
 use crate::value::time::ClusterTime;
 use crate::value::time::Period;
 
-/// The one record of it. Until somebody says otherwise it is the default, and is not stored.
+/// The only record of its kind. Before the first change it is the default, and is not stored.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct FleetPolicyState {
     pub policy: Policy,
     /// The policy was decided in this cluster: what a replica's flags say no longer matters.
     pub founded: bool,
-    /// Every zone is fully disrupted: nothing is evicted, and what was begun is taken back.
+    /// Every zone is fully disrupted: nothing is evicted, and evictions under way are taken back.
     pub all_disrupted: bool,
-    /// The last time in which nobody may be judged; it may be over.
+    /// The last time in which no node may be judged. It may be over.
     pub reprieve: Option<Reprieve>,
 }
 
-/// Everybody is spared until a moment, whatever becomes of the policy meanwhile.
+/// A time in which all nodes are spared, whatever becomes of the policy meanwhile.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Reprieve {
-    /// Nobody is judged up to this moment, and nobody is evicted before it.
+    /// No node is judged up to this moment, and none is evicted before it.
     pub until: ClusterTime,
     pub because: ReprieveReason,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum ReprieveReason {
-    /// All zones were dark: whatever kept us from hearing anybody may have only just ended.
+    /// All zones were fully disrupted: the cause that silenced all nodes may have only just ended.
     AllZonesDisrupted,
     /// The grace was shortened: agents still beat at the pace of the longer one until they are told.
     ShorterGrace,
 }
 
-/// What telling the agents of a small fleet takes, with much to spare.
+/// How long it takes to tell the agents of a small fleet, with much to spare.
 const TELLING: Period = Period::from_secs(5);
 
-/// Streams that a replica tells in a millisecond, at least.
+/// How many streams a replica tells in a millisecond, at least.
 const TOLD_PER_MILLISECOND: u64 = 5;
 
 impl FleetPolicyState {
-    /// Until when everybody is spared.
+    /// Until when all nodes are spared.
     pub fn spared_until(&self) -> Option<ClusterTime> {
         self.reprieve.map(|reprieve| reprieve.until)
     }
 
-    /// All zones are dark, or it is not long enough since they were.
+    /// Whether all zones are fully disrupted, or were until a short while ago.
     pub fn suspends_evictions(&self, now: ClusterTime) -> bool {
         self.all_disrupted || self.spared_until().is_some_and(|until| now < until)
     }
@@ -55,7 +55,7 @@ impl FleetPolicyState {
         *self == Self::default()
     }
 
-    /// The policy_state under another policy, decided at `now` for a fleet of this size.
+    /// The policy state under another policy, decided at `now` for a fleet of this size.
     pub(crate) fn governed_by(&self, policy: Policy, nodes: usize, now: ClusterTime) -> Self {
         let shorter = policy.node_monitor_grace_period < self.policy.node_monitor_grace_period
             || policy.node_startup_grace_period < self.policy.node_startup_grace_period;

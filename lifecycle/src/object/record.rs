@@ -1,4 +1,4 @@
-//! The flat form of the state: one key and one value per record.
+//! Records, the flat form of the state: one key and one value each.
 //!
 //! Storage, snapshots and the digest all see the state this way. Keys sort as the state iterates: one prefix
 //! byte per kind (with room between them for kinds to come), numbers big-endian. Values are a version byte
@@ -19,7 +19,7 @@ use crate::object::kind::WorkloadKind;
 use crate::value::replica_id::ReplicaId;
 use crate::value::text::Text;
 
-/// Which record. The order of the variants is the order of their prefixes, hence of the encoded keys.
+/// The key of a record. The order of the variants is the order of their prefixes, hence of the encoded keys.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum RecordKey {
     Counters,
@@ -63,7 +63,7 @@ const RESTING: u8 = 0xc0;
 const JOIN_TOKEN: u8 = 0xd0;
 const CREDENTIAL: u8 = 0xe0;
 
-/// Between the two halves of a zone's key, or of a namespaced one. Sorts before everything that either can hold.
+/// Between the two halves of a zone's key, or of a namespaced one. Sorts before every character of either half.
 const SEPARATOR: char = '\0';
 
 /// Bounds what one record may weigh, so that every store and message below can rely on it.
@@ -201,27 +201,26 @@ fn prefixed(prefix: u8, rest: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// Enough of an unknown key to find it by.
+/// The beginning of an unknown key, enough to find it by.
 fn hex(bytes: &[u8]) -> Text {
     Text::from(bytes.iter().take(32).map(|byte| format!("{byte:02x}")).collect::<String>())
 }
 
-/// The value of a record.
+/// Encodes the value of a record.
 pub(crate) fn encode<T: Serialize>(value: &T) -> Vec<u8> {
     encode_onto(value, Vec::new())
 }
 
-/// The value of a record, behind what is there already.
+/// Encodes the value of a record behind the bytes that are there already.
 pub(crate) fn encode_onto<T: Serialize>(value: &T, mut bytes: Vec<u8>) -> Vec<u8> {
     bytes.push(VERSION);
-    // Every field of our records is of a type that postcard can write, and the buffer grows as needed, so
-    // there is no error to have.
+    // Postcard can write the type of every field of our records, and the buffer grows as needed, so this cannot fail.
     postcard::to_extend(value, bytes).expect("records are made of types that postcard can write")
 }
 
-/// How long the value of a record is.
+/// The length of the encoded value.
 pub(crate) fn encoded_len<T: Serialize>(value: &T) -> usize {
-    // As above; and the version.
+    // Cannot fail, as above. The one is the version byte.
     1 + postcard::experimental::serialized_size(value).expect("records are made of types that postcard can write")
 }
 

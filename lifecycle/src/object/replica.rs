@@ -1,4 +1,4 @@
-//! A controller process as the cluster knows it.
+//! Replicas: the controller processes, as the cluster knows them.
 
 use serde::{Deserialize, Serialize};
 

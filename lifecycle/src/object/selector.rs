@@ -28,11 +28,11 @@ pub struct EventFieldSelector(Vec<FieldRequirement<EventField>>);
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct PodFieldSelector(Vec<FieldRequirement<PodField>>);
 
-/// `metadata.name=a`, for kinds of which one can select by nothing more.
+/// `metadata.name=a`, for kinds that can be selected by nothing else.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct NameSelector(Vec<FieldRequirement<MetaField>>);
 
-/// What is wrong with a selector, and where, counted in characters from 1.
+/// The mistake in a selector, and where it is, counted in characters from 1.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[error("selector {selector:?}, at character {position}: {problem}")]
 pub struct SelectorError {
@@ -120,7 +120,7 @@ const EVENT_FIELDS: [(&str, EventField); 8] = [
     ("type", EventField::Type),
 ];
 
-/// Bounds what a caller can make us compare every object with.
+/// Bounds what every object has to be compared with for one caller.
 const LENGTH_MAX: usize = 16 * 1024;
 
 // === matching ===
@@ -258,7 +258,7 @@ impl FromStr for NameSelector {
     }
 }
 
-/// Where we are in a selector.
+/// The position in a selector.
 struct Cursor<'a> {
     text: &'a str,
     at: usize,

@@ -1,4 +1,4 @@
-//! Slots that a deleted node gave back, and under which generation the next node gets them.
+//! Free slots: slots that deleted nodes gave back, and the generation under which the next node gets each.
 
 use serde::{Deserialize, Serialize};
 
@@ -6,7 +6,7 @@ use crate::object::node::Slot;
 use crate::object::record::RecordKey;
 use crate::object::record::Stored;
 
-/// What the first holder of a slot gets. Zero is left to mean "nobody yet" in packed tables.
+/// The generation of the first holder of a slot. Zero means "no holder yet" in packed tables.
 pub const FIRST_GENERATION: u32 = 1;
 
 /// The pulse tables pack a generation into 24 bits.

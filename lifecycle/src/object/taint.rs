@@ -11,7 +11,7 @@ use crate::value::name;
 use crate::value::text::Text;
 use crate::value::time::Stamp;
 
-/// What every Node is born with (NV-6), so that no pod lands before the first Ready.
+/// Every Node is created with it (NV-6), so that no pod lands before the first Ready.
 pub const NOT_READY_TAINT: &str = "node.kubernetes.io/not-ready";
 pub const UNREACHABLE_TAINT: &str = "node.kubernetes.io/unreachable";
 pub const UNSCHEDULABLE_TAINT: &str = "node.kubernetes.io/unschedulable";
@@ -34,7 +34,7 @@ pub struct Taint {
     pub key: Text,
     pub value: Text,
     pub effect: Effect,
-    /// Set by `apply` for NoExecute taints that were given without one.
+    /// Set by `apply` for NoExecute taints that were given without a time.
     pub added: Option<Stamp>,
 }
 
@@ -85,7 +85,7 @@ impl FromStr for Effect {
 }
 
 impl Taint {
-    /// T-1: value and time are not part of what a taint is.
+    /// T-1: value and time are not part of a taint's identity.
     pub fn is_same(&self, other: &Taint) -> bool {
         self.key == other.key && self.effect == other.effect
     }
@@ -97,7 +97,7 @@ impl Taint {
     }
 }
 
-/// T-1: takes the place of the taint with the same identity, else joins at the end. False if nothing changed.
+/// T-1: replaces the taint with the same identity, or adds this one at the end. False if nothing changed.
 pub fn add_or_update(taints: &mut Vec<Taint>, taint: Taint) -> bool {
     match taints.iter_mut().find(|own| own.is_same(&taint)) {
         Some(own) if *own == taint => false,
@@ -112,11 +112,11 @@ pub fn add_or_update(taints: &mut Vec<Taint>, taint: Taint) -> bool {
     }
 }
 
-/// Settles since when each of the `wanted` taints has been there.
+/// Sets since when each of the `wanted` taints has been there.
 ///
 /// A taint that was there with the same value keeps its time, whatever a manifest says, because tolerations count
-/// down from it. A new NoExecute taint starts now; of a time that came with it only the wall half is kept, since
-/// nobody outside knows cluster time.
+/// down from it. A new NoExecute taint starts now; of a time that came with it only the wall half is kept, because no
+/// client knows cluster time.
 pub fn settle_times(wanted: &mut [Taint], before: &[Taint], now: Stamp) {
     for taint in wanted {
         let known = before.iter().find(|own| own.is_same(taint) && own.value == taint.value);
@@ -171,8 +171,8 @@ impl fmt::Display for TaintSelector {
 impl FromStr for TaintSelector {
     type Err = TaintError;
 
-    /// Takes the command line's form with or without its trailing `-`. A value is allowed and ignored, because it
-    /// is not part of what a taint is.
+    /// Takes the command line's form with or without its trailing `-`. A value is allowed and ignored, because it is
+    /// not part of a taint's identity.
     fn from_str(text: &str) -> Result<Self, TaintError> {
         let bare = text.strip_suffix('-').unwrap_or(text);
         let (rest, effect) = match bare.rsplit_once(':') {

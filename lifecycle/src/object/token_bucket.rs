@@ -2,7 +2,7 @@
 //!
 //! The bucket is replicated and charged in the log entry that evicts, so its arithmetic is exact: at a rate in
 //! millionths per second, one millisecond brings a whole number of billionths of a token. Nothing is rounded, and
-//! it makes no difference how often the bucket is looked at.
+//! reading the bucket more often changes nothing.
 
 use serde::{Deserialize, Serialize};
 
@@ -33,8 +33,9 @@ impl TokenBucket {
         self.rate
     }
 
-    /// a changed rate always takes effect, from zero to one per second too. A bucket without a token starts
-    /// empty, or switching back and forth would make tokens; at rate zero there is none, whatever was left before.
+    /// a changed rate always takes effect, from zero to one per second too. A bucket without a whole token
+    /// starts empty at the new rate, or switching back and forth would make tokens. At rate zero there is no token,
+    /// whatever was left before.
     pub fn set_rate(&mut self, rate: Rate, now: ClusterTime) {
         if rate == self.rate {
             return;

@@ -1,4 +1,4 @@
-//! Which taints a pod puts up with, and for how long (T-2 to T-4, TE-11, TE-12).
+//! Tolerations: which taints a pod tolerates, and for how long (T-2 to T-4, TE-11, TE-12).
 
 use std::fmt;
 use std::str::FromStr;
@@ -38,7 +38,7 @@ pub struct Toleration {
     pub seconds: Option<i64>,
 }
 
-/// How long a pod puts up with a taint.
+/// How long a pod tolerates a taint.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Patience {
     /// Not at all.
@@ -53,13 +53,13 @@ pub struct OperatorError {
     pub text: Text,
 }
 
-/// How many a pod may have, so that looking at one stays short.
+/// How many tolerations a pod may have, so that checking a pod stays short.
 pub const TOLERATIONS_MAX: usize = 256;
 
-/// What TE-11 gives to pods that say nothing about lost nodes.
+/// TE-11: the taints that get a default toleration in pods without one.
 const LOST_NODE_TAINTS: [&str; 2] = [NOT_READY_TAINT, UNREACHABLE_TAINT];
 
-/// TE-12: what keeps others away from a node does not keep away the pod that belongs on every node.
+/// TE-12: the pods of a DaemonSet tolerate these, because they belong on every node.
 const DAEMON_NO_SCHEDULE: [&str; 4] =
     [DISK_PRESSURE_TAINT, MEMORY_PRESSURE_TAINT, PID_PRESSURE_TAINT, UNSCHEDULABLE_TAINT];
 
@@ -87,7 +87,7 @@ impl Toleration {
         }
     }
 
-    /// T-3; `path` is where it stands.
+    /// T-3; `path` is where the toleration stands.
     pub fn check(&self, path: &str) -> Result<(), Invalid> {
         let wrong = |field: &str, rule: &str| Err(Invalid::new(format!("{path}.{field}"), rule));
         let compares = matches!(self.operator, Operator::Lt | Operator::Gt);
@@ -116,15 +116,15 @@ impl Toleration {
         }
     }
 
-    /// T-4: the same but for how long.
+    /// T-4: whether both are the same apart from their duration.
     fn is_same(&self, other: &Self) -> bool {
         let timeless = |toleration: &Self| Self { seconds: None, ..toleration.clone() };
         timeless(self) == timeless(other)
     }
 }
 
-/// The most patient of those that match: upstream takes the first in the list, and a wildcard behind a short one does
-/// not help there.
+/// The most patient of the tolerations that match. Upstream takes the first in the list, so there a wildcard behind a
+/// short one does not help.
 pub fn patience(tolerations: &[Toleration], taint: &Taint) -> Patience {
     let matching = tolerations.iter().filter(|toleration| toleration.matches(taint));
     matching.map(Toleration::patience).max().unwrap_or(Patience::None)
@@ -134,8 +134,8 @@ pub fn tolerates(tolerations: &[Toleration], taint: &Taint) -> bool {
     tolerations.iter().any(|toleration| toleration.matches(taint))
 }
 
-/// The first taint that keeps the pod away from a node. A NoExecute taint that it would have to leave at once for keeps
-/// it away too: it would be evicted and placed there again without end.
+/// The first taint that keeps the pod away from a node. A NoExecute taint that the pod does not tolerate for any time
+/// counts too: the pod would be evicted and placed there again without end.
 pub fn first_untolerated<'a>(tolerations: &[Toleration], taints: &'a [Taint]) -> Option<&'a Taint> {
     let keeps_away = |taint: &&Taint| match taint.effect {
         Effect::PreferNoSchedule => false,
@@ -172,7 +172,7 @@ fn completed(tolerations: &[Toleration], defaults: impl Iterator<Item = Tolerati
     tolerations.iter().cloned().chain(missing).collect()
 }
 
-/// T-4: tolerations are added, or last longer or shorter; none goes.
+/// T-4: tolerations may be added, or last longer or shorter; none may be removed.
 pub fn check_update(before: &[Toleration], after: &[Toleration], path: &str) -> Result<(), Invalid> {
     match before.iter().find(|known| !after.iter().any(|own| own.is_same(known))) {
         None => Ok(()),
@@ -183,7 +183,7 @@ pub fn check_update(before: &[Toleration], after: &[Toleration], path: &str) -> 
     }
 }
 
-/// `key=value:Effect for 300s`, as people read it.
+/// `key=value:Effect for 300s`, the form for people.
 impl fmt::Display for Toleration {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let key = if self.key.is_empty() { "*" } else { self.key.as_str() };

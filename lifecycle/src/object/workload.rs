@@ -1,4 +1,4 @@
-//! Workloads: the small owners that keep so many pods, and the pods they make.
+//! Workloads: owners that keep a number of pods, and the pods they make.
 //!
 //! They do what is needed to use a fleet without Kubernetes' controllers, and no more: a changed template counts for
 //! pods that are made from then on, and no pod is replaced for it.
@@ -27,7 +27,7 @@ pub struct Workload {
     pub kind: WorkloadKind,
     pub meta: ObjectMeta,
     pub spec: WorkloadSpec,
-    /// How many pods it has made: no two get the same name or uid.
+    /// How many pods the workload has made. It keeps names and uids from being used twice.
     pub made: u64,
     pub unmodelled: Option<Text>,
 }
@@ -51,7 +51,7 @@ pub struct WorkloadDraft {
     pub annotations: Option<Pairs>,
     pub finalizers: Option<Box<[Text]>>,
     pub owners: Option<Box<[OwnerReference]>>,
-    /// One if nothing is said.
+    /// `None` means one.
     pub replicas: Option<i64>,
     pub selector: Pairs,
     pub pod_labels: Pairs,
@@ -72,7 +72,7 @@ const SUFFIX_LENGTH: usize = 5;
 // === impl Workload ===
 
 impl Workload {
-    /// How its pods refer to it.
+    /// The owner reference of its pods.
     pub(crate) fn reference(&self) -> OwnerReference {
         OwnerReference {
             api_version: Text::from(API_VERSION),
@@ -84,18 +84,18 @@ impl Workload {
         }
     }
 
-    /// The pod of this number among those with names of their own.
+    /// The name of the pod of this number.
     pub fn ordinal_name(&self, ordinal: u32) -> Text {
         Text::from(format!("{}-{ordinal}", self.meta.name))
     }
 
-    /// The other way round, of a pod that says it is `owner`'s.
+    /// The number in the name of a pod of `owner`; the reverse of [`ordinal_name`](Self::ordinal_name).
     pub(crate) fn ordinal(owner: &str, name: &str) -> Option<u32> {
         let digits = name.strip_prefix(owner)?.strip_prefix('-')?;
         digits.parse().ok().filter(|ordinal: &u32| ordinal.to_string() == digits)
     }
 
-    /// Names and uids are made inside `apply`, where nothing is random: they are hashes of what is never the same twice.
+    /// Names and uids are made inside `apply`, where nothing is random: they are hashes of input that never repeats.
     pub(crate) fn coined_name(&self, attempt: u64) -> Text {
         let mut bits = self.hash(attempt);
         let suffix: String = (0..SUFFIX_LENGTH)
@@ -108,7 +108,7 @@ impl Workload {
         Text::from(format!("{}-{suffix}", self.meta.name))
     }
 
-    /// In the shape of a version 8 UUID.
+    /// A uid in the shape of a version 8 UUID.
     pub(crate) fn coined_uid(&self, attempt: u64) -> Uid {
         let version_and_variant_cleared = !(0xf000_u128 << 64 | 0xc000_u128 << 48);
         Uid(self.hash(!attempt) & version_and_variant_cleared | 0x8000_u128 << 64 | 0x8000_u128 << 48)

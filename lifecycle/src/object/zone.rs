@@ -20,10 +20,10 @@ pub const EXCLUDE_DISRUPTION_LABEL: &str = "node.kubernetes.io/exclude-disruptio
 const REGION_LABELS: [&str; 2] = ["failure-domain.beta.kubernetes.io/region", "topology.kubernetes.io/region"];
 const ZONE_LABELS: [&str; 2] = ["failure-domain.beta.kubernetes.io/zone", "topology.kubernetes.io/zone"];
 
-/// What the zone of unlabelled nodes is called. No other zone is: their names have a slash.
+/// The name of the zone of unlabelled nodes. No other zone has it: their names have a slash.
 const DEFAULT_ZONE: &str = "default";
 
-/// Where a node stands. Both parts are empty for nodes that do not say.
+/// The region and zone of a node. Both parts are empty for nodes without labels.
 #[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct ZoneKey {
     pub region: Text,
@@ -45,7 +45,7 @@ pub enum ZoneState {
     FullDisruption,
 }
 
-/// What is remembered of a zone.
+/// The remembered state of a zone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Zone {
     pub state: ZoneState,
@@ -118,13 +118,13 @@ impl fmt::Display for ZoneState {
 // === impl ZoneRecord ===
 
 impl ZoneRecord {
-    /// The zone has no node any more. The record stays until its bucket is full: a zone that comes back at once must
-    /// not find a token that it has just spent (I-04).
+    /// Whether the zone has no node any more. The record stays until its bucket is full: a zone that comes back at
+    /// once must not find a token that it has just spent (I-04).
     pub fn is_retired(&self) -> bool {
         self.zone.state == ZoneState::Initial
     }
 
-    /// Nothing would be lost by forgetting it.
+    /// Whether nothing would be lost by forgetting the record.
     pub(crate) fn is_spent(&self, now: ClusterTime) -> bool {
         self.zone.rate == Rate::NEVER || self.bucket.has_token(now)
     }

@@ -1,8 +1,8 @@
-//! Which taints and labels a node's own state asks for (TC-1, TC-2, NE-1 to NE-8, LB-1).
+//! Taints and labels that a node's own state asks for (TC-1, TC-2, NE-1 to NE-8, LB-1).
 //!
-//! NoSchedule taints follow the conditions at once, because keeping new pods away costs nobody anything.
-//! NoExecute taints cost running pods, so a new one has to wait in its zone's queue for a token; only swapping one
-//! for the other is free, because the pods' countdown has begun already.
+//! NoSchedule taints follow the conditions at once, because keeping new pods away costs nothing. NoExecute taints
+//! cost running pods, so a new one has to wait in its zone's queue for a token. Only swapping one for the other is
+//! free, because the pods' countdown has begun already.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -18,7 +18,7 @@ use crate::value::meta::Pairs;
 use crate::value::text::Text;
 use crate::value::time::Stamp;
 
-/// Conditions that keep pods away while they are True. Unknown keeps nobody away: Ready says enough then.
+/// Conditions that keep pods away while they are True. Unknown does not: Ready says enough then.
 const WHILE_TRUE: [(&str, &str); 4] = [
     (MEMORY_PRESSURE, MEMORY_PRESSURE_TAINT),
     (DISK_PRESSURE, DISK_PRESSURE_TAINT),
@@ -30,7 +30,7 @@ const WHILE_TRUE: [(&str, &str); 4] = [
 const MIRRORED_LABELS: [(&str, &str); 2] =
     [("kubernetes.io/os", "beta.kubernetes.io/os"), ("kubernetes.io/arch", "beta.kubernetes.io/arch")];
 
-/// What asks for a NoSchedule taint.
+/// The reason for a NoSchedule taint.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Cause {
     /// The status of the condition of this type.
@@ -40,14 +40,14 @@ pub enum Cause {
     Cordon,
 }
 
-/// What separates a node's taints from what they should be.
+/// The difference between a node's taints and those it should have.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct TaintDifference {
     pub add: Vec<Taint>,
     pub remove: Vec<TaintSelector>,
 }
 
-/// The two ways of not being there. At rest a node has the NoExecute taint of at most one of them (NE-7).
+/// The two ways of being absent. At rest a node has the NoExecute taint of at most one of them (NE-7).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Absence {
     /// The node says that it is not ready.
@@ -56,10 +56,10 @@ pub enum Absence {
     Unreachable,
 }
 
-/// What has to be done about a node's NoExecute taints.
+/// The action that a node's NoExecute taints need.
 ///
-/// The same question is asked again when the node's turn in the queue comes: any answer but `Enqueue` means that
-/// it leaves the queue without costing a token.
+/// The same question is asked again when the node's turn in the queue comes: any answer but `Enqueue` means that it
+/// leaves the queue without costing a token.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum NoExecuteAction {
     /// In one step and without a token: the taint is replaced, so no countdown is cancelled in between (NE-7).
@@ -76,8 +76,8 @@ pub enum NoExecuteAction {
 
 /// TC-1: the keys of the NoSchedule taints that the node should have, and what asks for each.
 ///
-/// Without a Ready condition the node keeps the not-ready taint it was born with. Upstream lifts it then, and pods
-/// land on machines that have never said a word.
+/// Without a Ready condition the node keeps the not-ready taint that it was created with. Upstream lifts it then, and
+/// pods land on machines that have never reported.
 pub fn wanted_no_schedule(conditions: &[Condition], unschedulable: bool) -> BTreeMap<&'static str, Cause> {
     let absence = match status(conditions, READY) {
         Some(ConditionStatus::True) => None,
@@ -94,7 +94,7 @@ pub fn wanted_no_schedule(conditions: &[Condition], unschedulable: bool) -> BTre
         .collect()
 }
 
-/// TC-2: of the NoSchedule taints only those with a managed key are compared; all others are somebody else's.
+/// TC-2: of the NoSchedule taints only those with a managed key are compared; all others belong to other writers.
 pub fn no_schedule_difference(
     conditions: &[Condition],
     unschedulable: bool,
@@ -134,7 +134,7 @@ pub fn no_execute_action(conditions: &[Condition], taints: &[Taint]) -> NoExecut
     }
 }
 
-/// Which lifecycle NoExecute taints are there. Those of users are none of them (NE-8).
+/// The lifecycle NoExecute taints that are there. Those of users do not count (NE-8).
 pub fn present_absences(taints: &[Taint]) -> Vec<Absence> {
     [Absence::NotReady, Absence::Unreachable].into_iter().filter(|absence| absence.is_on(taints)).collect()
 }

@@ -1,16 +1,16 @@
-//! What a node's own state entails at once, in the same log entry that changed it.
+//! Consequences of a node's own state, in the same log entry that changed it.
 //!
-//! NoSchedule taints follow conditions and the cordon (TC-1, TC-2), one lifecycle NoExecute taint replaces the other
-//! or goes when the node is back (NE-1 to NE-3, NE-7), and the older labels say what the stable ones say (LB-1). None
-//! of it needs a clock, a rate or a leader, so none of it can lag behind or be forgotten by one. What does need a
-//! rate, a *new* NoExecute taint, waits for [`Operation::EvictNode`](crate::command::Operation::EvictNode).
+//! NoSchedule taints follow conditions and the cordon (TC-1, TC-2). One lifecycle NoExecute taint replaces the other
+//! or goes when the node is back (NE-1 to NE-3, NE-7). The older labels say what the stable ones say (LB-1). None of
+//! it needs a clock, a rate or a leader, so no leader can lag behind with it or forget it. A *new* NoExecute taint
+//! does need a rate: it waits for [`Operation::EvictNode`](crate::command::Operation::EvictNode).
 
 use crate::object::node::Node;
 use crate::object::taint::Taint;
 use crate::rule::condition_taint::{self, Absence, NoExecuteAction};
 use crate::value::time::Stamp;
 
-/// `before` are the taints that the node had: what only seemed to go keeps its place and its time.
+/// `before` are the taints that the node had: a taint that is removed and added back keeps its place and its time.
 pub(crate) fn settle(node: &mut Node, before: &[Taint], now: Stamp) {
     for (label, value) in condition_taint::label_corrections(&node.meta.labels) {
         node.meta.labels.insert(label, value);
@@ -41,7 +41,7 @@ fn settle_no_execute(node: &Node, taints: &mut Vec<Taint>, now: Stamp) {
     }
 }
 
-/// The pods' countdown goes on from where it began.
+/// The pods' countdown continues from the time of the replaced taint.
 fn swap(taints: &mut Vec<Taint>, from: Absence, to: Absence, now: Stamp) {
     let selector = from.selector();
     let since = taints.iter().find(|taint| selector.matches(taint)).and_then(|taint| taint.added).unwrap_or(now);

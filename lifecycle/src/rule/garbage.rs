@@ -1,4 +1,4 @@
-//! Which pods are taken away without their node's word, and why (GC-1 to GC-5, OOS-1).
+//! Garbage: pods that are removed without their node's word, and why (GC-1 to GC-5, OOS-1).
 
 use crate::object::node::Node;
 use crate::object::pod::{EVICTED, Phase, Pod};
@@ -6,32 +6,32 @@ use crate::object::taint::OUT_OF_SERVICE_TAINT;
 use crate::value::time::Period;
 use crate::value::time::{ClusterTime, Stamp};
 
-/// Why a pod is taken away.
+/// Why a pod is removed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Garbage {
-    /// GC-1: it has ended, and more have than are kept.
+    /// GC-1: the pod has ended, and more have than are kept.
     Terminated,
-    /// GC-2: it was deleted, and an operator vouches that its machine is off.
+    /// GC-2: the pod was deleted, and an operator vouches that its machine is off.
     OutOfService,
-    /// GC-3: its node is gone, and had time to say that it has stopped.
+    /// GC-3: the node is gone, and had time to say that the pod has stopped.
     Orphaned,
-    /// GC-4: it was deleted before it ever had a node.
+    /// GC-4: the pod was deleted before it ever had a node.
     Unscheduled,
 }
 
 /// GC-1: how many pods that have ended are kept. Upstream's default.
 pub const TERMINATED_KEPT: usize = 12_500;
 
-/// GC-3: how long the agent of a deleted node may take to say that its pods have stopped, before they are taken for
+/// GC-3: how long the agent of a deleted node may take to say that its pods have stopped. After that they count as
 /// stopped.
 pub const ORPHAN_QUARANTINE: Period = Period::from_secs(40);
 
-/// GC-2 to GC-4 for a pod whose node, in the life that the pod belongs to, is `node`. GC-1 depends on all the others.
+/// GC-2 to GC-4 for a pod whose node, in the life that the pod belongs to, is `node`. GC-1 depends on all other pods.
 pub fn garbage(pod: &Pod, node: Option<&Node>, now: ClusterTime) -> Option<Garbage> {
     garbage_from(pod, node).filter(|(_, from)| now >= *from).map(|(garbage, _)| garbage)
 }
 
-/// From when on, if node and pod stay as they are.
+/// From when on the pod is garbage, if node and pod stay as they are.
 pub(crate) fn garbage_from(pod: &Pod, node: Option<&Node>) -> Option<(Garbage, ClusterTime)> {
     let deleted = pod.meta.deleted.filter(|_| pod.is_terminating())?;
     match (&pod.spec.binding, node) {
@@ -52,7 +52,7 @@ pub fn is_out_of_service(node: &Node) -> bool {
     !node.is_ready() && node.spec.taints.iter().any(|taint| taint.key == OUT_OF_SERVICE_TAINT)
 }
 
-/// GC-1: evicted ones go first, then the oldest, then by name.
+/// GC-1: evicted pods go first, then the oldest, then by name.
 pub(crate) fn rank(pod: &Pod) -> Option<(bool, ClusterTime)> {
     let was_evicted = pod.status.phase == Phase::Failed && pod.status.reason == EVICTED;
     (pod.status.phase.is_final() && !pod.is_terminating()).then_some((!was_evicted, pod.meta.created.cluster))
@@ -68,7 +68,7 @@ impl Garbage {
         }
     }
 
-    /// For people.
+    /// The reason, for people.
     pub fn why(self) -> &'static str {
         match self {
             Self::Terminated => "it had ended, and more such pods are there than are kept",

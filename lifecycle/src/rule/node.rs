@@ -1,4 +1,4 @@
-//! What a Node may look like (NV-1 to NV-5) and how it may change (NV-7, NV-8).
+//! Rules for Nodes: what they may look like (NV-1 to NV-5) and how they may change (NV-7, NV-8).
 //!
 //! The rules are checked on the Node as it would be stored, so that no path into the state can go around them.
 
@@ -33,7 +33,7 @@ pub fn node(node: &Node) -> Checked {
     status(&node.status)
 }
 
-/// NV-7 and what may not happen to a Node that is being deleted. NV-8 is [`addresses_once`].
+/// NV-7, and the changes that are forbidden for a Node that is being deleted. NV-8 is [`addresses_once`].
 pub fn update(before: &Node, after: &Node) -> Checked {
     if !before.spec.pod_cidrs.is_empty() && before.spec.pod_cidrs != after.spec.pod_cidrs {
         let rule = format!("is {} and cannot be changed or cleared once set", listed(&before.spec.pod_cidrs));
@@ -69,12 +69,12 @@ pub fn addresses_once(addresses: &[Address]) -> Checked {
 /// What the lifecycle adds to a Node by itself (conditions, taints, mirrored labels) stays well below this.
 const LIFECYCLE_RESERVE: usize = 2048;
 
-/// What a Node may weigh when somebody else than the controller writes it. A node that had no room left for the mark
-/// of its own silence could never be evicted, and neither could those that wait behind it.
+/// The weight limit of a Node for every writer but the controller. A node that had no room left for the mark of its
+/// own silence could never be evicted, and neither could the nodes that wait behind it.
 pub const NODE_BYTES_MAX: usize = RECORD_BYTES_MAX - LIFECYCLE_RESERVE;
 
-/// Whether a Node that the origin makes of `before` is light enough. One that is too heavy already may change as long
-/// as it does not get heavier.
+/// Whether a Node that the origin makes of `before` is light enough. A Node that is too heavy already may change as
+/// long as it does not get heavier.
 pub(crate) fn weight(origin: &Origin, before: Option<&Node>, after: &Node) -> Result<(), Rejection> {
     let limit = match origin {
         Origin::Controller { .. } => RECORD_BYTES_MAX,

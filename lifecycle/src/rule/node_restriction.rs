@@ -1,7 +1,7 @@
-//! What a node may touch (NR-1 to NR-5): its own Node, its status, and the pods that are bound to it.
+//! Restriction of nodes (NR-1 to NR-5): an agent may touch its own Node, its status, and the pods bound to it.
 //!
-//! Each rule is decided here, by who asks, when the command is applied: no door can forget it. A refusal names the key
-//! and the rule, and nothing of the command is done.
+//! Each rule is decided here, by the origin, when the command is applied: no service can forget it. A refusal names
+//! the key and the rule, and nothing of the command is done.
 
 use crate::object::node::{Node, NodeDraft};
 use crate::object::pod::{Pod, PodKey, PodReport};
@@ -31,21 +31,21 @@ pub(crate) const MACHINE_LABELS: [&str; 12] = [
 const OPEN_DOMAINS: [&str; 2] = ["kubelet.kubernetes.io", "node.kubernetes.io"];
 const KUBERNETES_DOMAINS: [&str; 2] = ["kubernetes.io", "k8s.io"];
 
-/// As a key of compact JSON: within a string its quotes would be escaped.
+/// A key of compact JSON: within a string its quotes would be escaped.
 const CONFIG_SOURCE_KEY: &str = "\"configSource\":";
 
 const NAMES_MAX: usize = 320;
 
 type Permitted = Result<(), Rejection>;
 
-/// NR-1: whoever speaks for `other` is not `own`.
+/// NR-1: the agent of `own` may not speak for `other`.
 pub(crate) fn of_another(other: &str, own: &str) -> Rejection {
     let (other, own) = (Text::clipped(other, NAMES_MAX), Text::clipped(own, NAMES_MAX));
     forbidden("metadata.name", format!("{other:?} is not {own:?}: a node speaks for itself alone (NR-1)"))
 }
 
-/// NR-2 to NR-4: what an agent may say of the node it brings. `known` is the Node if it exists; what it already has is
-/// no change.
+/// NR-2 to NR-4: what an agent may say of the node it brings. `known` is the Node if it exists; labels that it
+/// already has are no change.
 pub(crate) fn registration(draft: &NodeDraft, known: Option<&Node>) -> Permitted {
     let says = |list: Option<usize>| list.is_some_and(|length| length > 0);
     if says(draft.owners.as_ref().map(|owners| owners.len())) {
@@ -68,8 +68,8 @@ pub(crate) fn registration(draft: &NodeDraft, known: Option<&Node>) -> Permitted
     }
 }
 
-/// NR-5: a report is about pods that are bound to the node. What is said of pods that are gone, or were bound to a former
-/// life of it, is merely late.
+/// NR-5: a report is about pods that are bound to the node. A report about pods that are gone, or were bound to a
+/// former life of the node, is merely late.
 pub(crate) fn pods<'a>(node: &Node, reports: &[PodReport], known: impl Fn(&PodKey) -> Option<&'a Pod>) -> Permitted {
     let is_foreign = |report: &PodReport, pod: &Pod| pod.meta.uid == report.uid && pod.node() != Some(&node.meta.name);
     let foreign = |report: &&PodReport| known(&report.key).is_some_and(|pod| is_foreign(report, pod));
@@ -84,8 +84,8 @@ pub(crate) fn pods<'a>(node: &Node, reports: &[PodReport], known: impl Fn(&PodKe
     }
 }
 
-/// NR-4: whether an agent may set this label. A node that could take itself out of its zone's arithmetic could switch off
-/// the brake for its neighbours.
+/// NR-4: whether an agent may set this label. A node that could exclude itself from its zone's count could switch off
+/// the slower eviction rate for its neighbours.
 pub fn is_open_label(label: &str) -> bool {
     let domain = label.split_once('/').map_or("", |(domain, _)| domain);
     let is_under =

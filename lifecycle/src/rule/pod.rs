@@ -1,6 +1,7 @@
-//! What pods and workloads may look like, and how they may change.
+//! Rules for pods and workloads: what they may look like, and how they may change.
 //!
-//! As with nodes the rules are checked on what would be stored, so that no path into the state can go around them.
+//! As with nodes, the rules are checked on the object as it would be stored, so that no path into the state can go
+//! around them.
 
 use crate::object::kind::WorkloadKind;
 use crate::object::pod::{GRACE_DEFAULT, GRACE_MAX, Pod, PodDraft, PodSpec, PodTemplate};
@@ -19,14 +20,14 @@ type Checked = Result<(), Invalid>;
 /// What the lifecycle adds to a pod by itself stays well below this.
 const LIFECYCLE_RESERVE: usize = 4096;
 
-/// How many somebody may write: those of TE-11 and TE-12 come on top.
+/// How many tolerations a manifest may have: those of TE-11 and TE-12 come on top.
 const TOLERATIONS_GIVEN_MAX: usize = TOLERATIONS_MAX - 8;
 
-/// Kubernetes' bounds for a priority that is no system component's.
+/// Kubernetes' bounds for the priority of a pod that is no system component.
 const PRIORITY_MAX: i64 = 2_000_001_000;
 
 impl PodDraft {
-    /// What can be said of it before anybody looks at the cluster.
+    /// The checks that do not need the state.
     pub fn check(&self) -> Checked {
         name::dns_label(&self.key.namespace).map_err(|rule| Invalid::new("metadata.namespace", rule))?;
         name::dns_subdomain(&self.key.name).map_err(|rule| Invalid::new("metadata.name", rule))?;
@@ -86,7 +87,7 @@ impl PodTemplate {
         rule::node::resources(&format!("{path}.containers.resources.requests"), &self.requests)
     }
 
-    /// The spec of a pod that is not bound yet. To be checked first.
+    /// The spec of a pod that is not bound yet. The template must have been checked.
     pub(crate) fn to_spec(&self) -> PodSpec {
         PodSpec {
             binding: None,
@@ -108,7 +109,7 @@ fn check_tolerations(tolerations: &[Toleration], most: usize, path: &str) -> Che
     tolerations.iter().enumerate().try_for_each(|(index, toleration)| toleration.check(&format!("{path}[{index}]")))
 }
 
-/// A grace in seconds as somebody wrote it.
+/// Checks a grace in seconds as a manifest or a command gives it.
 pub fn grace(given: Option<i64>, field: &str) -> Checked {
     match given {
         Some(seconds) if seconds < 0 => {
@@ -121,7 +122,7 @@ pub fn grace(given: Option<i64>, field: &str) -> Checked {
     }
 }
 
-/// Nothing here would ever remove one.
+/// No finalizers: no controller would ever remove one.
 fn no_finalizers(finalizers: Option<&[Text]>) -> Checked {
     match finalizers.is_some_and(|finalizers| !finalizers.is_empty()) {
         true => Err(Invalid::new("metadata.finalizers", "are not supported on pods and workloads: leave them out")),
@@ -129,7 +130,7 @@ fn no_finalizers(finalizers: Option<&[Text]>) -> Checked {
     }
 }
 
-/// A pod as it would be stored.
+/// Checks a pod as it would be stored.
 pub fn pod(pod: &Pod) -> Checked {
     metadata(&pod.meta)?;
     check_tolerations(&pod.spec.tolerations, TOLERATIONS_MAX, "spec.tolerations")
@@ -141,7 +142,7 @@ fn metadata(meta: &ObjectMeta) -> Checked {
     rule::node::metadata(meta)
 }
 
-/// What of a pod can change is its labels and annotations, and its tolerations by T-4.
+/// Only labels, annotations and, by T-4, tolerations of a pod can change.
 pub fn pod_update(before: &Pod, after: &Pod) -> Checked {
     toleration::check_update(&before.spec.tolerations, &after.spec.tolerations, "spec.tolerations")?;
     let (was, is) = (&before.spec, &after.spec);
@@ -159,7 +160,7 @@ pub fn pod_update(before: &Pod, after: &Pod) -> Checked {
     immutable(&fields, "of a pod that exists only labels, annotations and tolerations can change")
 }
 
-/// What makes a workload's pods its own cannot change under them.
+/// The fields by which a workload knows its pods cannot change.
 pub fn workload_update(before: &Workload, after: &Workload) -> Checked {
     let fields = [("spec.selector", before.spec.selector == after.spec.selector)];
     immutable(&fields, "it says which pods are its own; make a new one under another name")
@@ -187,7 +188,7 @@ pub(crate) fn pod_weight(pod: &Pod) -> Result<(), Rejection> {
     weight("pod", &pod.meta, encode(pod).len(), RECORD_BYTES_MAX - LIFECYCLE_RESERVE)
 }
 
-/// A pod made of it must have room, too.
+/// Whether a pod made of the template would have room, too.
 pub(crate) fn workload_weight(workload: &Workload) -> Result<(), Rejection> {
     weight("workload", &workload.meta, encode(workload).len(), RECORD_BYTES_MAX - 2 * LIFECYCLE_RESERVE)
 }

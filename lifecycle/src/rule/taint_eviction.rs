@@ -1,7 +1,7 @@
-//! When a pod has to leave its node because of the node's NoExecute taints (TE-1 to TE-7).
+//! Taint eviction: when a pod has to leave its node because of the node's NoExecute taints (TE-1 to TE-7).
 //!
-//! The countdown begins when the taint was added or when the pod came, whichever is later, in replicated time. So it is
-//! the same for every leader, moves when tolerations or taints change, and ends when they go.
+//! The countdown begins when the taint was added or when the pod came, whichever is later, in replicated time. So it
+//! is the same for every leader, moves when tolerations or taints change, and ends when they go.
 
 use crate::object::pod::Pod;
 use crate::object::taint::{Effect, Taint};
@@ -13,7 +13,7 @@ pub fn leaves_at(pod: &Pod, taints: &[Taint]) -> Option<ClusterTime> {
     cause(pod, taints).filter(|_| pod.is_active()).map(|(_, at)| at)
 }
 
-/// The taint that drives it away, or drove it away if it is leaving already, and when.
+/// The taint that drives the pod away, or drove it away if it is leaving already, and when.
 pub fn cause<'a>(pod: &Pod, taints: &'a [Taint]) -> Option<(&'a Taint, ClusterTime)> {
     let binding = pod.spec.binding.as_ref()?;
     let leaving = no_execute(taints).filter_map(|taint| Some((taint, leaves_by(pod, taint, binding.at.cluster)?)));

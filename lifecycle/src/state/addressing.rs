@@ -1,4 +1,4 @@
-//! The shortage of node CIDRs, in words.
+//! Shortage of node CIDRs, in words.
 
 use crate::state::State;
 

@@ -1,4 +1,4 @@
-//! Puts a state together again from its records.
+//! Builder of a state from its records.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use crate::object::record::{RecordError, RecordKey, decode};
 use crate::state::{Counters, State};
 use crate::store::table::Table;
 
-/// Takes records in any order. What it builds has the digest of the state that the records came from, which
+/// Takes records in any order. The state that it builds has the digest of the state that the records came from, which
 /// the caller should compare.
 #[derive(Debug, Default)]
 pub struct StateBuilder {
@@ -47,7 +47,7 @@ impl StateBuilder {
         Ok(())
     }
 
-    /// No records at all make a new state.
+    /// Without any record the result is a new state.
     pub fn finish(mut self) -> Result<State, RecordError> {
         if self.has_counters || self.others == 0 {
             self.derive();
@@ -57,7 +57,7 @@ impl StateBuilder {
         }
     }
 
-    /// What follows from several tables together.
+    /// Derives what follows from several tables together.
     fn derive(&mut self) {
         let State { derived, nodes, pods, workloads, addressing, resting, credentials, .. } = &mut self.state;
         credentials.iter().for_each(|credential| derived.claim(credential, nodes.contains(&credential.node)));

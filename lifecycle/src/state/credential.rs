@@ -15,7 +15,7 @@ impl State {
         self.credentials.get(node).map_or(Ok(()), |credential| credential.admits(key))
     }
 
-    /// What an open session of this key is known by, whatever key comes after it.
+    /// The key by which an open session of this key is known, whatever key comes after it.
     pub fn lineage_of(&self, node: &str, key: &Fingerprint) -> Fingerprint {
         self.credentials.get(node).and_then(|credential| credential.lineage).unwrap_or(*key)
     }
@@ -30,7 +30,7 @@ impl State {
         }
     }
 
-    /// Whether somebody else may speak for the node, as an aggregator does.
+    /// Whether an aggregator may speak for the node.
     pub fn admits_carried(&self, node: &str) -> Result<(), Distrust> {
         self.credentials.get(node).map_or(Ok(()), |credential| credential.require_unrevoked())
     }
@@ -41,7 +41,7 @@ impl State {
         credential.is_some_and(|credential| credential.key == Some(*key) && credential.previous.is_some())
     }
 
-    /// Whether what is known of the name may be forgotten.
+    /// Whether the record of the name may be forgotten.
     pub fn is_forgettable(&self, node: &str, now: ClusterTime) -> bool {
         let credential = self.credentials.get(node).filter(|_| !self.nodes.contains(node));
         credential.is_some_and(|credential| credential.forgettable_from() <= now)
@@ -78,7 +78,7 @@ impl State {
         self.require_open(token, joining.node, now).map(|()| Join::First)
     }
 
-    /// It may ask again as long as nothing has happened since.
+    /// A machine may ask again as long as nothing has happened since.
     fn admits_again(&self, token: &JoinToken, joining: &Joining<'_>) -> Result<Join, Distrust> {
         let same = token.used.as_ref().is_some_and(|used| used.node == *joining.node && used.key == joining.key);
         let credential = self.credentials.get(joining.node);
@@ -104,8 +104,8 @@ impl State {
         }
     }
 
-    /// Nobody has or had the name: no key was signed for it or revoked, and the node was never heard of. One that an
-    /// operator has created for a machine that is yet to come is free.
+    /// No node has or had the name: no key was signed for it or revoked, and the node was never heard of. A name is
+    /// free if an operator has created its Node for a machine that is yet to come.
     fn require_free(&self, node: &str) -> Result<(), Distrust> {
         let credential = self.credentials.get(node);
         credential.map_or(Ok(()), |credential| credential.require_unrevoked())?;

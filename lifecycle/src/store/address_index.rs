@@ -1,4 +1,5 @@
-//! Who holds which addresses, which blocks are free, and who has none. Rebuilt from the tables, never stored.
+//! Address index: which node holds which addresses, which blocks are free, and which nodes have none. Rebuilt from
+//! the tables, never stored.
 
 use imbl::{OrdMap, OrdSet, Vector};
 use ipnet::IpNet;
@@ -11,11 +12,11 @@ use crate::value::time::ClusterTime;
 
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct AddressIndex {
-    /// No two of them overlap, so they lie in the order of their ends too.
+    /// No two spans overlap, so they are sorted by their ends too.
     held: OrdMap<Span, Text>,
-    /// Disjoint as well: whoever takes what has rested wakes it first.
+    /// Disjoint as well: a node that takes a rested block wakes it first.
     resting: OrdMap<Span, (ClusterTime, IpNet)>,
-    /// Those that rest, by when that is over.
+    /// The resting blocks, by the end of their rest.
     pub(crate) waking: OrdSet<(ClusterTime, IpNet)>,
     /// Per pool.
     pub(crate) free: Vector<FreeBlocks>,
@@ -23,7 +24,7 @@ pub(crate) struct AddressIndex {
     pub(crate) wanting: OrdSet<Text>,
 }
 
-/// In the way of a range that somebody wants.
+/// The holder of a range, or its rest, that keeps a node from taking it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Obstacle {
     Node(Text),
@@ -62,7 +63,7 @@ impl AddressIndex {
         self.vacate(&resting.cidr, plan);
     }
 
-    /// There is another plan, or all is known only now.
+    /// Counts the free blocks anew, for another plan or after the tables were read.
     pub(crate) fn replan(&mut self, plan: Option<&Addressing>) {
         let Some(plan) = plan else {
             self.free = Vector::new();
@@ -77,7 +78,7 @@ impl AddressIndex {
         }
     }
 
-    /// What is in the way of this range for that node. What has rested is not, even if nobody has woken it yet.
+    /// What keeps that node from taking this range. A block that has rested does not, even if it was not woken yet.
     pub(crate) fn obstacle(
         &self,
         cidr: &IpNet,
@@ -97,7 +98,7 @@ impl AddressIndex {
         resting.filter(|until| *until > now).max().map(Obstacle::RestsUntil)
     }
 
-    /// What rests, or has rested, within this range.
+    /// The blocks within this range that rest, or have rested.
     pub(crate) fn resting_in(&self, cidr: &IpNet) -> Vec<IpNet> {
         overlapping(&self.resting, &Span::of(cidr)).into_iter().map(|(_, (_, cidr))| *cidr).collect()
     }
@@ -116,7 +117,7 @@ impl AddressIndex {
         }
     }
 
-    /// What somebody else still has of the same blocks stays taken.
+    /// Parts of the same blocks that another node still has stay taken.
     fn vacate(&mut self, cidr: &IpNet, plan: Option<&Addressing>) {
         for (index, pool) in plan.into_iter().flat_map(|plan| plan.pools.iter().enumerate()) {
             let Some((start, end)) = pool.grid.touched_by(cidr) else { continue };
@@ -134,7 +135,7 @@ impl AddressIndex {
     }
 }
 
-/// IP-7: who has none gets some, unless it is on its way out.
+/// IP-7: a node without addresses gets some, unless it is being deleted.
 pub(crate) fn wants(node: &Node) -> bool {
     node.spec.pod_cidrs.is_empty() && node.meta.deleted.is_none()
 }

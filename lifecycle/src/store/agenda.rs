@@ -1,6 +1,6 @@
-//! Pods by the moment at which something is due to happen to them, the earliest first.
+//! Agenda of pods, by the moment at which something is due to happen to them, the earliest first.
 //!
-//! Part of what follows from the tables; cloning shares everything.
+//! It follows from the tables. Cloning shares everything.
 
 use imbl::{OrdMap, OrdSet};
 
@@ -16,7 +16,7 @@ pub(crate) struct Agenda {
 // === impl Agenda ===
 
 impl Agenda {
-    /// Of one pod there is one moment, or none.
+    /// A pod has one moment, or none.
     pub(crate) fn set(&mut self, key: &PodKey, moment: Option<ClusterTime>) {
         if self.moment(key) == moment {
             return;

@@ -4,22 +4,22 @@ use crate::object::node::ConditionStatus;
 use crate::object::zone::EXCLUDE_DISRUPTION_LABEL;
 use crate::value::meta::Pairs;
 
-/// How the evaluation of one node went.
+/// The result of evaluating one node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Evaluation {
-    /// Its Ready condition, if it has one.
+    /// The node's Ready condition, if it has one.
     Known(Option<ConditionStatus>),
-    /// It could not be evaluated, so it counts as what it was last known to be. Upstream leaves it out, and a
+    /// The node could not be evaluated, so it counts with its last known status. Upstream leaves it out, and a
     /// failing evaluator makes a zone look smaller and worse than it is.
     Failed { last_known: Option<ConditionStatus> },
 }
 
-/// The nodes of one zone.
+/// The counts of one zone.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Census {
     pub ready: u32,
     pub not_ready: u32,
-    /// Nodes with the exclusion label: they keep the zone in being, and say nothing about its state.
+    /// Nodes with the exclusion label: the zone exists because of them, but they do not count for its state.
     pub excluded: u32,
 }
 
@@ -52,13 +52,13 @@ impl Census {
         u64::from(self.ready) + u64::from(self.not_ready)
     }
 
-    /// What it would be if so many of those who are ready were not.
+    /// The census if so many of the ready nodes were lost.
     pub fn after_losing(self, lost: u32) -> Self {
         let lost = lost.min(self.ready);
         Self { ready: self.ready - lost, not_ready: self.not_ready.saturating_add(lost), ..self }
     }
 
-    /// Not even nodes that do not count are there.
+    /// Whether the zone has no node at all, not even an excluded one.
     pub fn is_deserted(&self) -> bool {
         self.size() == 0 && self.excluded == 0
     }

@@ -1,4 +1,4 @@
-//! What watchers see: one object change, with the object before and after.
+//! Changes that watchers see: one object, before and after.
 
 use std::sync::Arc;
 
@@ -46,8 +46,8 @@ impl Object {
 }
 
 impl Change {
-    /// The object as it is now, or as it last was. `None` only for a change without either side, which `apply`
-    /// never makes.
+    /// The object as it is now, or as it last was. `None` only for a change without either side, which `apply` never
+    /// makes.
     pub fn object(&self) -> Option<&Object> {
         self.after.as_ref().or(self.before.as_ref())
     }

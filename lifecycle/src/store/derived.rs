@@ -1,4 +1,4 @@
-//! What follows from the tables and is kept beside them, because walking a million nodes would be too slow.
+//! Derived indexes, kept beside the tables because walking a million nodes would be too slow.
 //!
 //! Rebuilt from the tables, never stored. Cloning shares everything, as with the tables themselves.
 
@@ -26,14 +26,14 @@ pub(crate) struct Derived {
     pub(crate) recency: OrdMap<u64, u128>,
     pub(crate) interner: Interner,
     pub(crate) census: OrdMap<ZoneKey, Census>,
-    /// Per zone, who waits to be tainted for eviction. Whoever leads finds the same queues.
+    /// Per zone, the nodes that wait to be tainted for eviction. Every leader finds the same queues.
     pub(crate) queues: OrdMap<ZoneKey, EvictionQueue>,
     /// Nodes that carry a lifecycle NoExecute taint.
     pub(crate) absent: OrdSet<Text>,
     pub(crate) pods: PodIndex,
     /// Workloads that do not have the pods they ask for.
     pub(crate) unsettled: OrdSet<WorkloadKey>,
-    /// Workloads by uid, which is what pods are theirs by.
+    /// Workloads by uid. A pod refers to its workload by this uid.
     pub(crate) employers: OrdSet<(Uid, WorkloadKey)>,
     pub(crate) addresses: AddressIndex,
     /// Credentials of names that no Node has, by when they may be forgotten.
@@ -73,7 +73,7 @@ impl Derived {
         }
     }
 
-    /// Whether there is a Node under the name of a credential.
+    /// Notes whether there is a Node under the name of a credential.
     pub(crate) fn claim(&mut self, credential: &Credential, is_claimed: bool) {
         let place = (credential.forgettable_from(), credential.node.clone());
         match is_claimed {
@@ -82,7 +82,7 @@ impl Derived {
         };
     }
 
-    /// The workload, or one of its pods, is not what it was.
+    /// Notes that the workload, or one of its pods, has changed.
     pub(crate) fn note_workload(&mut self, workload: &Workload) {
         let staff = self.pods.staff.get(&workload.meta.uid).cloned().unwrap_or_default();
         let wanted = usize::try_from(workload.spec.replicas).unwrap_or(usize::MAX);
@@ -127,7 +127,7 @@ fn waits(node: &Node) -> bool {
     matches!(action, NoExecuteAction::Enqueue(_))
 }
 
-/// The replicated moment at which the node went missing, so that no leader's view of the queue differs.
+/// The replicated moment at which the node went missing, so that all leaders see the same queue.
 fn waits_since(node: &Node) -> ClusterTime {
     let transition = node.status.ready().and_then(|ready| ready.last_transition);
     transition.map_or(node.meta.created.cluster, |stamp| stamp.cluster)

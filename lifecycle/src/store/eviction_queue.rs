@@ -6,21 +6,20 @@ use crate::object::node::NODES_MAX;
 use crate::value::text::Text;
 use crate::value::time::ClusterTime;
 
-/// The nodes of one zone that wait for a token: first come, first served, and by name among those that came
-/// together.
+/// The nodes of one zone that wait for a token: first come, first served, then by name.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct EvictionQueue {
     order: OrdSet<(ClusterTime, Text)>,
     queued_at: OrdMap<Text, ClusterTime>,
 }
 
-/// What became of a node that was put into a queue.
+/// The result of putting a node into a queue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Enqueued {
     Added,
-    /// It waits already and keeps its place. Upstream sends it to the end on every pass (NE-4).
+    /// The node waits already and keeps its place. Upstream sends it to the end on every pass (NE-4).
     Kept,
-    /// As many wait as a cluster may have nodes, so the queue holds nodes that are gone.
+    /// As many nodes wait as a cluster may have, so the queue holds nodes that are gone.
     Full,
 }
 
@@ -31,7 +30,7 @@ impl EvictionQueue {
         if self.queued_at.len() >= NODES_MAX {
             return if self.contains(&name) { Enqueued::Kept } else { Enqueued::Full };
         }
-        // Hardly anybody is put in twice, and a look before each would cost as much as the deed.
+        // A node is hardly ever put in twice, and a lookup before each insertion would cost as much as the insertion.
         if let Some(since) = self.queued_at.insert(name.clone(), now) {
             self.queued_at.insert(name, since);
             return Enqueued::Kept;
@@ -40,7 +39,7 @@ impl EvictionQueue {
         Enqueued::Added
     }
 
-    /// False if it did not wait.
+    /// False if the node did not wait.
     pub fn remove(&mut self, name: &str) -> bool {
         match self.queued_at.remove_with_key(name) {
             Some((name, since)) => self.order.remove(&(since, name)).is_some(),
@@ -48,7 +47,7 @@ impl EvictionQueue {
         }
     }
 
-    /// Who is next, and since when it has waited.
+    /// The next node, and since when it has waited.
     pub fn head(&self) -> Option<(&Text, ClusterTime)> {
         self.order.get_min().map(|(since, name)| (name, *since))
     }
@@ -61,13 +60,13 @@ impl EvictionQueue {
         self.queued_at.get(name).copied()
     }
 
-    /// How many are ahead of it. Counts them, so this is for explaining and not for deciding.
+    /// How many nodes are ahead of it. It counts them, so it is for explaining and not for deciding.
     pub fn position(&self, name: &str) -> Option<usize> {
         let since = self.queued_at(name)?;
         Some(self.order.range(..(since, Text::from(name))).count())
     }
 
-    /// In the order of their turns.
+    /// The nodes in the order of their turns.
     pub fn iter(&self) -> impl DoubleEndedIterator<Item = (&Text, ClusterTime)> + ExactSizeIterator + '_ {
         self.order.iter().map(|(since, name)| (name, *since))
     }

@@ -1,4 +1,4 @@
-//! What the pods of a node take from it together.
+//! Load of a node: what its pods take from it together.
 
 use std::collections::BTreeMap;
 
@@ -6,12 +6,12 @@ use crate::object::node::Resources;
 use crate::object::pod::{PODS_PER_NODE_MAX, Pod};
 use crate::value::text::Text;
 
-/// Sums in billionths, without a cap: what was added can be taken away again exactly.
+/// Sums in billionths, without a cap: whatever was added can be subtracted exactly.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Load {
     taken: BTreeMap<Text, i128>,
     pods: usize,
-    /// Also those that take nothing any more.
+    /// Counts pods that have ended too.
     present: usize,
 }
 
@@ -23,7 +23,7 @@ const MEMORY: &str = "memory";
 /// One whole, in parts per million.
 const MILLION: i128 = 1_000_000;
 
-/// What of a node is used up first.
+/// The resource of a node that is used up first.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Shortage {
     Resource(Text),
@@ -68,7 +68,7 @@ impl Load {
         self.taken.get(resource).copied().unwrap_or(0)
     }
 
-    /// What would be short if these requests came on top.
+    /// The resource that would be short if these requests were added.
     pub fn shortage(&self, requests: &Resources, allocatable: &Resources) -> Option<Shortage> {
         let wanted = requests.iter().filter(|(_, quantity)| !quantity.is_zero());
         let short = |(name, quantity): &(&Text, crate::value::quantity::Quantity)| {

@@ -1,7 +1,7 @@
-//! Pods by what is asked about them: who is on a node, whose they are, who waits, who has to leave when, who is garbage.
+//! Pod index: the pods of each node and of each workload, those that wait, those that must leave, and garbage.
 //!
-//! Rebuilt from the tables, never stored; cloning shares everything. When somebody has to leave or is garbage follows
-//! from the pod *and* its node, so whoever changes either says so here.
+//! Rebuilt from the tables, never stored; cloning shares everything. When a pod has to leave, or is garbage, follows
+//! from the pod *and* its node, so every change of either must be noted here.
 
 use imbl::{OrdMap, OrdSet};
 use std::cmp::Reverse;
@@ -19,7 +19,7 @@ use crate::value::meta::{OwnerReference, Uid};
 use crate::value::text::Text;
 use crate::value::time::ClusterTime;
 
-/// The highest priority first, then who came first, then by name.
+/// The highest priority first, then the oldest, then by name.
 pub(crate) type Turn = (Reverse<i32>, ClusterTime, PodKey);
 
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -28,14 +28,14 @@ pub(crate) struct PodIndex {
     pub(crate) staff: OrdMap<Uid, Staff>,
     pub(crate) waiting: OrdSet<Turn>,
     pub(crate) leaving: Agenda,
-    /// GC-2 to GC-4: from when on they may be taken away.
+    /// GC-2 to GC-4: from when on they may be removed.
     pub(crate) garbage: Agenda,
     /// GC-1: in the order in which they go.
     pub(crate) finished: OrdSet<(bool, ClusterTime, PodKey)>,
     pub(crate) tally: Tally,
 }
 
-/// The pods that are bound to the nodes of one name, in whichever life of it.
+/// The pods that are bound to the nodes of one name, in any of its lives.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Tenants {
     pods: OrdSet<PodKey>,
@@ -48,9 +48,9 @@ pub struct Staff {
     pods: OrdSet<PodKey>,
     active: usize,
     ready: usize,
-    /// Of those that are called by their workload's name and a number, and keep their name for now.
+    /// Numbers of the pods that are called by their workload's name and a number, and still keep their name.
     ordinals: OrdSet<(u32, PodKey)>,
-    /// Active ones that are not called so.
+    /// Active pods with other names.
     strays: usize,
 }
 
@@ -112,7 +112,7 @@ impl PodIndex {
         self.garbage.set(&key, None);
     }
 
-    /// The node is not what it was, or is gone: its pods may have to leave at another time, or need not, or are garbage.
+    /// Notes that the node has changed or is gone: its pods may leave at another time, stay, or be garbage.
     pub(crate) fn node_changed(&mut self, name: &str, node: Option<&Node>, pods: &Table<Pod>) {
         let Some(tenants) = self.tenants.get(name).cloned() else { return };
         for key in tenants.pods.iter() {
@@ -193,7 +193,7 @@ impl Staff {
         }
     }
 
-    /// Whether the names with the numbers below `count` are all taken, and nobody else is there.
+    /// Whether the names with the numbers below `count` are all taken, and no other pod is there.
     pub(crate) fn is_numbered_below(&self, count: usize) -> bool {
         let highest = self.ordinals.get_max().map_or(0, |(ordinal, _)| u64::from(*ordinal) + 1);
         self.strays == 0 && self.ordinals.len() == count && highest == count as u64
@@ -203,7 +203,7 @@ impl Staff {
         self.pods.iter()
     }
 
-    /// Those that are there, including those that are on their way out.
+    /// All pods, including those that are on their way out.
     pub fn len(&self) -> usize {
         self.pods.len()
     }
@@ -212,7 +212,7 @@ impl Staff {
         self.pods.is_empty()
     }
 
-    /// Those that count as what the workload asks for.
+    /// The pods that count as what the workload asks for.
     pub fn active(&self) -> usize {
         self.active
     }
@@ -222,7 +222,7 @@ impl Staff {
     }
 }
 
-/// Of one that has ended and is not being deleted, the name is wanted for another.
+/// A pod that has ended and is not being deleted does not keep its name: another pod needs it.
 fn ordinal(pod: &Pod, owner: &str) -> Option<u32> {
     let keeps_name = pod.is_terminating() || !pod.status.phase.is_final();
     keeps_name.then(|| Workload::ordinal(owner, &pod.meta.name)).flatten()

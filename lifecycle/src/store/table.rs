@@ -1,4 +1,4 @@
-//! An ordered table of one kind of record, with a digest that is kept up to date.
+//! Table of one kind of record, ordered, with a digest that is kept up to date.
 //!
 //! The map shares its chunks between clones, so a snapshot of a million records is a handful of pointers.
 
@@ -15,11 +15,11 @@ use xxhash_rust::xxh3::xxh3_128_with_seed;
 use crate::object::record::{RecordKey, Stored, encode, encode_onto};
 
 thread_local! {
-    /// What a row is encoded to for its digest, thousands of times a second. As large as the largest record it has seen.
+    /// The buffer for encoding rows for their digest, thousands of times a second. It grows to the largest record.
     static SCRATCH: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
 }
 
-/// A sum of one hash per record: the order of changes does not matter, only what is there.
+/// A sum of one hash per record: the order of changes does not matter, only the records.
 #[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, serde::Deserialize)]
 pub struct Digest(pub u128);
 
@@ -33,7 +33,7 @@ impl Digest {
 
     /// `bytes` are the key and the value behind it.
     fn of_bytes(key_len: usize, bytes: &[u8]) -> Self {
-        // The length of the key as the seed keeps (key, value) pairs apart that only differ in where one ends.
+        // The length of the key as the seed keeps (key, value) pairs apart that only differ in where the key ends.
         Self(xxh3_128_with_seed(bytes, key_len as u64))
     }
 
@@ -63,7 +63,7 @@ pub struct Table<T: Stored> {
     digest: Digest,
 }
 
-/// A record with its share of the digest, so that it is not encoded once more when it goes: 16 bytes for every row.
+/// A record with its share of the digest, so that removing it needs no encoding: 16 bytes for every row.
 struct Row<T> {
     record: Arc<T>,
     /// A [`Digest`] in halves, which need no padding.
@@ -128,7 +128,7 @@ impl<T: Stored> Table<T> {
         self.digest
     }
 
-    /// Puts a row in its place and hands back the one that was there.
+    /// Inserts a row and returns the one that it replaces.
     pub fn insert(&mut self, row: Arc<T>) -> Option<Arc<T>> {
         let (key, row) = (row.key(), Row::new(row));
         self.digest = self.digest.plus(row.digest());
@@ -191,7 +191,7 @@ fn row_digest<T: Stored>(row: &Arc<T>) -> Digest {
     digest
 }
 
-// By hand: a derived one would ask for a T that can be cloned.
+// By hand: a derived one would require that T can be cloned.
 impl<T> Clone for Row<T> {
     fn clone(&self) -> Self {
         Self { record: Arc::clone(&self.record), digest: self.digest }

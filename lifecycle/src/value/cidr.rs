@@ -4,7 +4,7 @@ use imbl::OrdMap;
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 use serde::{Deserialize, Serialize};
 
-/// Where a block lies: the family, and the first and last address as numbers.
+/// The addresses of a block: the family, and the first and last address as numbers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Span {
     pub is_v6: bool,
@@ -44,7 +44,7 @@ impl Span {
 // === impl Grid ===
 
 impl Grid {
-    /// IP-2. At most 2^32, which is how many blocks of one address a whole family of IPv4 has.
+    /// IP-2. At most 2^32, the number of one-address blocks in all of IPv4.
     pub fn blocks(&self) -> u64 {
         1_u64 << (self.block_mask - self.range.prefix_len()).min(63)
     }
@@ -59,8 +59,8 @@ impl Grid {
         }
     }
 
-    /// IP-4: the blocks that a range touches, from the first up to, but not including, the second. `None` if it touches
-    /// none; a larger range touches all.
+    /// IP-4: the blocks that a range touches, from the first up to, but not including, the second. `None` if it
+    /// touches none; a larger range touches all.
     pub fn touched_by(&self, net: &IpNet) -> Option<(u64, u64)> {
         self.touched_by_span(&Span::of(net))
     }
@@ -95,7 +95,7 @@ impl FreeBlocks {
         Self(if count == 0 { OrdMap::new() } else { OrdMap::unit(0, count) })
     }
 
-    /// IP-3: the first free one from `cursor` on, else from the start.
+    /// IP-3: the first free number from `cursor` on, else from the start.
     pub fn next_from(&self, cursor: u64) -> Option<u64> {
         let around = self.0.get_prev(&cursor).filter(|(_, end)| **end > cursor).map(|_| cursor);
         let after = || self.0.get_next(&cursor).map(|(start, _)| *start);
@@ -114,7 +114,7 @@ impl FreeBlocks {
         self.0.iter().map(|(start, end)| end - start).sum()
     }
 
-    /// Takes all from `start` up to `end`, free or not.
+    /// Takes all numbers from `start` up to `end`, free or not.
     pub fn occupy(&mut self, start: u64, end: u64) {
         if start >= end {
             return;
@@ -133,7 +133,7 @@ impl FreeBlocks {
         }
     }
 
-    /// Gives back all from `start` up to `end`.
+    /// Gives back all numbers from `start` up to `end`.
     pub fn release(&mut self, start: u64, end: u64) {
         if start >= end {
             return;

@@ -3,7 +3,7 @@
 /// One whole, in millionths.
 pub(crate) const MILLION: u64 = 1_000_000;
 
-/// A decimal number, exactly; signs, exponents and words such as `inf` are not decimal numbers.
+/// Parses a decimal number exactly. Signs, exponents and words such as `inf` are refused.
 pub(crate) fn millionths(text: &str) -> Option<u64> {
     let is_digits = |part: &str| !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_digit());
     let (whole, decimals) = text.split_once('.').unwrap_or((text, "0"));

@@ -1,4 +1,4 @@
-//! What stands for a key or a secret: its SHA-256, as 32 bytes. Who computes it is not the law's business.
+//! Fingerprint of a key or a secret: its SHA-256, as 32 bytes. Other crates compute it.
 
 use std::fmt;
 use std::str::FromStr;
@@ -34,7 +34,7 @@ impl fmt::Debug for Fingerprint {
 impl FromStr for Fingerprint {
     type Err = FingerprintError;
 
-    /// One spelling only, so that two texts are the same fingerprint exactly if they are the same text.
+    /// There is one spelling only, so that equal fingerprints have equal texts.
     fn from_str(text: &str) -> Result<Self, FingerprintError> {
         let wrong = || FingerprintError { text: Text::clipped(text, 80) };
         let digits = text.as_bytes();

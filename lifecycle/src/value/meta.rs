@@ -1,4 +1,4 @@
-//! What every stored object carries, whatever its kind.
+//! Metadata that every stored object carries, whatever its kind.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -10,7 +10,7 @@ use thiserror::Error;
 use crate::value::text::Text;
 use crate::value::time::Stamp;
 
-/// A State counter, one step per object change. It is the `resourceVersion` of the outside world.
+/// A State counter, one step per object change. Clients see it as `resourceVersion`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Revision(pub u64);
 
@@ -107,7 +107,7 @@ impl Pairs {
         self.0.is_empty()
     }
 
-    /// Sets one pair and hands back the value it had.
+    /// Sets one pair and returns the value it had.
     pub fn insert(&mut self, key: Text, value: Text) -> Option<Text> {
         match self.0.binary_search_by(|(own, _)| own.cmp(&key)) {
             Ok(found) => Some(std::mem::replace(&mut self.0[found].1, value)),

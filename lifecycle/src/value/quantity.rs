@@ -1,8 +1,8 @@
 //! Kubernetes quantities: `100m`, `1.5Gi`, `12e6`.
 //!
-//! A quantity is a whole number of billionths and the family of suffixes it was written with, so that `1536Mi`
-//! does not come back as `1610612736`. As in Kubernetes, what is finer than a billionth is rounded away from
-//! zero, what is larger than 2^63-1 is capped there, and two quantities are equal when their values are.
+//! A quantity is a whole number of billionths and the family of suffixes it was written with, so that `1536Mi` does
+//! not come back as `1610612736`. As in Kubernetes, fractions of a billionth are rounded away from zero, values above
+//! 2^63-1 are capped there, and two quantities are equal when their values are.
 
 use std::cmp::Ordering;
 use std::fmt;
@@ -15,12 +15,12 @@ use thiserror::Error;
 
 use crate::value::text::Text;
 
-/// Sixteen bytes: four times the number of billionths, plus the suffix family. They are kept as bytes because an
-/// `i128` wants an alignment that would waste eight bytes beside every resource name.
+/// Sixteen bytes: four times the number of billionths, plus the suffix family. They are kept as bytes because the
+/// alignment of an `i128` would waste eight bytes beside every resource name.
 #[derive(Clone, Copy, Default)]
 pub struct Quantity([u8; 16]);
 
-/// Which suffixes a quantity is printed with.
+/// The suffixes with which a quantity is printed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Family {
     /// n u m k M G T P E
@@ -80,13 +80,13 @@ impl Quantity {
         i64::try_from(ceiling).unwrap_or(i64::MAX)
     }
 
-    /// The sum, written as this one is.
+    /// The sum, with the suffixes of this one.
     #[must_use]
     pub fn plus(self, other: Self) -> Self {
         Self::new(self.nanos() + other.nanos(), self.family().unwrap_or(Family::Decimal))
     }
 
-    /// What is left when `other` is taken away, written as this one is; never below zero.
+    /// The difference, with the suffixes of this one; never below zero.
     #[must_use]
     pub fn minus(self, other: Self) -> Self {
         let left = self.nanos().saturating_sub(other.nanos()).max(0);
@@ -124,7 +124,7 @@ impl Quantity {
         }
     }
 
-    /// The family that shows the value exactly: small or broken numbers are not written with binary suffixes.
+    /// The family that shows the value exactly: small or fractional numbers are not written with binary suffixes.
     fn shown_family(self) -> Family {
         let fits_binary = self.is_integral() && self.nanos().abs() >= 1024 * NANOS;
         match self.family() {
@@ -296,8 +296,8 @@ fn binary_nanos(whole: &str, fraction: &str, power: u32) -> i128 {
     let whole = whole.trim_start_matches('0');
     let whole: i128 = if whole.is_empty() { 0 } else { whole.parse().unwrap_or(i128::MAX) };
     let Some(wholes) = whole.checked_mul(unit) else { return NANOS_MAX };
-    // From the last digit to the first, dividing by ten as we go: the floor of each step is the floor of the whole,
-    // and a remainder anywhere means that something was cut off.
+    // From the last digit to the first, dividing by ten at each step: the floor of each step is the floor of the
+    // whole, and a remainder anywhere means that something was cut off.
     let (floor, inexact) = fraction.bytes().rev().fold((0, false), |(sum, inexact), digit| {
         let sum = sum + i128::from(digit - b'0') * unit;
         (sum / 10, inexact || sum % 10 != 0)

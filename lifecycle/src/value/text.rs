@@ -1,7 +1,7 @@
 //! Strings that are cheap to clone, and a pool that keeps one copy of each recurring one.
 //!
-//! A fleet repeats itself: a million nodes carry the same few thousand label keys, condition reasons and
-//! kernel versions. Sharing them is what keeps a node within its memory budget.
+//! A fleet repeats itself: a million nodes carry the same few thousand label keys, condition reasons and kernel
+//! versions. Sharing them keeps a node within its memory budget.
 
 use std::borrow::{Borrow, Cow};
 use std::fmt;
@@ -19,7 +19,7 @@ use xxhash_rust::xxh3::xxh3_64;
 #[derive(Clone, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Text(ArcStr);
 
-/// A [`Text`] of a constant: part of the program, so nobody allocates, counts or pools it.
+/// A [`Text`] of a constant: part of the program, so it is not allocated, counted or pooled.
 macro_rules! fixed {
     ($text:expr) => {
         const { $crate::value::text::Text::of_program(arcstr::literal!($text)) }
@@ -37,8 +37,8 @@ impl Text {
         &self.0
     }
 
-    /// At most `max` bytes of `text`, cut at a character boundary and marked with `...` when cut. What people
-    /// send us is quoted in messages that are stored, so it must be bounded.
+    /// At most `max` bytes of `text`, cut at a character boundary and marked with `...` when cut. Messages that quote
+    /// what clients send are stored, so the quotes must be bounded.
     pub fn clipped(text: &str, max: usize) -> Self {
         if text.len() <= max {
             return Self::from(text);
@@ -47,13 +47,14 @@ impl Text {
         Self::from(format!("{}...", &text[..cut]))
     }
 
-    /// Becomes a copy of its own. What is kept for long must not lie between what is soon forgotten: a page of
-    /// memory is given back only when nothing in it is in use.
+    /// Becomes a copy of its own. Long-lived texts must not lie between short-lived ones: a page of memory is given
+    /// back only when nothing in it is in use.
     pub(crate) fn detach(&mut self) {
         *self = Self::from(self.as_str());
     }
 
-    /// What is part of the program, as the empty text is, belongs to nobody and costs nothing, so it counts as held by many.
+    /// A text that is part of the program, such as the empty one, is not counted and costs nothing, so it counts as
+    /// held by many.
     fn holders(&self) -> usize {
         ArcStr::strong_count(&self.0).unwrap_or(usize::MAX)
     }
@@ -156,29 +157,29 @@ impl<'de> Deserialize<'de> for Text {
 /// Below this many entries a sweep is not worth its walk.
 const SWEEP_FLOOR: usize = 1024;
 
-/// Keeps one copy of each string it is shown. It says nothing about the state: two states that differ only in
-/// their pools are equal.
+/// Keeps one copy of each string it is shown. It is no part of the state: two states that differ only in their pools
+/// are equal.
 ///
 /// It is bounded by what is in use: once it holds twice what was alive after the last sweep, it lets go of every
-/// string that nobody else holds.
+/// string that has no other holder.
 #[derive(Debug, Clone, Default)]
 pub struct Interner {
-    /// By their hashes, which lie side by side: to find one of a few thousand texts by itself is to read a dozen others
-    /// from all over the memory. Of two texts with the same hash only the first is pooled.
+    /// Texts by their hashes, which lie side by side in memory: comparing the texts themselves would read a dozen
+    /// others from all over the memory. Of two texts with the same hash only the first is pooled.
     pool: OrdMap<u64, Text>,
     live: usize,
 }
 
 impl Interner {
-    /// Replaces `text` by the pooled copy, which it becomes if there is none yet.
+    /// Replaces `text` by its pooled copy. If there is none yet, `text` becomes it.
     pub fn share(&mut self, text: &mut Text) {
-        // Held by a message, by this object and by somebody else: shared already, most likely through this pool.
+        // Held by a message, by this object and by another holder: shared already, most likely through this pool.
         if text.holders() <= 2 {
             self.take_in(text);
         }
     }
 
-    /// As [`Interner::share`], for what comes from outside: however many hold it, nobody got it from the pool.
+    /// As [`Interner::share`], for texts from outside: however many holders a text has, none got it from the pool.
     pub fn take_in(&mut self, text: &mut Text) {
         if text.is_empty() {
             return;

@@ -1,7 +1,7 @@
-//! The two kinds of time that enter the replicated state.
+//! Time in the replicated state, of two kinds.
 //!
-//! *Cluster time* rides in commands and never jumps: every deadline is measured in it. *Wall time* is
-//! what a person wants to read; it is stored beside cluster time and decides nothing.
+//! *Cluster time* rides in commands and never jumps: every deadline is measured in it. *Wall time* is for people to
+//! read; it is stored beside cluster time and decides nothing.
 
 use std::fmt;
 use std::str::FromStr;

@@ -1,4 +1,4 @@
-//! IP-1, IP-2: which flags make a plan for nodes' addresses, and what is said about those that do not.
+//! IP-1, IP-2: the flags that make a plan for nodes' addresses, and the messages for those that do not.
 
 use muster_lifecycle::addressing::{AddressRequest, Addressing, QUARANTINE_DEFAULT};
 use muster_lifecycle::time::Period;

@@ -116,7 +116,7 @@ fn any_step() -> impl Strategy<Value = Step> {
 }
 
 proptest! {
-    /// IP-3, IP-4: intervals are a set of numbers, written short. Occupying and releasing twice changes nothing.
+    /// IP-3, IP-4: intervals are a set of numbers, written short. Occupying or releasing twice changes nothing.
     #[test]
     fn free_blocks_are_a_set_of_numbers(steps in proptest::collection::vec(any_step(), 0..40)) {
         let mut free = FreeBlocks::all_below(COUNT);
@@ -145,14 +145,14 @@ proptest! {
             for number in 0..COUNT + 2 {
                 prop_assert_eq!(free.is_free(number), model.contains(&number), "{}", number);
             }
-            // Written one way only, whatever happened before: states that are equal must compare equal.
+            // There is one form for each set, whatever happened before: states that are equal must compare equal.
             let mut anew = FreeBlocks::default();
             model.iter().for_each(|number| anew.release(*number, *number + 1));
             prop_assert_eq!(&free, &anew);
         }
     }
 
-    /// IP-5: numbers and blocks name each other, in both families and whatever the masks.
+    /// IP-5: each number names one block and the reverse, in both families and with any masks.
     #[test]
     fn every_block_has_one_number(base in any::<u128>(), is_v6 in any::<bool>(), prefix in 0u8..=128, bits in 0u8..=16, number in any::<u64>()) {
         let width = if is_v6 { 128 } else { 32 };

@@ -1,10 +1,10 @@
-//! Short words for moments and conditions.
+//! Helpers for moments and conditions.
 
 use muster_lifecycle::node::{Condition, ConditionStatus};
 use muster_lifecycle::text::Text;
 use muster_lifecycle::time::{ClusterTime, Stamp, WallTime};
 
-/// Some clock's idea of now, far from cluster time, so that mixing them up shows.
+/// A wall clock reading far from cluster time, so that mixing them up shows.
 const WALL_AT_FOUNDING: i64 = 1_700_000_000_000;
 
 pub(crate) fn at(seconds: u64) -> ClusterTime {
@@ -15,7 +15,7 @@ pub(crate) fn stamp(cluster: ClusterTime) -> Stamp {
     Stamp { cluster, wall: WallTime(WALL_AT_FOUNDING + cluster.0 as i64) }
 }
 
-/// As a kubelet posted it at the time zero.
+/// A condition as a kubelet posted it at the time zero.
 pub(crate) fn condition(kind: &str, status: ConditionStatus) -> Condition {
     Condition {
         kind: Text::from(kind),

@@ -1,4 +1,4 @@
-//! When a node counts as silent, and what its conditions become (NH-1 to NH-11, blindness).
+//! Silence of a node and its effect on the conditions (NH-1 to NH-11, blindness).
 
 use muster_lifecycle::health::{ConditionChange, Evidence, Excuse, Verdict, deadline, last_heard};
 use muster_lifecycle::node::{Condition, ConditionStatus};
@@ -42,8 +42,8 @@ fn nh_1_a_change_names_the_status_that_was_stored_when_it_was_decided() {
     }
 }
 
-/// Upstream remembers what it saw of a node; we remember when any replica last heard it, and read the rest off the
-/// state. So each of its cases is a moment and a grace.
+/// Upstream remembers what it saw of a node. Muster remembers when any replica last heard it, and reads the rest off
+/// the state. So each of upstream's cases is a moment and a grace.
 #[test]
 fn nh_4_what_each_case_does_to_the_deadline() {
     let cases = [

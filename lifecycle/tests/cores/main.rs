@@ -1,5 +1,5 @@
-//! The pure cores of the node lifecycle. Tests are named by the rule they hold to (T, NH, TC, NE, LB, Q, Z, TE, IP), or
-//! by what is better than upstream on purpose.
+//! Tests of the pure cores of the node lifecycle. Each is named by the rule it holds to (T, NH, TC, NE, LB, Q, Z, TE,
+//! IP), or by what is better than upstream on purpose.
 
 mod addressing;
 mod cidr;

@@ -1,4 +1,4 @@
-//! Which nodes take a pod, which of them gets it, and what is said when none does.
+//! Placement: the nodes that take a pod, the one that gets it, and the message when none does.
 
 use muster_lifecycle::command::{Batch, Command, Operation, Origin, Outcome, Position};
 use muster_lifecycle::load::{Load, Shortage};
@@ -73,7 +73,7 @@ impl Fleet {
         self.ask(Operation::CreatePod { draft: Box::new(wish.draft()), uid });
     }
 
-    /// Where these waiting pods would go, one after the other.
+    /// The nodes that these waiting pods would get, one after the other.
     fn places(&self, names: &[&str], unheard: &[&str]) -> Vec<String> {
         let mut board = Board::new(&self.state, |node| unheard.contains(&node.meta.name.as_str()));
         let pods = names.iter().map(|name| self.state.pods().get(&PodKey::new("default", *name)).expect("a pod"));
@@ -85,7 +85,7 @@ impl Fleet {
     }
 }
 
-/// What a pod asks for.
+/// The demands of a pod.
 #[derive(Default, Clone)]
 struct Wish {
     name: &'static str,
@@ -146,7 +146,7 @@ fn the_first_thing_that_is_wrong_with_a_node_is_what_counts() {
         ("Ready=True", "t:NoSchedule", Wish { selector: "name=b", ..Wish::of("p") }, taint("t")),
         ("Ready=True", "t:NoExecute", Wish::of("p"), taint("t")),
         ("Ready=True", "t:NoExecute", Wish { tolerations: "t:NoExecute@1", ..Wish::of("p") }, None),
-        // It would be evicted at once, and placed there again, without end.
+        // The pod would be evicted at once, and placed there again, without end.
         ("Ready=True", "t:NoExecute", Wish { tolerations: "t:NoExecute@0", ..Wish::of("p") }, taint("t")),
         ("Ready=True", "t:PreferNoSchedule", Wish::of("p"), None),
         ("Ready=True DiskPressure=True", "", Wish::of("p"), taint("node.kubernetes.io/disk-pressure")),
@@ -297,7 +297,7 @@ fn selectors_are_kept_and_prefer_no_schedule_is_a_wish() {
     );
 }
 
-/// One typo in a workload must not keep everybody behind it waiting.
+/// One typo in a workload must not keep all other pods waiting.
 #[test]
 fn pods_that_fit_nowhere_keep_nobody_from_being_placed() {
     let mut fleet = Fleet::default();

@@ -1,4 +1,4 @@
-//! Settings: defaults, the forms people write, and which ones do not go together.
+//! Settings: defaults, the forms people write, and combinations that are refused.
 
 use muster_lifecycle::policy::{Fraction, Policy, PolicyError, Rate, SizeScope};
 use muster_lifecycle::time::{Period, PeriodError};

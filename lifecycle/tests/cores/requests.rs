@@ -1,4 +1,4 @@
-//! What a pod takes from a node, by Kubernetes' rule for init containers and sidecars.
+//! Requests of a pod, by Kubernetes' rule for init containers and sidecars.
 
 use muster_lifecycle::node::Resources;
 use muster_lifecycle::pod_requests::{Container, effective};

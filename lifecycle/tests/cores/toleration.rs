@@ -1,4 +1,4 @@
-//! T-2 to T-4, TE-5, TE-11 and TE-12: what a pod puts up with, and for how long.
+//! T-2 to T-4, TE-5, TE-11 and TE-12: the taints that a pod tolerates, and for how long.
 
 use muster_lifecycle::taint::Taint;
 use muster_lifecycle::time::Period;

@@ -1,4 +1,4 @@
-//! Who may carry many nodes on one stream.
+//! Aggregators: clients that may carry many nodes on one stream.
 
 use muster_lifecycle::aggregator::{AGGREGATORS_MAX, PATTERNS_MAX};
 use muster_lifecycle::command::{Batch, Command, Operation, Position};

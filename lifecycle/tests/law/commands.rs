@@ -1,4 +1,4 @@
-//! What each command does when all is well, and what it tells.
+//! Commands that succeed: what each does, and which events it writes.
 
 use muster_lifecycle::change::Object;
 use muster_lifecycle::command::{Batch, Operation, Position, ReceiptEffect};
@@ -83,7 +83,7 @@ fn only_spec_changes_raise_the_generation() {
         (cordon("a", true), 3),
         (taint("a", "t:NoSchedule", "", false), 4),
     ];
-    // A status that turns ready takes the not-ready taint with it, and taints are spec.
+    // A status that turns ready removes the not-ready taint too, and taints are spec.
     for (operation, generation) in steps {
         assert_eq!(cluster.done(operation).effect, ReceiptEffect::Changed);
         assert_eq!(cluster.node("a").meta.generation, generation);

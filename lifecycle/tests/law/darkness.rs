@@ -1,4 +1,4 @@
-//! Z-6, Z-7 and Z-10: when every zone is dark we suspect ourselves, stop, and take back what we began.
+//! Z-6, Z-7 and Z-10: when every zone is fully disrupted the leader stops and takes back what it began.
 
 use muster_lifecycle::command::Operation;
 use muster_lifecycle::oversight::{self, EvictionStep};

@@ -1,4 +1,4 @@
-//! Deletion, finalizers, and what a node created anew inherits: nothing.
+//! Deletion and finalizers. A node created anew inherits nothing.
 
 use muster_lifecycle::command::{Operation, Precondition, ReceiptEffect};
 use muster_lifecycle::meta::Uid;

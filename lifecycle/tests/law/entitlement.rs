@@ -1,4 +1,4 @@
-//! Who may ask for what: each origin against each operation.
+//! Entitlement: each origin against each operation.
 
 use muster_lifecycle::command::{Command, Entitled, Operation, Origin};
 use muster_lifecycle::invalid::Invalid;
@@ -16,7 +16,7 @@ use crate::fleet::*;
 use crate::trust::{confirm, create_token, enrol, renew, revoke, revoke_token};
 use crate::work::*;
 
-/// One of each, all about node `a` where they are about one.
+/// One of each operation, all about node `a` where they are about one.
 fn every_operation() -> Vec<(Operation, Entitled)> {
     let name = || Text::from("a");
     let incarnation = Incarnation(1);

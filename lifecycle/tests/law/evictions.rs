@@ -1,4 +1,4 @@
-//! NE-4 to NE-6, Q-1 to Q-3 and I-04: who is tainted for eviction, when, and at whose cost.
+//! NE-4 to NE-6, Q-1 to Q-3 and I-04: which node is tainted for eviction, when, and from which bucket.
 
 use muster_lifecycle::command::{Batch, Command, Operation, Origin, Outcome, Position};
 use muster_lifecycle::kind::Kind;
@@ -27,7 +27,7 @@ fn step(cluster: &Cluster) -> EvictionStep {
     eviction_step(&cluster.state, &key("a"), cluster.now().cluster)
 }
 
-/// I-04: nobody gets a token by making a zone vanish and come back.
+/// I-04: a zone gets no token by vanishing and coming back.
 #[test]
 fn a_zone_that_comes_back_finds_its_bucket_as_it_left_it() {
     let mut cluster = Cluster::default();
@@ -101,7 +101,7 @@ fn ne_6_better_than_upstream_a_rejection_costs_no_token() {
     assert_eq!(cluster.refuses_leader(back), Rejection::NotWaiting { name: Text::from("a-00") });
 }
 
-/// Upstream asks a cache when a node's turn comes; we ask the state that the entry is applied to.
+/// Upstream asks a cache when a node's turn comes. Muster asks the state that the entry is applied to.
 #[test]
 fn ne_5_what_becomes_of_a_node_when_its_turn_comes() {
     type Meanwhile = fn(&mut Cluster);
@@ -251,7 +251,7 @@ fn a_node_that_is_not_ready_is_tainted_as_what_it_is() {
 
 // === I-04 as a property ===
 
-/// What happens between two evictions.
+/// One thing that happens between two evictions.
 #[derive(Debug, Clone, Copy)]
 enum Turn {
     Evict,
@@ -280,7 +280,7 @@ struct Fleet {
     state: State,
     now: u64,
     term: u64,
-    /// When a node was evicted.
+    /// When nodes were evicted.
     evictions: Vec<u64>,
 }
 
@@ -304,7 +304,7 @@ impl Fleet {
         self.apply(Origin::Controller { term: self.term }, operation)
     }
 
-    /// A hasty leader: it asks whether or not it is wise.
+    /// A hasty leader: it asks without checking whether the eviction would be granted.
     fn evict(&mut self) {
         self.lead(Operation::AssessZones);
         let head = self.state.queue(&key("a")).and_then(|queue| queue.head().map(|(name, _)| name.clone()));

@@ -267,7 +267,7 @@ fn a_node_that_is_being_deleted_says_what_holds_it() {
     assert!(facts(&cluster, &heard_at(&cluster, 3)).contains(&expected));
 }
 
-/// What keeps a waiting node waiting.
+/// The reasons that keep a waiting node waiting.
 #[test]
 fn why_a_turn_does_not_come() {
     let mut dark = watched("Ready=True");
@@ -360,7 +360,8 @@ fn an_explanation_travels_as_camel_case_json() {
     assert_eq!(serde_json::from_value::<NodeExplanation>(json).unwrap(), explanation);
 }
 
-/// Every wall-clock time is counted from the present one, so a clock that was set in between does not tear them apart.
+/// Every wall-clock time is counted from the present one, so a clock that was set in between does not make them
+/// inconsistent.
 #[test]
 fn future_moments_are_counted_from_now() {
     let cluster = watched("Ready=True");

@@ -1,4 +1,4 @@
-//! `explain zone`: the arithmetic behind its state and its rate, and who waits.
+//! `explain zone`: the arithmetic behind its state and its rate, and the nodes that wait.
 
 use muster_lifecycle::command::Operation;
 use muster_lifecycle::explain::{self, ExcuseNote, WAITING_SHOWN_MAX, When, ZoneExplanation};

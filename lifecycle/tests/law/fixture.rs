@@ -1,4 +1,4 @@
-//! A state with short words for what tests do to it.
+//! Cluster of one state, with helpers for what tests do to it.
 
 use muster_lifecycle::change::Object;
 use muster_lifecycle::command::{
@@ -47,7 +47,7 @@ impl Cluster {
         applied
     }
 
-    /// The moment of the last batch, or a later one that was waited for.
+    /// The moment of the last batch, or a later one up to which the test waited.
     pub(crate) fn now(&self) -> Stamp {
         stamp(self.seconds)
     }
@@ -56,7 +56,7 @@ impl Cluster {
         self.seconds += seconds;
     }
 
-    /// After a restore the clock goes on from the last entry: nobody knows what was waited for since.
+    /// After a restore the clock goes on from the last entry: the state does not know how long the test waited since.
     pub(crate) fn wind_back(&mut self) {
         self.seconds = self.state.cluster_time().0 / 1000;
     }
@@ -80,7 +80,7 @@ impl Cluster {
         self.refused(Command { origin: alice(), request: None, operation })
     }
 
-    /// A rejection, after making sure that it left no trace but the time.
+    /// The rejection of a command, after making sure that it left no trace but the time.
     pub(crate) fn refused(&mut self, command: Command) -> Rejection {
         let before: Vec<_> = self.state.records().skip(1).collect();
         let applied = self.submit(command);
@@ -165,7 +165,7 @@ pub(crate) fn taints(text: &str) -> Box<[Taint]> {
     text.split_whitespace().map(|taint| taint.parse().expect("a taint")).collect()
 }
 
-/// Taken apart by hand, so that invalid ones can be had too.
+/// Parsed by hand, so that tests can make invalid taints too.
 pub(crate) fn raw_taint(text: &str) -> Taint {
     let (rest, effect) = text.rsplit_once(':').expect("key:Effect");
     let (key, value) = rest.split_once('=').unwrap_or((rest, ""));

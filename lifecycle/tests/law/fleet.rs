@@ -1,4 +1,4 @@
-//! Words for what leaders and agents do, on top of those for operators.
+//! Helpers for what leaders and agents do, on top of those for operators.
 
 use muster_lifecycle::command::{Command, Operation, Origin, Sighting};
 use muster_lifecycle::meta::Uid;
@@ -57,7 +57,7 @@ impl Cluster {
         self.lead(operation)
     }
 
-    /// That the node fell silent as it is now.
+    /// The command that marks the node, as it is now, as silent.
     pub(crate) fn silent(&self, name: &str, heard: Option<Sighting>) -> Operation {
         let node = self.node(name);
         let from = node.status.ready().map(|ready| ready.status);
@@ -65,7 +65,7 @@ impl Cluster {
         Operation::MarkSilent { name: Text::from(name), incarnation: node.incarnation, from, heard, decided }
     }
 
-    /// Assesses and evicts as a leader would at this moment; the name of the node that went, if any.
+    /// Assesses and evicts as a leader would at this moment. Returns the name of the evicted node, if any.
     pub(crate) fn pursue(&mut self, zone: &str) -> Option<String> {
         if oversight::assessment_is_due(&self.state, self.now().cluster) {
             self.assess();
@@ -99,7 +99,7 @@ pub(crate) fn sighting(seconds: u64, through: u64) -> Option<Sighting> {
 // === agents ===
 
 impl Cluster {
-    /// What the node's own agent asks.
+    /// Submits an operation of the node's own agent.
     pub(crate) fn agent(&mut self, operation: Operation) -> Applied {
         self.submit(by_agent(operation))
     }
@@ -143,7 +143,7 @@ pub(crate) fn status(text: &str) -> NodeStatus {
     NodeStatus { conditions, ..NodeStatus::default() }
 }
 
-/// The other way round: `Ready=True DiskPressure=False`.
+/// The reverse of [`status`]: `Ready=True DiskPressure=False`.
 pub(crate) fn conditions(status: &NodeStatus) -> String {
     let shown = status.conditions.iter().map(|condition| format!("{}={}", condition.kind, condition.status));
     shown.collect::<Vec<_>>().join(" ")
@@ -189,7 +189,7 @@ impl Cluster {
         self.state.absent().iter().map(|name| name.to_string()).collect()
     }
 
-    /// The lifecycle's and others' NoExecute taints.
+    /// All NoExecute taints of the node, the lifecycle's and others'.
     pub(crate) fn no_execute(&self, name: &str) -> Vec<String> {
         self.taints(name).into_iter().filter(|taint| taint.ends_with(":NoExecute")).collect()
     }

@@ -1,4 +1,4 @@
-//! When what is known of a name is forgotten, and that nobody gains by it.
+//! Forgotten names: when the record of a name goes, and that no certificate is let in because of it.
 
 use muster_lifecycle::command::{Command, Operation, Origin, Outcome};
 use muster_lifecycle::credential::{BY_HAND_LIFE, FORGOTTEN_MAX, LATE_RENEWAL_MAX, SignedKey};
@@ -15,12 +15,12 @@ use crate::trust::{create_token, enrol, renew, revoke};
 const DAY: u64 = 86_400;
 const TOKEN: &str = "tokentoken";
 const SECOND: &str = "secondtoke";
-/// The key of a certificate that somebody made by hand.
+/// The key of a certificate that was made by hand.
 const BY_HAND: u8 = 9;
 
 #[derive(Debug, Clone)]
 enum Step {
-    /// Signs for a machine that joins, or renews, so many days.
+    /// Signs the key of a machine that joins or renews, for so many days.
     Sign(Operation, u64),
     Wait(u64),
     Other(Operation),
@@ -32,7 +32,7 @@ fn forget(name: &str) -> Operation {
     Operation::ForgetCredentials { names: vec![Text::from(name)] }
 }
 
-/// By the clock of whoever signs, which may be `ahead` of the leader's by so many days.
+/// Signs by the clock of the signing replica, which may be `ahead` of the leader's by so many days.
 fn sign(cluster: &Cluster, mut operation: Operation, days: u64, ahead: u64) -> Operation {
     let issued = cluster.now().wall.0 + (ahead * DAY * 1000) as i64;
     let expires = issued + (days * DAY * 1000) as i64;
@@ -91,20 +91,20 @@ fn a_name_is_forgotten_when_nobody_can_have_a_good_certificate_for_it() {
     let again = |days| Sign(enrol("a", SECOND, 2), days);
     let create = || Other(create(draft("a")));
     let cases: [(&[Step], Option<u64>); 12] = [
-        // Its certificate and the time for renewing it late.
+        // The life of the certificate and the time for renewing it late.
         (&[join(30)], Some(120)),
         (&[join(30), Wait(20), Sign(renew("a", 1, 2), 30)], Some(140)),
-        // Whoever was replaced may have a certificate that lasts longer.
+        // The machine that was replaced may have a certificate that lasts longer.
         (&[join(300), again(1)], Some(390)),
         (&[join(300), Wait(5), Sign(renew("a", 1, 2), 1)], Some(390)),
         // A certificate by hand may have been in use, or is.
         (&[create(), join(30), Other(delete("a"))], Some(455)),
         (&[Sign(renew("a", 1, 2), 30)], Some(455)),
-        // What is revoked may have been made by hand until then.
+        // A revoked certificate may have been made by hand until then.
         (&[Other(revoke("a"))], Some(455)),
         (&[join(30), Wait(10), Other(revoke("a"))], Some(465)),
         (&[join(600), Other(revoke("a"))], Some(690)),
-        // As long as there is a Node.
+        // Never as long as there is a Node.
         (&[join(30), create()], None),
         (&[join(30), create(), Wait(1_000), Other(delete("a"))], Some(1_000)),
         (&[join(30), create(), Other(delete("a")), create()], None),
@@ -172,10 +172,10 @@ fn any_step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// A certificate, and the last moment at which it is good for anything.
+/// A certificate, and the last moment at which it is valid.
 type Certificate = (String, Fingerprint, u64);
 
-/// What a step makes: a certificate, or that there may be one by hand which was revoked.
+/// The certificate that a step makes. A revocation may concern one that was made by hand.
 fn made(cluster: &Cluster, step: &Step) -> Option<Certificate> {
     let ends = |days: u64| cluster.now().cluster.0 + (days * DAY + LATE_RENEWAL_MAX.as_secs()) * 1000;
     match step {
@@ -190,7 +190,7 @@ fn made(cluster: &Cluster, step: &Step) -> Option<Certificate> {
 }
 
 proptest! {
-    /// Whatever happened before: no certificate that is good for anything is let in because something was forgotten.
+    /// Whatever happened before: no certificate is let in because a name was forgotten.
     #[test]
     fn nobody_gains_by_what_is_forgotten(steps in proptest::collection::vec(any_step(), 0..40)) {
         let mut cluster = Cluster::default();

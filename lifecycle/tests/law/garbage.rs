@@ -1,4 +1,4 @@
-//! GC-1 to GC-5 and OOS-1: which pods are taken away without their node's word.
+//! GC-1 to GC-5 and OOS-1: the pods that are removed without their node's word.
 
 use muster_lifecycle::change::{Change, Object};
 use muster_lifecycle::command::{Command, Operation};
@@ -29,7 +29,7 @@ fn collect(cluster: &Cluster, name: &str) -> Operation {
     Operation::CollectPod { key: pod_key(name), uid: cluster.pod_uid(name) }
 }
 
-/// Three more than are kept, all ended; `p-00000` and so on, made in this order.
+/// A cluster with three more ended pods than are kept: `p-00000` and so on, made in this order.
 fn crowded() -> Cluster {
     let mut cluster = Cluster::default();
     let count = TERMINATED_KEPT + 3;
@@ -187,7 +187,7 @@ fn a_pod_is_collected_only_if_it_is_the_one_that_was_meant() {
     assert!(matches!(cluster.refuses_leader(none), Rejection::NotFound { .. }));
 }
 
-/// An operator vouches for the machine being off, and everything on it goes at once.
+/// An operator vouches that the machine is off, and everything on it goes at once.
 #[test]
 fn oos_1_out_of_service_frees_names_at_once_and_stays_until_it_is_removed() {
     let mut cluster = hosting(&[]);

@@ -1,4 +1,4 @@
-//! Everything that could grow has an end.
+//! Limits: everything that could grow has one.
 
 use muster_lifecycle::command::{Batch, Command, Operation, Position};
 use muster_lifecycle::event::EVENTS_MAX;

@@ -1,7 +1,7 @@
-//! The law as its users see it: batches in, outcomes, changes and records out.
+//! Tests of the law as its users see it: batches in; outcomes, changes and records out.
 //!
-//! Tests are named by the rule they hold to (NV-1 to NV-9, T-1 to T-6, RG-4, NH-8 to Z-10, PD, TE, GC, OOS, IP) or by the
-//! behaviour that operators rely on.
+//! Tests are named by the rule they hold to (NV-1 to NV-9, T-1 to T-6, RG-4, NH-8 to Z-10, PD, TE, GC, OOS, IP) or by
+//! the behaviour that operators rely on.
 
 mod aggregators;
 mod commands;

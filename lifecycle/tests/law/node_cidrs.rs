@@ -1,4 +1,4 @@
-//! IP-6 to IP-11 and I-07: which addresses nodes get for their pods, and when somebody else may have them.
+//! IP-6 to IP-11 and I-07: the addresses that nodes get for their pods, and when another node may have them.
 
 use muster_lifecycle::command::{Command, Operation, Origin};
 use muster_lifecycle::meta::Uid;
@@ -137,7 +137,7 @@ fn ip_10_what_a_node_gives_back_rests_before_somebody_else_gets_it() {
     assert_eq!(cluster.cidrs("a"), ["10.0.0.0/24"]);
 }
 
-/// IP-3 as users see it: who is deleted and comes back does not get in the way of who was there.
+/// IP-3 as users see it: a block that was given back is used again only after all others had their turn.
 #[test]
 fn ip_10_blocks_go_round() {
     let mut cluster = Cluster::addressed(FOUR_BLOCKS);
@@ -212,7 +212,7 @@ fn a_node_without_addresses_can_be_given_some_by_hand() {
     );
 }
 
-/// What has rested is woken by who takes it; a trace of the first rest would end the second one early.
+/// A node that takes a rested block wakes it. A trace of the first rest would end the second one early.
 #[test]
 fn i_07_a_block_that_was_taken_by_hand_after_its_rest_rests_again() {
     let mut cluster = Cluster::addressed(FOUR_BLOCKS);

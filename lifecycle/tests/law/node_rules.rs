@@ -1,4 +1,4 @@
-//! NV-1 to NV-9.
+//! NV-1 to NV-9: the rules for Nodes.
 
 use muster_lifecycle::meta::Revision;
 use muster_lifecycle::node::{ConditionStatus, NodeDraft, NodeInfo, NodeStatus};
@@ -6,7 +6,7 @@ use muster_lifecycle::text::Text;
 
 use crate::fixture::*;
 
-/// The message that creating the draft gives, or the effect.
+/// The message or the effect of creating the draft.
 fn created(draft: NodeDraft) -> String {
     assert_eq!(draft.check().is_ok(), created_by_apply(draft.clone()) == "created", "check and create agree");
     created_by_apply(draft)

@@ -52,7 +52,7 @@ fn pd_2_the_pods_of_a_node_that_falls_silent_are_not_ready() {
     assert_eq!(cluster.state.pod_tally().ready, 1);
 }
 
-/// Upstream remembers in memory whom it could not mark. Here there is nothing to remember.
+/// Upstream remembers in memory the nodes whose pods it could not mark. Here there is nothing to remember.
 #[test]
 fn pd_3_better_than_upstream_node_and_pods_are_marked_in_one_entry() {
     let mut cluster = serving();
@@ -94,7 +94,7 @@ fn pd_5_only_its_node_says_that_a_pod_is_ready_again() {
 
 // === I-12 ===
 
-/// Silent, and `web` deleted meanwhile.
+/// A node that is silent, with `web` deleted meanwhile.
 fn deleted_in_absence() -> Cluster {
     let mut cluster = serving();
     cluster.silence("a");
@@ -156,7 +156,7 @@ fn i_12_what_was_deleted_while_the_node_was_there_does_not_hold_it_up() {
     assert!(cluster.the_pod("web").is_terminating());
 }
 
-/// Nobody knows whether an agent that was cut off a moment before was told.
+/// The agent was cut off a moment before, and may not have been told.
 #[test]
 fn i_12_what_was_deleted_before_the_silence_was_noticed_holds_the_node_up_too() {
     let mut cluster = serving();

@@ -159,7 +159,7 @@ fn what_is_wrong_with_a_pod_is_named() {
     assert!(cluster.state.pods().is_empty());
 }
 
-/// Otherwise a pod that is accepted, or a workload's template, could not be made with the defaults on top.
+/// Otherwise an accepted pod, or a workload's template, could not be made with the defaults on top.
 #[test]
 fn tolerations_leave_room_for_those_that_are_added() {
     let mut cluster = Cluster::default();
@@ -424,7 +424,7 @@ fn why_a_pod_has_no_place_is_told_once_and_not_for_every_node_that_comes() {
     assert_eq!(cluster.pod_conditions("web"), "PodScheduled=True");
 }
 
-/// A node that names no limit has ours; a leader who did not know would propose it for ever.
+/// A node that names no limit has the default one. A leader that did not know would propose it for ever.
 #[test]
 fn a_node_that_is_full_by_our_own_limit_is_passed_over() {
     let mut cluster = Cluster::default();
@@ -441,7 +441,7 @@ fn a_node_that_is_full_by_our_own_limit_is_passed_over() {
     assert_eq!(cluster.state.tenants("a").map(|tenants| tenants.len()), Some(PODS_PER_NODE_MAX));
     let refused = cluster.rejected(create_pod(pod_on("web", "a"))).to_string();
     assert_eq!(refused, "limit reached: pods on node \"a\" (at most 1024)");
-    // One that has ended takes nothing, but is still there.
+    // A pod that has ended takes nothing, but is still there.
     cluster.ends("p0", Phase::Failed);
     cluster.run_pod(pod("web"));
     assert_eq!(cluster.place(), ["web: 0/1 nodes: 1 too many pods"]);

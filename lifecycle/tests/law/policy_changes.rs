@@ -1,4 +1,4 @@
-//! The cluster's own settings: who decides them, once and later.
+//! Policy of the cluster: how it is founded once, and changed later.
 
 use muster_lifecycle::command::Operation;
 use muster_lifecycle::policy::Policy;

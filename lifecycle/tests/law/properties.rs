@@ -1,5 +1,5 @@
-//! Random histories. Whatever is asked, the invariants hold, every replica ends up the same, and what is
-//! written down is enough to go on from.
+//! Random histories. Whatever is asked, the invariants hold, every replica ends up the same, and the stored records
+//! are enough to go on from.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -21,7 +21,7 @@ use proptest::test_runner::TestRunner;
 use crate::fixture::*;
 use crate::fleet::status;
 
-/// What the precondition of a command shall be, decided when the state is known.
+/// The precondition of a command, filled in when the state is known.
 #[derive(Debug, Clone, Copy)]
 enum Expectation {
     Nothing,
@@ -30,12 +30,12 @@ enum Expectation {
     OtherUid,
 }
 
-/// A command to be, with preconditions still open.
+/// A planned command, with preconditions still open.
 #[derive(Debug, Clone)]
 struct Intent {
     operation: Operation,
     expectation: Expectation,
-    /// `None` is whoever is entitled.
+    /// `None` is an origin that is entitled.
     origin: Option<Origin>,
     request: Option<RequestId>,
 }
@@ -115,7 +115,8 @@ fn any_operation() -> impl Strategy<Value = Operation> {
     ]
 }
 
-/// What leaders, agents and those who set policies ask. Who is meant and what is known of it is filled in later.
+/// Operations of leaders, of agents and of operators who set policies. The node and its incarnation are filled in
+/// later.
 fn any_lifecycle_operation() -> impl Strategy<Value = Operation> {
     let name = || any_name().prop_map(Text::from);
     let names = proptest::collection::vec(name(), 0..4);
@@ -219,7 +220,7 @@ fn resolved(intent: &Intent, state: &State) -> Command {
     Command { origin, request: intent.request, operation }
 }
 
-/// Fills in what is known of the node that a command is about.
+/// Fills in what the state knows of the node that a command is about.
 fn identify(operation: &mut Operation, state: &State, is_stale: bool) {
     let node = operation.object_name().and_then(|name| state.node(name)).cloned();
     let current = node.as_ref().map_or(ANEW, |node| node.incarnation);
@@ -304,7 +305,7 @@ fn rebuilt(records: impl IntoIterator<Item = (RecordKey, Vec<u8>)>) -> State {
     builder.finish().expect("own records are complete")
 }
 
-/// What a store holds that writes down the touched records and nothing else.
+/// Writes the touched records into a store, and nothing else.
 fn write_down(store: &mut BTreeMap<RecordKey, Vec<u8>>, state: &State, applied: &Applied) {
     assert!(applied.touched.is_sorted_by(|left, right| left < right), "each touched key once");
     for key in &applied.touched {

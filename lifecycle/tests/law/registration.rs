@@ -1,4 +1,4 @@
-//! RG-4 and LB-1: an agent brings its node, and of one that exists it changes only what describes the machine.
+//! RG-4 and LB-1: an agent registers its node. Of a node that exists it changes only what describes the machine.
 
 use muster_lifecycle::node::{ConditionStatus, NodeDraft, NodeStatus};
 use muster_lifecycle::reconcile::reconciliation;
@@ -114,7 +114,7 @@ fn an_invalid_machine_label_of_a_known_node_is_refused() {
     assert!(message.starts_with("metadata.labels: \"not/valid\" is not a label value"), "{message}");
 }
 
-/// A node whose agent fills its record to the brim must not escape its own eviction, nor hold up its zone's queue.
+/// A node whose agent fills its record to the limit must not escape its own eviction, nor hold up its zone's queue.
 #[test]
 fn the_heaviest_node_still_has_room_for_what_the_lifecycle_adds() {
     let heavy =

@@ -1,4 +1,4 @@
-//! Every way to be refused that is not about a field.
+//! Rejections that are not about a field.
 
 use muster_lifecycle::command::{Command, Operation, Origin, Precondition};
 use muster_lifecycle::kind::Kind;

@@ -1,4 +1,4 @@
-//! A retried write happens once.
+//! Retries: a retried write happens once.
 
 use muster_lifecycle::client::CLIENTS_MAX;
 use muster_lifecycle::command::{Batch, Command, Operation, Position};

@@ -1,4 +1,4 @@
-//! TC-1 to TC-3, NE-1 to NE-3, NE-7, NE-8 and LB-1: what a node's own state entails, in the entry that changed it.
+//! TC-1 to TC-3, NE-1 to NE-3, NE-7, NE-8 and LB-1: consequences of a node's own state, in the entry that changed it.
 
 use muster_lifecycle::command::Operation;
 use muster_lifecycle::node::NodeDraft;

@@ -152,7 +152,7 @@ fn a_quarantine_is_told_of_and_changes_nothing_else() {
     assert!(matches!(cluster.refuses_leader(note(2, "")), Rejection::OtherIncarnation { .. }));
 }
 
-/// Z-6: the dark excuses everybody, like a blindness does, and the excuse that ends last counts.
+/// Z-6: full disruption excuses every node, as blindness does, and the excuse that ends last counts.
 #[test]
 fn evidence_counts_the_longest_excuse() {
     let mut cluster = Cluster::default();

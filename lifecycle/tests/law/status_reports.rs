@@ -1,4 +1,4 @@
-//! What an agent's word about its node changes, and what it does not.
+//! Status reports: what an agent's report changes of its node, and what it does not.
 
 use muster_lifecycle::change::Object;
 use muster_lifecycle::command::Operation;
@@ -151,7 +151,7 @@ fn an_invalid_status_leaves_no_trace() {
     }
 }
 
-/// Whoever writes a status, nobody outside knows cluster time, and that is what queues are ordered by.
+/// No writer of a status knows cluster time, and queues are ordered by it.
 #[test]
 fn an_operators_status_gets_the_clusters_times_too() {
     let mut cluster = Cluster::with_node("a");

@@ -1,4 +1,4 @@
-//! TE-1 to TE-13: which pods have to leave a tainted node, when, and what becomes of them then.
+//! TE-1 to TE-13: the pods that have to leave a tainted node, when, and what becomes of them then.
 
 use muster_lifecycle::command::Operation;
 use muster_lifecycle::kind::WorkloadKind;
@@ -12,7 +12,7 @@ use crate::fixture::*;
 use crate::fleet::*;
 use crate::work::*;
 
-/// Node `a` with pod `web`, which puts up with `t` for a minute.
+/// Node `a` with pod `web`, which tolerates `t` for a minute.
 fn patient() -> Cluster {
     let mut cluster = Cluster::default();
     cluster.create(host("a"));
@@ -20,7 +20,7 @@ fn patient() -> Cluster {
     cluster
 }
 
-/// The same, and `t` is there; also when it came.
+/// The same with the taint `t`, and when it was added.
 fn leaving() -> (Cluster, u64) {
     let mut cluster = patient();
     cluster.done(taint("a", "t:NoExecute", "", false));
@@ -48,7 +48,7 @@ fn te_1_only_no_execute_taints_drive_pods_away() {
     assert_eq!(cluster.leaves_at("web"), Some(since + 60), "nothing else about the node counts");
 }
 
-/// There are no workers to share nodes out to: one order holds for the whole fleet.
+/// There are no workers that share out the nodes: one order holds for the whole fleet.
 #[test]
 fn te_2_whoever_has_to_go_first_goes_first_whatever_its_node() {
     let mut cluster = Cluster::default();
@@ -195,7 +195,7 @@ fn te_8_an_evicted_pod_says_why_and_gets_its_own_grace() {
     assert!(cluster.evict_pods().is_empty(), "once is enough");
 }
 
-/// Upstream deletes by name, without another look at taint or pod.
+/// Upstream deletes by name, without checking taint or pod again.
 #[test]
 fn te_8_better_than_upstream_taint_and_pod_are_looked_at_again() {
     type Meanwhile = fn(&mut Cluster);
@@ -264,7 +264,7 @@ fn te_12_the_pods_of_daemon_sets_stay_on_lost_nodes() {
     assert_eq!(cluster.active_pods().len(), 4);
 }
 
-/// Node `a-00` with pod `web` is lost and tainted for eviction; also when that was.
+/// Node `a-00` with pod `web` is lost and tainted for eviction. Also returns when that was.
 fn lost() -> (Cluster, u64) {
     let mut cluster = Cluster::default();
     cluster.populate("a", 3, 0);
@@ -320,7 +320,7 @@ fn nobody_is_evicted_from_nodes_that_are_spared_at_this_moment() {
     );
 }
 
-/// Who is spared may report at any moment: that is not to be slept through because somebody else's time comes later.
+/// A spared node may report at any moment: the clerk must look again soon, even if the next pod's time comes later.
 #[test]
 fn i_03_a_spared_pod_is_looked_at_again_soon() {
     let mut cluster = patient();

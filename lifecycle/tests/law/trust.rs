@@ -1,4 +1,4 @@
-//! Who may join, which key speaks for a node, and who is shut out.
+//! Trust: which machine may join, which key speaks for a node, and which machine is shut out.
 
 use std::time::Duration;
 
@@ -60,7 +60,7 @@ pub(crate) fn confirm(node: &str, with: u8) -> Operation {
     Operation::ConfirmCredential { node: Text::from(node), key: key(with) }
 }
 
-/// As whoever may ask for it.
+/// Submits the operation as an origin that is entitled to it.
 fn run(cluster: &mut Cluster, operation: Operation) -> Applied {
     let agent = operation.object_name().map(|name| Origin::Node { name: Text::from(name) });
     let by_operator = matches!(operation, Operation::RevokeNode { .. });
@@ -72,7 +72,7 @@ fn told_by(cluster: &mut Cluster, operation: Operation) -> String {
     told(&run(cluster, operation).outcomes[0])
 }
 
-/// Does `steps`, and says how the last of them went.
+/// Does `steps`, and returns the outcome of the last one.
 fn last(steps: &[Operation]) -> String {
     let mut cluster = with_tokens();
     steps.iter().fold(String::new(), |_, step| told_by(&mut cluster, step.clone()))
@@ -111,7 +111,8 @@ fn a_token_lets_one_machine_in_once() {
         (&[wrong], "the secret of token anynode000 is wrong"),
         (&[revoke_token(ANY_NODE), enrol("a", ANY_NODE, 1)], "token anynode000 was revoked"),
         (&[enrol("Not_a_name", ANY_NODE, 1)], "node: \"Not_a_name\" is not a DNS-1123 subdomain"),
-        // A token that names nobody takes nobody's place, not even after a revocation; one that names the node does.
+        // A token that names no node takes no node's place, not even after a revocation; one that names the node
+        // does.
         (&[enrol("a", ONLY_A, 1), enrol("a", ANY_NODE, 2)], "node \"a\" is there already"),
         (&[enrol("a", ANY_NODE, 1), enrol("a", ONLY_A, 2)], "created"),
         (
@@ -119,7 +120,7 @@ fn a_token_lets_one_machine_in_once() {
             "node \"a\" was revoked by alice",
         ),
         (&[enrol("a", ANY_NODE, 1), revoke("a"), for_a, enrol("a", "thirdtoken", 2)], "created"),
-        // What was meant for the machine before it was revoked does not bring it back.
+        // A token that was meant for the machine before it was revoked does not bring it back.
         (&[revoke("a"), enrol("a", ONLY_A, 1)], "token onlynodea0 was revoked"),
     ];
     for (steps, wanted) in cases {
@@ -136,7 +137,7 @@ fn a_token_expires_by_cluster_time() {
     assert!(got.starts_with("token anynode000 has expired: make a new one"), "{got}");
     let token = cluster.state.join_tokens().get(ANY_NODE).unwrap();
     assert_eq!(token.standing(cluster.now().cluster), Standing::Expired);
-    // Whoever was let in before may still fetch the answer.
+    // A machine that was let in before may still fetch the answer.
     let mut cluster = with_tokens();
     run(&mut cluster, enrol("a", ANY_NODE, 1));
     cluster.wait(TTL.as_secs());
@@ -230,7 +231,7 @@ fn an_open_session_is_known_by_the_key_with_which_its_machine_came() {
     }
 }
 
-/// Whoever renewed after the backup was made has a key that is not in it.
+/// A node that renewed after the backup was made has a key that is not in it.
 #[test]
 fn a_restore_locks_nobody_out_and_brings_nobody_back() {
     let mut cluster = with_tokens();
@@ -327,7 +328,7 @@ fn tokens_are_bounded_and_those_that_ended_make_room() {
     assert_eq!(apply(&mut state, stamp(3), vec![revoke_token("t000000007"), create(5_000)]), "created");
     assert!(!state.join_tokens().contains("t000000007"));
     assert_eq!(apply(&mut state, stamp(4), vec![create(5_001)]), full);
-    // Once expired they make room one by one, and after a while all at once.
+    // Expired tokens make room one by one, and after a while all at once.
     let expired = 3 + TTL.as_secs();
     assert_eq!(apply(&mut state, stamp(expired), vec![create(5_001)]), "created");
     assert_eq!(state.join_tokens().len(), TOKENS_MAX);
@@ -349,7 +350,7 @@ fn any_step() -> impl Strategy<Value = Operation> {
 }
 
 proptest! {
-    /// Whatever is asked in whatever order: a token lets in one node, and nobody revoked is believed until a token
+    /// Whatever is asked in whatever order: a token lets in one node, and no revoked node is believed until a token
     /// lets it in again.
     #[test]
     fn trust_is_given_once_and_taken_for_good(steps in proptest::collection::vec(any_step(), 0..40)) {

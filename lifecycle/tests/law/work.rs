@@ -1,4 +1,4 @@
-//! Words for pods, workloads and addresses, and for the leader who looks after them.
+//! Helpers for pods, workloads and addresses, and for the leader that looks after them.
 
 use muster_lifecycle::addressing::AddressRequest;
 use muster_lifecycle::command::{Command, Operation};
@@ -17,7 +17,7 @@ use crate::fixture::*;
 use crate::fleet::*;
 use crate::tolerations::tolerations;
 
-/// How much a leader does in one go.
+/// How many operations a leader finds in one look.
 const MOST: usize = 100;
 
 // === pods ===
@@ -80,7 +80,7 @@ impl Cluster {
         conditions(&status)
     }
 
-    /// In seconds.
+    /// When the pod leaves, in seconds.
     pub(crate) fn leaves_at(&self, name: &str) -> Option<u64> {
         self.state.leaves_at(&pod_key(name)).map(|ClusterTime(at)| at / 1000)
     }
@@ -99,13 +99,13 @@ impl Cluster {
         PodReport { key: pod_key(name), uid, phase, ready, restarts: 0, reason, message, stopped: false }
     }
 
-    /// What the agent of this node, in its present life, says.
+    /// Submits reports of the agent of this node, in its present life.
     pub(crate) fn says(&mut self, node: &str, reports: Vec<PodReport>) -> Applied {
         let incarnation = self.node(node).incarnation;
         self.agent(Operation::ReportPods { node: Text::from(node), incarnation, reports })
     }
 
-    /// Its node says that it runs and is ready.
+    /// The pod's node says that it runs and is ready.
     pub(crate) fn starts(&mut self, name: &str) {
         let report = self.pod_report(name, Phase::Running, true);
         self.said_by_own_node(name, report);
@@ -116,7 +116,7 @@ impl Cluster {
         self.said_by_own_node(name, report);
     }
 
-    /// Its node confirms that nothing of it runs any more.
+    /// The pod's node confirms that nothing of it runs any more.
     pub(crate) fn stops(&mut self, name: &str) {
         let report = PodReport { stopped: true, ..self.pod_report(name, Phase::Failed, false) };
         self.said_by_own_node(name, report);
@@ -226,7 +226,7 @@ impl Cluster {
         self.perform(todo)
     }
 
-    /// Everything, until nothing is left to do.
+    /// Does everything that a leader finds, until nothing is left to do.
     pub(crate) fn tend(&mut self) {
         for _ in 0..20 {
             let rounds = [Self::staff, Self::place, Self::evict_pods, Self::collect, Self::assign_cidrs];
@@ -237,7 +237,8 @@ impl Cluster {
         panic!("the leader finds something to do for ever");
     }
 
-    /// Does it in one entry, and says of each what or who it is about. What a leader finds to do can be done.
+    /// Does all operations in one entry, and returns the subject of each. An operation that a leader finds can be
+    /// done.
     fn perform(&mut self, todo: Todo) -> Vec<String> {
         if todo.operations.is_empty() {
             return Vec::new();
@@ -276,7 +277,7 @@ fn subject(operation: &Operation) -> String {
 
 // === addresses ===
 
-/// A plan with blocks of 256 addresses, which rest for so long.
+/// A plan with blocks of 256 addresses, which rest for this long.
 pub(crate) fn plan(ranges: &str, services: &str, rest: Period) -> Operation {
     let nets = |text: &str| text.split_whitespace().map(|net| net.parse().expect("a range")).collect();
     let request = AddressRequest {

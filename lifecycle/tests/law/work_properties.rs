@@ -1,6 +1,6 @@
-//! Random fleets at work: nodes come, fall silent and go, pods and workloads with them, leaders change, and somebody
-//! restores a backup. The invariants hold after every entry (the fixture sees to that), and no address is given to
-//! somebody else before its rest is over: not even one that only a lost past knows of.
+//! Random fleets at work: nodes come, fall silent and go, pods and workloads with them, leaders change, and an
+//! operator restores a backup. The invariants hold after every entry (the fixture checks them). No address is given
+//! to another node before its rest is over, not even one that only the lost history knows of.
 //!
 //! A failure prints the history and leaves its seed in `proptest-regressions`.
 
@@ -123,14 +123,14 @@ fn any_acts() -> impl Strategy<Value = Vec<Act>> {
 
 type Holdings = BTreeMap<IpNet, (String, Incarnation)>;
 
-/// What was given back, and when, in seconds that no restore turns back.
+/// The blocks that were given back, and when, in seconds that no restore turns back.
 type Freed = Vec<(IpNet, u64)>;
 
 struct World {
     cluster: Cluster,
-    /// Freed in the past that the state knows.
+    /// Freed in the history that the state knows.
     freed: Freed,
-    /// Freed, or merely held, in a past that was lost. Nobody who gives addresses by hand can know of it.
+    /// Freed, or merely held, in a history that was lost. An operator who gives addresses by hand cannot know of it.
     lost: Freed,
     /// How far the fleet's time lags behind the seconds that have really passed.
     lag: u64,
@@ -204,7 +204,7 @@ impl World {
         }
     }
 
-    /// Who was given what, and who gave what back.
+    /// Notes which node was given which block, and which node gave one back.
     fn account(&mut self, before: &Holdings, by_hand: bool) {
         let (after, now) = (self.holdings(), self.seconds());
         for (cidr, holder) in before.iter().filter(|(cidr, holder)| after.get(*cidr) != Some(*holder)) {
@@ -220,7 +220,7 @@ impl World {
         }
     }
 
-    /// Whatever was held or freed since the backup may still be in use, and nothing in the state says so.
+    /// A block that was held or freed since the backup may still be in use, and nothing in the state says so.
     fn restore(&mut self) {
         let Some((mut cluster, freed)) = self.backup.clone() else { return };
         let now = self.seconds();
@@ -231,7 +231,7 @@ impl World {
         self.cluster = cluster;
         self.cluster.fail_over();
         self.cluster.wind_back();
-        // Who has it in the state has it again.
+        // A node that has the block in the restored state has it again.
         let held = self.holdings();
         self.lost.retain(|(cidr, _)| !held.contains_key(cidr));
         self.lag = now - self.cluster.seconds_now();
@@ -337,7 +337,7 @@ impl World {
         self.cluster.state.node(NODES[node]).map(|node| (node.meta.name.clone(), node.incarnation))
     }
 
-    /// What the agent says it runs: nothing about it, nothing at all, or all that was ever given to it.
+    /// The agent's report of what it runs: no report, an empty one, or all pods that were ever given to it.
     fn running(&self, node: &str, everything: Option<bool>) -> Option<Vec<Uid>> {
         let tenants = self.cluster.state.tenants(node).into_iter().flat_map(|tenants| tenants.keys());
         let pods = tenants.filter_map(|key| self.cluster.state.pods().get(key));
@@ -396,7 +396,7 @@ fn the_histories_at_work_contain_everything() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(200))]
 
-    /// I-07 with time: a block that was freed is nobody's before its rest is over.
+    /// I-07 with time: no node gets a freed block before its rest is over.
     #[test]
     fn i_07_any_fleet_at_work_keeps_the_law_and_no_block_is_given_out_before_it_has_rested(acts in any_acts()) {
         let mut world = World::new();

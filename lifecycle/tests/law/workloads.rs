@@ -1,4 +1,4 @@
-//! Workloads: how many pods they keep, which go and which come, and what is refused.
+//! Workloads: how many pods they keep, which pods go and come, and what is refused.
 
 use muster_lifecycle::command::{Operation, Precondition};
 use muster_lifecycle::kind::WorkloadKind;
@@ -15,7 +15,7 @@ use crate::work::*;
 
 use WorkloadKind::{DaemonSet, ReplicaSet, StatefulSet};
 
-/// Two nodes, and a workload with so many pods that all run.
+/// Two nodes, and a workload with this many pods, all running.
 fn running(kind: WorkloadKind, name: &str, replicas: i64) -> Cluster {
     let mut cluster = Cluster::default();
     cluster.create(host("a"));
@@ -118,7 +118,7 @@ fn what_is_wrong_with_a_workload_is_named() {
     assert!(cluster.rejected(apply_workload(moved)).to_string().starts_with("spec.selector: cannot be changed"));
 }
 
-/// An accepted template with nothing to spare must still make pods.
+/// A template that is accepted with no room to spare must still make pods.
 #[test]
 fn the_heaviest_template_that_is_accepted_can_be_staffed() {
     let mut cluster = Cluster::default();
@@ -210,7 +210,7 @@ fn scaling_a_stateful_set_takes_the_highest_and_brings_the_lowest() {
     assert_eq!(cluster.active_pods(), ["db-0", "db-1", "db-2"]);
 }
 
-/// As many as it wants, but not those that it wants.
+/// The workload has as many pods as it wants, but with other names.
 #[test]
 fn a_stateful_set_with_the_right_number_of_wrong_pods_is_not_settled() {
     for grace in [None, Some(0)] {
@@ -319,7 +319,7 @@ fn a_deleted_workload_goes_when_its_pods_are_on_their_way_out() {
     }
 }
 
-/// What is left of it would keep its names from the next one for ever.
+/// Its remains would keep their names from the next workload for ever.
 #[test]
 fn a_deleted_workload_leaves_nothing_behind_that_has_ended() {
     for kind in WorkloadKind::ALL {

@@ -3,8 +3,8 @@
 use muster_lifecycle::text::Text;
 use muster_lifecycle::toleration::{Operator, Toleration};
 
-/// `key:Effect` tolerates whatever the value; `key=v`, `key<5` and `key>5` compare; `*` is every key; without an effect
-/// it is every effect; `@60` is for so many seconds. Nothing is checked, so that invalid ones can be had too.
+/// `key:Effect` tolerates any value; `key=v`, `key<5` and `key>5` compare; `*` is every key; without an effect it is
+/// every effect; `@60` is for so many seconds. Nothing is checked, so that tests can make invalid ones too.
 pub(crate) fn tolerations(text: &str) -> Box<[Toleration]> {
     text.split_whitespace().map(toleration).collect()
 }

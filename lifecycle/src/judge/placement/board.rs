@@ -1,7 +1,7 @@
-//! All nodes laid out for one round of placing, with what was placed in it counted at once.
+//! Board of all nodes for one round of placing. A pod that is placed counts at once.
 //!
-//! Pods that want the same of a node share one look at all of them: per class and zone the nodes that would do lie in
-//! a heap, least loaded first. Entries go stale when another class fills their node; they are put right when they come
+//! Pods with the same demands on a node share one look at all nodes: per class and zone the suitable nodes lie in a
+//! heap, least loaded first. Entries go stale when another class fills their node; they are corrected when they come
 //! up. So a round over many like pods costs one look per node and a few steps per pod.
 
 use std::cmp::Reverse;
@@ -25,12 +25,12 @@ pub struct Board<'a> {
     zones: usize,
     classes: BTreeMap<Class, Candidates>,
     siblings: BTreeMap<Uid, Vec<usize>>,
-    /// What found no place finds none later in the round: nothing gets freer.
+    /// A pod that found no place finds none later in the round: nothing gets freer.
     hopeless: BTreeMap<(Class, Vec<(Text, i128)>), Text>,
     hopeless_siblings: BTreeMap<Uid, (PodSpec, Text)>,
 }
 
-/// One node.
+/// One node of the board.
 struct Spot {
     node: Arc<Node>,
     zone: usize,
@@ -39,19 +39,19 @@ struct Spot {
     unheard: bool,
 }
 
-/// What pods with the same wishes have in common.
+/// The demands that pods of one class have in common.
 type Class = (Selector, Box<[Toleration]>);
 type Selector = Box<[(Text, Text)]>;
 
-/// Per zone, the nodes that would do: not to be avoided first, then by load.
+/// Per zone, the suitable nodes: those not to be avoided first, then by load.
 type Candidates = Vec<BinaryHeap<Reverse<Candidate>>>;
 type Candidate = (bool, Score, usize);
 
-/// How much is used up, and by how many: where nothing is known of the first, the second still tells nodes apart.
+/// How much is used up, and by how many pods: the second tells nodes apart where the first is not known.
 type Score = (u64, usize);
 
 impl<'a> Board<'a> {
-    /// `is_unheard` says who has been silent for too long to be trusted with more.
+    /// `is_unheard` says which nodes have been silent for too long to get more pods.
     pub fn new(state: &'a State, mut is_unheard: impl FnMut(&Node) -> bool) -> Self {
         let mut zones: BTreeMap<ZoneKey, usize> = BTreeMap::new();
         let mut spots = Vec::with_capacity(state.nodes().len());
@@ -74,7 +74,7 @@ impl<'a> Board<'a> {
         }
     }
 
-    /// The node for the pod; it is counted there from now on.
+    /// The node for the pod. The pod counts there from now on.
     pub fn place(&mut self, pod: &Pod) -> Result<(Text, Incarnation), Text> {
         if let Some(known) = self.fate_of_siblings(pod) {
             return Err(known);
@@ -118,7 +118,7 @@ impl<'a> Board<'a> {
         zones.into_iter().map(BinaryHeap::from).collect()
     }
 
-    /// Fewest siblings first, then where the best node is least loaded.
+    /// The zone with the fewest siblings first, then the one whose best node is least loaded.
     fn zones_in_order(&mut self, pod: &Pod, candidates: &Candidates) -> Vec<usize> {
         let siblings = pod.controller().map(|owner| self.siblings_of(owner.uid).clone());
         let mut zones: Vec<usize> = (0..self.zones).filter(|zone| !candidates[*zone].is_empty()).collect();
@@ -174,7 +174,7 @@ impl<'a> Board<'a> {
         let staff = self.state.staff(owner).into_iter().flat_map(|staff| staff.keys());
         let active = staff.filter_map(|key| self.state.pods().get(key)).filter(|pod| pod.is_active());
         for name in active.filter_map(|pod| pod.node().cloned()) {
-            // Nodes stand here in the order of their names.
+            // The nodes are sorted by name.
             let found = self.spots.binary_search_by(|spot| spot.node.meta.name.cmp(&name));
             if let Ok(index) = found {
                 counted[self.spots[index].zone] += 1;
@@ -187,7 +187,7 @@ impl<'a> Board<'a> {
         let mut unplaced = Unplaced { nodes: self.spots.len(), refusals: BTreeMap::new() };
         for spot in &self.spots {
             let own = refusal(&pod.spec, &spot.node, &spot.load);
-            // Whoever is known to be lost is not merely unheard.
+            // A node that is known to be lost counts as lost, not as unheard.
             let why = own.filter(|own| !spot.unheard || *own <= Refusal::NotReady);
             *unplaced.refusals.entry(why.unwrap_or(Refusal::Unheard)).or_default() += 1;
         }

@@ -1,4 +1,4 @@
-//! Golden bytes of every record: what is on disk stays readable.
+//! Golden bytes of every record: stores on disk stay readable.
 
 use proptest::prelude::*;
 
@@ -264,7 +264,7 @@ fn all_hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// Key, value, and what they were when they were first written.
+/// Key and value, and the bytes of both when they were first written.
 type Pinned = (RecordKey, Vec<u8>, &'static str, &'static str);
 
 fn pinned_work() -> [Pinned; 4] {
