@@ -421,7 +421,7 @@ fn what_cannot_happen_is_noted() {
     let (code, message) = fault(&text);
     assert_eq!(code, 0);
     assert!(message.contains("note: nodes that are `created` after `until` and never appear: 1"), "{message}");
-    assert!(message.contains("note: the entry of the timeline at 30s selects nobody"), "{message}");
+    assert!(message.contains("note: the entry of the timeline at 30s selects no node"), "{message}");
 }
 
 #[test]

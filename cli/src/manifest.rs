@@ -262,7 +262,7 @@ mod tests {
         for (text, part) in [
             ("{\"a\":1} {", "f, document 2, line 1: not YAML or JSON: "),
             ("{\"a\":1}\n{\"b\": \"x\" \"y\"}\n", "f, document 2, line 2: not YAML or JSON: "),
-            ("a: 1\n---\nb: [\n", "f, document 2, line 4: not YAML or JSON: "),
+            ("a: 1\n---\nb: [\n", "f, document 2, line 3: not YAML or JSON: unclosed bracket '['"),
             ("{a: 1, b: {c: 1,\n c: 2}}", "f, document 1, line 2: not YAML or JSON: \"c\" is there twice: keep one"),
             ("{\"kind\":\"List\",\"items\":3}", "items: must be a list"),
             ("", "no objects"),

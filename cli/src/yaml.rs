@@ -25,7 +25,12 @@ pub fn reason(error: &Error) -> String {
     if let Error::Budget { .. } = bare {
         return "too much of it: fewer values, or less deeply nested".into();
     }
-    bare.to_string().lines().next().unwrap_or_default().to_owned()
+    without_place(bare.to_string().lines().next().unwrap_or_default()).to_owned()
+}
+
+/// The parser ends some messages with the line and column in the text it was given, which may be a part of the file.
+fn without_place(message: &str) -> &str {
+    message.rfind(" at line ").map_or(message, |end| &message[..end])
 }
 
 fn twice(key: Option<&str>) -> String {
@@ -53,6 +58,7 @@ mod tests {
             ("a: 1\n---\nb: 2\n", "a second document begins here"),
             ("a: *b\n", "refers by * to an anchor"),
             ("a: .inf\n", "a number must be finite"),
+            ("a: [\n", "unclosed bracket '['"),
         ] {
             let reason = reason_of(text);
             assert!(reason.starts_with(expected), "{text:?}: {reason}");
@@ -61,6 +67,7 @@ mod tests {
         for text in ["a: [\n", "a: b: c\n", "a: \"x\n", "- a\nb: 1\n", "%\n", deep.as_str()] {
             let reason = reason_of(text);
             let advice = ["Options", "Policy", "from_str", "from_multiple", "DeserializeOwned"];
+            assert!(!reason.contains(" at line "), "{text:?}: {reason}");
             assert!(!reason.is_empty() && !advice.iter().any(|word| reason.contains(word)), "{text:?}: {reason}");
         }
     }

@@ -149,7 +149,7 @@ impl Leading {
             (blindness.took_over(others, self.hearing.tick()), blindness.reattach_window())
         };
         if !seamless {
-            tracing::info!(?window, "nobody is judged yet: this replica has not known all along what the others heard");
+            tracing::info!(?window, "take-over had a gap in heartbeats: no node is judged before the window ends");
         }
     }
 

@@ -300,7 +300,7 @@ fn reprieve(policy_state: &FleetPolicyState, now: Stamp) -> Option<ExcuseInForce
     let Reprieve { until, because } = policy_state.reprieve.filter(|reprieve| now.cluster <= reprieve.until)?;
     let text = match because {
         ReprieveReason::AllZonesDisrupted => {
-            "all zones were dark a moment ago: every node has a whole grace to be heard"
+            "all zones were fully disrupted a moment ago: every node has a whole grace to be heard"
         }
         ReprieveReason::ShorterGrace => "the grace was shortened: agents first have to learn how often to beat",
     };
@@ -311,7 +311,7 @@ fn reprieve(policy_state: &FleetPolicyState, now: Stamp) -> Option<ExcuseInForce
 fn spared_because(policy_state: &FleetPolicyState, now: Stamp) -> Option<&'static str> {
     let reprieve = policy_state.reprieve.filter(|reprieve| now.cluster < reprieve.until)?;
     Some(match reprieve.because {
-        ReprieveReason::AllZonesDisrupted => "spared because all zones were dark a moment ago",
+        ReprieveReason::AllZonesDisrupted => "spared because all zones were fully disrupted a moment ago",
         ReprieveReason::ShorterGrace => "spared because the grace was shortened a moment ago",
     })
 }

@@ -51,7 +51,7 @@ pub const INVARIANTS: [Invariant; 23] = [
     ("TC-2 managed NoSchedule taints are those wanted", lifecycle::no_schedule_as_wanted),
     ("LB-1 older labels say what the stable ones say", lifecycle::labels_are_mirrored),
     ("buckets run at their zone's rate", lifecycle::buckets_follow_zones),
-    ("Z-6 nothing is evicted in the dark", lifecycle::nothing_moves_in_the_dark),
+    ("Z-6 nothing is evicted while all zones are fully disrupted", lifecycle::nothing_moves_in_the_dark),
     ("aggregators are valid and bounded", lifecycle::aggregators_are_valid),
     ("tokens and credentials are valid and bounded", trust::tokens_and_credentials_are_valid),
     ("expired credentials equal recomputation", trust::expired_credentials_equal_recomputation),

@@ -67,9 +67,11 @@ pub enum Rejection {
     ZonesMoved,
     #[error("zone {zone} has no token for an eviction now")]
     NoToken { zone: Text },
-    #[error("everybody is spared for a while: all zones were dark, or the grace was shortened, a moment ago")]
+    #[error(
+        "evictions are suspended for a while: all zones were fully disrupted, or the grace was shortened, a moment ago"
+    )]
     Spared,
-    #[error("not all zones are dark")]
+    #[error("not all zones are fully disrupted")]
     NotAllDisrupted,
     #[error("decided {age} ago: too long to still be true")]
     Stale { age: Period },
@@ -99,7 +101,7 @@ pub enum Rejection {
     )]
     NoSuchToken { id: Text },
     #[error(
-        "token {id} cannot be revoked: node {node:?} has joined with it, and it lets in nobody else; to shut that node \
+        "token {id} cannot be revoked: node {node:?} has joined with it, and it lets in no other node; to shut that node \
          out, `muster node revoke {node}`"
     )]
     TokenSpent { id: Text, node: Text },

@@ -23,7 +23,7 @@ pub enum Error {
     #[error("{0:?} has no usable host: give a DNS name or an IP address")]
     Host(String),
     #[error(
-        "{0:?} means every address of this machine, where nobody else can connect: give a DNS name or an IP address"
+        "{0:?} means every address of this machine, to which no other machine can connect: give a DNS name or an IP address"
     )]
     Unspecified(String),
 }

@@ -147,7 +147,7 @@ async fn a_node_whose_actor_always_panics_is_quarantined_and_the_rest_goes_on() 
     soon("it is explained", async || {
         let explanation = view::explain(&cluster.client, &poisonous).await?;
         let is_it =
-            explanation.facts.iter().any(|fact| fact.label == "quarantine" && fact.text.contains("nobody watches"));
+            explanation.facts.iter().any(|fact| fact.label == "quarantine" && fact.text.contains("no actor watches"));
         if is_it { Ok(()) } else { Err(format!("{explanation:?}")) }
     })
     .await;

@@ -107,7 +107,7 @@ fn i_06_all_zones_dark_stops_everything_and_recovery_restores_it() {
         let config: serde_json::Value = serde_json::from_str(&cluster.ok(&["get", "config", "-o", "json"])).unwrap();
         config["allZonesDisrupted"] == true
     };
-    eventually("all zones are dark and the evictions are taken back", || {
+    eventually("all zones are fully disrupted and the evictions are taken back", || {
         (is_dark(&cluster) && evicted(&cluster).is_empty()).then_some(())
     });
     fleet::kill_the_leader(&cluster);

@@ -76,7 +76,9 @@ async fn when_all_is_dark_what_was_begun_is_taken_back_and_nobody_is_evicted() {
     stage.until("a-0 is evicted", seconds(50), |stage| stage.is_evicted("a-0")).await;
     let rest = ["a-1", "a-2", "b-0", "b-1", "b-2"];
     rest.iter().for_each(|name| stage.kill(name));
-    stage.until("all zones are dark", seconds(50), |stage| stage.world.state().policy_state().all_disrupted).await;
+    stage
+        .until("all zones are fully disrupted", seconds(50), |stage| stage.world.state().policy_state().all_disrupted)
+        .await;
     stage.until("the eviction is taken back", seconds(3), |stage| stage.world.state().absent().is_empty()).await;
     stage.pass(seconds(300)).await;
     assert_eq!(stage.evicted().len(), 1, "only the one from before");

@@ -56,7 +56,7 @@ fn addressing(config: &Value, wide: bool) -> impl Iterator<Item = Vec<String>> {
 /// A warning about the settings, for a fleet in trouble.
 pub fn warning(config: &Value) -> Option<&'static str> {
     let dark = at(config, &["allZonesDisrupted"]).as_bool() == Some(true);
-    dark.then_some("all zones are dark: whatever the settings say, nothing is evicted")
+    dark.then_some("all zones are fully disrupted: whatever the settings say, nothing is evicted")
 }
 
 #[cfg(test)]

@@ -38,7 +38,7 @@ pub fn zone(explanation: &ZoneExplanation, clock: &LocalClock) -> String {
     let mut page = Page { clock, now: explanation.now, text: String::new() };
     page.line(format_args!("zone {}: {sentence}", explanation.zone));
     page.facts(&explanation.facts);
-    page.excuses(&explanation.excuses, "everybody");
+    page.excuses(&explanation.excuses, "every node");
     page.forecast(&explanation.forecast);
     page.waiting(&explanation.waiting, explanation.queue_length);
     page.text
@@ -173,7 +173,7 @@ mod tests {
             },
             facts: vec![
                 fact("ready", "Unknown, NodeStatusUnknown", Some("NH-8"), Some(MISSING)),
-                fact("quarantine", "nobody watches it", None, None),
+                fact("quarantine", "no actor watches it", None, None),
             ],
             excuses: vec![
                 excuse("the leader itself stood still", after(80), true),
@@ -187,7 +187,7 @@ node a (zone r1/b): unreachable since 14:02:11 (last heard 40 s before, by repli
 
 FACT         RULE   WHEN                 WHAT
 ready        NH-8   14:02:11 (1 m ago)   Unknown, NodeStatusUnknown
-quarantine   -      -                    nobody watches it
+quarantine   -      -                    no actor watches it
 
 EXCUSED UNTIL        WHO         WHY
 14:03:31 (in 20 s)   this node   the leader itself stood still

@@ -266,7 +266,7 @@ until: 15m
             (
                 "nodes: [a-0]",
                 "nodes: []",
-                "14: timeline[0].nodes: names nobody: name at least one node, or leave the entry out",
+                "14: timeline[0].nodes: names no node: name at least one node, or leave the entry out",
             ),
             ("nodes: [a-0]", "nodes: {zone: z9}", "14: timeline[0].nodes: no node matches"),
             ("nodes: [a-0]", "nodes: {}", "14: timeline[0].nodes: selects nothing: name zone, region or all: true"),

@@ -71,7 +71,7 @@ fn warn_of_what_never_happens(scenario: &Scenario) {
     }
     for entry in scenario.timeline.iter().filter(|entry| entry.is_idle()).take(IDLE_NAMED_MAX) {
         say(format_args!(
-            "note: the entry of the timeline at {} selects nobody: its percent is too low",
+            "note: the entry of the timeline at {} selects no node: its percent is too low",
             Period(entry.at)
         ));
     }

@@ -58,7 +58,7 @@ pub trait Listener: Send + 'static {
 #[derive(Debug, thiserror::Error)]
 pub enum BindError {
     #[error(
-        "cannot listen for {kind} connections on {address}: the address is in use; stop whoever uses it, or choose \
+        "cannot listen for {kind} connections on {address}: the address is in use; stop the program that uses it, or choose \
          another with {} (`{}` in the configuration)",
         kind.listen_flag(),
         kind.listen_key()
@@ -94,7 +94,7 @@ pub enum Refusal {
     WrongUsage,
     #[error("the handshake failed: {0}")]
     Handshake(io::Error),
-    #[error("the certificate identifies nobody: {0}")]
+    #[error("the certificate names no identity that is known here: {0}")]
     Nobody(#[from] identity::Error),
     #[error("wrong fleet: {user} belongs to fleet {theirs}")]
     WrongFleet { user: String, theirs: FleetId },

@@ -212,7 +212,7 @@ impl Explains for Explainer {
 
 fn no_leader(me: ReplicaId) -> Status {
     Status::unavailable(format!(
-        "replica {me} knows no leader, and only a leader knows whom it would judge: an election may be under way, or a \
+        "replica {me} knows no leader, and only a leader knows which nodes it would judge: an election may be under way, or a \
          majority of replicas is missing"
     ))
 }

@@ -96,7 +96,7 @@ impl Application<'_> {
             Obstacle::Reserved(range) => format!("overlaps the service range {range}"),
             Obstacle::RestsUntil(until) => {
                 let left = crate::value::time::Period(until.0.saturating_sub(self.now.cluster.0));
-                format!("was freed a moment ago and rests for another {left}: whoever had it may still use it")
+                format!("was freed a moment ago and rests for another {left}: the node that had it may still use it")
             }
         }
     }

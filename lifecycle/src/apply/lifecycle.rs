@@ -140,7 +140,7 @@ impl Application<'_> {
             FullDisruptionChange::Enter => (
                 FleetPolicyState { all_disrupted: true, ..self.state.policy_state.clone() },
                 ALL_ZONES_DISRUPTED,
-                "every zone is dark: evictions stop, and those begun are taken back".to_owned(),
+                "every zone is fully disrupted: evictions stop, and those begun are taken back".to_owned(),
             ),
             FullDisruptionChange::Leave { grace_from } => (
                 FleetPolicyState { all_disrupted: false, ..self.state.policy_state.clone() }.sparing(Some(Reprieve {

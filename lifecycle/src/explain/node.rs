@@ -93,7 +93,7 @@ impl View<'_> {
             .chain(self.pods_fact())
             .chain(self.addresses_fact())
             .chain(zone::standing(self.state, &self.zone, self.now))
-            .chain(note.map(|note| Fact::new("quarantine", format!("nobody watches it: {note}"))))
+            .chain(note.map(|note| Fact::new("quarantine", format!("no actor watches it: {note}"))))
             .chain(deleted.map(|at| {
                 Fact::new("deletion", "it is deleted as soon as its finalizers are gone").when(Some(Moment::from(at)))
             }))
@@ -213,7 +213,7 @@ impl View<'_> {
             return Vec::new();
         }
         if self.hearing.note.is_some() {
-            return vec![Prospect::never("nobody watches it, so it keeps its last known state", "NH-9")];
+            return vec![Prospect::never("no actor watches it, so it keeps its last known state", "NH-9")];
         }
         let rule = if ready.is_none() { "NH-2" } else { "NH-8" };
         let marked = match self.verdict {

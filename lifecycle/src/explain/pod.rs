@@ -171,7 +171,7 @@ impl View<'_> {
                 let text = format!("{place}; it is evicted {} after that,", length(patience.0));
                 Prospect::about(patience.after(turn), self.now, text, "TE-13")
             }
-            None => Prospect::never(format!("{place}, which evicts nobody now"), "Z-5"),
+            None => Prospect::never(format!("{place}, which evicts no node now"), "Z-5"),
         })
     }
 

@@ -82,10 +82,10 @@ pub(super) fn pace(state: ZoneState, census: &Census, cluster: u64, policy: &Pol
     };
     let pace = state.pace(census.size(), cluster, policy);
     match pace {
-        Pace::Halted { size } => format!("{size} {whose} are not more than {limit}, so it evicts nobody"),
+        Pace::Halted { size } => format!("{size} {whose} are not more than {limit}, so it evicts no node"),
         Pace::Secondary { size } => format!("secondary rate, because {size} {whose} are more than {limit}"),
         Pace::Primary if state == ZoneState::FullDisruption => {
-            "primary rate: the zone is dark while others are not, so it is evacuated".to_owned()
+            "primary rate: the zone is fully disrupted while others are not, so it is evacuated".to_owned()
         }
         Pace::Primary => "primary rate".to_owned(),
     }

@@ -61,7 +61,7 @@ pub(super) fn standing(state: &State, zone: &ZoneKey, now: Stamp) -> Vec<Fact> {
 fn rate_fact(state: &State, record: &ZoneRecord, census: &Census, now: Stamp) -> Fact {
     let rate = per_second(record.zone.rate);
     if state.policy_state().all_disrupted {
-        return Fact::new("rate", format!("{rate}: all zones are dark")).by("Z-6");
+        return Fact::new("rate", format!("{rate}: all zones are fully disrupted")).by("Z-6");
     }
     let why = match is_outdated(state, record, now) {
         true => "as of the last assessment".to_owned(),
@@ -99,7 +99,7 @@ fn upkeep(state: &State, zone: &ZoneKey, now: Stamp) -> Vec<Fact> {
 
 fn queue_fact(state: &State, zone: &ZoneKey, now: Stamp) -> Fact {
     match state.queue(zone).and_then(|queue| queue.head().map(|head| (queue.len(), head))) {
-        None => Fact::new("queue", "nobody waits to be evicted").by("Q-1"),
+        None => Fact::new("queue", "empty").by("Q-1"),
         Some((count, (name, since))) => {
             let text = if count == 1 { format!("{name} waits") } else { format!("{count} wait, {name} for longest") };
             Fact::new("queue", text).by("Q-1").when(Some(Moment::of(since, now)))
@@ -132,7 +132,7 @@ fn waiting(state: &State, zone: &ZoneKey, now: Stamp) -> Vec<Waiting> {
 fn prospects(state: &State, zone: &ZoneKey, now: Stamp) -> Vec<Prospect> {
     let head = state.queue(zone).and_then(|queue| queue.head());
     let next = match head {
-        None => Prospect::never("nobody waits to be evicted", "Q-1"),
+        None => Prospect::never("no node waits to be evicted", "Q-1"),
         Some((name, _)) => {
             let place = format!("{name} is next to be tainted for eviction");
             match oversight::turn_at(state, zone, 0, now.cluster) {
@@ -157,7 +157,7 @@ pub(super) fn turn(state: &State, zone: &ZoneKey, place: String, at: ClusterTime
 /// A turn that does not come, and why.
 pub(super) fn no_turn(state: &State, zone: &ZoneKey, place: &str, now: Stamp) -> Prospect {
     if state.policy_state().all_disrupted {
-        return Prospect::never(format!("{place}: all zones are dark, so nobody is evicted"), "Z-6");
+        return Prospect::never(format!("{place}: all zones are fully disrupted, so no node is evicted"), "Z-6");
     }
     let Some(record) = state.zones().get(zone) else {
         return Prospect::never(format!("{place}, which does not move before the zone is assessed"), "Z-2");

@@ -60,7 +60,7 @@ pub(super) fn aggregators_are_valid(state: &State) -> Held {
     let count = state.aggregators().len();
     ensure(count <= AGGREGATORS_MAX, || format!("{count} aggregators, at most {AGGREGATORS_MAX}"))?;
     state.aggregators().iter().try_for_each(|record| {
-        ensure(!record.nodes.is_empty(), || format!("aggregator {} carries nobody", record.name))?;
+        ensure(!record.nodes.is_empty(), || format!("aggregator {} carries no node", record.name))?;
         record.check().map_err(|invalid| format!("aggregator {}: {invalid}", record.name))
     })
 }

@@ -50,7 +50,7 @@ fn z_6_entering_the_dark_stops_all_zones() {
     let applied = cluster.lead(Operation::AssessZones);
     let told = [
         "ZoneStateChanged: zone r1/b went from Normal to FullDisruption: 0 of 2 nodes are ready, 0 nodes per second are evicted",
-        "AllZonesDisrupted: every zone is dark: evictions stop, and those begun are taken back",
+        "AllZonesDisrupted: every zone is fully disrupted: evictions stop, and those begun are taken back",
     ];
     assert_eq!(events(&applied), told);
     assert!(cluster.state.policy_state().all_disrupted);

@@ -254,8 +254,10 @@ fn a_node_in_quarantine_is_watched_by_nobody() {
     let mut cluster = watched("Ready=True");
     cluster.wait(100);
     let hearing = Hearing { note: Some("its actor crashed 5 times".to_owned()), ..heard_at(&cluster, 2) };
-    assert!(facts(&cluster, &hearing).contains(&"quarantine: nobody watches it: its actor crashed 5 times".to_owned()));
-    assert_eq!(forecast(&cluster, &hearing), ["nobody watches it, so it keeps its last known state [NH-9]"]);
+    assert!(
+        facts(&cluster, &hearing).contains(&"quarantine: no actor watches it: its actor crashed 5 times".to_owned())
+    );
+    assert_eq!(forecast(&cluster, &hearing), ["no actor watches it, so it keeps its last known state [NH-9]"]);
 }
 
 #[test]
@@ -291,12 +293,12 @@ fn why_a_turn_does_not_come() {
 
     let place = "NoExecute taint waits in zone r1/z's queue, position";
     let cases = [
-        (&dark, format!("{place} 1: all zones are dark, so nobody is evicted"), "Z-6"),
+        (&dark, format!("{place} 1: all zones are fully disrupted, so no node is evicted"), "Z-6"),
         (
             &halted,
             format!(
                 "{place} 20: the rate is 0, because 20 of 33 not ready = 0.60606 >= 0.55, \
-                 and 33 nodes are not more than 50, so it evicts nobody"
+                 and 33 nodes are not more than 50, so it evicts no node"
             ),
             "Z-5",
         ),
@@ -330,11 +332,11 @@ fn z_6_after_the_dark_everybody_is_spared() {
     cluster.assess();
     let hearing = heard_at(&cluster, 3);
     let outlook = explained(&cluster, &hearing).outlook.expect("it waits");
-    let text = "NoExecute taint waits in zone r1/z's queue, position 1, at 0.1/s, spared because all zones were dark a moment ago";
+    let text = "NoExecute taint waits in zone r1/z's queue, position 1, at 0.1/s, spared because all zones were fully disrupted a moment ago";
     assert_eq!((outlook.text.as_str(), outlook.rule.as_str()), (text, "Z-6"));
     assert_eq!(outlook.at, When::At(Moment { cluster_ms: 48_000, wall_ms: stamp(48).wall.0 }));
     let excuse = &explained(&cluster, &hearing).excuses[0];
-    assert_eq!(excuse.text, "all zones were dark a moment ago: every node has a whole grace to be heard");
+    assert_eq!(excuse.text, "all zones were fully disrupted a moment ago: every node has a whole grace to be heard");
     assert_eq!((clock(excuse.until.wall()).as_str(), excuse.concerns_this_node), ("+48s", true));
     cluster.wait(41);
     assert!(explained(&cluster, &heard_at(&cluster, 3)).excuses.is_empty());

@@ -62,7 +62,7 @@ fn z_3_and_z_5_every_state_shows_its_arithmetic_and_every_rate_its_reason() {
             "",
             "PartialDisruption",
             "12 of 20 not ready = 0.6 >= 0.55",
-            "0/s: 20 nodes are not more than 50, so it evicts nobody",
+            "0/s: 20 nodes are not more than 50, so it evicts no node",
         ),
         (
             (8, 12),
@@ -76,7 +76,7 @@ fn z_3_and_z_5_every_state_shows_its_arithmetic_and_every_rate_its_reason() {
             "",
             "FullDisruption",
             "none of 4 is ready",
-            "0.1/s: primary rate: the zone is dark while others are not, so it is evacuated",
+            "0.1/s: primary rate: the zone is fully disrupted while others are not, so it is evacuated",
         ),
     ];
     for ((ready, lost), settings, state, arithmetic, rate) in cases {
@@ -92,8 +92,8 @@ fn z_3_and_z_5_every_state_shows_its_arithmetic_and_every_rate_its_reason() {
 #[test]
 fn a_zone_without_anybody_waiting_evicts_nobody() {
     let explanation = explained(&assessed(3, 0, ""));
-    assert_eq!(explanation.forecast.iter().map(foreseen).collect::<Vec<_>>(), ["nobody waits to be evicted [Q-1]"]);
-    assert!(explanation.facts.iter().map(shown).any(|fact| fact == "queue: nobody waits to be evicted [Q-1]"));
+    assert_eq!(explanation.forecast.iter().map(foreseen).collect::<Vec<_>>(), ["no node waits to be evicted [Q-1]"]);
+    assert!(explanation.facts.iter().map(shown).any(|fact| fact == "queue: empty [Q-1]"));
 }
 
 #[test]
@@ -117,7 +117,7 @@ fn z_5_a_halted_zone_has_no_token_and_no_turn() {
     assert_eq!(
         foreseen(&explanation.forecast[0]),
         "a-00 is next to be tainted for eviction: the rate is 0, because 20 of 33 not ready = 0.60606 >= 0.55, \
-         and 33 nodes are not more than 50, so it evicts nobody [Z-5]"
+         and 33 nodes are not more than 50, so it evicts no node [Z-5]"
     );
     assert!(explanation.waiting.iter().all(|waiting| waiting.turn == When::Never));
 }
@@ -130,13 +130,13 @@ fn z_6_in_the_dark_nobody_is_evicted_and_after_it_nobody_yet() {
     }
     cluster.assess();
     let explanation = explained(&cluster);
-    assert_eq!(shown(&explanation.facts[1]), "rate: 0/s: all zones are dark [Z-6]");
-    let next = "a-00 is next to be tainted for eviction: all zones are dark, so nobody is evicted [Z-6]";
+    assert_eq!(shown(&explanation.facts[1]), "rate: 0/s: all zones are fully disrupted [Z-6]");
+    let next = "a-00 is next to be tainted for eviction: all zones are fully disrupted, so no node is evicted [Z-6]";
     assert_eq!(foreseen(&explanation.forecast[0]), next);
     cluster.report("lit-00", "Ready=True");
     cluster.assess();
     let explanation = explained(&cluster);
-    let next = "a-00 is next to be tainted for eviction, at 0.1/s, spared because all zones were dark a moment ago about +49s [Z-6]";
+    let next = "a-00 is next to be tainted for eviction, at 0.1/s, spared because all zones were fully disrupted a moment ago about +49s [Z-6]";
     assert_eq!(foreseen(&explanation.forecast[0]), next);
     assert_eq!(clock(explanation.excuses[0].until.wall()), "+49s");
 }

@@ -73,7 +73,7 @@ impl Roster {
         if field.is_list() {
             let items = field.items()?;
             if items.is_empty() {
-                return Err(field.fault("names nobody: name at least one node, or leave the entry out"));
+                return Err(field.fault("names no node: name at least one node, or leave the entry out"));
             }
             return items.iter().map(|item| self.named(item)).collect();
         }

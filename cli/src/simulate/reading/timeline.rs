@@ -150,7 +150,7 @@ impl<'a> Draft<'a> {
 
     fn expect_leader(&self, leaderless_until: Millis) -> Result<(), Fault> {
         match self.at < leaderless_until {
-            true => Err(self.item.fault("nobody leads at that moment, so no leader can die: begin it later")),
+            true => Err(self.item.fault("no replica leads at that moment, so no leader can die: begin it later")),
             false => Ok(()),
         }
     }
