@@ -78,7 +78,7 @@ impl InprocessCluster {
     }
 
     pub async fn start_with(policy: Policy, probe: Arc<dyn Probe>) -> Self {
-        let turn = Turn::take();
+        let turn = Turn::wait().await;
         let members = Members::on_loopback(&REPLICAS);
         let client = members.client();
         let links = Arc::<Links>::default();

@@ -1,34 +1,28 @@
 //! Turns on the machine: however many tests run at once, only so many clusters do.
 //!
-//! Most tests wait on real time, so more of them run than there are cores. But a cluster that gets no time in which
-//! to send heartbeats fails for that alone.
+//! Most tests wait on real time, so more of them run than there are cores; but a cluster that gets no time in which to send
+//! heartbeats fails for that alone.
 
-use std::sync::{Condvar, Mutex, PoisonError};
+use futures::executor::block_on;
+use tokio::sync::{Semaphore, SemaphorePermit};
 
 /// Clusters at once: as many as there are cores to carry them.
-const CLUSTERS_MAX: usize = 2;
-
-static RUNNING: Mutex<usize> = Mutex::new(0);
-static ENDED: Condvar = Condvar::new();
+static TURNS: Semaphore = Semaphore::const_new(2);
 
 /// The right to run a cluster, until it is dropped.
 #[derive(Debug)]
-pub struct Turn(());
-
-impl Turn {
-    /// Waits for a turn.
-    pub fn take() -> Self {
-        let running = RUNNING.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut running =
-            ENDED.wait_while(running, |running| *running >= CLUSTERS_MAX).unwrap_or_else(PoisonError::into_inner);
-        *running += 1;
-        Self(())
-    }
+pub struct Turn {
+    _permit: SemaphorePermit<'static>,
 }
 
-impl Drop for Turn {
-    fn drop(&mut self) {
-        *RUNNING.lock().unwrap_or_else(PoisonError::into_inner) -= 1;
-        ENDED.notify_one();
+impl Turn {
+    /// Waits for it without holding up what else the task does: a test may run two clusters side by side.
+    pub async fn wait() -> Self {
+        Self { _permit: TURNS.acquire().await.expect("it is never closed") }
+    }
+
+    /// Waits for it on this thread.
+    pub fn take() -> Self {
+        block_on(Self::wait())
     }
 }
