@@ -118,7 +118,7 @@ pub static CATALOG: &[BenchScenario] = &[
     of_fleet!("fleet", "P3", fleet, "A large fleet at rest: no false verdict, memory, processor time"),
     of_fleet!("detect", "P5", detect, "From a node's last beat to the committed verdict"),
     of_fleet!("zone-loss", "P7", zone_loss, "Most of a zone falls silent at once"),
-    of_fleet!("failover", "P6", failover, "VerdictWatch around kill -9 of the leader"),
+    of_fleet!("failover", "P6", failover, "Verdicts around kill -9 of the leader"),
     scenario!("stalled", GUARD, stalled, "Readers that stall beside a fleet that beats"),
     scenario!("storm", GUARD, storm, "All nodes lose their connections at once and come back at once")
         .taking(&[Flag::Nodes, Flag::Dir]),
