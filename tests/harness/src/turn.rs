@@ -1,7 +1,7 @@
 //! Turns on the machine: however many tests run at once, only so many clusters do.
 //!
-//! Most tests wait on real time, so more of them run than there are cores; but a cluster that gets no time in which to send
-//! heartbeats fails for that alone.
+//! Most tests wait on real time, so more of them run than there are cores; but a cluster that gets no time in which to
+//! send heartbeats fails for that alone.
 
 use futures::executor::block_on;
 use tokio::sync::{Semaphore, SemaphorePermit};
