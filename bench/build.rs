@@ -4,15 +4,17 @@ use std::path::Path;
 use std::process::Command;
 
 /// Paths whose change is a change of what is measured.
-const WATCHED: [&str; 11] = [
+const WATCHED: [&str; 13] = [
     "../.git/HEAD",
     "../.git/logs/HEAD",
     "../Cargo.lock",
     "../actors/src",
     "../bench/src",
+    "../client/src",
     "../controller/src",
     "../lifecycle/src",
     "../node-agent/src",
+    "../pki/src",
     "../proto/src",
     "../pulse/src",
     "../raft/src",

@@ -33,7 +33,7 @@ const PROPOSALS_MAX: usize = 64;
 type Timeline = BTreeMap<Millis, Vec<String>>;
 
 #[test]
-fn actors_and_simulation_decide_alike() {
+fn actors_and_simulation_make_the_same_decisions() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap().join("tests/scenarios");
     let files = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
     let mut files: Vec<PathBuf> =

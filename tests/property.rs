@@ -15,7 +15,7 @@ mod oracle;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use muster_cli::simulate::world::{InitialReady, MachineSpec, Witness, World};
-use muster_lifecycle::command::{Command, Operation, Origin};
+use muster_lifecycle::command::{Command, LeaderOperation, Origin};
 use muster_lifecycle::meta::Pairs;
 use muster_lifecycle::node::{ConditionStatus, Incarnation};
 use muster_lifecycle::policy::Policy;
@@ -46,7 +46,7 @@ fn play(seed: u64, plan: Plan) -> Report {
 }
 
 #[test]
-fn fixed_seeds() {
+fn fixed_seeds_keep_every_invariant() {
     let mut sum = Tally::default();
     let mut seed = 0;
     while sum.steps < STEPS {
@@ -54,14 +54,14 @@ fn fixed_seeds() {
         sum = sum.plus(play(seed, Plan::of(seed, HOURS)).tally);
     }
     println!("{seed} seeds: {sum:?}");
-    let Tally { actions, silenced, evicted, lifted, partial, dark, takeovers, stalls, .. } = sum;
+    let Tally { actions, silenced, evicted, lifted, partial, fully_disrupted, takeovers, stalls, .. } = sum;
     for (count, what) in [
         (actions, "actions"),
         (silenced, "silences"),
         (evicted, "evictions"),
         (lifted, "evictions taken back"),
         (partial, "partial disruptions"),
-        (dark, "times when all was dark"),
+        (fully_disrupted, "full disruptions"),
         (takeovers, "take-overs"),
         (stalls, "standstills of a leader"),
     ] {
@@ -70,7 +70,7 @@ fn fixed_seeds() {
 }
 
 #[test]
-fn a_fresh_seed() {
+fn a_fresh_seed_keeps_every_invariant() {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
     let seed = now.as_nanos() as u64;
     println!("seed {seed}");
@@ -88,7 +88,7 @@ fn replay() {
 
 /// I-05: with every machine alive, no fault of ours makes one look dead.
 #[test]
-fn a_healthy_fleet_survives_all_our_faults() {
+fn faults_of_replicas_harm_no_healthy_node() {
     for seed in 1..=4 {
         let report = play(seed, Plan { healthy: true, ..Plan::of(seed, HOURS) });
         assert_eq!((report.tally.silenced, report.tally.evicted), (0, 0), "seed {seed}");
@@ -97,7 +97,7 @@ fn a_healthy_fleet_survives_all_our_faults() {
 }
 
 #[test]
-fn wall_clocks_decide_nothing() {
+fn jumps_of_wall_clocks_change_no_decision() {
     const SEED_WITH_JUMPS: u64 = 1;
     let run = |wall_jumps| play(SEED_WITH_JUMPS, Plan { wall_jumps, ..Plan::of(SEED_WITH_JUMPS, HOURS) });
     let (with, without) = (run(true), run(false));
@@ -129,18 +129,24 @@ fn half_a_minute() -> World<Oracle> {
     world
 }
 
-fn command(operation: Operation) -> Command {
-    Command { origin: Origin::Controller { term: 1 }, request: None, operation }
+fn command(operation: LeaderOperation) -> Command {
+    Command { origin: Origin::Controller { term: 1 }, request: None, operation: operation.into() }
 }
 
 fn mark_silent(name: &str) -> Command {
     let from = Some(ConditionStatus::True);
     let incarnation = Incarnation(1);
-    command(Operation::MarkSilent { name: Text::from(name), incarnation, from, heard: None, decided: ClusterTime(0) })
+    command(LeaderOperation::MarkSilent {
+        name: Text::from(name),
+        incarnation,
+        from,
+        heard: None,
+        decided: ClusterTime(0),
+    })
 }
 
 fn evict(name: &str) -> Command {
-    command(Operation::EvictNode { name: Text::from(name), incarnation: Incarnation(1) })
+    command(LeaderOperation::EvictNode { name: Text::from(name), incarnation: Incarnation(1) })
 }
 
 fn verdict(world: &mut World<Oracle>, at: u64, wrong: &[Command]) -> String {
@@ -151,7 +157,7 @@ fn verdict(world: &mut World<Oracle>, at: u64, wrong: &[Command]) -> String {
 }
 
 #[test]
-fn the_oracle_notices_what_must_not_be() {
+fn the_oracle_detects_every_violation() {
     let living = verdict(&mut half_a_minute(), 100_000, &[mark_silent("a")]);
     assert!(living.starts_with("I-05"), "{living}");
     let early = verdict(&mut half_a_minute(), 59_000, &[mark_silent("dead")]);
@@ -164,12 +170,12 @@ fn the_oracle_notices_what_must_not_be() {
     blind.witness_mut().leads(50_000, 2, 1);
     let blind = verdict(&mut blind, 61_000, &[mark_silent("dead")]);
     assert!(blind.starts_with("I-03"), "{blind}");
-    let mut dark = half_a_minute();
-    (0..2).for_each(|place| dark.silence(place));
-    dark.run_to(200_000);
-    dark.witness_mut().violation = None;
-    let dark = verdict(&mut dark, 200_000, &[evict("dead")]);
-    assert!(dark.starts_with("I-06"), "{dark}");
+    let mut disrupted = half_a_minute();
+    (0..2).for_each(|place| disrupted.silence(place));
+    disrupted.run_to(200_000);
+    disrupted.witness_mut().violation = None;
+    let disrupted = verdict(&mut disrupted, 200_000, &[evict("dead")]);
+    assert!(disrupted.starts_with("I-06"), "{disrupted}");
     let mut unnoticed = half_a_minute();
     let state = unnoticed.state().clone();
     unnoticed.witness_mut().check_liveness(30_000, &state);

@@ -101,7 +101,7 @@ fn every_scenario_gives_its_golden_output_twice() {
 }
 
 #[test]
-fn the_timeline_for_people_is_plain_and_bounded() {
+fn the_text_timeline_is_plain_and_bounded() {
     let output = simulate(&scenarios().join("zone-full.yaml"), &[]);
     assert!(output.is_ascii());
     assert!(output.lines().all(|line| line.len() <= 120), "{output}");
@@ -117,7 +117,7 @@ fn the_timeline_for_people_is_plain_and_bounded() {
 }
 
 #[test]
-fn the_timeline_for_people_tells_of_pods() {
+fn the_text_timeline_shows_pods() {
     let output = simulate(&scenarios().join("pods-dead-node.yaml"), &[]);
     for part in [
         "              N       4 pods: not ready\n",
@@ -178,7 +178,7 @@ fn ne_7_swapping_one_taint_for_the_other_needs_no_token() {
 }
 
 #[test]
-fn z_5_a_small_zone_in_partial_disruption_evicts_nobody() {
+fn z_5_a_small_zone_in_partial_disruption_evicts_no_node() {
     let lines = happened("zone-partial-small");
     assert_eq!(moved(&lines, "r1/a"), [(0.0, "Normal"), (60.5, "PartialDisruption")]);
     assert_eq!(rates(&lines, "r1/a"), [(60.5, 0.0)]);
@@ -194,7 +194,7 @@ fn z_5_a_large_zone_in_partial_disruption_evicts_at_the_secondary_rate() {
 }
 
 #[test]
-fn z_3_how_many_lost_nodes_are_a_disruption() {
+fn z_3_the_number_of_lost_nodes_decides_about_a_disruption() {
     let lines = happened("zone-thresholds");
     let zones = &lines.last().unwrap()["zones"];
     for (zone, state) in [("/a", "Normal"), ("/b", "PartialDisruption"), ("/c", "Normal"), ("/d", "PartialDisruption")]
@@ -204,7 +204,7 @@ fn z_3_how_many_lost_nodes_are_a_disruption() {
 }
 
 #[test]
-fn z_5_a_dark_zone_beside_a_lit_one_is_evacuated_at_the_full_rate() {
+fn z_5_a_fully_disrupted_zone_beside_a_normal_one_is_evicted_at_the_full_rate() {
     let lines = happened("zone-full");
     let evicted = [(60.5, "b-0"), (70.5, "b-1"), (80.5, "b-2"), (90.5, "b-3"), (100.5, "b-4")];
     assert_eq!(tainted(&lines, UNREACHABLE, "added"), evicted);
@@ -212,8 +212,8 @@ fn z_5_a_dark_zone_beside_a_lit_one_is_evacuated_at_the_full_rate() {
 }
 
 #[test]
-fn z_6_when_all_is_dark_evictions_are_taken_back_and_everybody_gets_a_grace_afterwards() {
-    let lines = happened("all-dark");
+fn z_6_full_disruption_removes_eviction_taints_and_every_node_has_a_grace_afterwards() {
+    let lines = happened("full-disruption");
     assert_eq!(tainted(&lines, UNREACHABLE, "removed"), [(130.5, "a-0")]);
     let states = [(0.0, "Normal"), (130.5, "FullDisruption"), (200.0, "PartialDisruption"), (230.0, "Normal")];
     assert_eq!(moved(&lines, "r1/z1"), states);
@@ -222,7 +222,7 @@ fn z_6_when_all_is_dark_evictions_are_taken_back_and_everybody_gets_a_grace_afte
 }
 
 #[test]
-fn ne_3_only_a_status_brings_a_node_back() {
+fn ne_3_only_a_status_makes_a_node_ready_again() {
     let lines = happened("recovery");
     assert_eq!(turned(&lines, "a-0", "True"), [80.0]);
     assert_eq!(tainted(&lines, UNREACHABLE, "removed"), [(80.0, "a-0")]);
@@ -250,7 +250,7 @@ fn i_04_the_eviction_rate_holds_over_leaders() {
 }
 
 #[test]
-fn the_policy_is_obeyed() {
+fn settings_of_a_scenarios_policy_take_effect() {
     let lines = happened("policy");
     assert_eq!(turned(&lines, "a-0", "Unknown"), [13.5]);
     assert_eq!(rates(&lines, "/z1"), [(23.5, 0.25)]);
@@ -275,7 +275,7 @@ fn te_13_pods_leave_a_dead_node_after_their_toleration() {
     let unready = [(60.5, "hasty"), (60.5, "patient"), (60.5, "plain-0"), (60.5, "plain-1")];
     assert_eq!(pods(&lines, "unready"), unready, "PD-2");
     let end = &lines.last().unwrap()["pods"];
-    assert_eq!(end["plain-0"]["terminating"], true, "nobody confirms that it has stopped");
+    assert_eq!(end["plain-0"]["terminating"], true, "no node confirms that it has stopped");
     assert_eq!(end["patient"]["terminating"], false, "an infinite toleration stays");
     assert_eq!(pods(&lines, "gone"), []);
 }
@@ -317,7 +317,7 @@ fn the_pods_of_a_replica_set_move_to_another_zone_and_those_of_a_daemon_set_stay
 }
 
 #[test]
-fn i_12_what_was_evicted_is_confirmed_stopped_before_its_node_is_ready() {
+fn i_12_evicted_pods_are_confirmed_stopped_before_their_node_is_ready() {
     let lines = happened("pods-replicas");
     let stopped = place(&lines, 500.0, |line| line["action"] == "gone");
     let ready = place(&lines, 500.0, |line| line["type"] == "Ready" && line["to"] == "True");
@@ -331,7 +331,7 @@ fn i_12_what_was_evicted_is_confirmed_stopped_before_its_node_is_ready() {
 }
 
 #[test]
-fn the_pods_of_a_stateful_set_wait_for_their_node_to_return_or_to_be_given_up() {
+fn the_pods_of_a_stateful_set_wait_until_their_node_returns_or_is_deleted() {
     let lines = happened("pods-stateful");
     assert_eq!(pods(&lines, "evicted"), [(360.5, "db-0"), (361.5, "db-1"), (362.5, "db-2")]);
     let again = [(500.0, "db-0"), (600.0, "db-1"), (700.0, "db-2")];
@@ -342,7 +342,7 @@ fn the_pods_of_a_stateful_set_wait_for_their_node_to_return_or_to_be_given_up() 
 }
 
 #[test]
-fn gc_3_a_pod_waits_for_a_node_that_is_heard_and_is_given_up_after_its_own() {
+fn gc_3_a_pod_waits_for_a_node_that_beats_and_is_removed_40_s_after_its_node() {
     let lines = happened("pods-waiting");
     assert_eq!(bound(&lines), [(0.0, "a-0"), (0.0, "a-1"), (180.0, "late"), (300.0, "a-1"), (380.5, "a-1")]);
     let created: Vec<f64> = pods(&lines, "created").iter().map(|(at, _)| *at).collect();
@@ -374,7 +374,7 @@ fn fault(text: &str) -> (i32, String) {
 }
 
 #[test]
-fn a_bad_file_gets_file_line_and_field() {
+fn an_invalid_file_is_reported_with_file_line_and_field() {
     let (code, message) = fault("nodes:\n  - {name: a}\ntimeline:\n  - {at: 1s, do: silence, nodes: [b]}\nuntil: 1m\n");
     assert_eq!(
         message.lines().next().unwrap(),
@@ -387,7 +387,7 @@ fn a_bad_file_gets_file_line_and_field() {
 }
 
 #[test]
-fn what_the_law_refuses_at_the_start_is_said() {
+fn a_rejection_at_the_start_is_reported() {
     let labels: Vec<String> = (0..2_000).map(|index| format!("l{index}: {}", "v".repeat(60))).collect();
     let (code, message) = fault(&format!("nodes:\n  - {{name: a, labels: {{{}}}}}\nuntil: 1m\n", labels.join(", ")));
     assert!(message.contains("FILE: the scenario cannot start: "), "{message}");
@@ -395,7 +395,7 @@ fn what_the_law_refuses_at_the_start_is_said() {
 }
 
 #[test]
-fn what_is_refused_on_the_way_is_noted_and_the_rest_goes_on() {
+fn a_rejection_during_the_run_is_noted_and_the_rest_continues() {
     let text = "nodes:\n  - {name: a}\ntimeline:\n  - {at: 1s, do: untaint, nodes: [a], taints: [\"k:NoExecute\"]}\nuntil: 5s\n";
     let (code, message) = fault(text);
     assert_eq!((code, message.as_str()), (0, ""), "the timeline itself shows it");
@@ -415,7 +415,7 @@ fn what_is_refused_on_the_way_is_noted_and_the_rest_goes_on() {
 }
 
 #[test]
-fn what_cannot_happen_is_noted() {
+fn entries_that_select_no_node_and_nodes_that_never_appear_are_noted() {
     let entry = "{at: 30s, do: silence, nodes: {all: true, percent: 10}}";
     let text = format!("nodes:\n  - {{name: a}}\n  - {{name: b, created: 2m}}\ntimeline:\n  - {entry}\nuntil: 1m\n");
     let (code, message) = fault(&text);

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use muster_lifecycle::clerk_task::ClerkTask;
-use muster_lifecycle::command::Operation;
+use muster_lifecycle::command::LeaderOperation;
 use muster_lifecycle::spared::Spared;
 use muster_lifecycle::time::ClusterTime;
 use muster_lifecycle::todo::Todo;
@@ -132,7 +132,7 @@ impl State {
         }
     }
 
-    fn propose(&mut self, operations: Vec<Operation>, myself: &ActorRef<Msg>) {
+    fn propose(&mut self, operations: Vec<LeaderOperation>, myself: &ActorRef<Msg>) {
         if let Some(permit) = self.context.proposer.permit() {
             permit.propose(operations, false).report_to(myself.clone(), Msg::Settled);
             self.proposed = true;

@@ -16,7 +16,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use muster_lifecycle::clerk_task::ClerkTask;
-use muster_lifecycle::command::Operation;
+use muster_lifecycle::command::LeaderOperation;
 use muster_lifecycle::node::{ConditionStatus, Node};
 use muster_lifecycle::oversight;
 use muster_lifecycle::policy::Policy;
@@ -425,7 +425,7 @@ impl State {
             return;
         }
         if let Some(permit) = self.context.proposer.permit() {
-            permit.propose(vec![Operation::AssessZones], false).report_to(myself.clone(), |_| Msg::Assessed);
+            permit.propose(vec![LeaderOperation::AssessZones], false).report_to(myself.clone(), |_| Msg::Assessed);
             self.assessing = true;
         }
     }

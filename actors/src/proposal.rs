@@ -6,7 +6,7 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use muster_lifecycle::command::{Operation, Receipt};
+use muster_lifecycle::command::{LeaderOperation, Receipt};
 use muster_lifecycle::rejection::Rejection;
 use ractor::{ActorRef, Message};
 use tokio::sync::{mpsc, oneshot};
@@ -20,7 +20,7 @@ const PATIENCE: Duration = Duration::from_secs(30);
 pub struct Proposal {
     /// The proposal is not to be made in any other term.
     pub term: u64,
-    pub operations: Vec<Operation>,
+    pub operations: Vec<LeaderOperation>,
     /// Some operation is a verdict about whether a node lives: one read index makes sure that this replica still
     /// leads.
     pub confirm: bool,
@@ -95,7 +95,7 @@ impl Proposer {
 }
 
 impl Permit<'_> {
-    pub(crate) fn propose(self, operations: Vec<Operation>, confirm: bool) -> Pending {
+    pub(crate) fn propose(self, operations: Vec<LeaderOperation>, confirm: bool) -> Pending {
         let (settled, answer) = oneshot::channel();
         let pending = Pending { operations: operations.len(), settled: answer };
         self.room.send(Proposal { term: self.term, operations, confirm, settled });
@@ -136,10 +136,10 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn what_does_not_fit_waits_and_what_is_closed_stays_closed() {
+    async fn a_full_or_closed_proposer_gives_no_permit() {
         let (proposals, mut inbox) = mpsc::channel(1);
         let proposer = Proposer::new(7, proposals);
-        let pending = proposer.permit().unwrap().propose(vec![Operation::AssessZones], true);
+        let pending = proposer.permit().unwrap().propose(vec![LeaderOperation::AssessZones], true);
         assert!(proposer.permit().is_none());
         let proposal = inbox.recv().await.unwrap();
         assert_eq!((proposal.term, proposal.confirm), (7, true));
@@ -151,10 +151,10 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn an_answer_that_never_comes_or_is_too_short_is_a_failure() {
+    async fn a_proposal_without_a_complete_answer_fails() {
         let (proposals, mut inbox) = mpsc::channel(2);
         let proposer = Proposer::new(7, proposals);
-        let two = || vec![Operation::AssessZones, Operation::AssessZones];
+        let two = || vec![LeaderOperation::AssessZones, LeaderOperation::AssessZones];
         let unanswered = proposer.permit().unwrap().propose(two(), false);
         let half_answered = proposer.permit().unwrap().propose(two(), false);
         let _kept = inbox.recv().await.unwrap();

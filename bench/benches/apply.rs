@@ -9,7 +9,7 @@ use divan::counter::ItemsCount;
 use mimalloc::MiMalloc;
 use muster_bench::local_state::{self, BATCH, LocalState};
 use muster_bench::node;
-use muster_lifecycle::command::{Command, Operation, Sighting};
+use muster_lifecycle::command::{AgentOperation, Command, LeaderOperation, Sighting};
 use muster_lifecycle::node::MEMORY_PRESSURE;
 use muster_lifecycle::node::{ConditionStatus, Node};
 use muster_lifecycle::replica::ReplicaId;
@@ -65,7 +65,7 @@ fn fleet(nodes: usize) -> LocalState {
 }
 
 fn register(from: usize, to: usize) -> Vec<Command> {
-    (from..to).map(|number| node::registration(number).expect("the manifest is lawful")).collect()
+    (from..to).map(|number| node::registration(number).expect("the manifest is valid")).collect()
 }
 
 /// A batch of nodes, from all over the fleet.
@@ -76,7 +76,7 @@ fn some_of(local: &LocalState) -> impl Iterator<Item = &Node> {
 }
 
 fn mark_silent(node: &Node) -> Command {
-    local_state::by_leader(Operation::MarkSilent {
+    local_state::by_leader(LeaderOperation::MarkSilent {
         name: node.meta.name.clone(),
         incarnation: node.incarnation,
         from: node.status.ready().map(|ready| ready.status),
@@ -91,7 +91,7 @@ fn report_pressure(node: &Node) -> Command {
     for condition in status.conditions.iter_mut().filter(|condition| &*condition.kind == MEMORY_PRESSURE) {
         condition.status = ConditionStatus::True;
     }
-    local_state::by_agent(Operation::ReportStatus {
+    local_state::by_agent(AgentOperation::ReportStatus {
         name: node.meta.name.clone(),
         incarnation: node.incarnation,
         status: Box::new(status),

@@ -201,14 +201,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_are_unique_and_none_is_all() {
+    fn scenario_names_are_unique_and_none_is_all() {
         let names: BTreeSet<&str> = CATALOG.iter().map(|scenario| scenario.name).collect();
         assert_eq!(names.len(), CATALOG.len());
         assert!(!names.contains(ALL));
     }
 
     #[test]
-    fn all_is_every_goal_and_then_the_guard_rails() {
+    fn all_runs_every_goal_and_then_the_guard_rails() {
         let goals: Vec<&str> = select(ALL).iter().map(|scenario| scenario.goal).collect();
         assert!(!goals.contains(&OTHER));
         let first_guard = goals.iter().position(|goal| *goal == "guard").unwrap_or(goals.len());
@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn all_registers_one_fleet_and_harms_it_last() {
+    fn all_shares_one_fleet_and_runs_destructive_scenarios_last() {
         let setups = select(ALL)
             .into_iter()
             .map(|scenario| (matches!(scenario.setup, Setup::SharedFleet(_)), scenario.name))

@@ -1,6 +1,6 @@
 //! Flags for node CIDRs, under upstream's names, for every command that starts replicas.
 //!
-//! They found the ranges of a cluster that has none. Addresses that have been given out cannot be moved, so from then
+//! A cluster that has no ranges gets these. Addresses that have been given out cannot be moved, so from then
 //! on the ranges stay as they are.
 
 use muster_controller::config::{ALLOCATE_NODE_CIDRS, AddressLayer};
@@ -88,7 +88,7 @@ mod tests {
         --node-cidr-mask-size-ipv6 66 --service-cluster-ip-range 10.0.255.0/24 --node-cidr-quarantine 1m";
 
     #[test]
-    fn what_is_given_reaches_the_plan() {
+    fn every_flag_reaches_the_plan() {
         let plan = parse(ALL).layer().resolve().unwrap().unwrap();
         let settings: Vec<String> =
             plan.settings().into_iter().map(|(name, value)| format!("{name}={value}")).collect();

@@ -127,7 +127,7 @@ async fn start(dir: &Path, args: &Args) -> Result<(), Failure> {
     outcome
 }
 
-/// The fleet in `dir`, founded now if there is none.
+/// The fleet in `dir`, created now if there is none.
 async fn fleet(dir: &Path, args: &Args, first_start: bool) -> Result<FleetFolder, Failure> {
     if first_start {
         let plans = plans(args.replicas.unwrap_or(DEFAULT_REPLICAS), args.port_base.unwrap_or(DEFAULT_PORT_BASE))?;
@@ -163,8 +163,8 @@ impl Args {
 
 /// Addresses and members belong to the cluster's state by now; flags that ask for others are refused, not ignored.
 fn same_shape(dir: &Path, args: &Args, plans: &[ReplicaPlan]) -> Result<(), Failure> {
-    let founded = plans.first().map(|plan| plan.peer.port());
-    let other_ports = args.port_base.is_some_and(|base| Some(base) != founded);
+    let first_port = plans.first().map(|plan| plan.peer.port());
+    let other_ports = args.port_base.is_some_and(|base| Some(base) != first_port);
     let other_count = args.replicas.is_some_and(|count| usize::from(count) > plans.len());
     match other_ports || other_count {
         false => Ok(()),
@@ -173,7 +173,7 @@ fn same_shape(dir: &Path, args: &Args, plans: &[ReplicaPlan]) -> Result<(), Fail
              choose another --dir, or remove the folder to begin anew",
             dir.display(),
             plans.len(),
-            founded.unwrap_or_default(),
+            first_port.unwrap_or_default(),
         ))),
     }
 }
@@ -253,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn wrong_ranges_are_refused_before_anything_starts() {
+    fn invalid_cidr_ranges_are_refused_before_anything_starts() {
         let mut args = args(None, None);
         assert!(args.wish().is_ok_and(|wish| wish.addressing.is_empty() && wish.plan.is_none()));
         args.addressing.cluster_cidr = Some("10.0.0.0/16".into());

@@ -267,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn unreachable_late_and_distrusted_are_told_apart() {
+    fn unreachable_timeout_and_denied_have_different_exit_codes() {
         let refused = Why::NoConnection("connection refused".into());
         let silent = Why::Silent(Duration::from_secs(3));
         let distrusted = Why::Distrusted("unknown CA".into());
@@ -278,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn several_outcomes_combine() {
+    fn exit_codes_of_several_operations_combine() {
         assert!(combine(2, vec![]).is_ok());
         let code = |total, failures| combine(total, failures).unwrap_err().exit() as u8;
         assert_eq!(code(1, vec![refused(Code::NotFound)]), 4);
@@ -288,7 +288,7 @@ mod tests {
     }
 
     #[test]
-    fn a_closed_pipe_is_no_failure() {
+    fn a_closed_pipe_is_not_a_failure() {
         let failure = Failure::from(io::Error::from(io::ErrorKind::BrokenPipe));
         assert_eq!(failure.exit(), Exit::Ok);
         assert!(failure.is_silent());

@@ -27,7 +27,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nobody_means_all_namespaces_by_naming_none() {
+    fn an_empty_namespace_means_default_and_not_all() {
         let args = |text: &str| NamespaceArgs { namespace: Some(text.into()) };
         assert_eq!((args("web").name(), args("web").given()), ("web", Some("web")));
         assert_eq!((args("").name(), args("").given()), ("default", None));

@@ -1,6 +1,6 @@
 //! The lifecycle settings as flags, under upstream's names, for every command that starts replicas.
 //!
-//! They found the policy of a new cluster; from then on `muster set config` changes it, for all replicas at once.
+//! A new cluster gets them as its policy; from then on `muster set config` changes it, for all replicas at once.
 
 use muster_controller::config::PolicyLayer;
 use muster_lifecycle::invalid::Invalid;
@@ -98,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_given_reaches_the_layer_under_its_own_name() {
+    fn every_flag_sets_the_setting_of_its_name() {
         for (name, value) in Policy::default().settings() {
             let mut wanted = PolicyLayer::default();
             wanted.set(name, &value).unwrap();

@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn the_spellings_of_kubectl_are_understood() {
+    fn kubectls_spellings_are_understood() {
         let cases = [
             ("nodes", Resource::Nodes, ""),
             ("no", Resource::Nodes, ""),
@@ -216,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn nonsense_is_a_usage_error() {
+    fn unknown_kinds_and_malformed_names_are_usage_errors() {
         for text in
             ["", "gadgets", "node/a b", "node/a event/b", "pod ns/a", "node/", "node a/b", "zone a/b/c", "zone /"]
         {
@@ -227,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn every_kind_is_known_by_its_own_words_alone() {
+    fn no_two_kinds_share_a_name() {
         let mut seen = std::collections::BTreeSet::new();
         for resource in Resource::ALL {
             let Words { plural, singular, also } = resource.words();

@@ -52,7 +52,7 @@ mod tests {
     }
 
     #[test]
-    fn no_error_advises_a_programmer() {
+    fn yaml_errors_are_written_for_operators() {
         for (text, expected) in [
             ("a: 1\na: 2\n", "\"a\" is there twice: keep one"),
             ("a: 1\n---\nb: 2\n", "a second document begins here"),

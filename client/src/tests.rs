@@ -41,7 +41,7 @@ async fn a_call_moves_on_from_dead_and_unavailable_replicas() {
 }
 
 #[tokio::test]
-async fn final_codes_are_not_tried_elsewhere() {
+async fn final_codes_are_not_retried_at_another_replica() {
     for code in [Code::NotFound, Code::Aborted, Code::AlreadyExists, Code::PermissionDenied, Code::InvalidArgument] {
         let world = World::new(vec![Fake::failing(code, "because"), Fake::default()]);
         let error = world.client().write(cordon()).await.unwrap_err();
@@ -91,7 +91,7 @@ async fn without_any_replica_running_the_client_says_so_at_once() {
 }
 
 #[tokio::test]
-async fn a_replica_that_waits_for_a_leader_is_waited_for() {
+async fn a_call_waits_for_a_replica_that_has_no_leader_yet() {
     let world = World::new(vec![Fake::failing(Code::Unavailable, "no leader")]);
     let timeout = Duration::from_millis(700);
     let (client, begun) = (world.client_with_dead_first().with_timeout(timeout), Instant::now());
@@ -101,7 +101,7 @@ async fn a_replica_that_waits_for_a_leader_is_waited_for() {
 }
 
 #[tokio::test]
-async fn a_certificate_of_another_fleet_is_told_apart_from_a_dead_replica() {
+async fn a_certificate_of_another_fleet_is_reported_as_distrust() {
     let (ours, theirs) = (World::new(vec![Fake::default()]), World::new(vec![Fake::default()]));
     let stranger = ClientConfig { endpoints: ours.addresses.clone(), ..theirs.config() };
     let client = Client::new(stranger).unwrap().with_timeout(Duration::from_millis(500));
@@ -110,7 +110,7 @@ async fn a_certificate_of_another_fleet_is_told_apart_from_a_dead_replica() {
 }
 
 #[tokio::test]
-async fn lists_and_backups_are_put_together_from_their_chunks() {
+async fn lists_and_backups_are_assembled_from_their_chunks() {
     let world = World::new(vec![Fake::default()]);
     let client = world.client();
     let list = client.list(&Query::of("nodes")).await.unwrap();
@@ -121,7 +121,7 @@ async fn lists_and_backups_are_put_together_from_their_chunks() {
 }
 
 #[tokio::test]
-async fn a_watch_goes_on_elsewhere_without_gap_or_duplicate() {
+async fn a_watch_resumes_at_another_replica_without_gap_or_duplicate() {
     let first = Fake { history: 1..=3, ..Fake::default() };
     // The second replica repeats events that were delivered already.
     let second = Fake { history: 1..=6, overlap: 2, ..Fake::default() };
@@ -140,7 +140,7 @@ async fn a_watch_from_now_begins_with_the_list() {
 }
 
 #[tokio::test]
-async fn bookmarks_are_swallowed_and_resumed_from() {
+async fn bookmarks_are_not_delivered_and_a_watch_resumes_from_them() {
     let first = Fake { history: 1..=2, bookmark: Some(5), ..Fake::default() };
     let second = Fake { history: 5..=7, ..Fake::default() };
     let world = World::new(vec![first, second]);
@@ -161,7 +161,7 @@ async fn gone_is_final_only_when_every_replica_says_so() {
 }
 
 #[tokio::test]
-async fn a_watch_polled_with_a_short_time_out_still_gets_there() {
+async fn a_watch_polled_with_short_time_outs_makes_progress() {
     let world = World::new(vec![Fake { history: 1..=1, ..Fake::default() }]);
     let mut watch = world.client().watch(Query::of("nodes"), Some(0)).await.unwrap();
     let event = loop {

@@ -16,8 +16,8 @@ use muster_controller::hearing::Hearing;
 use muster_controller::session::beat::Beats;
 use muster_lifecycle::node::Slot;
 use muster_lifecycle::replica::ReplicaId;
-use muster_pulse::digest::{Boot, Request};
-use muster_pulse::outbox::Outbox;
+use muster_pulse::digest::{Boot, DigestRequest};
+use muster_pulse::outbox::DigestOutbox;
 use muster_pulse::sweep::{self, Sweep};
 use muster_pulse::table::CHUNK_SLOTS;
 use muster_pulse::tick::Tick;
@@ -48,7 +48,7 @@ fn main() -> ExitCode {
             reading.store(false, Ordering::Relaxed);
             row
         });
-        allocations += row("carriers, 512 to a message", threads, |first| carried(&beats, &slots, first));
+        allocations += row("aggregators, 512 to a message", threads, |first| carried(&beats, &slots, first));
     }
     if allocations == 0 {
         return ExitCode::SUCCESS;
@@ -112,7 +112,8 @@ fn read(hearing: &Hearing, slots: &[Slot], reading: &AtomicBool) {
         sweep.run(&tables, &hearing.pulses().blindness(), GRACE, hearing.tick(), |change| {
             black_box(change);
         });
-        let mut digest = Outbox::new(&tables, Boot(1)).answer(Request { asked: 1, applied: None }, hearing.tick());
+        let mut digest =
+            DigestOutbox::new(&tables, Boot(1)).answer(DigestRequest { asked: 1, applied: None }, hearing.tick());
         while digest.next_into(&mut buffer) {
             black_box(&buffer);
         }

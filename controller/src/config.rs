@@ -13,7 +13,7 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 use muster_lifecycle::addressing::Addressing;
-use muster_lifecycle::invalid;
+use muster_lifecycle::invalid::Invalid;
 use muster_lifecycle::policy::Policy;
 use muster_pki::{FleetId, FleetMember, HostPort, http_beside, secret, settings, unique_members};
 use serde::{Deserialize, Serialize};
@@ -21,7 +21,7 @@ use serde::{Deserialize, Serialize};
 pub use self::addressing::{ALLOCATE_NODE_CIDRS, AddressLayer};
 pub use self::enrolment::{Enrolment, EnrolmentLayer};
 pub use self::policy::PolicyLayer;
-use crate::observe::logging::Format;
+use crate::observe::logging::LogFormat;
 
 /// One source of settings, all optional. Flags and files have the same shape.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -38,7 +38,7 @@ pub struct Layer {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub join: Option<bool>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub log_format: Option<Format>,
+    pub log_format: Option<LogFormat>,
     pub listen: ListenLayer,
     #[serde(skip_serializing_if = "AdvertiseLayer::is_empty")]
     pub advertise: AdvertiseLayer,
@@ -102,15 +102,15 @@ pub struct ServerConfig {
     pub tls_dir: PathBuf,
     pub listen: Listen,
     pub advertise: Doors<HostPort>,
-    /// The founding voters; empty for a replica that joins a running fleet.
+    /// The initial voters; empty for a replica that joins a running fleet.
     pub initial_members: Vec<FleetMember>,
     pub join: bool,
-    pub log_format: Format,
-    /// Founds the policy of a cluster that has none yet.
+    pub log_format: LogFormat,
+    /// The policy that a cluster gets if it has none yet.
     pub policy: Policy,
-    /// The settings of the policy that an operator wrote down. They are compared with a policy that is founded already.
+    /// The settings of the policy that an operator wrote down. They are compared with a policy that exists already.
     pub explicit_policy: BTreeMap<String, String>,
-    /// Founds the ranges of node CIDRs in a cluster that has none yet.
+    /// The ranges of node CIDRs that a cluster gets if it has none yet.
     pub addressing: Option<Addressing>,
     /// The lifetime of the certificates that this replica signs for nodes.
     pub enrolment: Enrolment,
@@ -123,9 +123,9 @@ pub enum Error {
     #[error("`{key}` is not set: set it in the configuration file or with {flag}")]
     Missing { key: &'static str, flag: &'static str },
     #[error("`policy.{}` (--{}): {}", .0.field, .0.field, .0.rule)]
-    Policy(invalid::Invalid),
+    Policy(Invalid),
     #[error("`addressing.{}` (--{}): {}", .0.field, .0.field, .0.rule)]
-    Addressing(invalid::Invalid),
+    Addressing(Invalid),
 }
 
 // === impl Layer ===
@@ -237,7 +237,7 @@ impl ServerConfig {
             let reason = "the four doors need four addresses; `http` is by default one port above `client`";
             return invalid("listen", reason);
         }
-        if self.join { self.validate_joining() } else { self.validate_founding() }
+        if self.join { self.validate_joining() } else { self.validate_forming() }
     }
 
     fn validate_joining(&self) -> Result<(), Error> {
@@ -247,7 +247,7 @@ impl ServerConfig {
         invalid("join", "a replica either joins a running fleet or is one of `initial_members`, not both")
     }
 
-    fn validate_founding(&self) -> Result<(), Error> {
+    fn validate_forming(&self) -> Result<(), Error> {
         unique_members("initial_members", &self.initial_members)?;
         let Some(own) = self.initial_members.iter().find(|member| member.id == self.id) else {
             let reason = format!("replica {} is not among them: add it, or set `join = true` (--join)", self.id);

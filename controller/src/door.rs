@@ -8,6 +8,7 @@ pub(crate) mod agent_runtime;
 pub mod connector;
 mod fair_reader;
 pub mod handshakes;
+pub(crate) mod leaving;
 pub mod listener;
 mod strangers;
 
@@ -182,7 +183,7 @@ mod tests {
     const DOORS: [DoorKind; 4] = [DoorKind::Peer, DoorKind::Agent, DoorKind::Client, DoorKind::Http];
 
     #[test]
-    fn machines_have_one_door_and_people_have_two() {
+    fn machines_are_admitted_at_one_door_and_people_at_two() {
         let roles = [
             (Role::Replica(1), &[DoorKind::Peer][..]),
             (Role::Node("a".into()), &[DoorKind::Agent]),
@@ -201,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn a_message_fits_what_a_door_can_buffer() {
+    fn the_limits_of_every_door_fit_together() {
         for door in DOORS {
             let limits = door.limits();
             assert!(limits.handshakes <= limits.connections);

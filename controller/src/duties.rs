@@ -27,7 +27,7 @@ use crate::hearing::canary::Canary;
 use crate::hearing::contact::Contact;
 use crate::hearing::service::{PulseService, pulse_service};
 use crate::hearing::{Hearing, exchange};
-use crate::leading::{GivenUp, Leading};
+use crate::leading::{Leading, QuarantinedNodes};
 use crate::observe::http::Sources;
 use crate::observe::metrics::Metrics;
 use crate::observe::observer::{self, MeteredTree};
@@ -47,7 +47,7 @@ pub(crate) struct Duties {
     hearing: Hearing,
     contact: Contact,
     metrics: Arc<Metrics>,
-    given_up: GivenUp,
+    quarantined: QuarantinedNodes,
     probe: Arc<dyn Probe>,
 }
 
@@ -68,8 +68,8 @@ impl Duties {
         let hearing = Hearing::new(ReplicaId(config.id), backoff_cap, clock, feed, handshakes);
         let contact = Contact::new(hearing.clone());
         let sessions = Sessions::new(replica.clone(), hearing.clone(), contact.clone());
-        let (metrics, given_up) = (Arc::default(), GivenUp::default());
-        Self { replica: replica.clone(), sessions, hearing, contact, metrics, given_up, probe }
+        let (metrics, quarantined) = (Arc::default(), QuarantinedNodes::default());
+        Self { replica: replica.clone(), sessions, hearing, contact, metrics, quarantined, probe }
     }
 
     /// Starts every duty. They end soon after `stop`.
@@ -115,9 +115,9 @@ impl Duties {
     }
 
     fn explainer(&self) -> Explainer {
-        let (hearing, given_up) = (self.hearing.clone(), self.given_up.clone());
+        let (hearing, quarantined) = (self.hearing.clone(), self.quarantined.clone());
         let insight = Insight::new(Arc::clone(self.hearing.pulses()), move || hearing.moment())
-            .with_quarantine(move |node| given_up.reason(node));
+            .with_quarantine(move |node| quarantined.reason(node));
         Explainer::new(self.replica.clone(), insight)
     }
 
@@ -125,13 +125,13 @@ impl Duties {
         Leading {
             replica: self.replica.clone(),
             hearing: self.hearing.clone(),
-            founding: config.policy.clone(),
+            initial_policy: config.policy.clone(),
             explicit: config.explicit_policy.clone(),
             addressing: config.addressing.clone(),
             metrics: Arc::clone(&self.metrics),
             observer: Arc::new(MeteredTree(Arc::clone(&self.metrics))),
             probe: Arc::clone(&self.probe),
-            given_up: self.given_up.clone(),
+            quarantined: self.quarantined.clone(),
         }
     }
 }

@@ -15,8 +15,9 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant as StdInstant, SystemTime};
 
-use muster_lifecycle::command::{Operation, Outcome};
+use muster_lifecycle::command::{AgentOperation, Outcome};
 use muster_lifecycle::credential::{Distrust, Joining};
+use muster_lifecycle::name;
 use muster_lifecycle::rejection::Rejection;
 use muster_lifecycle::state::State;
 use muster_lifecycle::text::Text;
@@ -86,7 +87,7 @@ impl EnrolmentService {
             return Err(self.refuse(&self.strangers, node, applicant.remote, &distrust));
         }
         let (token, secret) = (Text::from(applicant.token.id.as_str()), applicant.token.hash());
-        let operation = Operation::EnrolNode { node: node.clone(), token, secret, signed };
+        let operation = AgentOperation::EnrolNode { node: node.clone(), token, secret, signed };
         self.commit(operation, node, (applicant.remote, &self.strangers)).await?;
         tracing::info!(%node, remote = %applicant.remote, token = applicant.token.id, "node enrolled");
         signer.certify(node, key, &signed).map_err(internal)
@@ -117,7 +118,7 @@ impl EnrolmentService {
         let wait = |_| Status::resource_exhausted("too many requests of this node; wait a moment");
         self.writes.spend(node).map_err(wait)?;
         let signed = signer.term(&key, SystemTime::now());
-        let operation = Operation::RenewCredential { node: node.clone(), from, signed, late };
+        let operation = AgentOperation::RenewCredential { node: node.clone(), from, signed, late };
         self.commit(operation, node, (peer.remote, &self.nodes)).await?;
         if late {
             tracing::warn!(%node, remote = %peer.remote, "an expired certificate was renewed");
@@ -130,7 +131,7 @@ impl EnrolmentService {
     /// A refusal is reported through `gate`.
     async fn commit(
         &self,
-        operation: Operation,
+        operation: AgentOperation,
         node: &Text,
         (remote, gate): (SocketAddr, &Gate),
     ) -> Result<(), Status> {
@@ -154,7 +155,7 @@ impl EnrolmentService {
     }
 
     fn tell_operators(&self, node: &Text, why: String) {
-        let operation = Operation::NoteRefusal { node: node.clone(), why: Text::from(why) };
+        let operation = AgentOperation::NoteRefusal { node: node.clone(), why: Text::from(why) };
         let (writes, node) = (self.writes.clone(), node.clone());
         tokio::spawn(async move {
             if let Err(error) = writes.submit(&node, operation, Instant::now() + WRITE_LIMIT).await {
@@ -206,7 +207,7 @@ impl Applicant {
             .token
             .parse()
             .map_err(|error: muster_proto::token::TokenError| wrong("token", error.to_string()))?;
-        signer::check_node(&request.node).map_err(|error| wrong("node", error.to_string()))?;
+        name::host_name(&request.node).map_err(|rule| wrong("node", rule.to_string()))?;
         let key = signer::read_csr(&request.csr).map_err(unreadable)?;
         Ok(Self { token, node: request.node.into(), key, remote })
     }

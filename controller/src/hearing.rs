@@ -29,7 +29,7 @@ use muster_proto::v1;
 use muster_pulse::digest::Boot;
 use muster_pulse::moment::Moment;
 use muster_pulse::monitor::PulseMonitor;
-use muster_pulse::outbox::Outbox;
+use muster_pulse::outbox::DigestOutbox;
 use muster_pulse::table::{Beat, PulseTable};
 use muster_pulse::tick::Tick;
 use muster_raft::clock::Clock;
@@ -42,9 +42,9 @@ const QUEUE_REPORT_PERIOD: Duration = Duration::from_secs(1);
 
 /// The parts with which a replica hears the fleet. Clones share them.
 #[derive(Clone)]
-pub struct Hearing(Arc<Shared>);
+pub struct Hearing(Arc<SharedHearing>);
 
-struct Shared {
+struct SharedHearing {
     pulses: Arc<PulseMonitor>,
     own: Arc<PulseTable>,
     clock: Arc<dyn Clock>,
@@ -81,7 +81,7 @@ impl Hearing {
         handshakes: Handshakes,
     ) -> Self {
         let pulses = Arc::new(PulseMonitor::new(me, backoff_cap));
-        Self(Arc::new(Shared {
+        Self(Arc::new(SharedHearing {
             own: pulses.own(),
             pulses,
             started: clock.boot_time(),
@@ -181,8 +181,8 @@ impl Hearing {
     }
 
     /// An outbox for one peer, beginning with the full table.
-    pub(crate) fn outbox(&self) -> Outbox {
-        Outbox::new(&self.0.pulses.tables(), self.0.boot)
+    pub(crate) fn outbox(&self) -> DigestOutbox {
+        DigestOutbox::new(&self.0.pulses.tables(), self.0.boot)
     }
 
     pub(crate) fn wellbeing(&self) -> v1::Wellbeing {
@@ -225,7 +225,7 @@ mod tests {
     use std::sync::atomic::AtomicU64;
 
     use muster_lifecycle::time::WallTime;
-    use muster_pulse::excuse::{Excuse, PROLONGED_BY};
+    use muster_pulse::excuse::{BlindnessCause, PROLONGED_BY};
 
     use super::*;
 
@@ -255,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn the_peers_are_told_how_this_replica_is() {
+    fn peers_receive_this_replicas_health() {
         let (hearing, _) = hearing();
         assert_eq!(hearing.wellbeing(), v1::Wellbeing::default());
         hearing.canary(ME, true, hearing.tick());
@@ -269,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn how_long_the_own_canary_is_late_and_whether_a_peer_is_better_off() {
+    fn lateness_of_the_own_canary_and_health_of_peers_are_known() {
         let (hearing, clock) = hearing();
         let (peer, limit) = (ReplicaId(2), Duration::from_secs(3));
         assert_eq!((hearing.canary_late_for(), hearing.another_is_well(limit)), (None, false));
@@ -294,14 +294,14 @@ mod tests {
         let until = |hearing: &Hearing| hearing.pulses().blindness().excused_until(Some(ReplicaId(2)), hearing.tick());
         clock.advance(1_000);
         hearing.handshakes_queued(hearing.tick());
-        let prolonged = (hearing.tick().after(PROLONGED_BY), Excuse::Digest(ReplicaId(2)));
+        let prolonged = (hearing.tick().after(PROLONGED_BY), BlindnessCause::Digest(ReplicaId(2)));
         assert_eq!(until(&hearing), Some(prolonged));
         clock.advance(900);
         hearing.handshakes_queued(hearing.tick());
         assert_eq!(until(&hearing), Some(prolonged));
         clock.advance(100);
         hearing.handshakes_queued(hearing.tick());
-        assert_eq!(until(&hearing), Some((hearing.tick().after(PROLONGED_BY), Excuse::Digest(ReplicaId(2)))));
+        assert_eq!(until(&hearing), Some((hearing.tick().after(PROLONGED_BY), BlindnessCause::Digest(ReplicaId(2)))));
     }
 
     #[derive(Default)]

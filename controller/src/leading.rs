@@ -1,7 +1,7 @@
 //! Leadership: this replica judges nodes while it leads.
 //!
 //! ```text
-//!   elected -> blank entry applied -> policy founded (once) -> tables gathered from the voters that answer
+//!   elected -> blank entry applied -> policy created (once) -> tables gathered from the voters that answer
 //!           -> tree grown -> committed changes in, proposals out -> deposed -> tree pruned
 //! ```
 //!
@@ -18,7 +18,7 @@ use muster_actors::proposal::{Proposal, ProposalOutcome};
 use muster_actors::quarantine::QuarantinedNode;
 use muster_actors::tree::Tree;
 use muster_lifecycle::addressing::Addressing;
-use muster_lifecycle::command::{Command, Operation, Origin, Outcome};
+use muster_lifecycle::command::{Command, LeaderOperation, Origin, Outcome};
 use muster_lifecycle::policy::Policy;
 use muster_lifecycle::replica::ReplicaId;
 use muster_lifecycle::state::State;
@@ -46,7 +46,7 @@ const WATCH_PAUSE: Duration = Duration::from_millis(250);
 /// How often a new leader checks whether a voter it waits for can be reached at all.
 const REACH_PAUSE: Duration = Duration::from_millis(500);
 /// How often explanations learn which nodes are no longer watched.
-const GIVEN_UP_PAUSE: Duration = Duration::from_secs(1);
+const QUARANTINE_PAUSE: Duration = Duration::from_secs(1);
 const RETRY_PAUSE: Duration = Duration::from_millis(500);
 /// Keeps a replica that loses and wins elections in quick succession from spinning.
 const PAUSE_BETWEEN_TERMS: Duration = Duration::from_millis(100);
@@ -57,7 +57,7 @@ pub(crate) struct Leading {
     pub replica: Replica,
     pub hearing: Hearing,
     /// The policy that this replica's flags describe, for a cluster that has none yet.
-    pub founding: Policy,
+    pub initial_policy: Policy,
     /// The settings of that policy that an operator wrote down.
     pub explicit: BTreeMap<String, String>,
     /// The address ranges of nodes, if this replica's flags name any.
@@ -65,12 +65,12 @@ pub(crate) struct Leading {
     pub metrics: Arc<Metrics>,
     pub observer: Arc<dyn Observer>,
     pub probe: Arc<dyn Probe>,
-    pub given_up: GivenUp,
+    pub quarantined: QuarantinedNodes,
 }
 
-/// The nodes that this replica, while it leads, has given up watching.
+/// The nodes that this replica, while it leads, does not watch because their actors keep crashing.
 #[derive(Clone, Default)]
-pub(crate) struct GivenUp(Arc<Mutex<Vec<QuarantinedNode>>>);
+pub(crate) struct QuarantinedNodes(Arc<Mutex<Vec<QuarantinedNode>>>);
 
 /// The state source of the tree: this replica's state.
 struct ReplicaState {
@@ -179,13 +179,13 @@ impl Leading {
             () = self.follow(&tree, changes) => {}
             () = self.serve(proposed) => {}
             () = self.gather() => {}
-            () = self.given_up.follow(&tree) => {}
+            () = self.quarantined.follow(&tree) => {}
         }
         tree.prune().await;
-        self.given_up.set(Vec::new());
+        self.quarantined.set(Vec::new());
     }
 
-    /// Founds the policy, once per cluster. A replica's flags are later only compared with it. False if it has to be
+    /// Creates the policy, once per cluster. A replica's flags are later only compared with it. False if it has to be
     /// tried again.
     async fn found_policy(&self, term: u64) -> bool {
         let current = self.replica.current();
@@ -193,22 +193,22 @@ impl Leading {
             self.compare_policy(current.state.policy());
             return true;
         }
-        let operation = Operation::FoundPolicy { policy: Box::new(self.founding.clone()) };
+        let operation = LeaderOperation::FoundPolicy { policy: Box::new(self.initial_policy.clone()) };
         match self.propose(term, operation).await {
             ProposalOutcome::Done(_) => tracing::info!(term, "the cluster's policy is what this replica's flags say"),
             ProposalOutcome::Rejected(rejection) => {
-                tracing::error!(%rejection, term, "the cluster's policy was not founded")
+                tracing::error!(%rejection, term, "the cluster's policy was not created")
             }
             ProposalOutcome::Failed(reason) => {
-                tracing::warn!(reason, term, "the cluster's policy is not founded yet");
+                tracing::warn!(reason, term, "the cluster's policy is not created yet");
                 return false;
             }
         }
         true
     }
 
-    /// Founds the addressing: the first leader whose flags name address ranges decides. False if it has to be tried
-    /// again.
+    /// Creates the plan for node CIDRs: the first leader whose flags name address ranges decides. False if it has to be
+    /// tried again.
     async fn found_addressing(&self, term: u64) -> bool {
         let Some(plan) = &self.addressing else { return true };
         let current = self.replica.current();
@@ -219,11 +219,13 @@ impl Leading {
             }
             return true;
         }
-        match self.propose(term, Operation::FoundAddressing { plan: Box::new(plan.clone()) }).await {
+        match self.propose(term, LeaderOperation::FoundAddressing { plan: Box::new(plan.clone()) }).await {
             ProposalOutcome::Done(_) => tracing::info!(term, "nodes get the addresses that this replica's flags say"),
-            ProposalOutcome::Rejected(rejection) => tracing::error!(%rejection, term, "node CIDRs were not founded"),
+            ProposalOutcome::Rejected(rejection) => {
+                tracing::error!(%rejection, term, "the plan for node CIDRs was not created")
+            }
             ProposalOutcome::Failed(reason) => {
-                tracing::warn!(reason, term, "node CIDRs are not founded yet");
+                tracing::warn!(reason, term, "the plan for node CIDRs is not created yet");
                 return false;
             }
         }
@@ -297,9 +299,9 @@ impl Leading {
         }
     }
 
-    async fn propose(&self, term: u64, operation: Operation) -> ProposalOutcome {
+    async fn propose(&self, term: u64, operation: LeaderOperation) -> ProposalOutcome {
         let label = operation.label();
-        let command = Command { origin: Origin::Controller { term }, request: None, operation };
+        let command = Command { origin: Origin::Controller { term }, request: None, operation: operation.into() };
         let settlement = match self.replica.propose(command).await.map(|settled| settled.outcome) {
             Ok(Outcome::Done(receipt)) => ProposalOutcome::Done(receipt),
             Ok(Outcome::Rejected(rejection)) => ProposalOutcome::Rejected(rejection),
@@ -332,24 +334,24 @@ impl Leading {
     }
 }
 
-// === impl GivenUp ===
+// === impl QuarantinedNodes ===
 
-impl GivenUp {
+impl QuarantinedNodes {
     /// Why the node is not watched: what its actor keeps dying of. `None` if it is watched.
     pub(crate) fn reason(&self, node: &str) -> Option<String> {
-        let confined = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        confined.iter().find(|confined| confined.name == node).map(|confined| confined.reason.to_string())
+        let quarantined = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        quarantined.iter().find(|known| known.name == node).map(|known| known.reason.to_string())
     }
 
     async fn follow(&self, tree: &Tree) {
         loop {
             self.set(tree.quarantined());
-            tokio::time::sleep(GIVEN_UP_PAUSE).await;
+            tokio::time::sleep(QUARANTINE_PAUSE).await;
         }
     }
 
-    fn set(&self, confined: Vec<QuarantinedNode>) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = confined;
+    fn set(&self, quarantined: Vec<QuarantinedNode>) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = quarantined;
     }
 }
 

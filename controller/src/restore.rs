@@ -14,7 +14,7 @@ use muster_raft::abort::AbortProcess;
 use muster_raft::disk::Disk;
 use muster_raft::disk::real::{DiskError, RealDisk};
 use muster_raft::snapshot_store::{SnapshotError, read_snapshot};
-use muster_raft::store::{Restoration, Store, StoreError};
+use muster_raft::store::{ReplicaStore, ReplicaStoreError, Restoration};
 use thiserror::Error;
 
 use crate::config::ServerConfig;
@@ -38,7 +38,7 @@ pub enum RestoreError {
     #[error(transparent)]
     Disk(#[from] DiskError),
     #[error(transparent)]
-    Store(#[from] StoreError),
+    ReplicaStore(#[from] ReplicaStoreError),
 }
 
 /// The result of a restore.
@@ -76,6 +76,6 @@ pub fn restore(config: &ServerConfig, backup: &Path, generation: Option<u64>) ->
     };
     let disk: Arc<dyn Disk> = RealDisk::open(&config.data_dir)?;
     let restoration = Restoration { identity, store: Uid(rand::random()), state: &state, members };
-    Store::restore(&disk, &restoration, Arc::new(AbortProcess))?;
+    ReplicaStore::restore(&disk, &restoration, Arc::new(AbortProcess))?;
     Ok(report)
 }

@@ -19,11 +19,11 @@ use muster_raft::disk::Disk;
 use muster_raft::disk::real::{DiskError, RealDisk};
 use muster_raft::feed::Feed;
 use muster_raft::formation::FormationError;
-use muster_raft::greeting::{Introduction, ProvenReplica};
-use muster_raft::log_store::{Birth, Identity};
+use muster_raft::greeting::{PeerIdentity, ProvenReplica};
+use muster_raft::log_store::{NewStore, StoreOwner};
 use muster_raft::peer_service::peer_service;
 use muster_raft::replica::{Replica, Timing};
-use muster_raft::store::{OpenOptions, Store, StoreError};
+use muster_raft::store::{OpenOptions, ReplicaStore, ReplicaStoreError};
 use muster_raft::types::Endpoint;
 use thiserror::Error;
 use tokio::runtime::Handle;
@@ -61,7 +61,7 @@ pub enum ServeError {
     #[error(transparent)]
     Disk(#[from] DiskError),
     #[error(transparent)]
-    Store(#[from] StoreError),
+    ReplicaStore(#[from] ReplicaStoreError),
     #[error("consensus cannot start: {0}")]
     Start(String),
     #[error(transparent)]
@@ -161,15 +161,15 @@ async fn start_replica(
         disk,
         checkpoint_dir: Some(config.data_dir.join("checkpoint")),
         identity: store_identity(config),
-        create: Some(Birth { store: Uid(rand::random()), generation: 0 }),
+        create: Some(NewStore { store: Uid(rand::random()), generation: 0 }),
         publisher: Arc::clone(&feed) as _,
         abort: Arc::new(AbortProcess),
     };
-    let opened = tokio::task::spawn_blocking(move || Store::open(options)).await;
+    let opened = tokio::task::spawn_blocking(move || ReplicaStore::open(options)).await;
     let store = opened.map_err(|error| ServeError::Start(error.to_string()))??;
-    let introduction =
-        Introduction { fleet: config.fleet.to_string().into(), id: ReplicaId(config.id), store: store.2.store_id };
-    let started = Replica::start(introduction, store, feed, connector, timing, VERSION).await;
+    let identity =
+        PeerIdentity { fleet: config.fleet.to_string().into(), id: ReplicaId(config.id), store: store.2.store_id };
+    let started = Replica::start(identity, store, feed, connector, timing, VERSION).await;
     started.map_err(|error| ServeError::Start(error.to_string()))
 }
 
@@ -207,8 +207,8 @@ fn initial_members(config: &ServerConfig) -> BTreeMap<ReplicaId, Endpoint> {
     config.initial_members.iter().map(|member| (ReplicaId(member.id), endpoint(member))).collect()
 }
 
-pub(crate) fn store_identity(config: &ServerConfig) -> Identity {
-    Identity { replica: ReplicaId(config.id), fleet: Uid(config.fleet.number()) }
+pub(crate) fn store_identity(config: &ServerConfig) -> StoreOwner {
+    StoreOwner { replica: ReplicaId(config.id), fleet: Uid(config.fleet.number()) }
 }
 
 pub(crate) fn endpoint(member: &FleetMember) -> Endpoint {

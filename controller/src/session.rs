@@ -53,9 +53,9 @@ const DOWN_QUEUE: usize = 8;
 
 /// All sessions of this replica. Clones share them.
 #[derive(Clone)]
-pub struct Sessions(Arc<Shared>);
+pub struct Sessions(Arc<SharedSessions>);
 
-struct Shared {
+struct SharedSessions {
     registry: Arc<Registry>,
     arbiter: Arc<ClaimArbiter>,
     streams: Arc<StreamContext>,
@@ -99,7 +99,7 @@ impl Sessions {
             figures,
         };
         let tasks = Mutex::new(Some(Tasks { replica, exchange, catch_up, lagging }));
-        Self(Arc::new(Shared { registry, arbiter, streams: Arc::new(streams), tasks }))
+        Self(Arc::new(SharedSessions { registry, arbiter, streams: Arc::new(streams), tasks }))
     }
 
     /// Claims sessions, passes on changes of the state and asks agents to move when they should, until `stop`; then all
@@ -157,8 +157,8 @@ impl Sessions {
         &self,
         aggregator: String,
         opener: Opener,
-        up: Streaming<v1::CarrierMessage>,
-    ) -> mpsc::Receiver<Result<Box<v1::CarrierReply>, Status>> {
+        up: Streaming<v1::AggregatorMessage>,
+    ) -> mpsc::Receiver<Result<Box<v1::AggregatorReply>, Status>> {
         let (down, told) = mpsc::channel(DOWN_QUEUE);
         let (context, stream) = (Arc::clone(&self.0.streams), self.0.registry.open());
         tokio::spawn(stream::aggregator::serve(context, stream, (aggregator, opener), up, down));

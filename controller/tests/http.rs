@@ -22,7 +22,7 @@ use muster_controller::observe::metrics::{CONTENT_TYPE, Figures, Metrics};
 use muster_lifecycle::replica::ReplicaId;
 use muster_pki::secret::{self, Access};
 use muster_pki::tls::{self, Credentials, ReplicaTls};
-use muster_pki::{ClientConfig, FleetFolder, Grant, ReplicaPlan, Subject, Usage, Validity, identity};
+use muster_pki::{CertificateSubject, ClientConfig, FleetFolder, Grant, ReplicaPlan, Usage, Validity, identity};
 use muster_raft::connector::Io;
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
@@ -41,7 +41,7 @@ const HOUR: Duration = Duration::from_secs(3600);
 const H2: &[u8] = b"h2";
 const HTTP_1_1: &[u8] = b"http/1.1";
 /// The leader's id while the replica knows no leader.
-const NOBODY: u64 = 0;
+const NO_LEADER: u64 = 0;
 
 #[tokio::test]
 async fn a_viewer_reads_the_metrics_in_either_protocol() {
@@ -65,7 +65,7 @@ async fn a_viewer_reads_the_metrics_in_either_protocol() {
 }
 
 #[tokio::test]
-async fn an_operator_may_look_as_well() {
+async fn an_operator_may_read_health_too() {
     let rig = Rig::new();
     let operator = ClientConfig::load(&rig.fleet.operator_dir().join("client.toml")).unwrap();
     let stream = rig.dial(tls::operator(&operator.tls).unwrap(), H2).await.unwrap();
@@ -73,7 +73,7 @@ async fn an_operator_may_look_as_well() {
 }
 
 #[tokio::test]
-async fn nobody_gets_an_answer_without_a_certificate() {
+async fn a_caller_without_a_certificate_gets_no_answer() {
     let rig = Rig::new();
     let mut roots = rustls::RootCertStore::empty();
     let ca = rig.fleet.client_authority().certificate_pem();
@@ -127,7 +127,7 @@ async fn a_replica_is_ready_while_it_knows_a_leader() {
         leader(2);
         let ready = rig.ask(protocol, "GET", "/readyz").await;
         assert_eq!((ready.status, ready.body.as_str()), (200, "ok\n"));
-        leader(NOBODY);
+        leader(NO_LEADER);
         let unready = rig.ask(protocol, "GET", "/readyz").await;
         assert_eq!(unready.status, 503);
         assert!(unready.body.contains("no leader is known"), "{}", unready.body);
@@ -153,7 +153,7 @@ async fn headers_beyond_the_limit_are_refused() {
 }
 
 #[tokio::test]
-async fn a_connection_serves_many_requests_and_ends_with_the_door() {
+async fn a_connection_serves_many_requests_and_ends_when_the_door_closes() {
     let mut rig = Rig::new();
     let stream = rig.dial(rig.viewer(), H2).await.unwrap();
     let (mut sender, connection) = h2::client::handshake(stream).await.unwrap();
@@ -169,7 +169,7 @@ async fn a_connection_serves_many_requests_and_ends_with_the_door() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_silent_caller_does_not_keep_its_place_for_ever() {
+async fn a_connection_without_requests_is_closed() {
     for (protocol, kept_for) in [(HTTP_1_1, Duration::from_secs(90)), (H2, HOUR + Duration::from_secs(10))] {
         let (outside, inside) = tokio::io::duplex(64 * 1024);
         let rig = Rig::behind(|_| Once(Some(inside)));
@@ -236,8 +236,9 @@ impl Rig {
         let validity = Validity::starting(SystemTime::now(), HOUR);
         let (fleet, usage) = (self.fleet.id(), Usage::Client);
         let authority = self.fleet.client_authority();
-        let issued =
-            authority.issue(&Subject { user, group: Some(group), fleet, usage, hosts: &[], validity }).unwrap();
+        let issued = authority
+            .issue(&CertificateSubject { user, group: Some(group), fleet, usage, hosts: &[], validity })
+            .unwrap();
         let [ca, certificate, key] = ["ca.crt", "it.crt", "it.key"].map(|name| self.dir.path().join(name));
         let write = |path: &Path, text: &str| secret::replace(path, text, Access::Owner).unwrap();
         write(&ca, authority.certificate_pem());
@@ -296,7 +297,7 @@ fn sources(metrics: &Arc<Metrics>, leader: &Arc<AtomicU64>) -> Sources {
         sessions: Arc::default(),
     };
     let leader = Arc::clone(leader);
-    let known = move || Some(leader.load(Ordering::Relaxed)).filter(|id| *id != NOBODY);
+    let known = move || Some(leader.load(Ordering::Relaxed)).filter(|id| *id != NO_LEADER);
     Sources {
         metrics: Arc::clone(metrics),
         figures,

@@ -15,12 +15,14 @@ use futures::{FutureExt, StreamExt};
 use hyper_util::rt::TokioIo;
 use muster_client::connect;
 use muster_controller::door::connector::TlsConnector;
-use muster_controller::door::listener::{BindError, Connection, Door, HANDSHAKE_TIMEOUT, Listener, Peer, Refusal, Tcp};
+use muster_controller::door::listener::{
+    BindError, Connection, Door, DoorRefusal, HANDSHAKE_TIMEOUT, Listener, Peer, Tcp,
+};
 use muster_controller::door::{DoorKind, Limits, door_limits};
 use muster_lifecycle::replica::ReplicaId;
 use muster_pki::identity::{self, Role};
 use muster_pki::tls::{Credentials, ReplicaTls};
-use muster_pki::{Authority, FleetFolder, FleetId, HostPort, ReplicaPlan, Subject, Usage, Validity};
+use muster_pki::{Authority, CertificateSubject, FleetFolder, FleetId, HostPort, ReplicaPlan, Usage, Validity};
 use muster_raft::connector::{Connector, Io};
 use rustls::ClientConfig;
 use rustls::pki_types::CertificateDer;
@@ -68,22 +70,22 @@ async fn a_certificate_of_the_other_ca_is_refused() {
         let subject = rig.subject("system:muster:replica:2", identity::REPLICAS);
         let client = rig.client_of(rig.authority(signer), rig.authority(door), &subject);
         let refusal = rig.knock(door, client).await.unwrap_err();
-        assert!(matches!(refusal, Refusal::WrongAuthority), "{door}: {refusal}");
+        assert!(matches!(refusal, DoorRefusal::WrongAuthority), "{door}: {refusal}");
         assert!(refusal.to_string().contains("wrong CA"));
     }
 }
 
 #[tokio::test]
-async fn nobody_comes_in_without_a_certificate() {
+async fn a_connection_without_a_certificate_is_refused() {
     let rig = Rig::new();
     for door in [DoorKind::Peer, DoorKind::Client, DoorKind::Http] {
         let refusal = rig.knock(door, rig.stranger(door)).await.unwrap_err();
-        assert!(matches!(refusal, Refusal::NoCertificate), "{door}: {refusal}");
+        assert!(matches!(refusal, DoorRefusal::NoCertificate), "{door}: {refusal}");
     }
 }
 
 #[tokio::test]
-async fn whoever_has_no_certificate_is_a_stranger_to_agents_and_does_not_stay() {
+async fn a_connection_without_a_certificate_at_the_agents_door_is_a_stranger_and_times_out() {
     let rig = Rig::new();
     let (mut incoming, address) = rig.open(DoorKind::Agent);
     let address: HostPort = address.parse().unwrap();
@@ -96,7 +98,7 @@ async fn whoever_has_no_certificate_is_a_stranger_to_agents_and_does_not_stay() 
 }
 
 #[tokio::test]
-async fn a_stranger_who_does_not_read_stays_no_longer() {
+async fn a_stranger_that_does_not_read_times_out() {
     let rig = Rig::new();
     let (mut incoming, address) = rig.open(DoorKind::Agent);
     let address: HostPort = address.parse().unwrap();
@@ -115,12 +117,12 @@ async fn a_stranger_who_does_not_read_stays_no_longer() {
 }
 
 #[tokio::test]
-async fn an_expired_certificate_lets_only_a_node_in_and_only_for_a_while() {
+async fn an_expired_certificate_admits_only_a_node_and_only_within_the_renewal_time() {
     let rig = Rig::new();
     let now = SystemTime::now();
     let expired = |user: &'static str, group: &'static str, ago: Duration| {
         let validity = Validity { from: now - 10 * HOUR, until: now - ago };
-        rig.client(DoorKind::Agent, &Subject { validity, ..rig.subject(user, group) })
+        rig.client(DoorKind::Agent, &CertificateSubject { validity, ..rig.subject(user, group) })
     };
     let minute = Duration::from_secs(60);
     let client = expired("system:node:a", identity::NODES, GRACE - minute);
@@ -129,25 +131,25 @@ async fn an_expired_certificate_lets_only_a_node_in_and_only_for_a_while() {
 
     let client = expired("system:node:a", identity::NODES, GRACE + minute);
     let refusal = rig.knock(DoorKind::Agent, client).await.unwrap_err();
-    assert!(matches!(refusal, Refusal::Lapsed { .. }), "{refusal}");
+    assert!(matches!(refusal, DoorRefusal::Lapsed { .. }), "{refusal}");
     assert!(refusal.to_string().contains("join again with a new token"), "{refusal}");
 
     for (user, group) in
         [("system:muster:aggregator:a", identity::AGGREGATORS), ("system:muster:canary:1", identity::CANARIES)]
     {
         let refusal = rig.knock(DoorKind::Agent, expired(user, group, minute)).await.unwrap_err();
-        assert!(matches!(refusal, Refusal::Expired), "{user}: {refusal}");
+        assert!(matches!(refusal, DoorRefusal::Expired), "{user}: {refusal}");
     }
     // The renewal grace excuses neither a wrong CA nor a validity that begins in the future.
     let validity = Validity { from: now - 10 * HOUR, until: now - minute };
-    let subject = Subject { validity, ..rig.subject("system:node:a", identity::NODES) };
+    let subject = CertificateSubject { validity, ..rig.subject("system:node:a", identity::NODES) };
     let foreign = rig.client_of(rig.authority(DoorKind::Peer), rig.authority(DoorKind::Agent), &subject);
     let refusal = rig.knock(DoorKind::Agent, foreign).await.unwrap_err();
-    assert!(matches!(refusal, Refusal::WrongAuthority), "{refusal}");
+    assert!(matches!(refusal, DoorRefusal::WrongAuthority), "{refusal}");
     let validity = Validity { from: now + HOUR, until: now + 2 * HOUR };
-    let early = rig.client(DoorKind::Agent, &Subject { validity, ..subject });
+    let early = rig.client(DoorKind::Agent, &CertificateSubject { validity, ..subject });
     let refusal = rig.knock(DoorKind::Agent, early).await.unwrap_err();
-    assert!(matches!(refusal, Refusal::Expired), "{refusal}");
+    assert!(matches!(refusal, DoorRefusal::Expired), "{refusal}");
 }
 
 #[tokio::test]
@@ -155,19 +157,21 @@ async fn an_expired_or_future_certificate_is_refused() {
     let rig = Rig::new();
     let now = SystemTime::now();
     for (from, until) in [(now - 3 * HOUR, now - HOUR), (now + HOUR, now + 3 * HOUR)] {
-        let subject = Subject { validity: Validity { from, until }, ..rig.subject("ada", identity::OPERATORS) };
+        let subject =
+            CertificateSubject { validity: Validity { from, until }, ..rig.subject("ada", identity::OPERATORS) };
         let refusal = rig.knock(DoorKind::Client, rig.client(DoorKind::Client, &subject)).await.unwrap_err();
-        assert!(matches!(refusal, Refusal::Expired), "{refusal}");
+        assert!(matches!(refusal, DoorRefusal::Expired), "{refusal}");
     }
 }
 
 #[tokio::test]
-async fn a_server_certificate_opens_no_door() {
+async fn a_server_certificate_is_refused_at_every_door() {
     let rig = Rig::new();
     for door in [DoorKind::Peer, DoorKind::Agent, DoorKind::Client, DoorKind::Http] {
-        let subject = Subject { usage: Usage::Server, ..rig.subject("system:muster:replica:2", identity::REPLICAS) };
+        let subject =
+            CertificateSubject { usage: Usage::Server, ..rig.subject("system:muster:replica:2", identity::REPLICAS) };
         let refusal = rig.knock(door, rig.client(door, &subject)).await.unwrap_err();
-        assert!(matches!(refusal, Refusal::WrongUsage), "{door}: {refusal}");
+        assert!(matches!(refusal, DoorRefusal::WrongUsage), "{door}: {refusal}");
     }
 }
 
@@ -175,15 +179,15 @@ async fn a_server_certificate_opens_no_door() {
 async fn another_fleet_is_refused() {
     let rig = Rig::new();
     let other = FleetId::random();
-    let subject = Subject { fleet: &other, ..rig.subject("ada", identity::OPERATORS) };
+    let subject = CertificateSubject { fleet: &other, ..rig.subject("ada", identity::OPERATORS) };
     let refusal = rig.knock(DoorKind::Client, rig.client(DoorKind::Client, &subject)).await.unwrap_err();
-    assert!(matches!(&refusal, Refusal::WrongFleet { theirs, .. } if *theirs == other), "{refusal}");
+    assert!(matches!(&refusal, DoorRefusal::WrongFleet { theirs, .. } if *theirs == other), "{refusal}");
 
     let stranger = Rig::new();
     let subject = stranger.subject("system:muster:replica:2", identity::REPLICAS);
     let client = rig.client_of(stranger.authority(DoorKind::Peer), rig.authority(DoorKind::Peer), &subject);
     let refusal = rig.knock(DoorKind::Peer, client).await.unwrap_err();
-    assert!(matches!(refusal, Refusal::WrongAuthority), "{refusal}");
+    assert!(matches!(refusal, DoorRefusal::WrongAuthority), "{refusal}");
 }
 
 #[tokio::test]
@@ -199,7 +203,7 @@ async fn a_role_at_the_wrong_door_is_refused() {
     ] {
         let client = rig.client(door, &rig.subject(user, group));
         let refusal = rig.knock(door, client).await.unwrap_err();
-        assert!(matches!(refusal, Refusal::WrongRole { .. }), "{door}: {refusal}");
+        assert!(matches!(refusal, DoorRefusal::WrongRole { .. }), "{door}: {refusal}");
     }
 }
 
@@ -208,7 +212,7 @@ async fn a_user_without_a_role_is_refused() {
     let rig = Rig::new();
     let client = rig.client(DoorKind::Client, &rig.subject("system:node:a", "system:masters"));
     let refusal = rig.knock(DoorKind::Client, client).await.unwrap_err();
-    assert!(matches!(refusal, Refusal::Nobody(_)), "{refusal}");
+    assert!(matches!(refusal, DoorRefusal::NoIdentity(_)), "{refusal}");
 }
 
 #[tokio::test]
@@ -221,7 +225,7 @@ async fn tls_1_2_is_not_spoken() {
         .with_root_certificates(rustls::RootCertStore::empty())
         .with_no_client_auth();
     let refusal = rig.knock(DoorKind::Client, Arc::new(client)).await.unwrap_err();
-    assert!(matches!(refusal, Refusal::Handshake(_)), "{refusal}");
+    assert!(matches!(refusal, DoorRefusal::Handshake(_)), "{refusal}");
 }
 
 #[tokio::test(start_paused = true)]
@@ -230,22 +234,22 @@ async fn a_stalled_handshake_is_dropped() {
     let (mut stalled, io) = tokio::io::duplex(1024);
     let started = tokio::time::Instant::now();
     let refusal = rig.door(DoorKind::Agent).admit(Box::new(io), ANY.parse().unwrap()).await.unwrap_err();
-    assert!(matches!(refusal, Refusal::Stalled), "{refusal}");
+    assert!(matches!(refusal, DoorRefusal::Stalled), "{refusal}");
     assert_eq!(started.elapsed(), HANDSHAKE_TIMEOUT);
     assert_eq!(stalled.read(&mut [0; 16]).await.unwrap(), 0, "the connection is closed");
 }
 
 #[tokio::test]
-async fn what_is_not_tls_is_refused() {
+async fn a_connection_without_tls_is_refused() {
     let rig = Rig::new();
     let (mut stranger, io) = tokio::io::duplex(1024);
     stranger.write_all(b"GET / HTTP/1.1\r\n\r\n").await.unwrap();
     let refusal = rig.door(DoorKind::Client).admit(Box::new(io), ANY.parse().unwrap()).await.unwrap_err();
-    assert!(matches!(refusal, Refusal::Handshake(_)), "{refusal}");
+    assert!(matches!(refusal, DoorRefusal::Handshake(_)), "{refusal}");
 }
 
 #[tokio::test]
-async fn a_port_in_use_is_named_with_what_changes_it() {
+async fn a_port_in_use_is_named_with_its_setting() {
     let first = Tcp::bind(DoorKind::Peer, ANY.parse().unwrap()).unwrap();
     let address = first.local_addr().unwrap();
     for (kind, flag, key) in [
@@ -264,7 +268,7 @@ async fn a_port_in_use_is_named_with_what_changes_it() {
 }
 
 #[tokio::test]
-async fn peers_connect_only_to_the_replica_they_mean() {
+async fn peers_connect_only_to_the_replica_they_dialled() {
     let rig = Rig::new();
     let (mut incoming, address) = rig.open(DoorKind::Peer);
     let peers = TlsConnector::new(rig.replica_tls().peer_client, rig.fleet.id().clone());
@@ -297,7 +301,7 @@ async fn an_operator_verifies_the_host_it_dialled() {
 }
 
 #[tokio::test]
-async fn a_full_door_lets_the_next_in_when_somebody_leaves() {
+async fn a_full_door_admits_the_next_connection_when_one_ends() {
     let rig = Rig::new();
     let tcp = Tcp::bind(DoorKind::Client, ANY.parse().unwrap()).unwrap();
     let address: HostPort = tcp.local_addr().unwrap().to_string().parse().unwrap();
@@ -320,7 +324,7 @@ async fn a_full_door_lets_the_next_in_when_somebody_leaves() {
 }
 
 #[tokio::test]
-async fn a_door_tells_when_handshakes_queue() {
+async fn a_door_reports_queued_handshakes() {
     let rig = Rig::new();
     let tcp = Tcp::bind(DoorKind::Agent, ANY.parse().unwrap()).unwrap();
     let address = tcp.local_addr().unwrap();
@@ -355,7 +359,7 @@ async fn a_dropped_door_frees_its_address() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_door_survives_the_lack_of_file_descriptors() {
+async fn a_door_recovers_from_a_lack_of_file_descriptors() {
     let rig = Rig::new();
     let (outside, inside) = tokio::io::duplex(64 * 1024);
     let too_many_files = || Err(io::Error::from_raw_os_error(24));
@@ -372,7 +376,7 @@ async fn a_door_survives_the_lack_of_file_descriptors() {
 }
 
 #[tokio::test]
-async fn a_service_behind_a_door_learns_who_calls() {
+async fn a_service_behind_a_door_gets_the_identity_of_the_caller() {
     let rig = Rig::new();
     let (incoming, address) = rig.open(DoorKind::Client);
     let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
@@ -447,13 +451,20 @@ impl Rig {
         }
     }
 
-    fn subject<'a>(&'a self, user: &'a str, group: &'a str) -> Subject<'a> {
+    fn subject<'a>(&'a self, user: &'a str, group: &'a str) -> CertificateSubject<'a> {
         let validity = Validity::starting(SystemTime::now(), HOUR);
-        Subject { user, group: Some(group), fleet: self.fleet.id(), usage: Usage::Client, hosts: &[], validity }
+        CertificateSubject {
+            user,
+            group: Some(group),
+            fleet: self.fleet.id(),
+            usage: Usage::Client,
+            hosts: &[],
+            validity,
+        }
     }
 
     /// A client whose certificate comes from the CA of the door.
-    fn client(&self, door: DoorKind, subject: &Subject<'_>) -> Arc<ClientConfig> {
+    fn client(&self, door: DoorKind, subject: &CertificateSubject<'_>) -> Arc<ClientConfig> {
         self.client_of(self.authority(door), self.authority(door), subject)
     }
 
@@ -471,7 +482,12 @@ impl Rig {
         Arc::new(client)
     }
 
-    fn client_of(&self, signer: &Authority, trusted: &Authority, subject: &Subject<'_>) -> Arc<ClientConfig> {
+    fn client_of(
+        &self,
+        signer: &Authority,
+        trusted: &Authority,
+        subject: &CertificateSubject<'_>,
+    ) -> Arc<ClientConfig> {
         let issued = signer.issue(subject).unwrap();
         let file = |name: &str, text: &str| -> PathBuf {
             let path = self.dir.path().join(name);
@@ -483,7 +499,7 @@ impl Rig {
     }
 
     /// Connects by loopback TCP and returns the door's decision.
-    async fn knock(&self, kind: DoorKind, client: Arc<ClientConfig>) -> Result<Connection, Refusal> {
+    async fn knock(&self, kind: DoorKind, client: Arc<ClientConfig>) -> Result<Connection, DoorRefusal> {
         let mut tcp = Tcp::bind(kind, ANY.parse().unwrap()).unwrap();
         let address = tcp.local_addr().unwrap();
         let caller = async {

@@ -29,7 +29,7 @@ pub const WAITING_SHOWN_MAX: usize = 16;
 
 /// What the caller knows of a node and the state does not.
 #[derive(Debug, Clone, Default)]
-pub struct Hearing {
+pub struct NodeObservation {
     pub heard: Option<Sighting>,
     /// The excuse that counts for this node.
     pub excuse: Option<Excuse>,
@@ -51,7 +51,7 @@ pub struct ExcuseNote {
 /// One moment on both clocks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Moment {
+pub struct ExplainedTime {
     pub cluster_ms: u64,
     pub wall_ms: i64,
 }
@@ -61,7 +61,7 @@ pub struct Moment {
 #[serde(rename_all = "camelCase")]
 pub struct Headline {
     pub text: String,
-    pub since: Option<Moment>,
+    pub since: Option<ExplainedTime>,
     pub aside: Option<String>,
 }
 
@@ -73,14 +73,14 @@ pub struct Fact {
     pub text: String,
     /// The rule that it follows from, such as `NH-8`.
     pub rule: Option<String>,
-    pub at: Option<Moment>,
+    pub at: Option<ExplainedTime>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ExcuseInForce {
     pub text: String,
-    pub until: Moment,
+    pub until: ExplainedTime,
     pub concerns_this_node: bool,
 }
 
@@ -97,9 +97,9 @@ pub struct Prospect {
 
 /// A moment, or never; `null` in JSON, so that a program finds a moment or nothing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(from = "Option<Moment>", into = "Option<Moment>")]
+#[serde(from = "Option<ExplainedTime>", into = "Option<ExplainedTime>")]
 pub enum When {
-    At(Moment),
+    At(ExplainedTime),
     Never,
 }
 
@@ -110,7 +110,7 @@ pub struct Waiting {
     pub name: String,
     /// 1 is next.
     pub position: usize,
-    pub since: Moment,
+    pub since: ExplainedTime,
     pub turn: When,
 }
 
@@ -119,7 +119,7 @@ pub struct Waiting {
 pub struct NodeExplanation {
     pub name: String,
     pub zone: String,
-    pub now: Moment,
+    pub now: ExplainedTime,
     pub headline: Headline,
     pub facts: Vec<Fact>,
     pub excuses: Vec<ExcuseInForce>,
@@ -133,7 +133,7 @@ pub struct NodeExplanation {
 #[serde(rename_all = "camelCase")]
 pub struct ZoneExplanation {
     pub zone: String,
-    pub now: Moment,
+    pub now: ExplainedTime,
     pub headline: Headline,
     pub facts: Vec<Fact>,
     pub excuses: Vec<ExcuseInForce>,
@@ -150,7 +150,7 @@ pub struct PodExplanation {
     pub namespace: String,
     pub name: String,
     pub node: Option<String>,
-    pub now: Moment,
+    pub now: ExplainedTime,
     pub headline: Headline,
     pub facts: Vec<Fact>,
     pub outlook: Option<Prospect>,
@@ -208,7 +208,7 @@ impl Prospect {
     }
 
     fn at(at: ClusterTime, now: Stamp, text: impl Into<String>, rule: &str) -> Self {
-        let at = When::At(Moment::of(at, now));
+        let at = When::At(ExplainedTime::of(at, now));
         Self { at, about: false, text: text.into(), rule: rule.to_owned() }
     }
 
@@ -221,15 +221,15 @@ impl Prospect {
     }
 }
 
-// === impl When, Moment, Fact ===
+// === impl When, ExplainedTime, Fact ===
 
-impl From<Option<Moment>> for When {
-    fn from(at: Option<Moment>) -> Self {
+impl From<Option<ExplainedTime>> for When {
+    fn from(at: Option<ExplainedTime>) -> Self {
         at.map_or(Self::Never, Self::At)
     }
 }
 
-impl From<When> for Option<Moment> {
+impl From<When> for Option<ExplainedTime> {
     fn from(when: When) -> Self {
         match when {
             When::At(moment) => Some(moment),
@@ -240,7 +240,7 @@ impl From<When> for Option<Moment> {
 
 impl When {
     fn of(at: Option<ClusterTime>, now: Stamp) -> Self {
-        at.map_or(Self::Never, |at| Self::At(Moment::of(at, now)))
+        at.map_or(Self::Never, |at| Self::At(ExplainedTime::of(at, now)))
     }
 
     fn order(&self) -> (bool, u64) {
@@ -251,7 +251,7 @@ impl When {
     }
 }
 
-impl Moment {
+impl ExplainedTime {
     pub fn wall(self) -> WallTime {
         WallTime(self.wall_ms)
     }
@@ -266,7 +266,7 @@ impl Moment {
 }
 
 /// A moment that the state recorded on both clocks.
-impl From<Stamp> for Moment {
+impl From<Stamp> for ExplainedTime {
     fn from(stamp: Stamp) -> Self {
         Self { cluster_ms: stamp.cluster.0, wall_ms: stamp.wall.0 }
     }
@@ -281,7 +281,7 @@ impl Fact {
         Self { rule: Some(rule.to_owned()), ..self }
     }
 
-    fn when(self, at: Option<Moment>) -> Self {
+    fn when(self, at: Option<ExplainedTime>) -> Self {
         Self { at, ..self }
     }
 }
@@ -289,7 +289,7 @@ impl Fact {
 fn shown_excuses(excuses: &[ExcuseNote], now: Stamp) -> impl Iterator<Item = ExcuseInForce> + '_ {
     let shown = move |note: &ExcuseNote| ExcuseInForce {
         text: note.text.clone(),
-        until: Moment::of(note.until, now),
+        until: ExplainedTime::of(note.until, now),
         concerns_this_node: note.concerns_this_node,
     };
     excuses.iter().take(EXCUSES_SHOWN_MAX).map(shown)
@@ -304,7 +304,7 @@ fn reprieve(policy_state: &FleetPolicyState, now: Stamp) -> Option<ExcuseInForce
         }
         ReprieveReason::ShorterGrace => "the grace was shortened: agents first have to learn how often to beat",
     };
-    Some(ExcuseInForce { text: text.to_owned(), until: Moment::of(until, now), concerns_this_node: true })
+    Some(ExcuseInForce { text: text.to_owned(), until: ExplainedTime::of(until, now), concerns_this_node: true })
 }
 
 /// Why no node is evicted yet, as the end of a sentence.

@@ -1,4 +1,4 @@
-//! The law: pure decisions over replicated state.
+//! The rules of the node lifecycle: pure decisions over replicated state.
 //!
 //! ```text
 //!   Batch (stamp + commands) --> State::apply --> Applied

@@ -1,6 +1,7 @@
 //! Conformance page: `docs/conformance.md` speaks of every rule, and of no test that does not exist.
 #![allow(clippy::unwrap_used)]
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 /// How many rules there are of each family.
@@ -27,9 +28,8 @@ const FAMILIES: [(&str, usize); 19] = [
 ];
 
 /// The folders by the names that the page uses.
-const FOLDERS: [(&str, &str); 8] = [
-    ("cores/", "lifecycle/tests/cores/"),
-    ("law/", "lifecycle/tests/law/"),
+const FOLDERS: [(&str, &str); 7] = [
+    ("rules/", "lifecycle/tests/rules/"),
     ("tree/", "actors/tests/tree/"),
     ("pulse/", "pulse/tests/"),
     ("agent/", "node-agent/tests/agent/"),
@@ -46,7 +46,7 @@ fn page() -> String {
     std::fs::read_to_string(root().join("docs/conformance.md")).unwrap()
 }
 
-/// The file that a reference such as `cores/zone.rs` means.
+/// The file that a reference such as `rules/zone/state.rs` means.
 fn located(file: &str) -> PathBuf {
     let folder = FOLDERS.into_iter().find_map(|(short, folder)| Some((folder, file.strip_prefix(short)?)));
     folder.map_or_else(|| root().join(file), |(folder, rest)| root().join(folder).join(rest))
@@ -64,7 +64,7 @@ fn every_rule_has_one_row() {
 }
 
 #[test]
-fn every_test_it_names_exists() {
+fn every_test_named_on_the_page_exists() {
     let page = page();
     let references = page.split('`').filter_map(|word| word.split_once(".rs::"));
     let mut seen = 0;
@@ -75,4 +75,40 @@ fn every_test_it_names_exists() {
         seen += 1;
     }
     assert!(seen > 100, "only {seen} references");
+}
+
+#[test]
+fn every_rule_that_the_source_mentions_is_defined() {
+    let page = page();
+    let rows = page.lines().filter_map(|line| line.strip_prefix("| ")?.split(' ').next());
+    let defined: BTreeSet<&str> = rows.filter(|id| rule_ids(id).any(|found| found == *id)).collect();
+    let families: BTreeSet<&str> = defined.iter().filter_map(|id| Some(id.split_once('-')?.0)).collect();
+    let mut mentions = 0;
+    for file in rust_files(&root()) {
+        let text = std::fs::read_to_string(&file).unwrap();
+        for id in rule_ids(&text).filter(|id| families.contains(id.split('-').next().unwrap())) {
+            assert!(defined.contains(id), "{} mentions {id}, which has no row in docs/conformance.md", file.display());
+            mentions += 1;
+        }
+    }
+    assert!(mentions > 500, "only {mentions} mentions");
+}
+
+/// The words of the form `NH-8`: capitals, a dash, one or two digits.
+fn rule_ids(text: &str) -> impl Iterator<Item = &str> {
+    text.split(|char: char| !char.is_ascii_alphanumeric() && char != '-').filter(|word| {
+        word.split_once('-').is_some_and(|(family, number)| {
+            !family.is_empty()
+                && family.bytes().all(|byte| byte.is_ascii_uppercase())
+                && matches!(number.len(), 1 | 2)
+                && number.bytes().all(|byte| byte.is_ascii_digit())
+        })
+    })
+}
+
+fn rust_files(dir: &Path) -> Vec<PathBuf> {
+    let entries = std::fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().path());
+    let is_source = |path: &PathBuf| !path.ends_with("target") && !path.ends_with(".git");
+    let found = entries.filter(is_source).flat_map(|path| if path.is_dir() { rust_files(&path) } else { vec![path] });
+    found.filter(|path| path.extension().is_some_and(|extension| extension == "rs")).collect()
 }

@@ -15,6 +15,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use muster_proto::certified_name::{CertifiedName, CertifiedNameError};
 use rustls::client::{ResolvesClientCert, Resumption};
 use rustls::crypto::CryptoProvider;
 use rustls::pki_types::pem::PemObject;
@@ -24,14 +25,12 @@ use rustls::{ClientConfig, RootCertStore, SignatureScheme};
 use thiserror::Error;
 use tokio::sync::{Notify, watch};
 use x509_parser::certificate::X509Certificate;
+use x509_parser::extensions::GeneralName;
 use x509_parser::prelude::FromDer;
 
 pub(crate) use self::store::new_key;
 pub use self::store::{CredentialStore, CredentialStoreError};
 
-const NODE_PREFIX: &str = "system:node:";
-/// RFC 5280 allows 64 characters for a common name, and the prefix takes some of them.
-pub const NODE_NAME_MAX: usize = 64 - NODE_PREFIX.len();
 const ALPN: &[u8] = b"h2";
 /// Our chains are short; a longer file is a mistake.
 const CHAIN_MAX: usize = 8;
@@ -87,8 +86,8 @@ pub enum CredentialsError {
         "the key does not belong to the certificate: remove node.pem from the state directory and join again with a new token"
     )]
     OtherKey,
-    #[error("the certificate belongs to {0:?} and not to a node: check the file")]
-    NotANode(String),
+    #[error(transparent)]
+    Name(#[from] CertifiedNameError),
     #[error(
         "the certificate belongs to node {theirs:?}, but this machine is to be node {ours:?}: correct the name, or remove \
          node.pem from the state directory and join again with a new token"
@@ -234,10 +233,8 @@ fn hold(texts: &PemTexts) -> Result<(String, HeldCertificate), CredentialsError>
     const WHAT: &str = "the certificate file";
     let chain = certificates(&texts.certificate).ok_or(CredentialsError::Certificates(WHAT))?;
     let leaf = chain.first().ok_or(CredentialsError::Certificates(WHAT))?;
-    let (user, validity) = read_certificate(leaf).ok_or(CredentialsError::Certificates(WHAT))?;
-    let Some(node) = user.strip_prefix(NODE_PREFIX).map(str::to_owned) else {
-        return Err(CredentialsError::NotANode(user));
-    };
+    let (name, validity) = read_certificate(leaf).ok_or(CredentialsError::Certificates(WHAT))?;
+    let node = name.node()?;
     let key = PrivateKeyDer::from_pem_slice(texts.key.as_bytes()).map_err(|_| CredentialsError::OtherKey)?;
     let key = CertifiedKey::from_der(chain, key, &provider()).map_err(|_| CredentialsError::OtherKey)?;
     Ok((node, HeldCertificate { key: Arc::new(key), validity }))
@@ -248,13 +245,17 @@ fn certificates(pem: &str) -> Option<Vec<CertificateDer<'static>>> {
     chain.ok().filter(|chain| !chain.is_empty())
 }
 
-fn read_certificate(der: &CertificateDer<'_>) -> Option<(String, CertificateValidity)> {
+fn read_certificate(der: &CertificateDer<'_>) -> Option<(CertifiedName, CertificateValidity)> {
     let (_, certificate) = X509Certificate::from_der(der).ok()?;
-    let user = certificate.subject().iter_common_name().next()?.as_str().ok()?.to_owned();
+    let common_name = certificate.subject().iter_common_name().next()?.as_str().ok()?.to_owned();
+    let names = certificate.subject_alternative_name().ok()?.map(|names| names.value.general_names.as_slice());
+    let dns =
+        |name: &GeneralName<'_>| if let GeneralName::DNSName(dns) = name { Some((*dns).to_owned()) } else { None };
+    let dns_names = names.unwrap_or_default().iter().filter_map(dns).collect();
     let moment = |seconds: i64| UNIX_EPOCH + Duration::from_secs(u64::try_from(seconds).unwrap_or_default());
     let validity = certificate.validity();
     Some((
-        user,
+        CertifiedName { common_name, dns_names },
         CertificateValidity {
             from: moment(validity.not_before.timestamp()),
             until: moment(validity.not_after.timestamp()),

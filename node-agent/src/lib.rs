@@ -19,6 +19,7 @@ pub mod aggregator;
 pub mod conditions;
 mod connection;
 pub mod credentials;
+mod durable;
 pub mod enrolment;
 pub mod facts;
 pub mod machine;

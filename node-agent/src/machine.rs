@@ -68,14 +68,14 @@ mod tests {
     }
 
     #[test]
-    fn heartbeat_times_alone_are_no_change() {
+    fn heartbeat_times_alone_do_not_change_the_fingerprint() {
         let one = Fingerprint::of(&status("2026-01-01T00:00:00Z", "True"));
         assert_eq!(one, Fingerprint::of(&status("2026-01-01T00:00:10Z", "True")));
         assert_ne!(one, Fingerprint::of(&status("2026-01-01T00:00:00Z", "False")));
     }
 
     #[test]
-    fn what_is_not_json_still_has_an_identity() {
+    fn a_status_that_is_not_json_has_a_fingerprint_too() {
         assert_eq!(Fingerprint::of(b"{"), Fingerprint::of(b"{"));
         assert_ne!(Fingerprint::of(b"{"), Fingerprint::of(b"{{"));
     }

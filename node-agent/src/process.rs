@@ -23,6 +23,7 @@ use thiserror::Error;
 use tokio::sync::watch;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
+use crate::durable;
 use crate::pods::{
     DurableNote, LocalPodStatus, PodListener, PodName, PodPhase, PodToStart, PodUid, PodUpdateSender, RecalledNotes,
     Runtime,
@@ -42,7 +43,6 @@ pub use shim::{SHIM_ARGUMENT, shim_main};
 mod cgroup;
 mod core;
 mod dir;
-mod durable;
 mod ended_log;
 mod expansion;
 mod manifest;

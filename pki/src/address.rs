@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn what_nobody_can_connect_to_is_refused() {
+    fn an_address_that_cannot_be_connected_to_is_refused() {
         for (text, part) in [
             ("127.0.0.1", "HOST:PORT"),
             ("::1:7400", "HOST:PORT"),
@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_is_listened_for_on_every_address() {
+    fn a_host_name_listens_on_every_address() {
         assert_eq!("db.example.org:7400".parse::<HostPort>().unwrap().listen().to_string(), "0.0.0.0:7400");
         assert_eq!("10.0.0.1:7400".parse::<HostPort>().unwrap().listen().to_string(), "10.0.0.1:7400");
     }

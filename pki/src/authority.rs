@@ -10,6 +10,7 @@ use std::net::IpAddr;
 use std::time::{Duration, SystemTime};
 
 use muster_lifecycle::fingerprint::Fingerprint;
+use muster_proto::certified_name::COMMON_NAME_MAX;
 use muster_proto::token::sha256;
 use rcgen::string::Ia5String;
 use rcgen::{
@@ -29,8 +30,8 @@ pub const OPERATOR_LIFETIME: Duration = DAY.saturating_mul(365);
 pub const AGENT_LIFETIME: Duration = muster_lifecycle::credential::BY_HAND_LIFE;
 /// A machine whose clock runs behind must still accept a certificate made a moment ago.
 pub const CLOCK_SKEW: Duration = Duration::from_secs(60 * 60);
-/// RFC 5280's upper bound for a common name. It also keeps log lines and audit records short.
-pub const USER_LIMIT: usize = 64;
+/// It also keeps log lines and audit records short.
+pub const USER_LIMIT: usize = COMMON_NAME_MAX;
 const HOSTS_LIMIT: usize = 64;
 
 /// The use of a certificate. Deliberately not a set.
@@ -49,13 +50,13 @@ pub struct Validity {
 
 /// The statements of a certificate about one key.
 #[derive(Debug, Clone)]
-pub struct Subject<'a> {
+pub struct CertificateSubject<'a> {
     pub user: &'a str,
     /// Grants a role. Servers have none, so that their certificates identify no client.
     pub group: Option<&'a str>,
     pub fleet: &'a FleetId,
     pub usage: Usage,
-    /// DNS names and IP addresses under which a server is reached.
+    /// DNS names and IP addresses under which a server is reached, or the DNS name that a node's long name is.
     pub hosts: &'a [String],
     pub validity: Validity,
 }
@@ -129,7 +130,7 @@ impl Authority {
     }
 
     /// Certifies a key that was made and is kept elsewhere.
-    pub fn certify(&self, subject: &Subject<'_>, key: &impl PublicKeyData) -> Result<String, Error> {
+    pub fn certify(&self, subject: &CertificateSubject<'_>, key: &impl PublicKeyData) -> Result<String, Error> {
         let signing = |source| Error::Sign { user: subject.user.to_owned(), source };
         Ok(subject.params()?.signed_by(key, &self.issuer).map_err(signing)?.pem())
     }
@@ -140,7 +141,7 @@ impl Authority {
     }
 
     /// Makes a key and certifies it.
-    pub fn issue(&self, subject: &Subject<'_>) -> Result<Issued, Error> {
+    pub fn issue(&self, subject: &CertificateSubject<'_>) -> Result<Issued, Error> {
         let params = subject.params()?;
         let signing = |source| Error::Sign { user: subject.user.to_owned(), source };
         let key = KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256).map_err(signing)?;
@@ -174,9 +175,9 @@ fn require_same_key(certificate: &str, key: &KeyPair) -> Result<(), Error> {
     Ok(())
 }
 
-// === impl Subject ===
+// === impl CertificateSubject ===
 
-impl Subject<'_> {
+impl CertificateSubject<'_> {
     fn params(&self) -> Result<CertificateParams, Error> {
         if self.user.is_empty() || self.user.len() > USER_LIMIT || self.user.chars().any(char::is_control) {
             return Err(Error::User(self.user.to_owned()));
@@ -246,8 +247,8 @@ mod tests {
         check(&pem.parse_x509().unwrap());
     }
 
-    fn subject<'a>(fleet: &'a FleetId, usage: Usage, hosts: &'a [String]) -> Subject<'a> {
-        Subject { user: "ada", group: Some("muster:operators"), fleet, usage, hosts, validity: year() }
+    fn subject<'a>(fleet: &'a FleetId, usage: Usage, hosts: &'a [String]) -> CertificateSubject<'a> {
+        CertificateSubject { user: "ada", group: Some("muster:operators"), fleet, usage, hosts, validity: year() }
     }
 
     #[test]
@@ -281,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn an_authority_survives_its_files() {
+    fn an_authority_loaded_from_its_files_issues_the_same() {
         let fleet = FleetId::random();
         let made = Authority::generate("client", &fleet, year()).unwrap();
         let loaded = Authority::from_pem(made.certificate_pem(), &made.key_pem()).unwrap();
@@ -307,7 +308,7 @@ mod tests {
         let authority = Authority::generate("client", &fleet, year()).unwrap();
         let long = "x".repeat(USER_LIMIT + 1);
         for user in ["", "tab\t", long.as_str()] {
-            let bad = Subject { user, ..subject(&fleet, Usage::Client, &[]) };
+            let bad = CertificateSubject { user, ..subject(&fleet, Usage::Client, &[]) };
             assert!(matches!(authority.issue(&bad), Err(Error::User(_))), "{user:?}");
         }
         for host in ["", "a b", "*.example.org", "https://x"] {

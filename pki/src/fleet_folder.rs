@@ -12,15 +12,19 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
+use muster_lifecycle::name;
+use muster_lifecycle::text::Text;
+use muster_proto::certified_name::CertifiedName;
+use muster_proto::token::sha256;
 use serde::{Deserialize, Serialize};
 
 use crate::FleetId;
 use crate::authority::{
-    self, AGENT_LIFETIME, AUTHORITY_LIFETIME, Authority, Issued, OPERATOR_LIFETIME, REPLICA_LIFETIME, Subject, Usage,
-    Validity,
+    self, AGENT_LIFETIME, AUTHORITY_LIFETIME, Authority, CertificateSubject, Issued, OPERATOR_LIFETIME,
+    REPLICA_LIFETIME, Usage, Validity,
 };
 use crate::client_config::{ClientConfig, ClientTls};
-use crate::identity::{self, Role};
+use crate::identity;
 use crate::member::{FleetMember, unique_members};
 use crate::replica_plan::{self, ReplicaPlan};
 use crate::secret::{self, Access};
@@ -72,8 +76,8 @@ pub enum Error {
     ReplicaExists(u64),
     #[error("{0:?} cannot name a person: names that begin with `system:` belong to machines")]
     Name(String),
-    #[error("{0:?} cannot name a node or an aggregator: give a lower-case DNS name")]
-    MachineName(String),
+    #[error("a node or an aggregator cannot have this name: {0}")]
+    MachineName(Text),
     #[error(transparent)]
     Plan(#[from] settings::Error),
     #[error(transparent)]
@@ -178,12 +182,12 @@ impl FleetFolder {
         let (tls, file) = (dir.join("tls"), dir.join(CLIENT_FILE));
         free(&tls)?;
         free(&file)?;
-        let issued = self.sign_client(name, grant.group(), lifetime)?;
+        let issued = self.sign_client(name, grant.group(), &[], lifetime)?;
         secret::make_dir(dir)?;
         let staging = dir.join(".tls");
         remove_tree(&staging)?;
         secret::make_dir(&staging)?;
-        secret::write_new(&staging.join("ca.crt"), self.client_ca.certificate_pem(), Access::Everybody)?;
+        secret::write_new(&staging.join("ca.crt"), self.client_ca.certificate_pem(), Access::Public)?;
         write_pair(&staging, ("client.crt", "client.key"), &issued)?;
         secret::publish(&staging, &tls)?;
         secret::replace(&file, &self.client_toml()?, Access::Owner)?;
@@ -192,37 +196,32 @@ impl FleetFolder {
 
     /// The certificate of a node's agent. No copy is kept here.
     pub fn issue_node(&self, name: &str) -> Result<Issued, Error> {
-        self.issue_machine(name, &identity::node_user(name), identity::NODES)
+        name::host_name(name).map_err(Error::MachineName)?;
+        let CertifiedName { common_name, dns_names } = CertifiedName::of(name);
+        self.sign_client(&common_name, identity::NODES, &dns_names, AGENT_LIFETIME)
     }
 
     /// The certificate of an aggregator, which carries the nodes of its scope. No copy is kept here.
     pub fn issue_aggregator(&self, name: &str) -> Result<Issued, Error> {
-        self.issue_machine(name, &identity::aggregator_user(name), identity::AGGREGATORS)
+        name::host_name(name).map_err(Error::MachineName)?;
+        self.sign_client(&identity::aggregator_user(name), identity::AGGREGATORS, &[], AGENT_LIFETIME)
     }
 
     /// Writes a machine's certificate, its key and the CA of the replicas into `dir`, which must not exist yet.
     pub fn write_agent(&self, dir: &Path, issued: &Issued) -> Result<(), Error> {
         free(dir)?;
-        let staging = dir.with_extension("new");
+        let staging = beside(dir);
         remove_tree(&staging)?;
         secret::make_dir(&staging)?;
-        secret::write_new(&staging.join("ca.crt"), self.client_ca.certificate_pem(), Access::Everybody)?;
+        secret::write_new(&staging.join("ca.crt"), self.client_ca.certificate_pem(), Access::Public)?;
         write_pair(&staging, ("agent.crt", "agent.key"), issued)?;
         Ok(secret::publish(&staging, dir)?)
     }
 
-    fn issue_machine(&self, name: &str, user: &str, group: &str) -> Result<Issued, Error> {
-        // A name that the doors would not recognise is not signed.
-        if Role::decide(user, &[group.to_owned()]).is_err() {
-            return Err(Error::MachineName(name.to_owned()));
-        }
-        self.sign_client(user, group, AGENT_LIFETIME)
-    }
-
-    fn sign_client(&self, user: &str, group: &str, lifetime: Duration) -> Result<Issued, Error> {
+    fn sign_client(&self, user: &str, group: &str, hosts: &[String], lifetime: Duration) -> Result<Issued, Error> {
         let validity = Validity::starting(SystemTime::now(), lifetime);
         let (usage, group) = (Usage::Client, Some(group));
-        Ok(self.client_ca.issue(&Subject { user, group, fleet: self.id(), usage, hosts: &[], validity })?)
+        Ok(self.client_ca.issue(&CertificateSubject { user, group, fleet: self.id(), usage, hosts, validity })?)
     }
 
     fn generate(dir: &Path, plans: &[ReplicaPlan]) -> Result<Self, Error> {
@@ -250,7 +249,7 @@ impl FleetFolder {
         secret::write_new(&pki.join(RECORD), &toml::to_string(&self.record)?, Access::Owner)?;
         for (name, authority) in [("peer-ca", &self.peer_ca), ("client-ca", &self.client_ca)] {
             let certificate = pki.join(format!("{name}.crt"));
-            secret::write_new(&certificate, authority.certificate_pem(), Access::Everybody)?;
+            secret::write_new(&certificate, authority.certificate_pem(), Access::Public)?;
             secret::write_new(&pki.join(format!("{name}.key")), &authority.key_pem(), Access::Owner)?;
         }
         secret::sync_dir(&pki)?;
@@ -282,19 +281,26 @@ impl FleetFolder {
     fn write_replica(&self, dir: &Path, plan: &ReplicaPlan, members: &[FleetMember]) -> Result<(), Error> {
         let tls = dir.join("tls");
         secret::make_dir(&tls)?;
-        secret::write_new(&tls.join(files::PEER_CA), self.peer_ca.certificate_pem(), Access::Everybody)?;
-        secret::write_new(&tls.join(files::CLIENT_CA), self.client_ca.certificate_pem(), Access::Everybody)?;
+        secret::write_new(&tls.join(files::PEER_CA), self.peer_ca.certificate_pem(), Access::Public)?;
+        secret::write_new(&tls.join(files::CLIENT_CA), self.client_ca.certificate_pem(), Access::Public)?;
         secret::write_new(&tls.join(files::CLIENT_CA_KEY), &self.client_ca.key_pem(), Access::Owner)?;
         let hosts = plan.certified_hosts(self.id());
         let user = identity::replica_user(plan.id);
         let validity = Validity::starting(SystemTime::now(), REPLICA_LIFETIME);
-        let server =
-            Subject { user: &user, group: None, fleet: self.id(), usage: Usage::Server, hosts: &hosts, validity };
-        let client = Subject { group: Some(identity::REPLICAS), usage: Usage::Client, hosts: &[], ..server.clone() };
+        let server = CertificateSubject {
+            user: &user,
+            group: None,
+            fleet: self.id(),
+            usage: Usage::Server,
+            hosts: &hosts,
+            validity,
+        };
+        let client =
+            CertificateSubject { group: Some(identity::REPLICAS), usage: Usage::Client, hosts: &[], ..server.clone() };
         write_pair(&tls, files::PEER_SERVER, &self.peer_ca.issue(&server)?)?;
         write_pair(&tls, files::PEER_CLIENT, &self.peer_ca.issue(&client)?)?;
         write_pair(&tls, files::SERVER, &self.client_ca.issue(&server)?)?;
-        let canary = self.sign_client(&identity::canary_user(plan.id), identity::CANARIES, REPLICA_LIFETIME)?;
+        let canary = self.sign_client(&identity::canary_user(plan.id), identity::CANARIES, &[], REPLICA_LIFETIME)?;
         write_pair(&tls, files::CANARY, &canary)?;
         secret::sync_dir(&tls)?;
         let config = toml::to_string(&plan.settings(self.id(), members))?;
@@ -333,8 +339,15 @@ fn replica_folder(id: u64) -> String {
     format!("replica-{id}")
 }
 
+/// Where a folder is made before it is moved into place. The folder may have a node's name, which can be so long that a
+/// file name has no room for more, and names with the same beginning must not meet: hence the hash.
+fn beside(dir: &Path) -> PathBuf {
+    let name = dir.file_name().unwrap_or_default();
+    dir.with_file_name(format!(".new-{}", sha256(name.as_encoded_bytes())))
+}
+
 fn write_pair(dir: &Path, (certificate, key): (&str, &str), issued: &Issued) -> Result<(), Error> {
-    secret::write_new(&dir.join(certificate), &issued.certificate, Access::Everybody)?;
+    secret::write_new(&dir.join(certificate), &issued.certificate, Access::Public)?;
     Ok(secret::write_new(&dir.join(key), &issued.key, Access::Owner)?)
 }
 

@@ -1,20 +1,23 @@
 //! Identity of a caller, read from a certificate whose chain was already verified.
 //!
-//! The common name is the user, the organisations are the groups. A role needs the group *and* the matching form of
-//! name, as Kubernetes asks of its nodes. A certificate has one role: one with two groups that grant roles is refused,
-//! because guessing between them would be unsafe.
+//! The common name is the user, the organisations are the groups. A node whose name is too long for a common name has
+//! it as a DNS name ([`CertifiedName`]). A role needs the group *and* the matching form of name, as Kubernetes asks of
+//! its nodes. A certificate has one role: one with two groups that grant roles is refused, because guessing between
+//! them would be unsafe.
 
 use std::fmt;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use muster_lifecycle::fingerprint::Fingerprint;
+use muster_lifecycle::name;
+use muster_proto::certified_name::{CertifiedName, CertifiedNameError, NODE_PREFIX, node_user};
 use muster_proto::token::sha256;
 use rustls::pki_types::CertificateDer;
 use x509_parser::certificate::X509Certificate;
 use x509_parser::extensions::GeneralName;
 use x509_parser::prelude::FromDer;
 
-use crate::{FleetId, address};
+use crate::FleetId;
 
 pub const REPLICAS: &str = "muster:replicas";
 pub const OPERATORS: &str = "muster:operators";
@@ -29,7 +32,6 @@ const STRANGER: &str = "system:anonymous";
 const REPLICA_PREFIX: &str = "system:muster:replica:";
 const CANARY_PREFIX: &str = "system:muster:canary:";
 const AGGREGATOR_PREFIX: &str = "system:muster:aggregator:";
-pub const NODE_PREFIX: &str = "system:node:";
 /// Names of this form belong to machines; no human may carry one.
 pub const RESERVED_PREFIX: &str = "system:";
 
@@ -75,6 +77,8 @@ pub enum Error {
     SeveralRoles { user: String, groups: Vec<String> },
     #[error("user {user:?} does not have the form of name that group {group} requires")]
     Name { user: String, group: &'static str },
+    #[error(transparent)]
+    Node(#[from] CertifiedNameError),
 }
 
 /// The user name of replica `id`.
@@ -85,10 +89,6 @@ pub fn replica_user(id: u64) -> String {
 /// The user name under which replica `id` calls its own agent door.
 pub fn canary_user(id: u64) -> String {
     format!("{CANARY_PREFIX}{id}")
-}
-
-pub fn node_user(name: &str) -> String {
-    format!("{NODE_PREFIX}{name}")
 }
 
 pub fn aggregator_user(name: &str) -> String {
@@ -102,8 +102,10 @@ impl Identity {
     pub fn from_certificate(der: &CertificateDer<'_>) -> Result<Self, Error> {
         let (_, certificate) = X509Certificate::from_der(der).map_err(|_| Error::Unreadable)?;
         require_client_only(&certificate)?;
-        let user = sole(common_names(&certificate)?).ok_or(Error::User)?;
-        let fleet = sole(fleets(&certificate)?).ok_or(Error::Fleet)?;
+        let common_name = sole(common_names(&certificate)?).ok_or(Error::User)?;
+        let names = alternative_names(&certificate)?;
+        let user = user(common_name, names)?;
+        let fleet = sole(fleets(names)).ok_or(Error::Fleet)?;
         let groups = organizations(&certificate)?;
         let kind = Role::decide(&user, &groups)?;
         let key = sha256(certificate.public_key().raw);
@@ -193,11 +195,20 @@ fn number(user: &str, prefix: &str) -> Option<u64> {
     (id != 0 && id.to_string() == digits).then_some(id)
 }
 
-/// Node names are lower-case DNS names, as the Node object's own validation has it.
 fn machine_name(user: &str, prefix: &str) -> Option<String> {
     let name = user.strip_prefix(prefix)?;
-    let lower = !name.bytes().any(|byte| byte.is_ascii_uppercase());
-    (lower && address::is_host_name(name)).then(|| name.to_owned())
+    name::host_name(name).is_ok().then(|| name.to_owned())
+}
+
+/// The common name is the user, except that of a node with a long name.
+fn user(common_name: String, names: &[GeneralName<'_>]) -> Result<String, Error> {
+    if !common_name.starts_with(NODE_PREFIX) {
+        return Ok(common_name);
+    }
+    let dns =
+        |name: &GeneralName<'_>| if let GeneralName::DNSName(dns) = name { Some((*dns).to_owned()) } else { None };
+    let node = CertifiedName { common_name, dns_names: names.iter().filter_map(dns).collect() }.node()?;
+    Ok(node_user(&node))
 }
 
 fn require_client_only(certificate: &X509Certificate<'_>) -> Result<(), Error> {
@@ -217,12 +228,14 @@ fn text(attribute: &x509_parser::x509::AttributeTypeAndValue<'_>) -> Result<Stri
     attribute.as_str().map(str::to_owned).map_err(|_| Error::Unreadable)
 }
 
-fn fleets(certificate: &X509Certificate<'_>) -> Result<Vec<FleetId>, Error> {
-    let Some(names) = certificate.subject_alternative_name().map_err(|_| Error::Unreadable)? else {
-        return Ok(Vec::new());
-    };
+fn alternative_names<'a>(certificate: &'a X509Certificate<'_>) -> Result<&'a [GeneralName<'a>], Error> {
+    let names = certificate.subject_alternative_name().map_err(|_| Error::Unreadable)?;
+    Ok(names.map_or(&[], |names| names.value.general_names.as_slice()))
+}
+
+fn fleets(names: &[GeneralName<'_>]) -> Vec<FleetId> {
     let uri = |name: &GeneralName<'_>| if let GeneralName::URI(uri) = name { FleetId::from_uri(uri) } else { None };
-    Ok(names.value.general_names.iter().filter_map(uri).collect())
+    names.iter().filter_map(uri).collect()
 }
 
 fn sole<T>(mut items: Vec<T>) -> Option<T> {
@@ -231,6 +244,7 @@ fn sole<T>(mut items: Vec<T>) -> Option<T> {
 
 #[cfg(test)]
 mod tests {
+    use muster_lifecycle::text::Text;
     use proptest::prelude::*;
     use rcgen::string::Ia5String;
     use rcgen::{CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, KeyPair, SanType};
@@ -269,6 +283,7 @@ mod tests {
             ("system:node:", NODES),
             ("system:node:Upper", NODES),
             ("system:node:a/b", NODES),
+            ("system:node:sha256:5dc68daac3e55fd4594b79ff6d6e448774e8df2483f8", NODES),
             ("system:node:a", OPERATORS),
             ("system:admin", VIEWERS),
             ("", OPERATORS),
@@ -305,14 +320,14 @@ mod tests {
     }
 
     #[test]
-    fn a_certificate_that_says_too_little_or_too_much_is_refused() {
+    fn a_certificate_with_missing_or_ambiguous_fields_is_refused() {
         let client = ExtendedKeyUsagePurpose::ClientAuth;
         let server = ExtendedKeyUsagePurpose::ServerAuth;
         let other = "muster://fleet/1f0e0d0c-0b0a-4909-8807-060504030201";
         let fleet = format!("muster://fleet/{FLEET}");
         let cases = [
             (Sample { users: vec![], ..sample() }, Error::User),
-            (Sample { users: vec!["ada", "bob"], ..sample() }, Error::User),
+            (Sample { users: vec!["ada".to_owned(), "bob".to_owned()], ..sample() }, Error::User),
             (Sample { uris: vec![], ..sample() }, Error::Fleet),
             (Sample { uris: vec!["muster://fleet/none".into()], ..sample() }, Error::Fleet),
             (Sample { uris: vec![fleet, other.into()], ..sample() }, Error::Fleet),
@@ -329,6 +344,48 @@ mod tests {
         }
     }
 
+    #[test]
+    fn a_node_is_its_full_name_in_either_form() {
+        for length in [1, 52, 53, 253] {
+            let node = long(length);
+            let identity = Identity::from_certificate(&node_sample(CertifiedName::of(&node)).der()).unwrap();
+            assert_eq!(identity.user, format!("system:node:{node}"));
+            assert_eq!(identity.kind, Role::Node(node));
+        }
+    }
+
+    #[test]
+    fn a_node_in_another_form_is_refused() {
+        use CertifiedNameError as Bad;
+        let (short, node, other) = (long(52), long(53), long(54));
+        let CertifiedName { common_name: hash, .. } = CertifiedName::of(&node);
+        let quoted = || Text::from(hash.as_str());
+        let cases = [
+            (&hash, vec![], Bad::NoDnsName { common_name: quoted() }),
+            (&hash, vec![&node, &other], Bad::SeveralDnsNames { common_name: quoted(), count: 2 }),
+            (&hash, vec![&node, &node], Bad::SeveralDnsNames { common_name: quoted(), count: 2 }),
+            (&hash, vec![&other], Bad::OtherHash { node: other.clone(), common_name: quoted() }),
+            (&hash, vec![&short], Bad::Hashed { node: short.clone() }),
+            (&node_user(&short), vec![&short], Bad::DnsNames { node: short.clone(), count: 1 }),
+            (&node_user(&node), vec![], Bad::TooLong { node: node.clone() }),
+        ];
+        for (common_name, dns_names, expected) in cases {
+            let dns_names = dns_names.into_iter().cloned().collect();
+            let sample = node_sample(CertifiedName { common_name: common_name.clone(), dns_names });
+            assert_eq!(Identity::from_certificate(&sample.der()), Err(Error::Node(expected)));
+        }
+        // The hash is that of a node, and its group is another's.
+        let forged = Sample { groups: vec![OPERATORS], ..node_sample(CertifiedName::of(&node)) };
+        let refused = Err(Error::Name { user: node_user(&node), group: OPERATORS });
+        assert_eq!(Identity::from_certificate(&forged.der()), refused);
+    }
+
+    #[test]
+    fn a_person_may_have_dns_names() {
+        let ada = Sample { dns_names: vec![long(53)], ..sample() };
+        assert_eq!(Identity::from_certificate(&ada.der()).unwrap().user, "ada");
+    }
+
     proptest! {
         #[test]
         fn arbitrary_bytes_never_panic(bytes in proptest::collection::vec(any::<u8>(), 0..512)) {
@@ -337,37 +394,52 @@ mod tests {
 
         #[test]
         fn a_damaged_certificate_never_panics(index in any::<prop::sample::Index>(), byte in any::<u8>()) {
-            let mut der = sample().der().to_vec();
-            let at = index.index(der.len());
-            der[at] = byte;
-            let _ = Identity::from_certificate(&CertificateDer::from(der));
+            for sample in [sample(), node_sample(CertifiedName::of(&long(53)))] {
+                let mut der = sample.der().to_vec();
+                let at = index.index(der.len());
+                der[at] = byte;
+                let _ = Identity::from_certificate(&CertificateDer::from(der));
+            }
         }
     }
 
     struct Sample {
-        users: Vec<&'static str>,
+        users: Vec<String>,
         groups: Vec<&'static str>,
         uris: Vec<String>,
+        dns_names: Vec<String>,
         usages: Vec<ExtendedKeyUsagePurpose>,
     }
 
     fn sample() -> Sample {
         Sample {
-            users: vec!["ada"],
+            users: vec!["ada".to_owned()],
             groups: vec![OPERATORS],
             uris: vec![format!("muster://fleet/{FLEET}")],
+            dns_names: vec![],
             usages: vec![ExtendedKeyUsagePurpose::ClientAuth],
         }
+    }
+
+    fn node_sample(names: CertifiedName) -> Sample {
+        Sample { users: vec![names.common_name], dns_names: names.dns_names, groups: vec![NODES], ..sample() }
+    }
+
+    /// A name of this many characters.
+    fn long(length: usize) -> String {
+        (1..=length).map(|at| if at % 50 == 0 && at < length { '.' } else { 'x' }).collect()
     }
 
     impl Sample {
         fn der(&self) -> CertificateDer<'static> {
             let mut params = CertificateParams::default();
             params.distinguished_name = DistinguishedName::new();
-            push_all(&mut params.distinguished_name, DnType::CommonName, 3, &self.users);
+            let users: Vec<_> = self.users.iter().map(String::as_str).collect();
+            push_all(&mut params.distinguished_name, DnType::CommonName, 3, &users);
             push_all(&mut params.distinguished_name, DnType::OrganizationName, 10, &self.groups);
-            let uri = |uri: &String| SanType::URI(Ia5String::try_from(uri.as_str()).unwrap());
-            params.subject_alt_names = self.uris.iter().map(uri).collect();
+            let text = |text: &String| Ia5String::try_from(text.as_str()).unwrap();
+            let dns_names = self.dns_names.iter().map(|name| SanType::DnsName(text(name)));
+            params.subject_alt_names = self.uris.iter().map(|uri| SanType::URI(text(uri))).chain(dns_names).collect();
             params.extended_key_usages = self.usages.clone();
             params.self_signed(&KeyPair::generate().unwrap()).unwrap().der().clone()
         }

@@ -24,8 +24,8 @@ pub mod tls;
 
 pub use self::address::HostPort;
 pub use self::authority::{
-    AGENT_LIFETIME, AUTHORITY_LIFETIME, Authority, CLOCK_SKEW, Error as SigningError, Issued, OPERATOR_LIFETIME,
-    REPLICA_LIFETIME, Subject, USER_LIMIT, Usage, Validity, authority_print,
+    AGENT_LIFETIME, AUTHORITY_LIFETIME, Authority, CLOCK_SKEW, CertificateSubject, Error as SigningError, Issued,
+    OPERATOR_LIFETIME, REPLICA_LIFETIME, USER_LIMIT, Usage, Validity, authority_print,
 };
 pub use self::client_config::{ClientConfig, ClientTls};
 pub use self::fleet_folder::{FleetFolder, Grant};

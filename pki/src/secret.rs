@@ -29,14 +29,14 @@ pub enum Error {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Access {
     Owner,
-    Everybody,
+    Public,
 }
 
 impl Access {
     fn mode(self) -> u32 {
         match self {
             Self::Owner => 0o600,
-            Self::Everybody => 0o644,
+            Self::Public => 0o644,
         }
     }
 }
@@ -145,9 +145,9 @@ mod tests {
     fn replacing_leaves_one_file_with_the_new_text() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("fleet.toml");
-        write_new(&path, "old", Access::Everybody).unwrap();
+        write_new(&path, "old", Access::Public).unwrap();
         fs::write(dir.path().join("fleet.toml.new"), "left by a crash").unwrap();
-        replace(&path, "new", Access::Everybody).unwrap();
+        replace(&path, "new", Access::Public).unwrap();
         assert_eq!(read(&path).unwrap(), "new");
         assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1);
     }

@@ -219,7 +219,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_key_that_cannot_be_looked_for_is_not_taken_for_missing() {
+    fn an_unreadable_key_is_not_treated_as_missing() {
         let dir = tempfile::tempdir().unwrap();
         assert!(authority(dir.path()).unwrap().is_none());
         let file = dir.path().join("file");

@@ -90,7 +90,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn paths_read_as_a_person_would_write_them() {
+    fn field_paths_are_written_as_in_kubernetes() {
         let spec = Path::MANIFEST.field("spec");
         let taints = spec.field("taints");
         let second = taints.index(1);

@@ -3,9 +3,11 @@
 //! Generated types live in [`v1`] and stop at this crate's conversions; the rest of Muster sees only valid domain
 //! types. [`manifest`] turns Kubernetes JSON into domain objects and back. [`operation`] turns write requests into
 //! commands. [`agent`] reads agents' reports of their nodes. [`status`] turns rejections into gRPC statuses and back.
-//! [`token`] is the token with which a machine joins. `codec` sets the initial size of a stream's buffers.
+//! [`token`] is the token with which a machine joins. [`certified_name`] is a node's name as its certificate holds it.
+//! `codec` sets the initial size of a stream's buffers.
 
 pub mod agent;
+pub mod certified_name;
 mod codec;
 mod field;
 pub mod manifest;

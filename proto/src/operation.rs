@@ -8,7 +8,7 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use muster_lifecycle::aggregator::PATTERNS_MAX;
-use muster_lifecycle::command::{Operation, Precondition, RequestId};
+use muster_lifecycle::command::{OperatorOperation, Precondition, RequestId};
 use muster_lifecycle::fingerprint::Fingerprint;
 use muster_lifecycle::join_token;
 use muster_lifecycle::kind::WorkloadKind;
@@ -35,7 +35,7 @@ pub const MAX_EDITS: usize = 1_024;
 type Changes = Vec<(Text, Option<Text>)>;
 
 /// The operation that `request` asks for. `uid` is for the Node in case it gets created.
-pub fn operation(request: v1::WriteRequest, uid: Uid) -> Result<(Option<RequestId>, Operation), FieldError> {
+pub fn operation(request: v1::WriteRequest, uid: Uid) -> Result<(Option<RequestId>, OperatorOperation), FieldError> {
     let id = request.request.map(request_id).transpose()?;
     let Some(wire) = request.operation else {
         let rule = "is missing; one of create, apply, replace, replace_status, label, annotate, taint, cordon, delete, \
@@ -47,20 +47,20 @@ pub fn operation(request: v1::WriteRequest, uid: Uid) -> Result<(Option<RequestI
         Wire::Apply(write) => apply(&write, uid)?,
         Wire::Replace(write) => {
             let NodeManifest { draft, precondition } = node_manifest(&write, "replace")?;
-            Operation::ReplaceNode { draft: Box::new(draft), precondition }
+            OperatorOperation::ReplaceNode { draft: Box::new(draft), precondition }
         }
         Wire::ReplaceStatus(write) => replace_status(&write)?,
         Wire::Label(edit) => {
             let (name, changes, overwrite, precondition) = pairs_edit(edit, "label", check_label)?;
-            Operation::LabelNode { name, changes, overwrite, precondition }
+            OperatorOperation::LabelNode { name, changes, overwrite, precondition }
         }
         Wire::Annotate(edit) => {
             let (name, changes, overwrite, precondition) = pairs_edit(edit, "annotate", check_annotation)?;
-            Operation::AnnotateNode { name, changes, overwrite, precondition }
+            OperatorOperation::AnnotateNode { name, changes, overwrite, precondition }
         }
         Wire::Taint(edit) => taint(edit)?,
-        Wire::Cordon(cordon) => Operation::CordonNode {
-            name: object_name(cordon.name, "cordon")?,
+        Wire::Cordon(cordon) => OperatorOperation::CordonNode {
+            name: node_name(cordon.name, "cordon")?,
             unschedulable: cordon.unschedulable,
             precondition: precondition(cordon.precondition, "cordon")?,
         },
@@ -68,8 +68,8 @@ pub fn operation(request: v1::WriteRequest, uid: Uid) -> Result<(Option<RequestI
         Wire::Policy(change) => policy(change)?,
         Wire::Aggregator(scope) => aggregator(scope)?,
         Wire::CreateToken(token) => create_token(token)?,
-        Wire::RevokeToken(token) => Operation::RevokeToken { id: token_id(token.id, "revoke_token")? },
-        Wire::RevokeNode(node) => Operation::RevokeNode { name: object_name(node.name, "revoke_node")? },
+        Wire::RevokeToken(token) => OperatorOperation::RevokeToken { id: token_id(token.id, "revoke_token")? },
+        Wire::RevokeNode(node) => OperatorOperation::RevokeNode { name: node_name(node.name, "revoke_node")? },
     };
     Ok((id, operation))
 }
@@ -82,16 +82,16 @@ fn request_id(id: v1::RequestId) -> Result<RequestId, FieldError> {
 }
 
 /// A resource version on an object yet to be created is a mistake. A uid is not: upstream gives a new one as well.
-fn create(write: &v1::ManifestWrite, uid: Uid) -> Result<Operation, FieldError> {
+fn create(write: &v1::ManifestWrite, uid: Uid) -> Result<OperatorOperation, FieldError> {
     let (precondition, operation) = match manifest(write, "create")? {
         Manifest::Node(NodeManifest { draft, precondition }) => {
-            (precondition, Operation::CreateNode { draft: Box::new(draft), uid })
+            (precondition, OperatorOperation::CreateNode { draft: Box::new(draft), uid })
         }
         Manifest::Pod(PodManifest { draft, precondition }) => {
-            (precondition, Operation::CreatePod { draft: Box::new(draft), uid })
+            (precondition, OperatorOperation::CreatePod { draft: Box::new(draft), uid })
         }
         Manifest::Workload(WorkloadManifest { draft, precondition }) => {
-            (precondition, Operation::CreateWorkload { draft: Box::new(draft), uid })
+            (precondition, OperatorOperation::CreateWorkload { draft: Box::new(draft), uid })
         }
     };
     match precondition.revision {
@@ -100,24 +100,24 @@ fn create(write: &v1::ManifestWrite, uid: Uid) -> Result<Operation, FieldError> 
     }
 }
 
-fn apply(write: &v1::ManifestWrite, uid: Uid) -> Result<Operation, FieldError> {
+fn apply(write: &v1::ManifestWrite, uid: Uid) -> Result<OperatorOperation, FieldError> {
     Ok(match manifest(write, "apply")? {
         Manifest::Node(NodeManifest { draft, precondition }) => {
-            Operation::ApplyNode { draft: Box::new(draft), uid, precondition }
+            OperatorOperation::ApplyNode { draft: Box::new(draft), uid, precondition }
         }
         Manifest::Pod(PodManifest { draft, precondition }) => {
-            Operation::ApplyPod { draft: Box::new(draft), uid, precondition }
+            OperatorOperation::ApplyPod { draft: Box::new(draft), uid, precondition }
         }
         Manifest::Workload(WorkloadManifest { draft, precondition }) => {
-            Operation::ApplyWorkload { draft: Box::new(draft), uid, precondition }
+            OperatorOperation::ApplyWorkload { draft: Box::new(draft), uid, precondition }
         }
     })
 }
 
-fn replace_status(write: &v1::ManifestWrite) -> Result<Operation, FieldError> {
+fn replace_status(write: &v1::ManifestWrite) -> Result<OperatorOperation, FieldError> {
     let NodeManifest { draft, precondition } = node_manifest(write, "replace_status")?;
     let status = draft.status.ok_or_else(|| FieldError::new("status", "is required"))?;
-    Ok(Operation::ReplaceNodeStatus { name: draft.name, status: Box::new(status), precondition })
+    Ok(OperatorOperation::ReplaceNodeStatus { name: draft.name, status: Box::new(status), precondition })
 }
 
 /// Fields of the manifest are named as the author of the manifest knows them, without the message around it.
@@ -145,7 +145,7 @@ fn pairs_edit(
     check: impl Fn(&str, &str) -> Result<(), Text>,
 ) -> Result<(Text, Changes, bool, Precondition), FieldError> {
     let root = Path::Root(operation);
-    let name = object_name(edit.name, operation)?;
+    let name = node_name(edit.name, operation)?;
     bounded(edit.set.len(), &root.field("set"))?;
     bounded(edit.remove.len(), &root.field("remove"))?;
     if edit.set.is_empty() && edit.remove.is_empty() {
@@ -178,12 +178,12 @@ fn check_annotation(key: &str, _value: &str) -> Result<(), Text> {
     name::annotation_key(key)
 }
 
-fn taint(edit: v1::TaintEdit) -> Result<Operation, FieldError> {
+fn taint(edit: v1::TaintEdit) -> Result<OperatorOperation, FieldError> {
     if edit.add.is_empty() && edit.remove.is_empty() {
         return Err(FieldError::new("taint", "adds nothing and removes nothing"));
     }
-    Ok(Operation::TaintNode {
-        name: object_name(edit.name, "taint")?,
+    Ok(OperatorOperation::TaintNode {
+        name: node_name(edit.name, "taint")?,
         add: taint_list(&edit.add, &Path::Root("taint").field("add"))?,
         remove: taint_list(&edit.remove, &Path::Root("taint").field("remove"))?,
         overwrite: edit.overwrite,
@@ -191,8 +191,8 @@ fn taint(edit: v1::TaintEdit) -> Result<Operation, FieldError> {
     })
 }
 
-fn delete(delete: v1::Delete) -> Result<Operation, FieldError> {
-    let name = object_name(delete.name, "delete")?;
+fn delete(delete: v1::Delete) -> Result<OperatorOperation, FieldError> {
+    let name = node_name(delete.name, "delete")?;
     let precondition = precondition(delete.precondition, "delete")?;
     let namespace = namespace(delete.namespace);
     if delete.grace_seconds.is_some() && delete.kind != "pods" {
@@ -200,13 +200,13 @@ fn delete(delete: v1::Delete) -> Result<Operation, FieldError> {
     }
     let workload = |kind| {
         let key = WorkloadKey { kind, namespace: namespace.clone(), name: name.clone() };
-        Operation::DeleteWorkload { key, precondition }
+        OperatorOperation::DeleteWorkload { key, precondition }
     };
     Ok(match delete.kind.as_str() {
-        "nodes" => Operation::DeleteNode { name, precondition },
+        "nodes" => OperatorOperation::DeleteNode { name, precondition },
         "pods" => {
             let grace = grace(delete.grace_seconds)?;
-            Operation::DeletePod { key: PodKey { namespace, name }, grace, precondition }
+            OperatorOperation::DeletePod { key: PodKey { namespace, name }, grace, precondition }
         }
         "replicasets" => workload(WorkloadKind::ReplicaSet),
         "statefulsets" => workload(WorkloadKind::StatefulSet),
@@ -232,7 +232,7 @@ pub fn namespace(given: String) -> Text {
 
 /// A setting is named in errors as people know it, like a field of a manifest. Whether the settings agree with those
 /// that are not changed is decided when they are applied.
-fn policy(change: v1::PolicyChange) -> Result<Operation, FieldError> {
+fn policy(change: v1::PolicyChange) -> Result<OperatorOperation, FieldError> {
     let path = Path::Root("policy").field("settings").to_string();
     if change.settings.is_empty() {
         return Err(FieldError::new(path, "changes nothing; name a setting and its value"));
@@ -244,12 +244,12 @@ fn policy(change: v1::PolicyChange) -> Result<Operation, FieldError> {
         scratch.set(&name, &value).map_err(|invalid| FieldError::new(invalid.field, invalid.rule))?;
         changes.push((name.into(), value.into()));
     }
-    Ok(Operation::SetPolicy { changes })
+    Ok(OperatorOperation::SetPolicy { changes })
 }
 
-fn aggregator(scope: v1::AggregatorScope) -> Result<Operation, FieldError> {
+fn aggregator(scope: v1::AggregatorScope) -> Result<OperatorOperation, FieldError> {
     let root = Path::Root("aggregator");
-    let name = object_name(scope.name, "aggregator")?;
+    let name = node_name(scope.name, "aggregator")?;
     name::dns_subdomain(&name).map_err(|rule| root.field("name").error(rule))?;
     let path = root.field("nodes");
     if scope.nodes.len() > PATTERNS_MAX {
@@ -259,10 +259,10 @@ fn aggregator(scope: v1::AggregatorScope) -> Result<Operation, FieldError> {
     if let Some(index) = scope.nodes.iter().position(String::is_empty) {
         return Err(path.index(index).error("is empty; write a node name, or a prefix that ends in *"));
     }
-    Ok(Operation::SetAggregator { name, nodes: scope.nodes.into_iter().map(Text::from).collect() })
+    Ok(OperatorOperation::SetAggregator { name, nodes: scope.nodes.into_iter().map(Text::from).collect() })
 }
 
-fn create_token(token: v1::TokenCreation) -> Result<Operation, FieldError> {
+fn create_token(token: v1::TokenCreation) -> Result<OperatorOperation, FieldError> {
     let root = Path::Root("create_token");
     let hash = <[u8; 32]>::try_from(&*token.hash)
         .map_err(|_| root.field("hash").error(format_args!("must be 32 bytes, is {}", token.hash.len())))?;
@@ -270,10 +270,10 @@ fn create_token(token: v1::TokenCreation) -> Result<Operation, FieldError> {
     join_token::check_ttl(ttl).map_err(|invalid| root.field("ttl_ms").error(invalid.rule))?;
     let node = (!token.node.is_empty()).then(|| Text::from(token.node));
     if let Some(node) = &node {
-        name::dns_subdomain(node).map_err(|rule| root.field("node").error(rule))?;
+        name::host_name(node).map_err(|rule| root.field("node").error(rule))?;
     }
     let id = token_id(token.id, "create_token")?;
-    Ok(Operation::CreateToken { id, hash: Fingerprint(hash), node, ttl_ms: token.ttl_ms })
+    Ok(OperatorOperation::CreateToken { id, hash: Fingerprint(hash), node, ttl_ms: token.ttl_ms })
 }
 
 fn token_id(id: String, operation: &str) -> Result<Text, FieldError> {
@@ -281,7 +281,7 @@ fn token_id(id: String, operation: &str) -> Result<Text, FieldError> {
     Ok(id.into())
 }
 
-fn object_name(name: String, operation: &str) -> Result<Text, FieldError> {
+fn node_name(name: String, operation: &str) -> Result<Text, FieldError> {
     match name.is_empty() {
         true => Err(Path::Root(operation).field("name").error("is required")),
         false => Ok(name.into()),

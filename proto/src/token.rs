@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn a_token_is_one_word_that_reads_back() {
+    fn a_token_is_one_word_and_parses_back() {
         let text = token().to_string();
         assert_eq!(text.parse(), Ok(token()));
         assert_eq!(format!("  {text}\n").parse(), Ok(token()), "as it is pasted");
@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_with_a_token_is_said_without_its_secret() {
+    fn an_error_about_a_token_does_not_contain_its_secret() {
         let Token { id, secret, pin } = token();
         let cases = [
             (String::new(), TokenError::Parts(1)),
@@ -140,9 +140,13 @@ mod tests {
     }
 
     #[test]
-    fn letters_are_drawn_alike() {
+    fn letters_of_a_token_are_drawn_uniformly() {
         let mut throws = [u32::MAX, u32::MAX - 1, 35].into_iter();
-        assert_eq!(letter(&mut || throws.next().unwrap()), '9', "what would favour the first letters is thrown again");
+        assert_eq!(
+            letter(&mut || throws.next().unwrap()),
+            '9',
+            "a number that would favour the first letters is drawn again"
+        );
     }
 
     #[test]

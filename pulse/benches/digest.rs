@@ -9,9 +9,9 @@ use divan::{Bencher, black_box};
 use muster_lifecycle::node::Slot;
 use muster_lifecycle::replica::ReplicaId;
 use muster_pulse::by_replica::PulseTables;
-use muster_pulse::digest::{Applied, Boot, Request};
-use muster_pulse::inbox::{Inbox, Progress};
-use muster_pulse::outbox::Outbox;
+use muster_pulse::digest::{Boot, DigestId, DigestRequest};
+use muster_pulse::inbox::{DigestInbox, Progress};
+use muster_pulse::outbox::DigestOutbox;
 use muster_pulse::table::PulseTable;
 use muster_pulse::tick::Tick;
 
@@ -27,9 +27,9 @@ const LATELY: u64 = 18;
 const NOW: u64 = 20;
 
 /// The request of a new stream.
-const FULL: Request = Request { asked: 1, applied: None };
+const FULL: DigestRequest = DigestRequest { asked: 1, applied: None };
 /// The request of a peer that has the first digest.
-const CHANGED: Request = Request { asked: 2, applied: Some(Applied { boot: BOOT, sequence: 1 }) };
+const CHANGED: DigestRequest = DigestRequest { asked: 2, applied: Some(DigestId { boot: BOOT, sequence: 1 }) };
 
 fn main() {
     divan::main();
@@ -74,7 +74,7 @@ fn apply_changed(bencher: Bencher<'_, '_>) {
 
 /// A replica that made one digest before it had heard any node.
 struct Teller {
-    outbox: Outbox,
+    outbox: DigestOutbox,
     first: Vec<Vec<u8>>,
 }
 
@@ -83,7 +83,7 @@ struct Teller {
 impl Teller {
     fn new() -> Self {
         let tables = PulseTables::new(TELLER);
-        let mut teller = Self { outbox: Outbox::new(&tables, BOOT), first: Vec::new() };
+        let mut teller = Self { outbox: DigestOutbox::new(&tables, BOOT), first: Vec::new() };
         teller.first = teller.parts_as_of(FULL, FIRST_DIGEST);
         for index in 0..SLOTS {
             let _ = tables.own().beat(Slot { index, generation: 1 }, at(LONG_AGO));
@@ -94,11 +94,11 @@ impl Teller {
         teller
     }
 
-    fn parts(&mut self, request: Request) -> Vec<Vec<u8>> {
+    fn parts(&mut self, request: DigestRequest) -> Vec<Vec<u8>> {
         self.parts_as_of(request, NOW)
     }
 
-    fn parts_as_of(&mut self, request: Request, now: u64) -> Vec<Vec<u8>> {
+    fn parts_as_of(&mut self, request: DigestRequest, now: u64) -> Vec<Vec<u8>> {
         let mut digest = self.outbox.answer(request, at(now));
         let (mut parts, mut buffer) = (Vec::new(), Vec::new());
         while digest.next_into(&mut buffer) {
@@ -108,7 +108,7 @@ impl Teller {
     }
 }
 
-fn encode(bencher: Bencher<'_, '_>, request: Request, entries: u32) {
+fn encode(bencher: Bencher<'_, '_>, request: DigestRequest, entries: u32) {
     let mut teller = Teller::new();
     let mut buffer = Vec::new();
     bencher.counter(ItemsCount::new(entries)).bench_local(|| {
@@ -120,13 +120,13 @@ fn encode(bencher: Bencher<'_, '_>, request: Request, entries: u32) {
 }
 
 /// An inbox that waits for the answer to its first request.
-fn listener(table: &Arc<PulseTable>) -> Inbox {
-    let mut inbox = Inbox::new(TELLER, Arc::clone(table));
+fn listener(table: &Arc<PulseTable>) -> DigestInbox {
+    let mut inbox = DigestInbox::new(TELLER, Arc::clone(table));
     let _ = inbox.ask(at(NOW));
     inbox
 }
 
-fn receive(inbox: &mut Inbox, parts: &[Vec<u8>]) {
+fn receive(inbox: &mut DigestInbox, parts: &[Vec<u8>]) {
     let mut progress = Progress::Partial;
     for part in parts {
         progress = inbox.receive(black_box(part), at(NOW)).expect("the digest is in order");

@@ -10,8 +10,8 @@ use muster_lifecycle::replica::ReplicaId;
 use muster_pulse::blindness::Blindness;
 use muster_pulse::by_replica::PulseTables;
 use muster_pulse::digest::Boot;
-use muster_pulse::inbox::Inbox;
-use muster_pulse::outbox::Outbox;
+use muster_pulse::inbox::DigestInbox;
+use muster_pulse::outbox::DigestOutbox;
 use muster_pulse::sweep::{PulseState, Sweep};
 use muster_pulse::table::{CHUNK_SLOTS, PulseTable};
 use muster_pulse::tick::Tick;
@@ -88,8 +88,8 @@ fn digests(tables: &PulseTables) -> Result<(), Box<dyn Error>> {
     for index in 0..NODES {
         let _ = tables.own().beat(slot(index), now(3000 + index / 100));
     }
-    let mut outbox = Outbox::new(tables, Boot(1));
-    let mut inbox = Inbox::new(ReplicaId(1), Arc::default());
+    let mut outbox = DigestOutbox::new(tables, Boot(1));
+    let mut inbox = DigestInbox::new(ReplicaId(1), Arc::default());
     let asked = now(20_000);
     let mut parts = Vec::new();
     best("full digest of 1M slots, told", NODES, |_| {

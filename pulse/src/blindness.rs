@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use crate::by_replica::HEARD_THROUGH_MAX;
-use crate::excuse::{Excuse, InForce, Period, REATTACH_MAX};
+use crate::excuse::{BlindPeriod, BlindnessCause, InForce, REATTACH_MAX};
 use crate::tick::Tick;
 use muster_lifecycle::policy::Policy;
 use muster_lifecycle::replica::ReplicaId;
@@ -25,7 +25,7 @@ const STALL_MIN: Duration = Duration::from_secs(1);
 pub struct Blindness {
     window: Duration,
     /// At most one period per excuse: a later one makes an earlier one of the same kind irrelevant.
-    periods: BTreeMap<Excuse, Period>,
+    periods: BTreeMap<BlindnessCause, BlindPeriod>,
     /// The voters whose full table a new leader still waits for.
     awaited: BTreeSet<ReplicaId>,
     /// The timing of each peer's digests.
@@ -67,7 +67,7 @@ pub enum Trace {
 pub struct Deadline {
     pub at: Tick,
     /// What moved it beyond the grace period, if anything did.
-    pub excuse: Option<Excuse>,
+    pub excuse: Option<BlindnessCause>,
 }
 
 // === impl Trace ===
@@ -127,8 +127,8 @@ impl Blindness {
     pub fn took_over(&mut self, voters: impl IntoIterator<Item = ReplicaId>, now: Tick) -> bool {
         self.awaited = voters.into_iter().take(HEARD_THROUGH_MAX).collect();
         let seamless = self.is_informed(now);
-        let period = if seamless { Period::seamless(now) } else { Period::new(now) };
-        self.periods.insert(Excuse::Takeover, period);
+        let period = if seamless { BlindPeriod::seamless(now) } else { BlindPeriod::new(now) };
+        self.periods.insert(BlindnessCause::Takeover, period);
         // The judging loop starts now: a stall before its first turn counts, a pause as a follower does not.
         self.last_tick = Some(now);
         self.settle_takeover(now);
@@ -144,7 +144,7 @@ impl Blindness {
     pub fn unreachable(&mut self, replica: ReplicaId, now: Tick) {
         self.awaited.remove(&replica);
         self.settle_takeover(now);
-        self.open(Excuse::Digest(replica), now);
+        self.open(BlindnessCause::Digest(replica), now);
     }
 
     /// A digest of `replica` is complete, so that all it had heard is known here.
@@ -157,7 +157,7 @@ impl Blindness {
             }
             told.last = now;
         }
-        self.close(Excuse::Digest(replica), now);
+        self.close(BlindnessCause::Digest(replica), now);
         self.awaited.remove(&replica);
         self.settle_takeover(now);
     }
@@ -169,23 +169,23 @@ impl Blindness {
 
     /// A request for a digest failed, or its answer took too long.
     pub fn digest_missed(&mut self, replica: ReplicaId, now: Tick) {
-        self.open(Excuse::Digest(replica), now);
+        self.open(BlindnessCause::Digest(replica), now);
     }
 
     pub fn canary_late(&mut self, replica: ReplicaId, now: Tick) {
-        self.open(Excuse::Canary(replica), now);
+        self.open(BlindnessCause::Canary(replica), now);
     }
 
     pub fn canary_heard(&mut self, replica: ReplicaId, now: Tick) {
-        self.close(Excuse::Canary(replica), now);
+        self.close(BlindnessCause::Canary(replica), now);
     }
 
     pub fn quorum_lost(&mut self, now: Tick) {
-        self.open(Excuse::Quorum, now);
+        self.open(BlindnessCause::Quorum, now);
     }
 
     pub fn quorum_heard(&mut self, now: Tick) {
-        self.close(Excuse::Quorum, now);
+        self.close(BlindnessCause::Quorum, now);
     }
 
     /// Some replica still queues handshakes at `now`. The caller repeats this every second or so while it lasts.
@@ -199,14 +199,14 @@ impl Blindness {
     pub fn tick(&mut self, now: Tick, judging: JudgingLoop) {
         let overdue = self.is_overdue(now, judging);
         if let Some(last) = self.last_tick.replace(now).filter(|_| overdue) {
-            self.periods.insert(Excuse::Stall, Period::over(last, now));
+            self.periods.insert(BlindnessCause::Stall, BlindPeriod::over(last, now));
         }
         let allowed = DIGEST_LATE.min(judging.grace / 2);
         let late = |told: &Told| now.elapsed_since(told.last) > allowed;
         let late: Vec<ReplicaId> =
             self.digests.iter().filter(|(_, told)| late(told)).map(|(replica, _)| *replica).collect();
         for replica in late {
-            self.open(Excuse::Digest(replica), now);
+            self.open(BlindnessCause::Digest(replica), now);
         }
     }
 
@@ -219,8 +219,8 @@ impl Blindness {
 
     /// I-03: until when no node at all may be judged, nor anything be proposed that rests on a judgement, and why. An
     /// overdue judging loop counts too, even before the turn that notices it.
-    pub fn blind_until(&self, now: Tick, judging: JudgingLoop) -> Option<(Tick, Excuse)> {
-        let overdue = || self.is_overdue(now, judging).then(|| (now.after(self.window), Excuse::Stall));
+    pub fn blind_until(&self, now: Tick, judging: JudgingLoop) -> Option<(Tick, BlindnessCause)> {
+        let overdue = || self.is_overdue(now, judging).then(|| (now.after(self.window), BlindnessCause::Stall));
         self.excused_until(None, now).or_else(overdue)
     }
 
@@ -233,12 +233,12 @@ impl Blindness {
     }
 
     /// Until when the nodes last heard through `replica` (`None`: through no replica) may not be judged, and why.
-    pub fn excused_until(&self, replica: Option<ReplicaId>, now: Tick) -> Option<(Tick, Excuse)> {
+    pub fn excused_until(&self, replica: Option<ReplicaId>, now: Tick) -> Option<(Tick, BlindnessCause)> {
         self.longest(replica, now).filter(|(until, _)| *until > now)
     }
 
     /// The excuse that moves the deadline of a slot with this trace furthest, over or not, and until when.
-    pub fn excuse_for(&self, trace: Trace, now: Tick) -> Option<(Tick, Excuse)> {
+    pub fn excuse_for(&self, trace: Trace, now: Tick) -> Option<(Tick, BlindnessCause)> {
         self.longest(trace.replica(), now)
     }
 
@@ -255,7 +255,7 @@ impl Blindness {
     pub fn in_force(&self, now: Tick) -> impl Iterator<Item = InForce> {
         self.periods.iter().filter_map(move |(&excuse, period)| {
             let until = period.until(excuse, now, self.window);
-            (until > now).then_some(InForce { excuse, started: period.started, ended: period.ended, until })
+            (until > now).then_some(InForce { cause: excuse, started: period.started, ended: period.ended, until })
         })
     }
 
@@ -268,15 +268,20 @@ impl Blindness {
         }
     }
 
+    /// When the latest take-over began; the boot if this replica never led.
+    pub(crate) fn leads_since(&self) -> Tick {
+        self.periods.get(&BlindnessCause::Takeover).map_or(Tick::since_boot(Duration::ZERO), |period| period.started)
+    }
+
     /// When the last take-over had gathered all it could, and so knew that no replica can place a slot.
     fn unplaced_since(&self, now: Tick) -> Option<Tick> {
-        let takeover = self.periods.get(&Excuse::Takeover)?;
-        Some(takeover.counted_end(Excuse::Takeover, now, self.window))
+        let takeover = self.periods.get(&BlindnessCause::Takeover)?;
+        Some(takeover.counted_end(BlindnessCause::Takeover, now, self.window))
     }
 
     /// The excuse that concerns `replica` and lasts longest, whether it is over or not.
-    fn longest(&self, replica: Option<ReplicaId>, now: Tick) -> Option<(Tick, Excuse)> {
-        let concerns = |excuse: Excuse| excuse.replica().is_none() || excuse.replica() == replica;
+    fn longest(&self, replica: Option<ReplicaId>, now: Tick) -> Option<(Tick, BlindnessCause)> {
+        let concerns = |excuse: BlindnessCause| excuse.replica().is_none() || excuse.replica() == replica;
         let concerning = self.periods.iter().filter(|(excuse, _)| concerns(**excuse));
         concerning.map(|(excuse, period)| (period.until(*excuse, now, self.window), *excuse)).max()
     }
@@ -287,8 +292,10 @@ impl Blindness {
         let is_long_ago = |since: Tick| now.elapsed_since(since) >= REATTACH_MAX;
         let is_current =
             |told: &Told| now.elapsed_since(told.last) <= self.gap_max() && is_long_ago(told.unbroken_since);
-        let earlier =
-            self.periods.get(&Excuse::Takeover).map(|earlier| earlier.until(Excuse::Takeover, now, self.window));
+        let earlier = self
+            .periods
+            .get(&BlindnessCause::Takeover)
+            .map(|earlier| earlier.until(BlindnessCause::Takeover, now, self.window));
         is_long_ago(Tick::BOOT)
             && earlier.is_none_or(|until| until <= now)
             && self.awaited.iter().all(|voter| self.digests.contains_key(voter))
@@ -301,32 +308,32 @@ impl Blindness {
         self.window / 4
     }
 
-    fn open(&mut self, excuse: Excuse, now: Tick) {
+    fn open(&mut self, excuse: BlindnessCause, now: Tick) {
         let known = self.periods.get(&excuse).copied();
         let period = match known {
             Some(period) if period.is_open() && !period.is_owed_a_run(excuse, now, self.window) => return,
             Some(period) => period.reopened(excuse, now, self.window),
             None if self.is_full_for(excuse) => return,
-            None => Period::new(now),
+            None => BlindPeriod::new(now),
         };
         self.periods.insert(excuse, period);
     }
 
-    fn close(&mut self, excuse: Excuse, now: Tick) {
+    fn close(&mut self, excuse: BlindnessCause, now: Tick) {
         if let Some(period) = self.periods.get_mut(&excuse).filter(|period| period.is_open()) {
             period.ended = Some(now);
         }
     }
 
     /// Excuses are kept for as many replicas as there can be, so that made-up ids cannot fill memory.
-    fn is_full_for(&self, excuse: Excuse) -> bool {
+    fn is_full_for(&self, excuse: BlindnessCause) -> bool {
         let replicas: BTreeSet<ReplicaId> = self.periods.keys().filter_map(|known| known.replica()).collect();
         excuse.replica().is_some_and(|replica| replicas.len() >= HEARD_THROUGH_MAX && !replicas.contains(&replica))
     }
 
     fn settle_takeover(&mut self, now: Tick) {
         if self.awaited.is_empty() {
-            self.close(Excuse::Takeover, now);
+            self.close(BlindnessCause::Takeover, now);
         }
     }
 }

@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn the_newest_receipt_counts_whoever_heard_it() {
+    fn the_newest_receipt_counts_at_whichever_replica() {
         let mut tables = PulseTables::new(ReplicaId(1));
         assert_eq!(tables.last_heard(NODE), None);
         let second = tables.admit(ReplicaId(2)).unwrap().clone();
@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_was_heard_through_anybody_is_not_unheard() {
+    fn a_slot_heard_by_any_replica_is_not_unheard() {
         let slot = |index| Slot { index, generation: 2 };
         let mut tables = PulseTables::new(ReplicaId(1));
         let second = tables.admit(ReplicaId(2)).unwrap().clone();
@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn the_number_of_origins_is_bounded() {
+    fn the_number_of_replicas_is_bounded() {
         let mut tables = PulseTables::new(ReplicaId(0));
         assert_eq!(tables.admit(ReplicaId(0)).unwrap_err(), AdmitError::Own(ReplicaId(0)));
         for id in 1..HEARD_THROUGH_MAX as u64 {

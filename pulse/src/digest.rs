@@ -40,16 +40,16 @@ pub struct Boot(pub u64);
 
 /// A replica's request for a peer's next digest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Request {
+pub struct DigestRequest {
     /// Comes back in the answer, so that an answer stuck in a buffer cannot pass for a fresh one.
     pub asked: u64,
     /// The last digest applied completely, which this request acknowledges. `None` starts a new stream.
-    pub applied: Option<Applied>,
+    pub applied: Option<DigestId>,
 }
 
 /// A digest, named across restarts of its sender.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Applied {
+pub struct DigestId {
     pub boot: Boot,
     pub sequence: u64,
 }

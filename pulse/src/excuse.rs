@@ -24,7 +24,7 @@ const A_MOMENT: Duration = Duration::from_millis(1);
 
 /// A cause of blindness.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Excuse {
+pub enum BlindnessCause {
     /// This replica took over and does not hold the full table of every reachable voter yet.
     Takeover,
     /// This replica itself stood still.
@@ -40,7 +40,7 @@ pub enum Excuse {
 /// An excuse that holds back verdicts now, for `explain`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct InForce {
-    pub excuse: Excuse,
+    pub cause: BlindnessCause,
     pub started: Tick,
     /// `None` while the replica is still blind.
     pub ended: Option<Tick>,
@@ -50,7 +50,7 @@ pub struct InForce {
 
 /// One stretch of blindness.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Period {
+pub(crate) struct BlindPeriod {
     pub(crate) started: Tick,
     pub(crate) ended: Option<Tick>,
     /// The start of the run of barely separated periods that this one belongs to.
@@ -60,9 +60,9 @@ pub(crate) struct Period {
     seamless: bool,
 }
 
-// === impl Excuse ===
+// === impl BlindnessCause ===
 
-impl Excuse {
+impl BlindnessCause {
     /// The one replica it concerns, or `None` if it concerns every node.
     pub fn replica(self) -> Option<ReplicaId> {
         match self {
@@ -72,7 +72,7 @@ impl Excuse {
     }
 }
 
-impl fmt::Display for Excuse {
+impl fmt::Display for BlindnessCause {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Takeover => f.write_str("the leader is new and still gathers what the other replicas heard"),
@@ -84,9 +84,9 @@ impl fmt::Display for Excuse {
     }
 }
 
-// === impl Period ===
+// === impl BlindPeriod ===
 
-impl Period {
+impl BlindPeriod {
     pub(crate) fn new(started: Tick) -> Self {
         Self { started, ended: None, run_started: started, prolonged: Tick::ZERO, seamless: false }
     }
@@ -101,14 +101,14 @@ impl Period {
     }
 
     /// Blind again at `now`: part of the same run unless verdicts were possible for a while in between.
-    pub(crate) fn reopened(self, excuse: Excuse, now: Tick, window: Duration) -> Self {
+    pub(crate) fn reopened(self, excuse: BlindnessCause, now: Tick, window: Duration) -> Self {
         let run_started = if self.is_run_over(excuse, now, window) { now } else { self.run_started };
         Self { run_started, ..Self::new(now) }
     }
 
     /// Whether its run reached the ceiling before it had a whole window. Then a loss that came at the end of much
     /// flapping is excused by nothing, so it gets a run of its own, which no ceiling cuts short: there is only one.
-    pub(crate) fn is_owed_a_run(&self, excuse: Excuse, now: Tick, window: Duration) -> bool {
+    pub(crate) fn is_owed_a_run(&self, excuse: BlindnessCause, now: Tick, window: Duration) -> bool {
         let whole = self.counted_end(excuse, now, window).after(window);
         whole > self.ceiling(excuse, now, window) && self.is_run_over(excuse, now, window)
     }
@@ -117,7 +117,7 @@ impl Period {
         self.ended.is_none()
     }
 
-    pub(crate) fn until(&self, excuse: Excuse, now: Tick, window: Duration) -> Tick {
+    pub(crate) fn until(&self, excuse: BlindnessCause, now: Tick, window: Duration) -> Tick {
         if self.seamless {
             let lasting = if self.is_open() { A_MOMENT } else { Duration::ZERO };
             return self.counted_end(excuse, now, window).after(lasting);
@@ -127,39 +127,41 @@ impl Period {
     }
 
     /// Agents still wait for a handshake at `now`: those that could not come back yet get a little longer.
-    pub(crate) fn prolong(&mut self, excuse: Excuse, now: Tick, window: Duration) {
+    pub(crate) fn prolong(&mut self, excuse: BlindnessCause, now: Tick, window: Duration) {
         if self.until(excuse, now, window) > now {
             self.prolonged = now.after(PROLONGED_BY);
         }
     }
 
     /// The end of the blindness as far as it counts.
-    pub(crate) fn counted_end(&self, excuse: Excuse, now: Tick, window: Duration) -> Tick {
+    pub(crate) fn counted_end(&self, excuse: BlindnessCause, now: Tick, window: Duration) -> Tick {
         let end = self.ended.unwrap_or(now);
         match excuse {
             // A blind leader cannot judge any node, however long that takes.
-            Excuse::Stall | Excuse::Quorum => end,
+            BlindnessCause::Stall | BlindnessCause::Quorum => end,
             // A voter that answers but never tells its table counts as unreachable in the end. A replica whose listener
             // is sick still holds its agents' connections, so they have no reason to move at once.
-            Excuse::Takeover | Excuse::Canary(_) => end.min(self.started.after(REATTACH_MAX)),
+            BlindnessCause::Takeover | BlindnessCause::Canary(_) => end.min(self.started.after(REATTACH_MAX)),
             // Agents of a replica that is gone start to move when it goes. If it comes back before they have moved,
             // they may come back to it. If it comes back later, its digest itself says which nodes are there.
-            Excuse::Digest(_) => self.ended.filter(|end| *end <= self.started.after(window)).unwrap_or(self.started),
+            BlindnessCause::Digest(_) => {
+                self.ended.filter(|end| *end <= self.started.after(window)).unwrap_or(self.started)
+            }
         }
     }
 
     /// Whether verdicts have been possible for a while.
-    fn is_run_over(&self, excuse: Excuse, now: Tick, window: Duration) -> bool {
+    fn is_run_over(&self, excuse: BlindnessCause, now: Tick, window: Duration) -> bool {
         now >= self.until(excuse, now, window).after(JUDGED_BETWEEN_RUNS)
     }
 
-    fn ceiling(&self, excuse: Excuse, now: Tick, window: Duration) -> Tick {
+    fn ceiling(&self, excuse: BlindnessCause, now: Tick, window: Duration) -> Tick {
         match excuse {
-            Excuse::Takeover | Excuse::Stall | Excuse::Quorum => {
+            BlindnessCause::Takeover | BlindnessCause::Stall | BlindnessCause::Quorum => {
                 self.counted_end(excuse, now, window).after(REATTACH_MAX)
             }
-            Excuse::Digest(_) => self.run_started.after(REATTACH_MAX),
-            Excuse::Canary(_) => self.run_started.after(REATTACH_MAX).after(window),
+            BlindnessCause::Digest(_) => self.run_started.after(REATTACH_MAX),
+            BlindnessCause::Canary(_) => self.run_started.after(REATTACH_MAX).after(window),
         }
     }
 }

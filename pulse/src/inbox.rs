@@ -1,4 +1,4 @@
-//! Inbox of a digest stream: applies what one peer heard itself, and nothing else.
+//! DigestInbox of a digest stream: applies what one peer heard itself, and nothing else.
 //!
 //! Ages are subtracted from the moment of the *request*, which came before the peer read its table. So a beat is never
 //! dated later than it happened, however long the answer took, and at most one round trip earlier.
@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use thiserror::Error;
 
-use crate::digest::{Applied, Boot, DigestError, Entries, Header, Request};
+use crate::digest::{Boot, DigestError, DigestId, DigestRequest, Entries, Header};
 use crate::table::PulseTable;
 use crate::tick::Tick;
 use muster_lifecycle::replica::ReplicaId;
@@ -26,12 +26,12 @@ pub const FULL_TABLE_MAX: Duration = Duration::from_secs(10);
 
 /// One per peer that this replica pulls from.
 #[derive(Debug)]
-pub struct Inbox {
+pub struct DigestInbox {
     replica: ReplicaId,
     table: Arc<PulseTable>,
     asked: u64,
     awaited: Option<Awaited>,
-    applied: Option<Applied>,
+    applied: Option<DigestId>,
     complete_as_of: Option<Tick>,
 }
 
@@ -67,14 +67,14 @@ pub enum InboxError {
 struct Awaited {
     asked_at: Tick,
     next_part: u64,
-    digest: Option<Applied>,
+    digest: Option<DigestId>,
     /// When the last part came, if it was one of a full table.
     full_table_at: Option<Tick>,
 }
 
-// === impl Inbox ===
+// === impl DigestInbox ===
 
-impl Inbox {
+impl DigestInbox {
     /// Listens to `replica`, whose identity the caller has verified, into the table kept for it.
     pub fn new(replica: ReplicaId, table: Arc<PulseTable>) -> Self {
         Self { replica, table, asked: 0, awaited: None, applied: None, complete_as_of: None }
@@ -83,13 +83,13 @@ impl Inbox {
     /// The next request, made at `now`. An answer in flight is given up. If a part of it has arrived already, it is too
     /// large to come in time as an addition to an earlier digest, and the next one would be larger. So a full table is
     /// asked for, which is given longer.
-    pub fn ask(&mut self, now: Tick) -> Request {
+    pub fn ask(&mut self, now: Tick) -> DigestRequest {
         if self.awaited.take().is_some_and(|given_up| given_up.next_part > 0) {
             self.restart();
         }
         self.asked += 1;
         self.awaited = Some(Awaited { asked_at: now, next_part: 0, digest: None, full_table_at: None });
-        Request { asked: self.asked, applied: self.applied }
+        DigestRequest { asked: self.asked, applied: self.applied }
     }
 
     /// How much longer the peer's next message may take to arrive: a part, or the end of a complete digest.
@@ -173,7 +173,7 @@ impl Inbox {
 // === impl Awaited ===
 
 impl Awaited {
-    /// Parts that arrive later are not used.
+    /// DigestParts that arrive later are not used.
     fn deadline(&self) -> Tick {
         match self.full_table_at {
             Some(last_part) => last_part.after(ROUND_TRIP_MAX).min(self.asked_at.after(FULL_TABLE_MAX)),
@@ -182,8 +182,8 @@ impl Awaited {
     }
 }
 
-fn name(header: &Header) -> Applied {
-    Applied { boot: header.boot, sequence: header.sequence }
+fn name(header: &Header) -> DigestId {
+    DigestId { boot: header.boot, sequence: header.sequence }
 }
 
 /// A beat from before this replica's time began says no more than none; one of an outdated generation says nothing.

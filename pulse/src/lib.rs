@@ -1,11 +1,11 @@
 //! Pulse: when each node was last heard, and through which replica.
 //!
 //! ```text
-//!   session --beat--> own PulseTable --Outbox--> digest parts --> a peer's Inbox --> its table for this replica
+//!   session --beat--> own PulseTable --DigestOutbox--> digest parts --> a peer's DigestInbox --> its copy of the table
 //!                          |                                                              |
 //!                          +---------------------- PulseTables ---------------------------+
 //!                                                       |
-//!                        Blindness (excuses) ------> Sweep ------> Change: fell silent, was heard again
+//!                        Blindness (excuses) ------> Sweep ------> PulseChange: fell silent, was heard again
 //!                                                                    |
 //!                                             NodeWatch::judge <-- Candidates
 //! ```
@@ -25,6 +25,7 @@ pub mod inbox;
 pub mod moment;
 pub mod monitor;
 pub mod node_watch;
+pub mod observation;
 pub mod outbox;
 pub mod sweep;
 pub mod table;

@@ -17,7 +17,7 @@ pub struct Moment {
 // === impl Moment ===
 
 impl Moment {
-    /// Never earlier than the founding of the cluster.
+    /// Never earlier than the start of cluster time.
     pub fn cluster_time_of(self, tick: Tick) -> ClusterTime {
         let (age, ahead) = (self.tick.elapsed_since(tick), tick.elapsed_since(self.tick));
         ClusterTime(self.stamp.cluster.0.saturating_add(millis(ahead)).saturating_sub(millis(age)))
@@ -50,7 +50,7 @@ mod tests {
     }
 
     #[test]
-    fn past_and_future_convert_both_ways() {
+    fn past_and_future_ticks_convert_to_cluster_time_and_back() {
         let now = moment(at(10_000), 500_000);
         for (tick, time) in [(at(10_000), 500_000), (at(4_000), 494_000), (at(11_000), 501_000)] {
             assert_eq!(now.cluster_time_of(tick), ClusterTime(time));
@@ -59,7 +59,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_heard_before_this_process_began_keeps_its_age() {
+    fn a_beat_from_before_this_process_started_keeps_its_age() {
         let now = moment(at(1_000), 500_000);
         let before_boot = Tick::BOOT.before(Duration::from_secs(60));
         assert_eq!(now.cluster_time_of(before_boot), ClusterTime(439_000));
@@ -67,7 +67,7 @@ mod tests {
     }
 
     #[test]
-    fn conversions_stick_at_the_ends() {
+    fn conversions_saturate() {
         let now = moment(at(10_000), 2_000);
         assert_eq!(now.cluster_time_of(at(0)), ClusterTime(0));
         assert_eq!(now.tick_of(ClusterTime(u64::MAX)), Tick::MAX);

@@ -6,7 +6,7 @@
 
 use std::collections::BTreeMap;
 
-use muster_lifecycle::command::{Operation, Sighting};
+use muster_lifecycle::command::{LeaderOperation, Sighting};
 use muster_lifecycle::health::{Evidence, Excuse, Verdict};
 use muster_lifecycle::node::{Incarnation, Node, Slot};
 use muster_lifecycle::oversight;
@@ -36,17 +36,17 @@ pub enum Judgement {
     AlreadyUnknown(ClusterTime),
     /// Not to be marked yet. It is judged again from this moment on.
     LookAgain(ClusterTime),
-    Propose(Operation),
+    Propose(LeaderOperation),
 }
 
 /// The nodes that were not heard for a while, under keys that the caller chooses.
 #[derive(Debug)]
 pub struct Candidates<K> {
-    standings: BTreeMap<K, Standing>,
+    states: BTreeMap<K, CandidateState>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Standing {
+enum CandidateState {
     JudgeFrom(ClusterTime),
     BeingJudged,
     /// A verdict is on its way through the log.
@@ -63,7 +63,7 @@ pub enum Next {
 }
 
 /// The node is judged in the next round.
-const AT_ONCE: Standing = Standing::JudgeFrom(ClusterTime(0));
+const AT_ONCE: CandidateState = CandidateState::JudgeFrom(ClusterTime(0));
 
 // === impl NodeWatch ===
 
@@ -117,8 +117,8 @@ fn strictly_after(deadline: ClusterTime) -> ClusterTime {
     ClusterTime(deadline.0.saturating_add(1))
 }
 
-fn mark_silent(node: &Node, trace: Trace, moment: Moment) -> Operation {
-    Operation::MarkSilent {
+fn mark_silent(node: &Node, trace: Trace, moment: Moment) -> LeaderOperation {
+    LeaderOperation::MarkSilent {
         name: node.meta.name.clone(),
         incarnation: node.incarnation,
         from: node.status.ready().map(|ready| ready.status),
@@ -142,7 +142,7 @@ impl Judgement {
 
 impl<K> Default for Candidates<K> {
     fn default() -> Self {
-        Self { standings: BTreeMap::new() }
+        Self { states: BTreeMap::new() }
     }
 }
 
@@ -150,43 +150,43 @@ impl<K: Ord + Clone> Candidates<K> {
     /// Takes in what a sweep found.
     pub fn hear(&mut self, key: K, hearing: PulseState) {
         match hearing {
-            PulseState::Heard => drop(self.standings.remove(&key)),
-            PulseState::Silent => drop(self.standings.entry(key).or_insert(AT_ONCE)),
+            PulseState::Heard => drop(self.states.remove(&key)),
+            PulseState::Silent => drop(self.states.entry(key).or_insert(AT_ONCE)),
         }
     }
 
     /// Messages about the node may have been lost, so it is judged anew whatever the sweep believes.
     pub fn doubt(&mut self, key: K) {
-        self.standings.insert(key, AT_ONCE);
+        self.states.insert(key, AT_ONCE);
     }
 
     /// The proposal was decided, either way. From here on the state shows its outcome.
     pub fn settled(&mut self, key: &K) {
-        if let Some(standing) = self.standings.get_mut(key).filter(|standing| **standing == Standing::Proposed) {
-            *standing = AT_ONCE;
+        if let Some(state) = self.states.get_mut(key).filter(|state| **state == CandidateState::Proposed) {
+            *state = AT_ONCE;
         }
     }
 
     /// The node's object changed.
     pub fn changed(&mut self, key: &K) {
-        self.standings.get_mut(key).into_iter().for_each(Standing::reconsider);
+        self.states.get_mut(key).into_iter().for_each(CandidateState::reconsider);
     }
 
     /// The policy changed, by which all nodes are judged.
     pub fn all_changed(&mut self) {
-        self.standings.values_mut().for_each(Standing::reconsider);
+        self.states.values_mut().for_each(CandidateState::reconsider);
     }
 
     pub fn forget(&mut self, key: &K) {
-        self.standings.remove(key);
+        self.states.remove(key);
     }
 
     /// The nodes to judge now, in order of their keys. The caller reports each result to [`Self::judged`].
     pub fn take_due(&mut self, now: ClusterTime) -> Vec<K> {
-        let is_due = |standing: &Standing| matches!(standing, Standing::JudgeFrom(from) if *from <= now);
-        let due = self.standings.iter_mut().filter(|(_, standing)| is_due(standing));
-        due.map(|(key, standing)| {
-            *standing = Standing::BeingJudged;
+        let is_due = |state: &CandidateState| matches!(state, CandidateState::JudgeFrom(from) if *from <= now);
+        let due = self.states.iter_mut().filter(|(_, state)| is_due(state));
+        due.map(|(key, state)| {
+            *state = CandidateState::BeingJudged;
             key.clone()
         })
         .collect()
@@ -194,20 +194,20 @@ impl<K: Ord + Clone> Candidates<K> {
 
     /// A node that was heard while it was judged is no candidate any more, whatever the judgement said.
     pub fn judged(&mut self, key: &K, next: Next) {
-        let Some(standing) = self.standings.get_mut(key).filter(|standing| **standing == Standing::BeingJudged) else {
+        let Some(state) = self.states.get_mut(key).filter(|state| **state == CandidateState::BeingJudged) else {
             return;
         };
         match next {
-            Next::JudgeFrom(from) => *standing = Standing::JudgeFrom(from),
-            Next::Proposed => *standing = Standing::Proposed,
-            Next::Gone => drop(self.standings.remove(key)),
+            Next::JudgeFrom(from) => *state = CandidateState::JudgeFrom(from),
+            Next::Proposed => *state = CandidateState::Proposed,
+            Next::Gone => drop(self.states.remove(key)),
         }
     }
 }
 
-// === impl Standing ===
+// === impl CandidateState ===
 
-impl Standing {
+impl CandidateState {
     fn reconsider(&mut self) {
         if matches!(self, Self::JudgeFrom(_)) {
             *self = AT_ONCE;
@@ -254,7 +254,7 @@ mod tests {
     const NOW: ClusterTime = ClusterTime(1_000);
 
     #[test]
-    fn a_silent_node_is_judged_at_once_and_then_when_the_judgement_says() {
+    fn a_silent_node_is_judged_at_once_and_then_when_the_verdict_says() {
         let mut candidates = Candidates::default();
         candidates.hear(7, PulseState::Silent);
         assert_eq!(candidates.take_due(NOW), [7]);
@@ -267,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn what_changes_is_judged_anew_unless_a_verdict_is_under_way() {
+    fn a_changed_node_is_judged_again_unless_a_verdict_is_proposed() {
         let mut candidates = Candidates::default();
         for key in [7, 8] {
             candidates.hear(key, PulseState::Silent);
@@ -289,7 +289,7 @@ mod tests {
     }
 
     #[test]
-    fn a_node_that_is_heard_is_no_candidate_whatever_was_found_meanwhile() {
+    fn a_node_that_is_heard_is_not_a_candidate_after_any_judgement() {
         let mut candidates = Candidates::default();
         candidates.doubt(7);
         assert_eq!(candidates.take_due(NOW), [7]);

@@ -1,4 +1,4 @@
-//! Outbox of a digest stream: tells one peer what it does not know yet of this replica's own receipts.
+//! DigestOutbox of a digest stream: tells one peer what it does not know yet of this replica's own receipts.
 //!
 //! The outbox finds what changed since a digest without remembering what was in it. A cell's tick is the moment of its
 //! beat, so a beat heard after the acknowledged digest was made has a later tick. A session may be held up between
@@ -11,7 +11,7 @@ use std::time::Duration;
 use muster_lifecycle::node::Slot;
 
 use crate::by_replica::PulseTables;
-use crate::digest::{Age, Boot, ENTRY_MAX, EntryWriter, Header, PART_MAX, Request};
+use crate::digest::{Age, Boot, DigestRequest, ENTRY_MAX, EntryWriter, Header, PART_MAX};
 use crate::table::{CHUNK_SLOTS, CHUNKS_MAX, PulseTable};
 use crate::tick::Tick;
 use muster_lifecycle::replica::ReplicaId;
@@ -21,7 +21,7 @@ pub const STRAGGLER: Duration = Duration::from_secs(1);
 
 /// One per peer that pulls from this replica.
 #[derive(Debug)]
-pub struct Outbox {
+pub struct DigestOutbox {
     replica: ReplicaId,
     boot: Boot,
     own: Arc<PulseTable>,
@@ -32,7 +32,7 @@ pub struct Outbox {
 
 /// One digest on its way out, part by part. It holds no borrow, so it can outlive the call that made it.
 #[derive(Debug)]
-pub struct Parts {
+pub struct DigestParts {
     own: Arc<PulseTable>,
     header: Header,
     now: Tick,
@@ -48,9 +48,9 @@ struct Mark {
     made: Tick,
 }
 
-// === impl Outbox ===
+// === impl DigestOutbox ===
 
-impl Outbox {
+impl DigestOutbox {
     /// The outbox tells this replica's own table and no other: it cannot pass on what peers told.
     pub fn new(tables: &PulseTables, boot: Boot) -> Self {
         let own = Arc::clone(tables.own());
@@ -60,7 +60,7 @@ impl Outbox {
     /// The digest that answers `request`: everything heard since the one it acknowledges, or the full table if that one
     /// is not known here. `now` must be read after the request arrived, or the ages would be those of a moment before
     /// it was made.
-    pub fn answer(&mut self, request: Request, now: Tick) -> Parts {
+    pub fn answer(&mut self, request: DigestRequest, now: Tick) -> DigestParts {
         let base = self.acknowledge(request);
         self.sequence += 1;
         self.sent = Some(Mark { sequence: self.sequence, made: now });
@@ -74,10 +74,10 @@ impl Outbox {
             last: false,
         };
         let since = base.map_or(Tick::ZERO, |mark| mark.made.before(STRAGGLER));
-        Parts { own: Arc::clone(&self.own), header, now, since, next_slot: 0, done: false }
+        DigestParts { own: Arc::clone(&self.own), header, now, since, next_slot: 0, done: false }
     }
 
-    fn acknowledge(&mut self, request: Request) -> Option<Mark> {
+    fn acknowledge(&mut self, request: DigestRequest) -> Option<Mark> {
         let applied = request.applied.filter(|applied| applied.boot == self.boot)?.sequence;
         if let Some(sent) = self.sent.filter(|sent| sent.sequence == applied) {
             self.acknowledged = Some(sent);
@@ -86,9 +86,9 @@ impl Outbox {
     }
 }
 
-// === impl Parts ===
+// === impl DigestParts ===
 
-impl Parts {
+impl DigestParts {
     /// Overwrites `buffer` with the next part; `false` when the digest is complete. There is always at least one part.
     pub fn next_into(&mut self, buffer: &mut Vec<u8>) -> bool {
         buffer.clear();

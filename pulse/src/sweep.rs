@@ -38,7 +38,7 @@ pub enum PulseState {
 
 /// A slot whose pulse state differs from what it was.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Change {
+pub struct PulseChange {
     pub slot: Slot,
     pub hearing: PulseState,
     pub trace: Trace,
@@ -110,7 +110,7 @@ impl Sweep {
         blindness: &Blindness,
         grace: Duration,
         now: Tick,
-        mut on_change: impl FnMut(Change),
+        mut on_change: impl FnMut(PulseChange),
     ) {
         let bar = Bar::new(tables, blindness, grace, now);
         for chunk in 0..self.chunks.len() {
@@ -121,7 +121,13 @@ impl Sweep {
         }
     }
 
-    fn run_group(&mut self, group: usize, heard: &[Option<&Chunk>], bar: &Bar<'_>, on_change: &mut impl FnMut(Change)) {
+    fn run_group(
+        &mut self,
+        group: usize,
+        heard: &[Option<&Chunk>],
+        bar: &Bar<'_>,
+        on_change: &mut impl FnMut(PulseChange),
+    ) {
         let first = group * GROUP;
         let Some(held) = self.held[first..].first_chunk::<GROUP>() else { return };
         let occupied = bits(|bit| held[bit] != Word::EMPTY);
@@ -143,7 +149,7 @@ impl Sweep {
         }
     }
 
-    fn look_closer(&self, position: usize, fresh: bool, bar: &Bar<'_>) -> Option<Change> {
+    fn look_closer(&self, position: usize, fresh: bool, bar: &Bar<'_>) -> Option<PulseChange> {
         let index = u32::try_from(self.chunks.start * CHUNK_SLOTS + position).ok()?;
         let (generation, since) = self.held[position].unpack()?;
         let slot = Slot { index, generation };
@@ -152,7 +158,7 @@ impl Sweep {
             None => Trace::Unplaced { since },
         };
         let hearing = if fresh { PulseState::Heard } else { PulseState::Silent };
-        (fresh || bar.is_silent(trace)).then_some(Change { slot, hearing, trace })
+        (fresh || bar.is_silent(trace)).then_some(PulseChange { slot, hearing, trace })
     }
 
     fn believe(&mut self, position: usize, hearing: PulseState) {

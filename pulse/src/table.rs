@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn what_no_table_can_hold_is_refused() {
+    fn a_slot_out_of_range_is_refused() {
         let table = PulseTable::new();
         let beyond = u32::try_from(SLOTS_MAX).unwrap();
         for bad in [slot(beyond, 1), slot(u32::MAX, 1), slot(0, 0), slot(0, GENERATION_MAX + 1), slot(0, u32::MAX)] {

@@ -76,7 +76,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn arithmetic_sticks_at_the_ends() {
+    fn arithmetic_saturates() {
         assert_eq!(Tick::MAX.after(Duration::MAX), Tick::MAX);
         assert_eq!(Tick::BOOT.before(Duration::MAX), Tick::ZERO);
         assert_eq!(Tick::BOOT.checked_before(Duration::MAX), None);

@@ -38,7 +38,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn every_number_comes_back(value: u64, tail: Vec<u8>) {
+        fn every_number_is_read_back(value: u64, tail: Vec<u8>) {
             let mut buffer = Vec::new();
             put(&mut buffer, value);
             prop_assert!(buffer.len() <= VARINT_MAX);
@@ -50,7 +50,7 @@ mod tests {
     }
 
     #[test]
-    fn other_spellings_are_refused() {
+    fn padded_truncated_and_oversized_varints_are_refused() {
         let padded = [0x81, 0x00];
         let cut_off = [0x80];
         let too_large = [0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x02];

@@ -8,7 +8,7 @@ use muster_lifecycle::replica::ReplicaId;
 use muster_lifecycle::time::Period;
 use muster_pulse::blindness::{Blindness, Deadline, JudgingLoop, Trace};
 use muster_pulse::by_replica::HEARD_THROUGH_MAX;
-use muster_pulse::excuse::{Excuse, InForce, REATTACH_MAX};
+use muster_pulse::excuse::{BlindnessCause, InForce, REATTACH_MAX};
 use muster_pulse::tick::Tick;
 
 const GRACE: Duration = Duration::from_secs(40);
@@ -32,18 +32,18 @@ fn blindness() -> Blindness {
 }
 
 #[test]
-fn deadline_is_last_heard_plus_grace_if_we_were_never_blind() {
+fn the_deadline_is_last_heard_plus_grace_if_the_leader_was_never_blind() {
     let deadline = blindness().deadline(heard(7, TWO), GRACE, at(100));
     assert_eq!(deadline, Deadline { at: at(47), excuse: None });
     assert_eq!(blindness().excused_until(Some(TWO), at(100)), None);
 }
 
 #[test]
-fn deadline_is_the_later_of_grace_and_end_of_blindness_plus_window() {
+fn the_deadline_is_the_later_of_grace_and_end_of_blindness_plus_window() {
     let mut blindness = blindness();
     blindness.quorum_lost(at(100));
     blindness.quorum_heard(at(110));
-    let cases = [(80, at(130), Some(Excuse::Quorum)), (90, at(130), None), (91, at(131), None)];
+    let cases = [(80, at(130), Some(BlindnessCause::Quorum)), (90, at(130), None), (91, at(131), None)];
     for (last, deadline, excuse) in cases {
         assert_eq!(blindness.deadline(heard(last, TWO), GRACE, at(115)), Deadline { at: deadline, excuse }, "{last}");
     }
@@ -55,9 +55,9 @@ fn a_leader_that_took_over_is_blind_until_it_holds_the_full_table_of_every_reach
     blindness.took_over([TWO, THREE], at(100));
     blindness.digest_complete(TWO, at(101));
     let open = at(102).after(CAP * 2);
-    assert_eq!(blindness.excused_until(Some(TWO), at(102)), Some((open, Excuse::Takeover)));
+    assert_eq!(blindness.excused_until(Some(TWO), at(102)), Some((open, BlindnessCause::Takeover)));
     blindness.digest_complete(THREE, at(103));
-    assert_eq!(blindness.excused_until(Some(TWO), at(110)), Some((at(103 + WINDOW), Excuse::Takeover)));
+    assert_eq!(blindness.excused_until(Some(TWO), at(110)), Some((at(103 + WINDOW), BlindnessCause::Takeover)));
     assert_eq!(blindness.excused_until(Some(TWO), at(103 + WINDOW)), None);
 }
 
@@ -69,7 +69,7 @@ fn told_every_second(blindness: &mut Blindness, seconds: RangeInclusive<u64>) {
 }
 
 #[test]
-fn a_leader_that_was_told_all_along_judges_as_soon_as_it_has_gathered() {
+fn a_leader_with_every_digest_before_the_takeover_judges_once_it_has_the_tables() {
     let mut blindness = blindness();
     told_every_second(&mut blindness, 0..=1_000);
     blindness.took_over([TWO, THREE], at(1_002));
@@ -78,12 +78,12 @@ fn a_leader_that_was_told_all_along_judges_as_soon_as_it_has_gathered() {
     blindness.unreachable(THREE, at(1_003));
     blindness.digest_complete(TWO, at(1_003));
     assert_eq!(blindness.excused_until(Some(TWO), at(1_003)), None);
-    let lost = Some((at(1_003 + WINDOW), Excuse::Digest(THREE)));
+    let lost = Some((at(1_003 + WINDOW), BlindnessCause::Digest(THREE)));
     assert_eq!(blindness.excused_until(Some(THREE), at(1_003)), lost, "its agents have time to come back");
 }
 
 #[test]
-fn whoever_was_cut_off_or_away_before_it_took_over_gives_everybody_a_window() {
+fn a_leader_that_missed_digests_before_the_takeover_gives_every_node_a_window() {
     type Past = fn(&mut Blindness);
     let cases: [(&str, Past); 6] = [
         ("cut off until the end", |it| told_every_second(it, 0..=994)),
@@ -107,14 +107,14 @@ fn whoever_was_cut_off_or_away_before_it_took_over_gives_everybody_a_window() {
         past(&mut blindness);
         blindness.took_over([TWO, THREE], at(1_001));
         told_every_second(&mut blindness, 1_002..=1_002);
-        let excused = Some((at(1_002 + WINDOW), Excuse::Takeover));
+        let excused = Some((at(1_002 + WINDOW), BlindnessCause::Takeover));
         assert_eq!(blindness.excused_until(None, at(1_002)), excused, "{why}");
     }
 }
 
 #[test]
-fn whoever_has_just_started_gives_everybody_a_window_even_alone() {
-    for (now, excused) in [(119, Some((at(119 + WINDOW), Excuse::Takeover))), (120, None)] {
+fn a_leader_that_has_just_started_gives_every_node_a_window_even_alone() {
+    for (now, excused) in [(119, Some((at(119 + WINDOW), BlindnessCause::Takeover))), (120, None)] {
         let mut blindness = blindness();
         blindness.took_over([], at(now));
         assert_eq!(blindness.excused_until(None, at(now)), excused, "{now} s after its start");
@@ -122,26 +122,26 @@ fn whoever_has_just_started_gives_everybody_a_window_even_alone() {
 }
 
 #[test]
-fn an_unreachable_voter_is_not_waited_for_but_its_slots_are_excused() {
+fn an_unreachable_voter_does_not_delay_a_takeover_but_its_slots_are_excused() {
     let mut blindness = blindness();
     blindness.took_over([TWO, THREE], at(100));
     blindness.digest_complete(TWO, at(101));
     blindness.unreachable(THREE, at(105));
-    assert_eq!(blindness.excused_until(Some(TWO), at(106)), Some((at(105 + WINDOW), Excuse::Takeover)));
-    assert_eq!(blindness.excused_until(Some(THREE), at(106)), Some((at(105 + WINDOW), Excuse::Digest(THREE))));
+    assert_eq!(blindness.excused_until(Some(TWO), at(106)), Some((at(105 + WINDOW), BlindnessCause::Takeover)));
+    assert_eq!(blindness.excused_until(Some(THREE), at(106)), Some((at(105 + WINDOW), BlindnessCause::Digest(THREE))));
 }
 
 #[test]
-fn a_voter_that_answers_but_never_tells_its_table_does_not_hold_up_a_takeover_for_ever() {
+fn a_voter_that_never_sends_its_table_delays_a_takeover_for_a_bounded_time() {
     let mut blindness = blindness();
     blindness.took_over([TWO], at(100));
     let end = at(100).after(REATTACH_MAX).after(CAP * 2);
-    assert_eq!(blindness.excused_until(Some(TWO), end.before(PERIOD)), Some((end, Excuse::Takeover)));
+    assert_eq!(blindness.excused_until(Some(TWO), end.before(PERIOD)), Some((end, BlindnessCause::Takeover)));
     assert_eq!(blindness.excused_until(Some(TWO), end), None);
 }
 
 #[test]
-fn slots_nobody_can_place_start_when_the_takeover_has_gathered_all() {
+fn the_grace_of_slots_never_heard_begins_when_the_takeover_has_all_tables() {
     let mut blindness = blindness();
     let never = Trace::Unplaced { since: at(3) };
     assert_eq!(blindness.deadline(never, GRACE, at(50)).at, at(43));
@@ -154,7 +154,7 @@ fn slots_nobody_can_place_start_when_the_takeover_has_gathered_all() {
 }
 
 #[test]
-fn a_takeover_gives_no_fresh_grace_to_slots_that_somebody_can_place() {
+fn a_takeover_gives_no_new_grace_to_slots_that_a_replica_heard() {
     let mut blindness = blindness();
     blindness.took_over([TWO], at(100));
     blindness.digest_complete(TWO, at(101));
@@ -162,12 +162,12 @@ fn a_takeover_gives_no_fresh_grace_to_slots_that_somebody_can_place() {
 }
 
 #[test]
-fn its_own_stall_is_a_tick_late_by_more_than_one_second_or_a_tenth_of_grace() {
+fn a_stall_is_a_tick_late_by_more_than_one_second_or_a_tenth_of_grace() {
     let cases = [
         (GRACE, 5_000, None),
-        (GRACE, 5_001, Some(Excuse::Stall)),
+        (GRACE, 5_001, Some(BlindnessCause::Stall)),
         (Duration::from_secs(4), 2_000, None),
-        (Duration::from_secs(4), 2_001, Some(Excuse::Stall)),
+        (Duration::from_secs(4), 2_001, Some(BlindnessCause::Stall)),
     ];
     for (grace, later, expected) in cases {
         let mut blindness = blindness();
@@ -180,16 +180,16 @@ fn its_own_stall_is_a_tick_late_by_more_than_one_second_or_a_tenth_of_grace() {
 }
 
 #[test]
-fn a_leader_that_stands_still_before_its_first_tick_notices_it() {
+fn a_stall_before_the_first_tick_is_noticed() {
     let mut blindness = blindness();
     blindness.took_over([TWO], at(100));
     blindness.digest_complete(TWO, at(100));
     blindness.tick(at(106), JudgingLoop { period: PERIOD, grace: GRACE });
-    assert_eq!(blindness.excused_until(None, at(110)), Some((at(106 + WINDOW), Excuse::Stall)));
+    assert_eq!(blindness.excused_until(None, at(110)), Some((at(106 + WINDOW), BlindnessCause::Stall)));
 }
 
 #[test]
-fn a_pause_as_a_follower_is_no_stall() {
+fn a_pause_as_a_follower_is_not_a_stall() {
     let mut blindness = blindness();
     blindness.tick(at(10), JudgingLoop { period: PERIOD, grace: GRACE });
     blindness.took_over([], at(200));
@@ -198,7 +198,7 @@ fn a_pause_as_a_follower_is_no_stall() {
 }
 
 #[test]
-fn a_stall_longer_than_grace_kills_nobody() {
+fn a_stall_longer_than_the_grace_excuses_every_node() {
     let mut blindness = blindness();
     blindness.tick(at(100), JudgingLoop { period: PERIOD, grace: GRACE });
     blindness.tick(at(220), JudgingLoop { period: PERIOD, grace: GRACE });
@@ -208,12 +208,12 @@ fn a_stall_longer_than_grace_kills_nobody() {
 }
 
 #[test]
-fn lost_quorum_excuses_everybody_while_it_lasts_and_one_window_longer() {
+fn a_lost_quorum_excuses_every_node_while_it_lasts_and_one_window_longer() {
     let mut blindness = blindness();
     blindness.quorum_lost(at(100));
     let (now, later) = (at(1000), at(1000 + WINDOW));
-    assert_eq!(blindness.excused_until(Some(TWO), now), Some((later, Excuse::Quorum)));
-    assert_eq!(blindness.excused_until(None, now), Some((later, Excuse::Quorum)));
+    assert_eq!(blindness.excused_until(Some(TWO), now), Some((later, BlindnessCause::Quorum)));
+    assert_eq!(blindness.excused_until(None, now), Some((later, BlindnessCause::Quorum)));
     blindness.quorum_heard(now);
     assert_eq!(blindness.excused_until(Some(TWO), later), None);
 }
@@ -222,7 +222,7 @@ fn lost_quorum_excuses_everybody_while_it_lasts_and_one_window_longer() {
 fn a_lost_digest_excuses_the_slots_last_heard_through_that_replica_only() {
     let mut blindness = blindness();
     blindness.digest_missed(TWO, at(100));
-    assert_eq!(blindness.excused_until(Some(TWO), at(101)), Some((at(100 + WINDOW), Excuse::Digest(TWO))));
+    assert_eq!(blindness.excused_until(Some(TWO), at(101)), Some((at(100 + WINDOW), BlindnessCause::Digest(TWO))));
     assert_eq!(blindness.excused_until(Some(THREE), at(101)), None);
     assert_eq!(blindness.excused_until(None, at(101)), None);
 }
@@ -232,7 +232,7 @@ fn a_digest_that_comes_back_soon_excuses_until_one_window_later() {
     let mut blindness = blindness();
     blindness.digest_missed(TWO, at(100));
     blindness.digest_complete(TWO, at(104));
-    assert_eq!(blindness.excused_until(Some(TWO), at(105)), Some((at(104 + WINDOW), Excuse::Digest(TWO))));
+    assert_eq!(blindness.excused_until(Some(TWO), at(105)), Some((at(104 + WINDOW), BlindnessCause::Digest(TWO))));
 }
 
 #[test]
@@ -242,24 +242,24 @@ fn a_late_digest_is_noticed_by_the_tick() {
     blindness.tick(at(101), JudgingLoop { period: PERIOD, grace: GRACE });
     assert_eq!(blindness.excused_until(Some(TWO), at(101)), None);
     blindness.tick(at(102), JudgingLoop { period: PERIOD, grace: GRACE });
-    assert_eq!(blindness.excused_until(Some(TWO), at(102)), Some((at(102 + WINDOW), Excuse::Digest(TWO))));
+    assert_eq!(blindness.excused_until(Some(TWO), at(102)), Some((at(102 + WINDOW), BlindnessCause::Digest(TWO))));
 }
 
 #[test]
-fn a_replica_lost_for_good_does_not_make_its_nodes_immortal() {
+fn a_replica_lost_for_good_excuses_its_nodes_for_a_bounded_time() {
     let mut blindness = blindness();
     for second in 100..1000 {
         blindness.digest_missed(TWO, at(second));
         blindness.tick(at(second), JudgingLoop { period: PERIOD, grace: GRACE });
     }
     let deadline = blindness.deadline(heard(75, TWO), GRACE, at(1000));
-    assert_eq!(deadline, Deadline { at: at(100 + WINDOW), excuse: Some(Excuse::Digest(TWO)) });
+    assert_eq!(deadline, Deadline { at: at(100 + WINDOW), excuse: Some(BlindnessCause::Digest(TWO)) });
     blindness.digest_complete(TWO, at(1000));
-    assert_eq!(blindness.excused_until(Some(TWO), at(1000)), None, "its own digest says who is there");
+    assert_eq!(blindness.excused_until(Some(TWO), at(1000)), None, "its own digest says which nodes it hears");
 }
 
 #[test]
-fn a_replica_that_flaps_does_not_make_its_nodes_immortal() {
+fn a_replica_that_flaps_excuses_its_nodes_for_a_bounded_time() {
     let mut blindness = blindness();
     let mut judged = 0;
     for second in (100..700).step_by(2) {
@@ -308,7 +308,7 @@ fn a_canary_late_for_good_after_much_flapping_is_excused_once_more() {
 fn a_late_canary_excuses_its_replica_while_it_lasts_but_not_for_ever() {
     let mut blindness = blindness();
     blindness.canary_late(TWO, at(100));
-    assert_eq!(blindness.excused_until(Some(TWO), at(160)), Some((at(160 + WINDOW), Excuse::Canary(TWO))));
+    assert_eq!(blindness.excused_until(Some(TWO), at(160)), Some((at(160 + WINDOW), BlindnessCause::Canary(TWO))));
     assert_eq!(blindness.excused_until(Some(THREE), at(160)), None);
     let bound = at(100).after(REATTACH_MAX).after(CAP * 2);
     assert_eq!(blindness.excused_until(Some(TWO), bound), None);
@@ -319,7 +319,7 @@ fn a_canary_heard_again_excuses_until_one_window_later() {
     let mut blindness = blindness();
     blindness.canary_late(TWO, at(100));
     blindness.canary_heard(TWO, at(160));
-    assert_eq!(blindness.excused_until(Some(TWO), at(161)), Some((at(160 + WINDOW), Excuse::Canary(TWO))));
+    assert_eq!(blindness.excused_until(Some(TWO), at(161)), Some((at(160 + WINDOW), BlindnessCause::Canary(TWO))));
 }
 
 #[test]
@@ -347,37 +347,39 @@ fn the_window_is_not_prolonged_once_the_queue_is_empty_and_not_revived_once_it_i
     let mut blindness = blindness();
     blindness.digest_missed(TWO, at(100));
     (100..=130).for_each(|second| blindness.handshakes_queued(at(second.min(125))));
-    assert_eq!(blindness.excused_until(Some(TWO), at(126)), Some((at(130), Excuse::Digest(TWO))));
+    assert_eq!(blindness.excused_until(Some(TWO), at(126)), Some((at(130), BlindnessCause::Digest(TWO))));
     blindness.handshakes_queued(at(140));
     assert_eq!(blindness.excused_until(Some(TWO), at(141)), None);
 }
 
 #[test]
-fn explain_shows_every_such_excuse() {
+fn every_excuse_in_force_is_listed() {
     let mut blindness = blindness();
     blindness.quorum_lost(at(100));
     blindness.quorum_heard(at(105));
     blindness.canary_late(THREE, at(90));
     blindness.digest_missed(TWO, at(10));
     let shown: Vec<InForce> = blindness.in_force(at(110)).collect();
-    let quorum = InForce { excuse: Excuse::Quorum, started: at(100), ended: Some(at(105)), until: at(105 + WINDOW) };
-    let canary = InForce { excuse: Excuse::Canary(THREE), started: at(90), ended: None, until: at(110 + WINDOW) };
+    let quorum =
+        InForce { cause: BlindnessCause::Quorum, started: at(100), ended: Some(at(105)), until: at(105 + WINDOW) };
+    let canary =
+        InForce { cause: BlindnessCause::Canary(THREE), started: at(90), ended: None, until: at(110 + WINDOW) };
     assert_eq!(shown, [quorum, canary]);
-    assert_eq!(Excuse::Canary(THREE).to_string(), "replica 3 is slow to hear even itself");
+    assert_eq!(BlindnessCause::Canary(THREE).to_string(), "replica 3 is slow to hear even itself");
 }
 
 #[test]
-fn a_replica_that_left_is_neither_waited_for_nor_excused() {
+fn a_removed_replica_is_neither_awaited_nor_excused() {
     let mut blindness = blindness();
     blindness.took_over([TWO], at(100));
     blindness.digest_missed(TWO, at(100));
     blindness.forget(TWO, at(101));
-    assert_eq!(blindness.excused_until(Some(TWO), at(102)), Some((at(101 + WINDOW), Excuse::Takeover)));
+    assert_eq!(blindness.excused_until(Some(TWO), at(102)), Some((at(101 + WINDOW), BlindnessCause::Takeover)));
     assert_eq!(blindness.in_force(at(102)).count(), 1);
 }
 
 #[test]
-fn excuses_are_kept_for_a_bounded_number_of_origins() {
+fn excuses_are_kept_for_a_bounded_number_of_replicas() {
     let mut blindness = blindness();
     for id in 0..10_000 {
         blindness.digest_missed(ReplicaId(id), at(100));
@@ -407,9 +409,9 @@ fn a_stall_is_noticed_well_within_any_grace() {
 }
 
 #[test]
-fn a_stall_shows_before_the_late_tick_that_records_it() {
+fn a_stall_is_known_before_the_late_tick_that_records_it() {
     let mut blindness = blindness();
-    assert!(!blindness.is_overdue(at(1000), JudgingLoop { period: PERIOD, grace: GRACE }), "nobody judges yet");
+    assert!(!blindness.is_overdue(at(1000), JudgingLoop { period: PERIOD, grace: GRACE }), "no leader judges yet");
     blindness.tick(at(100), JudgingLoop { period: PERIOD, grace: GRACE });
     // One period, and a tenth of the grace.
     assert!(!blindness.is_overdue(at(105), JudgingLoop { period: PERIOD, grace: GRACE }));
@@ -417,25 +419,25 @@ fn a_stall_shows_before_the_late_tick_that_records_it() {
     assert_eq!(blindness.excused_until(None, at(106)), None, "only a tick records it");
     blindness.tick(at(106), JudgingLoop { period: PERIOD, grace: GRACE });
     assert!(!blindness.is_overdue(at(106), JudgingLoop { period: PERIOD, grace: GRACE }));
-    assert_eq!(blindness.excused_until(None, at(106)), Some((at(106 + WINDOW), Excuse::Stall)));
+    assert_eq!(blindness.excused_until(None, at(106)), Some((at(106 + WINDOW), BlindnessCause::Stall)));
 }
 
 /// I-03: after a stall the first to wake up may be an eviction queue, before the round that notices the stall.
 #[test]
-fn a_caller_that_asks_before_the_late_round_is_told_that_we_are_blind() {
+fn i_03_the_leader_is_blind_before_the_late_round_that_notices_a_stall() {
     let (mut blindness, judging) = (blindness(), JudgingLoop::of(&Policy::default()));
     let until = |blindness: &Blindness, now| blindness.blind_until(at(now), judging).map(|(_, excuse)| excuse);
     blindness.tick(at(100), judging);
     assert_eq!(until(&blindness, 101), None);
-    assert_eq!(until(&blindness, 160), Some(Excuse::Stall), "no round for a minute");
+    assert_eq!(until(&blindness, 160), Some(BlindnessCause::Stall), "no round for a minute");
     blindness.tick(at(160), judging);
-    assert_eq!(until(&blindness, 161), Some(Excuse::Stall), "the round has noticed it");
+    assert_eq!(until(&blindness, 161), Some(BlindnessCause::Stall), "the round has noticed it");
     (161..=200).for_each(|second| blindness.tick(at(second), judging));
     assert_eq!(until(&blindness, 200), None);
 }
 
 #[test]
-fn the_judging_loop_goes_by_the_shorter_grace() {
+fn the_judging_loop_uses_the_shorter_grace() {
     let policy = Policy {
         node_monitor_grace_period: Period::from_secs(40),
         node_startup_grace_period: Period::from_secs(8),

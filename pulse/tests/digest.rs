@@ -9,9 +9,9 @@ use std::time::Duration;
 use muster_lifecycle::node::Slot;
 use muster_lifecycle::replica::ReplicaId;
 use muster_pulse::by_replica::PulseTables;
-use muster_pulse::digest::{AGE_QUANTUM, Boot, PART_MAX, Request};
-use muster_pulse::inbox::{FULL_TABLE_MAX, Inbox, InboxError, Progress, ROUND_TRIP_MAX};
-use muster_pulse::outbox::Outbox;
+use muster_pulse::digest::{AGE_QUANTUM, Boot, DigestRequest, PART_MAX};
+use muster_pulse::inbox::{DigestInbox, FULL_TABLE_MAX, InboxError, Progress, ROUND_TRIP_MAX};
+use muster_pulse::outbox::DigestOutbox;
 use muster_pulse::table::PulseTable;
 use muster_pulse::tick::Tick;
 use proptest::prelude::*;
@@ -24,9 +24,9 @@ const TELLER_BOOTED: u64 = 50_000;
 struct World {
     now: u64,
     tables: PulseTables,
-    outbox: Outbox,
+    outbox: DigestOutbox,
     boots: u64,
-    inbox: Inbox,
+    inbox: DigestInbox,
     table: Arc<PulseTable>,
     /// When the teller truly heard each slot, over all its lives.
     truth: BTreeMap<Slot, u64>,
@@ -54,10 +54,10 @@ impl World {
         let table = Arc::new(PulseTable::new());
         Self {
             now: TELLER_BOOTED,
-            outbox: Outbox::new(&tables, Boot(0)),
+            outbox: DigestOutbox::new(&tables, Boot(0)),
             tables,
             boots: 0,
-            inbox: Inbox::new(TELLER, Arc::clone(&table)),
+            inbox: DigestInbox::new(TELLER, Arc::clone(&table)),
             table,
             truth: BTreeMap::new(),
             current: BTreeMap::new(),
@@ -82,7 +82,7 @@ impl World {
         }
     }
 
-    fn answer(&mut self, request: Request) -> Vec<Vec<u8>> {
+    fn answer(&mut self, request: DigestRequest) -> Vec<Vec<u8>> {
         let mut digest = self.outbox.answer(request, self.teller_now());
         let (mut parts, mut buffer) = (Vec::new(), Vec::new());
         while digest.next_into(&mut buffer) {
@@ -139,7 +139,7 @@ impl World {
     fn restart_teller(&mut self) {
         self.boots += 1;
         self.tables = PulseTables::new(TELLER);
-        self.outbox = Outbox::new(&self.tables, Boot(self.boots));
+        self.outbox = DigestOutbox::new(&self.tables, Boot(self.boots));
         self.current.clear();
     }
 
@@ -160,7 +160,7 @@ impl World {
         self.table.chunks().flat_map(|(number, chunk)| chunk.iter(number)).collect()
     }
 
-    fn assert_nobody_rejuvenated(&self) {
+    fn assert_no_slot_heard_later_than_it_was(&self) {
         for (slot, heard) in self.snapshot() {
             let truth = Self::listener(self.truth[&slot]);
             assert!(heard <= truth, "{slot:?} was heard at {truth:?} but looks heard at {heard:?}");
@@ -206,17 +206,17 @@ proptest! {
         let mut world = World::new();
         for step in &steps {
             world.step(step);
-            world.assert_nobody_rejuvenated();
+            world.assert_no_slot_heard_later_than_it_was();
         }
         world.inbox.restart();
         prop_assert!(world.exchange(0, 0));
         world.assert_up_to_date(Duration::ZERO);
-        world.assert_nobody_rejuvenated();
+        world.assert_no_slot_heard_later_than_it_was();
     }
 
     #[test]
     fn arbitrary_bytes_never_panic(bytes: Vec<u8>, versioned: bool) {
-        let mut inbox = Inbox::new(TELLER, Arc::default());
+        let mut inbox = DigestInbox::new(TELLER, Arc::default());
         let _ = inbox.ask(Tick::BOOT);
         let bytes = if versioned { [&[1, 2], bytes.as_slice()].concat() } else { bytes };
         let _ = inbox.receive(&bytes, Tick::BOOT);
@@ -237,10 +237,10 @@ proptest! {
 }
 
 #[test]
-fn an_echo_is_refused() {
+fn a_digest_about_another_replica_is_refused() {
     let mut world = World::new();
     world.beat(Slot { index: 1, generation: 1 });
-    let mut of_another = Inbox::new(ReplicaId(3), Arc::default());
+    let mut of_another = DigestInbox::new(ReplicaId(3), Arc::default());
     let request = of_another.ask(Tick::BOOT);
     let part = world.answer(request).remove(0);
     let result = of_another.receive(&part, Tick::BOOT);
@@ -248,12 +248,12 @@ fn an_echo_is_refused() {
 }
 
 #[test]
-fn a_digest_tells_only_what_its_sender_heard_itself() {
+fn a_digest_contains_only_what_its_sender_heard_itself() {
     let mut world = World::new();
     let hearsay = Slot { index: 9, generation: 1 };
     let mut tables = world.tables.clone();
     let _ = tables.admit(ReplicaId(3)).unwrap().beat(hearsay, world.teller_now());
-    world.outbox = Outbox::new(&tables, Boot(7));
+    world.outbox = DigestOutbox::new(&tables, Boot(7));
     assert!(world.exchange(1, 1));
     assert_eq!(world.table.heard(hearsay), None);
 }
@@ -301,12 +301,12 @@ fn a_full_table_may_take_longer_than_a_round_trip_while_its_parts_keep_coming() 
     assert_eq!(deliver(&mut world, &parts, 900), Ok(Progress::Complete));
     assert_eq!(world.inbox.complete_as_of(), Some(asked_at), "what was heard since is still to come");
     assert_eq!(world.snapshot().len(), MANY as usize);
-    world.assert_nobody_rejuvenated();
+    world.assert_no_slot_heard_later_than_it_was();
     world.beat(Slot { index: 1, generation: 1 });
     let next = asked(&mut world);
     assert_eq!(next.len(), 1, "the stream goes on from there");
     assert_eq!(deliver(&mut world, &next, 10), Ok(Progress::Complete));
-    world.assert_nobody_rejuvenated();
+    world.assert_no_slot_heard_later_than_it_was();
 }
 
 #[test]
@@ -332,7 +332,7 @@ fn a_full_table_is_not_waited_for_longer_than_ten_seconds() {
 }
 
 #[test]
-fn what_builds_on_an_earlier_digest_keeps_to_one_second_and_if_it_is_too_much_the_full_table_follows() {
+fn an_incremental_digest_that_takes_over_one_second_is_followed_by_the_full_table() {
     let mut world = World::new();
     assert!(world.exchange(1, 1));
     (0..MANY).for_each(|index| world.beat(Slot { index, generation: 1 }));
@@ -346,7 +346,7 @@ fn what_builds_on_an_earlier_digest_keeps_to_one_second_and_if_it_is_too_much_th
 }
 
 #[test]
-fn an_answer_of_which_nothing_came_leaves_the_stream_as_it_was() {
+fn a_lost_answer_leaves_the_stream_as_it_was() {
     let mut world = World::new();
     (0..MANY).for_each(|index| world.beat(Slot { index, generation: 1 }));
     world.now += 5_000;
@@ -400,7 +400,7 @@ fn digests_are_cumulative_since_the_last_one_acknowledged() {
 }
 
 #[test]
-fn a_restarted_sender_starts_a_new_numbering_with_a_full_table() {
+fn a_restarted_sender_begins_a_new_numbering_with_a_full_table() {
     let mut world = World::new();
     world.beat(Slot { index: 1, generation: 1 });
     assert!(world.exchange(1, 1));
@@ -408,5 +408,5 @@ fn a_restarted_sender_starts_a_new_numbering_with_a_full_table() {
     world.beat(Slot { index: 2, generation: 1 });
     world.now += 60_000;
     assert!(world.exchange(1, 1));
-    assert_eq!(world.snapshot().len(), 2, "what the former life heard stays true");
+    assert_eq!(world.snapshot().len(), 2, "what was heard before the restart stays known");
 }

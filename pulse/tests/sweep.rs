@@ -8,7 +8,7 @@ use muster_lifecycle::node::Slot;
 use muster_lifecycle::replica::ReplicaId;
 use muster_pulse::blindness::{Blindness, Trace};
 use muster_pulse::by_replica::PulseTables;
-use muster_pulse::sweep::{Change, PulseState, Sweep, SweepError};
+use muster_pulse::sweep::{PulseChange, PulseState, Sweep, SweepError};
 use muster_pulse::table::{CHUNK_SLOTS, GENERATION_MAX};
 use muster_pulse::tick::Tick;
 use proptest::prelude::*;
@@ -36,7 +36,7 @@ fn beat(tables: &PulseTables, replica: ReplicaId, slot: Slot, tick: Tick) {
 struct Naive(BTreeMap<Slot, (Tick, PulseState)>);
 
 impl Naive {
-    fn run(&mut self, tables: &PulseTables, blindness: &Blindness, now: Tick) -> Vec<Change> {
+    fn run(&mut self, tables: &PulseTables, blindness: &Blindness, now: Tick) -> Vec<PulseChange> {
         let mut changes = Vec::new();
         for (slot, (since, hearing)) in &mut self.0 {
             let trace = match tables.last_heard(*slot) {
@@ -50,7 +50,7 @@ impl Naive {
                 PulseState::Silent | PulseState::Heard => continue,
             };
             *hearing = found;
-            changes.push(Change { slot: *slot, hearing: found, trace });
+            changes.push(PulseChange { slot: *slot, hearing: found, trace });
         }
         changes
     }
@@ -141,7 +141,7 @@ fn a_node_is_silent_from_last_heard_plus_grace_on() {
 }
 
 #[test]
-fn what_a_sweep_cannot_watch_is_refused() {
+fn a_slot_outside_the_range_of_a_sweep_is_refused() {
     let mut sweep = Sweep::over(1..2);
     let first = CHUNK_SLOTS as u32;
     for (index, generation) in [(first - 1, 1), (2 * first, 1), (u32::MAX, 1), (first, 0), (first, GENERATION_MAX + 1)]

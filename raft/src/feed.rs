@@ -270,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn cluster_time_runs_on_through_entries_that_carry_no_stamp() {
+    fn cluster_time_advances_through_entries_without_a_stamp() {
         let clock = Arc::new(HandClock::default());
         let feed = Feed::new(Arc::clone(&clock) as _);
         clock.boot_ms.store(1_000, Ordering::Relaxed);
@@ -283,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn cluster_time_loses_nothing_on_the_way_through_the_log() {
+    fn cluster_time_loses_nothing_between_proposal_and_apply() {
         let clock = Arc::new(HandClock::default());
         let feed = Feed::new(Arc::clone(&clock) as _);
         for index in 1..=100 {
@@ -306,7 +306,7 @@ mod tests {
     }
 
     #[test]
-    fn i_11_a_watcher_that_falls_off_the_ring_is_told_so() {
+    fn i_11_a_watcher_that_falls_behind_the_ring_is_told_so() {
         let feed = Feed::new(Arc::new(HandClock::default()));
         let node_changes = (1..=RING_CHANGES_MAX as u64 + 10)
             .map(|revision| Change { revision: Revision(revision), before: None, after: None })

@@ -18,7 +18,7 @@
 //! - `storage`: the log, the snapshots, the checkpoint, and the state rebuilt from them.
 //! - `replication`: the traffic between replicas.
 //! - `write`: the path of a command into a log entry.
-//! - [`membership`]: how the cluster is founded, and how members come and go.
+//! - [`membership`]: how the cluster is formed, and how members come and go.
 //!
 //! Everything durable goes through [`disk::Disk`], every connection through [`connector::Connector`], every
 //! clock reading through [`clock::Clock`]: tests bring their own.

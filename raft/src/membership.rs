@@ -1,4 +1,4 @@
-//! The members of the cluster: how it is founded, how members come and go, and how one learns that it must stop.
+//! The members of the cluster: how it is formed, how members come and go, and how one learns that it must stop.
 
 pub mod audit;
 mod change;

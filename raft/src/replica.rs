@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use muster_lifecycle::command::{Command, Operation, Origin, Outcome};
+use muster_lifecycle::command::{Command, Origin, Outcome, ReplicaOperation};
 use muster_lifecycle::rejection::Rejection;
 use muster_lifecycle::replica::ReplicaRecord;
 use openraft::async_runtime::WatchReceiver;
@@ -16,20 +16,20 @@ use tokio_util::sync::CancellationToken;
 
 use crate::feed::{Feed, Published};
 use crate::replication::connector::Connector;
-use crate::replication::greeting::Introduction;
-use crate::replication::hello::{self, Reached};
+use crate::replication::greeting::PeerIdentity;
+use crate::replication::hello::{self, HelloAnswer};
 use crate::replication::leader_client::{PeerLeaders, leader_is_not};
 use crate::replication::network::Network;
 use crate::replication::peers::Peers;
-use crate::storage::log_store::{Capacity, LogStore};
+use crate::storage::log_store::{LogCapacity, LogStore};
 use crate::storage::snapshot_pressure::SnapshotPressure;
 use crate::storage::snapshot_store::{SnapshotFile, SnapshotStore};
 use crate::storage::state_machine::StateMachine;
 use crate::storage::store::StoreInfo;
 use crate::types::{Endpoint, TypeConfig};
-use crate::write::encoded::Draft;
+use crate::write::encoded::EncodedCommand;
 use crate::write::forwarder::Forwarder;
-use crate::write::proposer::{ProposeError, Proposer, Settled, unencodable};
+use crate::write::proposer::{Committed, ProposeError, Proposer, unencodable};
 use muster_lifecycle::replica::ReplicaId;
 
 pub type Raft = openraft::Raft<TypeConfig, StateMachine>;
@@ -77,7 +77,7 @@ pub struct Replica {
     pub(crate) forwarder: Forwarder,
     pub(crate) info: StoreInfo,
     pub(crate) snapshots: SnapshotStore,
-    pub(crate) capacity: Capacity,
+    pub(crate) capacity: LogCapacity,
     pub(crate) version: &'static str,
     log: LogStore,
     pressure: Arc<SnapshotPressure>,
@@ -88,18 +88,18 @@ pub struct Replica {
 impl Replica {
     /// Starts consensus on an opened store. The replica takes part as soon as its peer service is served.
     pub async fn start(
-        introduction: Introduction,
+        identity: PeerIdentity,
         (log, state_machine, info): (LogStore, StateMachine, StoreInfo),
         feed: Arc<Feed>,
         connector: Arc<dyn Connector>,
         timing: Timing,
         version: &'static str,
     ) -> Result<Self, Fatal<TypeConfig>> {
-        let config = Arc::new(consensus_config(&introduction, timing));
-        let peers = Peers::new(introduction, Arc::clone(&feed), connector);
+        let config = Arc::new(consensus_config(&identity, timing));
+        let peers = Peers::new(identity, Arc::clone(&feed), connector);
         let (snapshots, pressure) = (state_machine.snapshots(), state_machine.pressure());
         let network = Network::new(Arc::clone(&peers));
-        let raft = Raft::new(peers.introduction.id, config, network, log.clone(), state_machine).await?;
+        let raft = Raft::new(peers.identity.id, config, network, log.clone(), state_machine).await?;
         let capacity = log.capacity();
         let proposer = Proposer::spawn(raft.clone(), feed, capacity.clone());
         let leaders = PeerLeaders { raft: raft.clone(), peers: Arc::clone(&peers) };
@@ -110,7 +110,7 @@ impl Replica {
     }
 
     pub fn id(&self) -> ReplicaId {
-        self.peers.introduction.id
+        self.peers.identity.id
     }
 
     pub fn feed(&self) -> &Arc<Feed> {
@@ -185,7 +185,7 @@ impl Replica {
     }
 
     /// Proposes as the leader; a command that comes from the leader's own judgement is never forwarded.
-    pub async fn propose(&self, command: Command) -> Result<Settled, ProposeError> {
+    pub async fn propose(&self, command: Command) -> Result<Committed, ProposeError> {
         self.proposer.propose(command).await
     }
 
@@ -198,12 +198,12 @@ impl Replica {
     }
 
     /// Voters and learners with their addresses, as this replica knows them.
-    pub fn members(&self) -> BTreeMap<ReplicaId, Member> {
+    pub fn members(&self) -> BTreeMap<ReplicaId, ClusterMember> {
         let metrics = self.raft.metrics().borrow_watched().clone();
         let membership = metrics.membership_config.membership().clone();
         let voters: Vec<_> = membership.voter_ids().collect();
         let member = |(id, endpoint): (&ReplicaId, &Endpoint)| {
-            let member = Member { endpoint: endpoint.clone(), voter: voters.contains(id) };
+            let member = ClusterMember { endpoint: endpoint.clone(), voter: voters.contains(id) };
             (*id, member)
         };
         membership.nodes().map(member).collect()
@@ -211,16 +211,16 @@ impl Replica {
 
     /// Applies a command wherever the leader is. Commands with a request id are retried until `deadline`; others are
     /// tried again only while it is certain that they did not happen.
-    pub async fn write(&self, command: Command, deadline: Instant) -> Result<Settled, RequestError> {
-        self.write_draft(&Draft::new(command).map_err(unencodable)?, deadline).await
+    pub async fn write(&self, command: Command, deadline: Instant) -> Result<Committed, RequestError> {
+        self.write_encoded(&EncodedCommand::new(command).map_err(unencodable)?, deadline).await
     }
 
     /// As [`Replica::write`], for a caller that may want to write the same again.
-    pub async fn write_draft(&self, draft: &Draft, deadline: Instant) -> Result<Settled, RequestError> {
+    pub async fn write_encoded(&self, draft: &EncodedCommand, deadline: Instant) -> Result<Committed, RequestError> {
         let deadline = leaving_time_to_explain(deadline);
         loop {
             let failure = match timeout_at(deadline, self.write_once(draft, deadline)).await {
-                Ok(Ok(settled)) => return Ok(settled),
+                Ok(Ok(committed)) => return Ok(committed),
                 Ok(Err(error)) => error,
                 Err(_) => return Err(self.no_quorum().await),
             };
@@ -239,7 +239,7 @@ impl Replica {
         }
     }
 
-    async fn write_once(&self, draft: &Draft, deadline: Instant) -> Result<Settled, RequestError> {
+    async fn write_once(&self, draft: &EncodedCommand, deadline: Instant) -> Result<Committed, RequestError> {
         match self.leader() {
             Some(leader) if leader == self.id() => Ok(self.proposer.propose_draft(draft.clone()).await?),
             Some(leader) => self.forwarder.forward(leader, draft.encoded().clone(), deadline).await,
@@ -304,7 +304,7 @@ impl Replica {
     }
 
     /// Greets every other member at once.
-    pub async fn reach_members(&self) -> BTreeMap<ReplicaId, Result<Reached, String>> {
+    pub async fn reach_members(&self) -> BTreeMap<ReplicaId, Result<HelloAnswer, String>> {
         let others = self.members().into_iter().filter(|(id, _)| *id != self.id());
         let greetings =
             others.map(|(id, member)| async move { (id, hello::greet(&self.peers, id, &member.endpoint).await) });
@@ -315,13 +315,13 @@ impl Replica {
     pub async fn announce(&self, stop: &CancellationToken) -> Result<(), Rejection> {
         let replica =
             ReplicaRecord { id: self.id(), store: self.info.store_id, version: self.version.into(), retired: false };
-        let operation = Operation::AnnounceReplica { replica };
-        let command = Command { origin: Origin::Replica { id: self.id() }, request: None, operation };
+        let operation = ReplicaOperation::AnnounceReplica { replica };
+        let command = Command { origin: Origin::Replica { id: self.id() }, request: None, operation: operation.into() };
         while !stop.is_cancelled() {
             let deadline = Instant::now() + Duration::from_secs(5);
             match self.write(command.clone(), deadline).await {
-                Ok(Settled { outcome: Outcome::Done(_), .. }) => return Ok(()),
-                Ok(Settled { outcome: Outcome::Rejected(rejection), .. }) => return Err(rejection),
+                Ok(Committed { outcome: Outcome::Done(_), .. }) => return Ok(()),
+                Ok(Committed { outcome: Outcome::Rejected(rejection), .. }) => return Err(rejection),
                 Err(error) => tracing::debug!(%error, "not announced yet"),
             }
             tokio::time::sleep(ANNOUNCE_PAUSE).await;
@@ -429,7 +429,7 @@ impl Replica {
 }
 
 #[derive(Debug, Clone)]
-pub struct Member {
+pub struct ClusterMember {
     pub endpoint: Endpoint,
     pub voter: bool,
 }
@@ -440,9 +440,9 @@ fn leaving_time_to_explain(deadline: Instant) -> Instant {
     deadline - EXPLANATION_TIME.min(remaining / 4)
 }
 
-fn consensus_config(introduction: &Introduction, timing: Timing) -> Config {
+fn consensus_config(identity: &PeerIdentity, timing: Timing) -> Config {
     Config {
-        cluster_name: introduction.fleet.to_string(),
+        cluster_name: identity.fleet.to_string(),
         heartbeat_interval: timing.heartbeat_ms,
         election_timeout_min: timing.election_min_ms,
         election_timeout_max: timing.election_max_ms,

@@ -6,7 +6,7 @@ use muster_lifecycle::command::Outcome;
 use muster_lifecycle::replica::ReplicaId;
 use serde::{Deserialize, Serialize};
 
-use crate::write::encoded::Sealed;
+use crate::write::encoded::EncodedBatch;
 
 /// The addresses at which a replica listens, as the replicated membership knows them.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -28,7 +28,7 @@ pub struct Outcomes(pub Vec<Outcome>);
 
 openraft::declare_raft_types!(
     pub TypeConfig:
-        D = Sealed,
+        D = EncodedBatch,
         R = Outcomes,
         NodeId = ReplicaId,
         Node = Endpoint,
@@ -38,6 +38,6 @@ openraft::declare_raft_types!(
 
 pub type LogId = openraft::alias::LogIdOf<TypeConfig>;
 pub type Vote = openraft::alias::VoteOf<TypeConfig>;
-pub type Entry = openraft::alias::EntryOf<TypeConfig>;
+pub type LogEntry = openraft::alias::EntryOf<TypeConfig>;
 pub type StoredMembership = openraft::alias::StoredMembershipOf<TypeConfig>;
 pub type SnapshotMeta = openraft::alias::SnapshotMetaOf<TypeConfig>;

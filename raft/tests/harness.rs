@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
-use muster_lifecycle::command::{Command, Operation, Origin, Outcome, Precondition, RequestId};
+use muster_lifecycle::command::{Command, OperatorOperation, Origin, Outcome, Precondition, RequestId};
 use muster_lifecycle::meta::Uid;
 use muster_lifecycle::node::NodeDraft;
 use muster_lifecycle::replica::ReplicaId;
@@ -20,11 +20,11 @@ use muster_raft::clock::SystemClock;
 use muster_raft::connector::{Connector, Io};
 use muster_raft::disk::sim::SimDisk;
 use muster_raft::feed::Feed;
-use muster_raft::greeting::{Introduction, ProvenReplica};
-use muster_raft::log_store::{Birth, Identity};
+use muster_raft::greeting::{PeerIdentity, ProvenReplica};
+use muster_raft::log_store::{NewStore, StoreOwner};
 use muster_raft::peer_service::peer_service;
 use muster_raft::replica::{Replica, Timing};
-use muster_raft::store::{OpenOptions, Store};
+use muster_raft::store::{OpenOptions, ReplicaStore};
 use muster_raft::types::Endpoint;
 use tokio::io::{AsyncRead, AsyncWrite, DuplexStream, ReadBuf};
 use tokio::sync::mpsc;
@@ -161,18 +161,18 @@ impl Cluster {
     /// Starts consensus on the content of the disk, not yet served nor part of a cluster.
     async fn launch(&mut self, id: ReplicaId, abort: &Arc<RecordAbort>) -> Replica {
         let feed = Feed::new(Arc::new(SystemClock));
-        let store = Store::open(OpenOptions {
+        let store = ReplicaStore::open(OpenOptions {
             disk: self.disks.entry(id).or_default().mount(),
             checkpoint_dir: None,
-            identity: Identity { replica: id, fleet: Uid(7) },
-            create: Some(Birth { store: Uid(rand::random()), generation: 0 }),
+            identity: StoreOwner { replica: id, fleet: Uid(7) },
+            create: Some(NewStore { store: Uid(rand::random()), generation: 0 }),
             publisher: Arc::clone(&feed) as _,
             abort: Arc::clone(abort) as _,
         })
         .expect("the store opens");
-        let introduction = Introduction { fleet: FLEET.into(), id, store: store.2.store_id };
+        let identity = PeerIdentity { fleet: FLEET.into(), id, store: store.2.store_id };
         let dialler = Arc::new(Dialler { wires: Arc::clone(&self.wires), from: id });
-        Replica::start(introduction, store, feed, dialler, TIMING, "test").await.expect("consensus starts")
+        Replica::start(identity, store, feed, dialler, TIMING, "test").await.expect("consensus starts")
     }
 
     /// Starts a replica that must be turned away while it tries to form, for a reason that contains `why`.
@@ -251,16 +251,16 @@ impl Cluster {
 
 pub fn create(name: &str) -> Command {
     let draft = NodeDraft { name: name.into(), ..NodeDraft::default() };
-    command(Operation::CreateNode { draft: Box::new(draft), uid: Uid(rand::random()) })
+    command(OperatorOperation::CreateNode { draft: Box::new(draft), uid: Uid(rand::random()) })
 }
 
 pub fn cordon(name: &str, unschedulable: bool) -> Command {
-    command(Operation::CordonNode { name: name.into(), unschedulable, precondition: Precondition::default() })
+    command(OperatorOperation::CordonNode { name: name.into(), unschedulable, precondition: Precondition::default() })
 }
 
-pub fn command(operation: Operation) -> Command {
+pub fn command(operation: OperatorOperation) -> Command {
     let request = RequestId { client: rand::random(), sequence: 1 };
-    Command { origin: Origin::Operator { user: "test".into() }, request: Some(request), operation }
+    Command { origin: Origin::Operator { user: "test".into() }, request: Some(request), operation: operation.into() }
 }
 
 pub fn endpoint(id: ReplicaId) -> Endpoint {

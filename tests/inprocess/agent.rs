@@ -13,7 +13,7 @@ use muster_proto::token::Token;
 use muster_proto::v1::write_request::Operation;
 use muster_proto::v1::{Delete, NodeRevocation, TokenCreation};
 use muster_testing::inprocess::InprocessCluster;
-use muster_testing::inprocess::view::{Seen, list};
+use muster_testing::inprocess::view::{NodeView, list};
 use muster_testing::process::MUSTER;
 use muster_testing::waiting::{PATIENCE, soon};
 use rustix::process::{Pid, Signal, kill_process};
@@ -26,6 +26,7 @@ const NODE: &str = "machine-1";
 struct Machine {
     dir: TempDir,
     server: String,
+    node: String,
 }
 
 /// Killed when it is dropped.
@@ -36,8 +37,12 @@ struct Agent(Child);
 impl Machine {
     /// A machine with credentials that the agent did not ask for itself.
     fn new(cluster: &InprocessCluster) -> Self {
+        Self::named(cluster, NODE)
+    }
+
+    fn named(cluster: &InprocessCluster, node: &str) -> Self {
         let dir = tempfile::tempdir().unwrap();
-        let issued = cluster.members.fleet.issue_node(NODE).unwrap();
+        let issued = cluster.members.fleet.issue_node(node).unwrap();
         for (name, text) in [
             ("ca.pem", cluster.members.fleet.client_authority().certificate_pem()),
             ("node.pem", &issued.certificate),
@@ -48,7 +53,7 @@ impl Machine {
             fs::write(&path, text).unwrap();
             fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).unwrap();
         }
-        Self { dir, server: cluster.members.agent_doors().join(",") }
+        Self { dir, server: cluster.members.agent_doors().join(","), node: node.to_owned() }
     }
 
     fn state_dir(&self) -> PathBuf {
@@ -63,8 +68,8 @@ impl Machine {
 
     fn command(&self, state_dir: &Path, flags: &[&str]) -> Command {
         let mut command = Command::new(&*MUSTER);
-        command.args(["agent", "--server", &self.server, "--hostname-override", NODE, "--metrics-address", "none"]);
-        command.arg("--state-dir").arg(state_dir).args(flags);
+        command.args(["agent", "--server", &self.server, "--hostname-override", &self.node]);
+        command.args(["--metrics-address", "none", "--state-dir"]).arg(state_dir).args(flags);
         command
     }
 
@@ -74,10 +79,14 @@ impl Machine {
     }
 
     async fn attached(&self) -> Value {
-        soon("an agent that is attached", async || {
+        self.view_when("attached", |view| view["session"]["state"] == "attached").await
+    }
+
+    async fn view_when(&self, what: &str, is_so: impl Fn(&Value) -> bool) -> Value {
+        soon(&format!("an agent that is {what}"), async || {
             let output = self.status();
             let view: Value = serde_json::from_slice(&output.stdout).map_err(|error| format!("{error}: {output:?}"))?;
-            (view["session"]["state"] == "attached").then(|| view.clone()).ok_or_else(|| view.to_string())
+            is_so(&view).then(|| view.clone()).ok_or_else(|| view.to_string())
         })
         .await
     }
@@ -139,7 +148,7 @@ fn proc(path: &str) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn a_machine_registers_is_reported_as_it_is_and_comes_again() {
+async fn a_machine_registers_reports_its_facts_and_returns_after_a_restart() {
     let cluster = InprocessCluster::start().await;
     let machine = Machine::new(&cluster);
     let flags = [
@@ -148,7 +157,7 @@ async fn a_machine_registers_is_reported_as_it_is_and_comes_again() {
         "--provider-id=cloud://1",
     ];
     let agent = machine.start(&flags);
-    let ready = |seen: &Seen| seen.ready == "True";
+    let ready = |seen: &NodeView| seen.ready == "True";
     let first = cluster.seen_when("ready", NODE, ready).await;
     assert!(first.taints.contains("dedicated:NoSchedule"), "{first:?}");
     let seen = node(&cluster).await;
@@ -191,7 +200,7 @@ async fn a_machine_registers_is_reported_as_it_is_and_comes_again() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn a_machine_joins_with_a_token_once_and_needs_it_no_more() {
+async fn a_machine_joins_with_a_token_once_and_then_uses_its_certificate() {
     let cluster = InprocessCluster::start().await;
     let machine = Machine::new(&cluster);
     let token = token(&cluster, "").await;
@@ -213,24 +222,35 @@ async fn a_machine_joins_with_a_token_once_and_needs_it_no_more() {
     cluster.stop().await;
 }
 
+/// The name is the longest that a node can have: certificates hold it elsewhere than a short one.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn a_revoked_machine_joins_anew_over_its_dead_credentials() {
+async fn a_revoked_machine_joins_again_over_its_old_credentials() {
     let cluster = InprocessCluster::start().await;
-    let machine = Machine::new(&cluster);
-    let join = async |node: &str| {
+    let node = [63, 63, 63, 61].map(|length| "x".repeat(length)).join(".");
+    assert_eq!(node.len(), 253);
+    let machine = Machine::named(&cluster, &node);
+    let join = async |meant: &str| {
         let file = machine.dir.path().join("token");
-        fs::write(&file, token(&cluster, node).await).unwrap();
+        fs::write(&file, token(&cluster, meant).await).unwrap();
         fs::set_permissions(&file, fs::Permissions::from_mode(0o600)).unwrap();
         let flags = ["--join".to_owned(), format!("@{}", file.display())];
         let flags = flags.each_ref().map(String::as_str);
         let agent = Agent(machine.command(&machine.state_dir(), &flags).stdout(Stdio::null()).spawn().unwrap());
         machine.attached().await;
-        assert_eq!(agent.end().await, Some(0));
-        fs::read_to_string(machine.state_dir().join("node.pem")).unwrap()
+        agent
     };
-    let dead = join("").await;
-    cluster.write(Operation::RevokeNode(NodeRevocation { name: NODE.into() })).await;
-    assert_ne!(join(NODE).await, dead);
+    let credentials = || fs::read_to_string(machine.state_dir().join("node.pem")).unwrap();
+    let agent = join("").await;
+    cluster.seen_when("ready", &node, |seen| seen.ready == "True").await;
+    let dead = credentials();
+    cluster.write(Operation::RevokeNode(NodeRevocation { name: node.clone() })).await;
+    let is_refused =
+        |view: &Value| view["session"]["lastError"].as_str().is_some_and(|said| said.contains("was revoked"));
+    machine.view_when("refused", is_refused).await;
+    assert_eq!(agent.end().await, Some(0));
+    let agent = join(&node).await;
+    assert_ne!(credentials(), dead);
     assert!(!machine.state_dir().join("joining.key").exists());
+    assert_eq!(agent.end().await, Some(0));
     cluster.stop().await;
 }

@@ -9,7 +9,7 @@ use muster_actors::ports::Quiet;
 use muster_lifecycle::policy::{Policy, Rate};
 use muster_node_agent::simulated::Behaviour;
 use muster_testing::inprocess::agents::{Agents, node_name};
-use muster_testing::inprocess::view::{self, NOT_READY, Seen, TAINTED, Verdict};
+use muster_testing::inprocess::view::{self, NOT_READY, NodeView, ObservedVerdict, TAINTED};
 use muster_testing::inprocess::{GRACE, InprocessCluster, REPLICAS, short_policy, thirty_nodes};
 use muster_testing::waiting::soon;
 use tokio::time::{Instant, sleep};
@@ -24,8 +24,8 @@ const SLACK_MS: u64 = 6_000;
 /// What happened to two nodes of one zone that fell silent at the same moment.
 #[derive(Debug)]
 struct Course {
-    marks: Vec<Verdict>,
-    evictions: Vec<Verdict>,
+    marks: Vec<ObservedVerdict>,
+    evictions: Vec<ObservedVerdict>,
     /// The time between the two evictions, in cluster time.
     spacing_ms: u64,
     /// The same, as seen from outside.
@@ -95,7 +95,7 @@ async fn silence_two(
         if evicted > 0 {
             first_seen.get_or_insert_with(Instant::now);
         }
-        if seen.iter().all(Seen::is_unknown) && evicted == 1 { Ok(()) } else { Err(format!("{seen:?}")) }
+        if seen.iter().all(NodeView::is_unknown) && evicted == 1 { Ok(()) } else { Err(format!("{seen:?}")) }
     })
     .await;
     in_queue().await;
@@ -108,7 +108,7 @@ async fn silence_two(
         let time = soon("its eviction is explained", async || view::evicted_at(&cluster.client, name).await);
         at.push(time.await);
     }
-    let of = |reason: &str, verdicts: &[Verdict]| -> Vec<Verdict> {
+    let of = |reason: &str, verdicts: &[ObservedVerdict]| -> Vec<ObservedVerdict> {
         verdicts.iter().filter(|verdict| verdict.reason == reason && names.contains(&verdict.node)).cloned().collect()
     };
     let verdicts = cluster.verdicts().await;
@@ -117,7 +117,7 @@ async fn silence_two(
     Course { marks, evictions, spacing_ms: at[0].abs_diff(at[1]), watched }
 }
 
-async fn both(cluster: &InprocessCluster, names: &[String; 2]) -> [Seen; 2] {
+async fn both(cluster: &InprocessCluster, names: &[String; 2]) -> [NodeView; 2] {
     let nodes = cluster.nodes().await;
     names.each_ref().map(|name| nodes[name].clone())
 }
@@ -127,7 +127,7 @@ fn silent_ones(zone: &str) -> [String; 2] {
 }
 
 /// Compares with the true time, and allows for a machine that is slow to look.
-fn is_off_by(verdict: &Verdict, seconds: i64) -> bool {
+fn is_off_by(verdict: &ObservedVerdict, seconds: i64) -> bool {
     let ahead = verdict.at.as_second() - Timestamp::now().as_second();
     (ahead - seconds).abs() < HOUR / 2
 }

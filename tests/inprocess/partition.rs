@@ -11,8 +11,8 @@ use futures::future::join_all;
 use muster_client::Query;
 use muster_node_agent::simulated::Behaviour;
 use muster_testing::inprocess::agents::Agents;
-use muster_testing::inprocess::links::Fault;
-use muster_testing::inprocess::view::{self, NOT_READY, Seen};
+use muster_testing::inprocess::links::LinkFault;
+use muster_testing::inprocess::view::{self, NOT_READY, NodeView};
 use muster_testing::inprocess::{GRACE, InprocessCluster, REATTACH_WINDOW, REPLICAS, thirty_nodes};
 use muster_testing::waiting::soon;
 use tokio::time::{Instant, sleep, sleep_until};
@@ -51,26 +51,27 @@ impl Dead {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn f_05_a_follower_that_is_cut_off_hurts_nobody() {
+async fn f_05_a_follower_that_is_cut_off_harms_no_living_node() {
     in_both_ways(Who::Follower).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn f_05_a_leader_that_is_cut_off_hurts_nobody() {
+async fn f_05_a_leader_that_is_cut_off_harms_no_living_node() {
     in_both_ways(Who::Leader).await;
 }
 
 /// Both faults side by side, on a cluster each, because either takes as long as the cut.
 async fn in_both_ways(who: Who) {
-    let each = [Fault::Broken, Fault::Hung].map(|fault| async move {
-        let survived = AssertUnwindSafe(a_cut_off_replica_hurts_nobody(who, fault)).catch_unwind().await.is_ok();
+    let each = [LinkFault::Broken, LinkFault::Hung].map(|fault| async move {
+        let survived =
+            AssertUnwindSafe(a_cut_off_replica_harms_no_living_node(who, fault)).catch_unwind().await.is_ok();
         (fault, survived)
     });
     let outcomes = join_all(each).await;
     assert!(outcomes.iter().all(|(_, survived)| *survived), "{who:?} cut off: {outcomes:?}");
 }
 
-async fn a_cut_off_replica_hurts_nobody(who: Who, fault: Fault) {
+async fn a_cut_off_replica_harms_no_living_node(who: Who, fault: LinkFault) {
     let cluster = InprocessCluster::start().await;
     let agents = thirty_nodes(&cluster).await;
     let cut = choose(&agents);
@@ -92,7 +93,7 @@ async fn a_cut_off_replica_hurts_nobody(who: Who, fault: Fault) {
     sleep_until(cut_at + CUT_FOR).await;
     cluster.assert_only_touched(&dead.names()).await;
     assert_eq!(verdicts_proposed_by(&cluster, cut).await, proposals, "a replica that is cut off proposed verdicts");
-    assert!(!verdicts_proposed_by(&cluster, acting).await.is_empty(), "it was not replica {acting} who judged");
+    assert!(!verdicts_proposed_by(&cluster, acting).await.is_empty(), "the verdict was not by replica {acting}");
 
     cluster.heal();
     cluster.settled().await;
@@ -156,7 +157,7 @@ async fn expect_it_knows_nothing_new(cluster: &InprocessCluster, cut: u64) {
     let unknown = stale.value.iter().filter(|node| String::from_utf8_lossy(node).contains("\"Unknown\"")).count();
     assert_eq!(unknown, 0, "it holds nodes for unknown");
     assert!(view::nodes(&client).await.is_err(), "it answers as if it had a quorum");
-    assert!(cluster.nodes().await.values().any(Seen::is_unknown));
+    assert!(cluster.nodes().await.values().any(NodeView::is_unknown));
 }
 
 /// How often a replica proposed to mark or evict a node.

@@ -14,7 +14,7 @@ use muster_pki::tls;
 use muster_proto::v1::write_request::Operation;
 use muster_proto::v1::{AggregatorScope, Delete};
 use muster_testing::inprocess::agents::{Agents, REGION};
-use muster_testing::inprocess::view::{self, Seen, TAINTED};
+use muster_testing::inprocess::view::{self, NodeView, TAINTED};
 use muster_testing::inprocess::{InprocessCluster, REPLICAS, short_policy};
 use muster_testing::waiting::{PATIENCE, soon};
 use rustls::ClientConfig;
@@ -40,7 +40,7 @@ const SEVERAL_TOKENS: Duration = Duration::from_secs(4);
 // === one session per node ===
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn i_14_a_second_instance_is_refused_at_any_replica_and_told_by_whom() {
+async fn i_14_a_second_instance_is_refused_at_any_replica_with_the_name_of_the_holder() {
     let cluster = InprocessCluster::start().await;
     let machine = Machine::new(&cluster);
     let first = machine.agent(&cluster, HERE, FIRST);
@@ -96,13 +96,13 @@ async fn a_node_deleted_while_its_agent_runs_registers_as_a_new_incarnation() {
     let machine = Machine::new(&cluster);
     let agent = machine.agent(&cluster, THERE, FIRST);
     let former = attached(&agent, THERE).await;
-    let seen = cluster.seen_when("ready", NODE, Seen::is_ready).await;
+    let seen = cluster.seen_when("ready", NODE, NodeView::is_ready).await;
     let delete = Delete { kind: "nodes".into(), name: NODE.into(), precondition: None, ..Default::default() };
     cluster.write(Operation::Delete(delete)).await;
     let is_reborn = |state: &SessionState| state.removals == 1 && state.incarnation > former.incarnation;
     let anew = state_when(&agent, "registered anew", is_reborn).await;
     assert_eq!(anew.attached_to, Some(THERE), "its stream went on");
-    let reborn = cluster.seen_when("ready again", NODE, Seen::is_ready).await;
+    let reborn = cluster.seen_when("ready again", NODE, NodeView::is_ready).await;
     assert_ne!(reborn.uid, seen.uid, "it is another Node");
     cluster.assert_only_touched(&[]).await;
     cluster.settled().await;
@@ -173,7 +173,7 @@ async fn revision_at_rest(cluster: &InprocessCluster) -> u64 {
 // === aggregators ===
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn a_carrier_of_fifty_nodes_that_dies_leaves_its_zone_to_the_brake() {
+async fn i_06_the_loss_of_an_aggregator_of_fifty_nodes_stops_evictions_in_its_zone() {
     // The threshold is so high that a disrupted zone of this size evicts no node at all.
     let policy = Policy { large_cluster_size_threshold: 100, ..short_policy() };
     let cluster = InprocessCluster::start_with(policy, Arc::new(Quiet)).await;
@@ -181,12 +181,12 @@ async fn a_carrier_of_fifty_nodes_that_dies_leaves_its_zone_to_the_brake() {
     let (fine, tls) = (own.names(), aggregator_tls(&cluster));
     let scope = AggregatorScope { name: RACK.into(), nodes: vec!["rack-*".into()] };
     cluster.write(Operation::Aggregator(scope)).await;
-    let carrier = carry(&cluster, &tls);
+    let aggregator = carry(&cluster, &tls);
     let carried: Vec<String> = (1..=CARRIED).map(|number| format!("rack-{number:02}")).collect();
     cluster.ready(&[fine.clone(), carried.clone()].concat()).await;
-    expect_one_out_of_scope(&cluster, &carrier).await;
+    expect_one_out_of_scope(&cluster, &aggregator).await;
 
-    drop(carrier);
+    drop(aggregator);
     let names: Vec<&str> = carried.iter().map(String::as_str).collect();
     soon("all that it carried are unknown", async || {
         let nodes = view::nodes(&cluster.client).await?;
@@ -225,8 +225,8 @@ fn carry(cluster: &InprocessCluster, tls: &Arc<ClientConfig>) -> AggregatorHandl
     AggregatorSession::start(config, (100..).zip(names).map(node).collect()).unwrap()
 }
 
-async fn expect_one_out_of_scope(cluster: &InprocessCluster, carrier: &AggregatorHandle) {
-    let state = carrier.state();
+async fn expect_one_out_of_scope(cluster: &InprocessCluster, aggregator: &AggregatorHandle) {
+    let state = aggregator.state();
     assert_eq!((state.bound, state.registering, state.refused), (CARRIED, 0, 1), "{state:?}");
     let error = state.last_error.as_ref().map(ToString::to_string).unwrap_or_default();
     assert!(error.contains(STRANGER) && error.contains("not in the scope"), "{state:?}");

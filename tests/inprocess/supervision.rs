@@ -20,60 +20,60 @@ const REBUILDING: Duration = Duration::from_secs(15);
 
 /// Panics in chosen actors, and counts what they handle.
 #[derive(Default)]
-struct Mines(Mutex<BTreeMap<(ActorKind, String), Mine>>);
+struct InjectedPanics(Mutex<BTreeMap<(ActorKind, String), PanicCount>>);
 
 #[derive(Debug, Clone, Copy, Default)]
-struct Mine {
-    charges: usize,
+struct PanicCount {
+    left: usize,
     deaths: usize,
     /// Messages handled without harm since the last death.
     handled: usize,
 }
 
-// === impl Mines ===
+// === impl InjectedPanics ===
 
-impl Mines {
-    fn lay(&self, kind: ActorKind, name: &str, charges: usize) {
-        self.lock().insert((kind, name.to_owned()), Mine { charges, ..Mine::default() });
+impl InjectedPanics {
+    fn inject(&self, kind: ActorKind, name: &str, left: usize) {
+        self.lock().insert((kind, name.to_owned()), PanicCount { left, ..PanicCount::default() });
     }
 
-    /// The mines that have not gone off, or whose actor has not been seen at work again.
-    fn unrecovered(&self) -> Vec<((ActorKind, String), Mine)> {
-        let is_over = |mine: &Mine| mine.charges == 0 && mine.handled > 0;
-        self.lock().iter().filter(|(_, mine)| !is_over(mine)).map(|(at, mine)| (at.clone(), *mine)).collect()
+    /// The panics that have not happened, or whose actor has not handled a message since.
+    fn unrecovered(&self) -> Vec<((ActorKind, String), PanicCount)> {
+        let is_over = |count: &PanicCount| count.left == 0 && count.handled > 0;
+        self.lock().iter().filter(|(_, count)| !is_over(count)).map(|(at, count)| (at.clone(), *count)).collect()
     }
 
     /// Actors die of panics here, and a lock held then is poisoned.
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<(ActorKind, String), Mine>> {
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<(ActorKind, String), PanicCount>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Probe for Mines {
+impl Probe for InjectedPanics {
     fn before(&self, kind: ActorKind, name: &str) {
-        let mut mines = self.lock();
-        let Some(mine) = mines.get_mut(&(kind, name.to_owned())) else { return };
-        if mine.charges == 0 {
-            mine.handled += 1;
+        let mut panics = self.lock();
+        let Some(count) = panics.get_mut(&(kind, name.to_owned())) else { return };
+        if count.left == 0 {
+            count.handled += 1;
             return;
         }
-        mine.charges -= 1;
-        mine.deaths += 1;
-        drop(mines);
-        panic!("a mine under {kind} {name}");
+        count.left -= 1;
+        count.deaths += 1;
+        drop(panics);
+        panic!("an injected panic in {kind} {name}");
     }
 }
 
-async fn start() -> (InprocessCluster, Agents, Arc<Mines>) {
-    let mines = Arc::<Mines>::default();
-    let cluster = InprocessCluster::start_with(short_policy(), Arc::clone(&mines) as _).await;
+async fn start() -> (InprocessCluster, Agents, Arc<InjectedPanics>) {
+    let panics = Arc::<InjectedPanics>::default();
+    let cluster = InprocessCluster::start_with(short_policy(), Arc::clone(&panics) as _).await;
     let agents = thirty_nodes(&cluster).await;
-    (cluster, agents, mines)
+    (cluster, agents, panics)
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn f_13_every_kind_of_actor_may_panic_and_a_silent_node_is_still_caught() {
-    let (cluster, agents, mines) = start().await;
+    let (cluster, agents, panics) = start().await;
     let leader = cluster.leader().await;
     let silent = [node_name("a", 2), node_name("a", 9), node_name("b", 5)];
     let guilty: Vec<&str> = silent.iter().map(String::as_str).collect();
@@ -93,14 +93,14 @@ async fn f_13_every_kind_of_actor_may_panic_and_a_silent_node_is_still_caught() 
     assert_eq!(victims.map(|(kind, _)| kind), ActorKind::ALL, "every kind is hit");
     let since = Instant::now();
     silent.iter().for_each(|name| agents.play(Behaviour::Silence, name));
-    victims.iter().for_each(|(kind, name)| mines.lay(*kind, name, DEATHS));
+    victims.iter().for_each(|(kind, name)| panics.inject(*kind, name, DEATHS));
 
     for name in &silent {
         cluster.seen_when("unknown and evicted", name, |seen| seen.is_unknown() && seen.is_evicted()).await;
     }
     let took = since.elapsed();
     assert!(took < GRACE + REBUILDING, "caught only after {took:?}");
-    soon("every actor died and is back", async || match mines.unrecovered() {
+    soon("every actor died and is back", async || match panics.unrecovered() {
         unrecovered if unrecovered.is_empty() => Ok(()),
         unrecovered => Err(format!("{unrecovered:?}")),
     })
@@ -130,22 +130,22 @@ async fn expect_restarts_counted(cluster: &InprocessCluster, leader: u64) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn a_node_whose_actor_always_panics_is_quarantined_and_the_rest_goes_on() {
-    let (cluster, agents, mines) = start().await;
-    let (poisonous, other, later) = (node_name("b", 1), node_name("b", 2), node_name("b", 3));
-    mines.lay(ActorKind::Node, &poisonous, usize::MAX);
-    [&poisonous, &other].iter().for_each(|name| agents.play(Behaviour::Silence, name));
+    let (cluster, agents, panics) = start().await;
+    let (crashing, other, later) = (node_name("b", 1), node_name("b", 2), node_name("b", 3));
+    panics.inject(ActorKind::Node, &crashing, usize::MAX);
+    [&crashing, &other].iter().for_each(|name| agents.play(Behaviour::Silence, name));
 
     cluster.seen_when("unknown and evicted", &other, |seen| seen.is_unknown() && seen.is_evicted()).await;
     let told = soon("the quarantine is told of", async || {
         let verdicts = view::verdicts(&cluster.client).await?;
         let told = verdicts.iter().find(|verdict| verdict.reason == QUARANTINED).cloned();
-        told.ok_or_else(|| format!("{verdicts:?}, {:?}", mines.unrecovered()))
+        told.ok_or_else(|| format!("{verdicts:?}, {:?}", panics.unrecovered()))
     })
     .await;
-    assert_eq!(told.node, poisonous);
-    assert!(told.message.contains(&format!("a mine under node {poisonous}")), "{told:?}");
+    assert_eq!(told.node, crashing);
+    assert!(told.message.contains(&format!("an injected panic in node {crashing}")), "{told:?}");
     soon("it is explained", async || {
-        let explanation = view::explain(&cluster.client, &poisonous).await?;
+        let explanation = view::explain(&cluster.client, &crashing).await?;
         let is_it =
             explanation.facts.iter().any(|fact| fact.label == "quarantine" && fact.text.contains("no actor watches"));
         if is_it { Ok(()) } else { Err(format!("{explanation:?}")) }
@@ -155,10 +155,10 @@ async fn a_node_whose_actor_always_panics_is_quarantined_and_the_rest_goes_on() 
     // The quarantined node is not judged; all other nodes are, in its own shard too.
     agents.play(Behaviour::Kill, &later);
     cluster.seen_when("unknown and evicted", &later, |seen| seen.is_unknown() && seen.is_evicted()).await;
-    assert_eq!(cluster.nodes().await[&poisonous].ready, "True");
+    assert_eq!(cluster.nodes().await[&crashing].ready, "True");
     let quarantined = cluster.verdicts().await.into_iter().filter(|verdict| verdict.reason == QUARANTINED).count();
     assert_eq!(quarantined, 1, "it is told once");
-    cluster.assert_only_touched(&[&poisonous, &other, &later]).await;
+    cluster.assert_only_touched(&[&crashing, &other, &later]).await;
     cluster.settled().await;
     cluster.stop().await;
 }

@@ -12,7 +12,7 @@ use muster_testing::waiting::PATIENCE;
 const NODES: usize = 5;
 
 #[tokio::test(flavor = "multi_thread")]
-async fn beats_are_counted_by_those_who_heard_them() {
+async fn beats_are_counted_by_the_replicas_that_received_them() {
     let running = DevCluster::start();
     let cluster = BenchCluster::attach(&MUSTER, running.dir.path()).unwrap();
     assert!(!cluster.is_own());
@@ -32,7 +32,7 @@ async fn beats_are_counted_by_those_who_heard_them() {
 }
 
 #[test]
-fn a_scenario_tells_its_figures_in_every_way() {
+fn a_scenario_reports_its_figures_in_every_format() {
     let running = DevCluster::start();
     let (lines, page) = (running.dir.path().join("lines.json"), running.dir.path().join("report"));
     let [lines_flag, page_flag] = [&lines, &page].map(|path| path.to_str().unwrap());

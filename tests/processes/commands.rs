@@ -37,7 +37,7 @@ fn json(output: &str) -> Value {
 }
 
 #[test]
-fn verbs_in_kubectls_words() {
+fn verbs_for_nodes_behave_as_in_kubectl() {
     let cluster = DevCluster::start();
     nodes_are_applied_read_and_changed(&cluster);
     events_and_descriptions(&cluster);
@@ -248,7 +248,7 @@ fn replicaset(name: &str, replicas: u32) -> Value {
 }
 
 #[test]
-fn pods_and_workloads_in_kubectls_words() {
+fn verbs_for_pods_and_workloads_behave_as_in_kubectl() {
     let cluster = DevCluster::start();
     pods_are_applied_and_read(&cluster);
     bad_pods_are_refused_and_change_nothing(&cluster);
@@ -454,7 +454,7 @@ fn without_a_quorum_writes_and_reads_are_refused_and_stale_reads_say_so() {
 }
 
 #[test]
-fn no_cluster_no_guessing() {
+fn without_a_cluster_the_error_names_dev_and_dir() {
     let empty = tempfile::tempdir().unwrap();
     let output = Command::new(&*MUSTER)
         .args(["get", "nodes"])

@@ -40,7 +40,7 @@ fn a_second_dev_on_the_same_directory_is_refused() {
 }
 
 #[test]
-fn a_port_in_use_is_said_with_the_flag_that_changes_it() {
+fn a_port_in_use_is_named_with_the_flag_that_changes_it() {
     let dir = tempfile::tempdir().unwrap();
     let base = free_ports();
     let _taken = std::net::TcpListener::bind(("127.0.0.1", base)).unwrap();
@@ -97,7 +97,7 @@ fn damage(path: &std::path::Path) {
 }
 
 #[test]
-fn simulated_nodes_play_what_they_are_told() {
+fn simulated_nodes_show_the_behaviour_they_are_given() {
     let cluster = DevCluster::start_exactly(&["--nodes", "6", "--zones", "2"]);
     let ready = |count: usize| {
         eventually("simulated nodes are ready", || {

@@ -17,12 +17,12 @@ use muster_testing::waiting::eventually_within;
 const CAUGHT_WITHIN: Duration = Duration::from_secs(45);
 
 #[test]
-fn our_own_faults_touch_no_living_node() {
+fn faults_of_replicas_touch_no_living_node() {
     scope(|scope| {
         scope.spawn(f_03_a_leader_frozen_for_a_minute_touches_no_living_node);
         scope.spawn(f_04_all_replicas_frozen_for_two_minutes_touch_no_living_node);
         scope.spawn(f_02_all_replicas_killed_and_back_after_three_minutes_touch_no_living_node);
-        scope.spawn(f_02_a_replica_lost_for_good_makes_no_node_immortal_and_touches_no_living_node);
+        scope.spawn(f_02_after_a_replica_is_lost_for_good_dead_nodes_are_marked_and_no_living_node_is_touched);
     });
 }
 
@@ -86,7 +86,7 @@ fn f_02_all_replicas_killed_and_back_after_three_minutes_touch_no_living_node() 
 }
 
 /// The node dies together with the replica that heard it, which must not make it immortal.
-fn f_02_a_replica_lost_for_good_makes_no_node_immortal_and_touches_no_living_node() {
+fn f_02_after_a_replica_is_lost_for_good_dead_nodes_are_marked_and_no_living_node_is_touched() {
     let cluster = start();
     let leader = cluster.leader();
     let lost = (1..=3).find(|id| *id != leader).unwrap();

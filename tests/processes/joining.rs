@@ -124,7 +124,7 @@ impl Drop for SmallDisk {
 }
 
 #[test]
-fn a_machine_is_reported_as_it_is_and_runs_what_it_is_told() {
+fn a_joined_machine_reports_its_facts_and_runs_its_pods() {
     let disk = match SmallDisk::mount() {
         Ok(disk) => disk,
         Err(why) => return skip(&why),
@@ -192,11 +192,11 @@ fn a_pod_is_started_evicted_gracefully_and_gone(cluster: &DevCluster, disk: &Pat
         (!output.status.success()).then_some(())
     });
     assert!(asked.exists(), "it was asked to end before");
-    assert!(!is_running(pid), "it was said to be gone before it was");
+    assert!(!is_running(pid), "it was reported as stopped before it was");
 }
 
 #[test]
-fn whichever_replica_dies_the_beats_arrive_through_another() {
+fn when_its_replica_is_killed_an_agent_beats_at_another() {
     let cluster = cluster();
     let dir = tempfile::tempdir().unwrap();
     let agent = Agent::join(&cluster, dir.path(), &["--runtime", "none"]);

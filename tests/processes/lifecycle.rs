@@ -24,7 +24,7 @@ fn silence_in(message: &str) -> u64 {
 }
 
 #[test]
-fn one_silent_node_goes_unknown_and_is_tainted_and_a_failover_restarts_no_grace() {
+fn a_silent_node_is_marked_unknown_and_tainted_and_a_failover_restarts_no_grace() {
     let cluster = fleet::start(100);
     let silent = "node-b-07";
     fleet::fleet(&cluster, &["silence", "--node", silent]);
@@ -78,7 +78,7 @@ fn i_06_sixty_percent_of_a_zone_silent_stops_its_evictions() {
 }
 
 #[test]
-fn i_04_a_dark_zone_is_evacuated_at_the_normal_rate_by_whoever_leads() {
+fn i_04_a_fully_disrupted_zone_is_evicted_at_the_normal_rate_across_leaders() {
     let cluster = fleet::start(100);
     fleet::fleet(&cluster, &["silence", "--zone", "c"]);
     let dead = fleet::first_of_zone(&cluster, "c", 33);
@@ -98,22 +98,22 @@ fn i_04_a_dark_zone_is_evacuated_at_the_normal_rate_by_whoever_leads() {
 }
 
 #[test]
-fn i_06_all_zones_dark_stops_everything_and_recovery_restores_it() {
+fn i_06_full_disruption_stops_all_evictions_and_recovery_restores_the_rates() {
     let cluster = fleet::start(100);
     fleet::fleet(&cluster, &["silence", "--zone", "a"]);
     eventually("an evacuation is under way", || (evicted(&cluster).len() >= 3).then_some(()));
     fleet::fleet(&cluster, &["silence", "--all"]);
-    let is_dark = |cluster: &DevCluster| {
+    let is_fully_disrupted = |cluster: &DevCluster| {
         let config: serde_json::Value = serde_json::from_str(&cluster.ok(&["get", "config", "-o", "json"])).unwrap();
         config["allZonesDisrupted"] == true
     };
     eventually("all zones are fully disrupted and the evictions are taken back", || {
-        (is_dark(&cluster) && evicted(&cluster).is_empty()).then_some(())
+        (is_fully_disrupted(&cluster) && evicted(&cluster).is_empty()).then_some(())
     });
     fleet::kill_the_leader(&cluster);
     sleep(SEVERAL_TOKENS);
-    assert!(evicted(&cluster).is_empty(), "evicted in the dark: {:?}", evicted(&cluster));
-    assert!(is_dark(&cluster));
+    assert!(evicted(&cluster).is_empty(), "evicted in full disruption: {:?}", evicted(&cluster));
+    assert!(is_fully_disrupted(&cluster));
     fleet::assert_rate_held(&cluster, "a");
     let before = fleet::verdicts(&cluster).len();
 
@@ -123,13 +123,13 @@ fn i_06_all_zones_dark_stops_everything_and_recovery_restores_it() {
     assert_eq!(fleet::verdicts(&cluster).len(), before, "a node was judged on coming back");
     eventually("all zones are normal", || {
         let normal = |zone: &&str| zone_state(&cluster, zone) == "Normal";
-        (!is_dark(&cluster) && ["dev/a", "dev/b", "dev/c"].iter().all(normal)).then_some(())
+        (!is_fully_disrupted(&cluster) && ["dev/a", "dev/b", "dev/c"].iter().all(normal)).then_some(())
     });
 }
 
 /// I-05: agents beat at the pace of the longer grace until they are told of the shorter one.
 #[test]
-fn a_grace_that_is_shortened_at_run_time_hurts_nobody() {
+fn i_05_a_grace_shortened_at_run_time_marks_no_living_node() {
     let cluster = fleet::start_with(30, &["--zones", "3", "--policy", "upstream"]);
     sleep(Duration::from_secs(15));
     cluster.ok(&["set", "config", "node-monitor-period=1s", "node-monitor-grace-period=4s"]);

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 
-use muster_testing::network::{Network, SUBNET};
+use muster_testing::network::{MachineNetwork, SUBNET};
 use muster_testing::operator::Operator;
 use muster_testing::process::{MUSTER, is_running, signal, skip, text, wait_gone};
 use muster_testing::waiting::eventually;
@@ -37,7 +37,7 @@ secondary-node-eviction-rate = 10.0
 
 struct Site {
     dir: tempfile::TempDir,
-    network: Network,
+    network: MachineNetwork,
     running: BTreeMap<String, Child>,
 }
 
@@ -47,7 +47,7 @@ impl Site {
     /// "Three machines" of docs/operations.md.
     fn install() -> Self {
         let dir = tempfile::tempdir().unwrap();
-        let network = Network::lay(&[REPLICAS, MACHINES].concat());
+        let network = MachineNetwork::lay(&[REPLICAS, MACHINES].concat());
         let mut site = Self { dir, network, running: BTreeMap::new() };
         let mut init = std::process::Command::new(&*MUSTER);
         init.arg("--dir").arg(site.path("fleet")).arg("init");
@@ -183,7 +183,7 @@ impl Drop for Site {
     }
 }
 
-fn operator(network: &Network, dir: &str, arguments: &[&str]) -> Output {
+fn operator(network: &MachineNetwork, dir: &str, arguments: &[&str]) -> Output {
     network.at("switch", &MUSTER).args(["--dir", dir]).args(arguments).output().unwrap()
 }
 
@@ -236,7 +236,7 @@ fn workload(kind: &str, name: &str) -> Value {
 
 #[test]
 fn replicas_are_upgraded_under_load_and_a_machine_is_cut_off_and_comes_back() {
-    if let Some(why) = Network::impossible() {
+    if let Some(why) = MachineNetwork::impossible() {
         return skip(&why);
     }
     let mut site = Site::install();

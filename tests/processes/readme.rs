@@ -14,7 +14,7 @@ use walkthrough::Step;
 const STEP_PATIENCE: Duration = Duration::from_secs(60);
 
 #[test]
-fn the_walk_through_of_the_readme_works() {
+fn the_commands_of_the_readme_print_what_it_shows() {
     let readme = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../README.md")).unwrap();
     let steps = walkthrough::steps(&readme);
     assert!(steps.len() > 20, "README has {} commands: is the walk-through still there?", steps.len());

@@ -28,7 +28,7 @@ const MOVING_PATIENCE: Duration = Duration::from_secs(180);
 
 /// One pod as the cluster shows it.
 #[derive(Debug, Clone)]
-struct Seen {
+struct ListedNode {
     name: String,
     uid: String,
     node: Option<String>,
@@ -36,7 +36,7 @@ struct Seen {
     terminating: bool,
 }
 
-impl Seen {
+impl ListedNode {
     fn of(pod: &Value) -> Self {
         let conditions = pod["status"]["conditions"].as_array().cloned().unwrap_or_default();
         Self {
@@ -90,14 +90,14 @@ fn workload(kind: &str, name: &str, replicas: usize) -> Value {
     })
 }
 
-fn pods(cluster: &DevCluster, app: &str) -> Vec<Seen> {
+fn pods(cluster: &DevCluster, app: &str) -> Vec<ListedNode> {
     let list: Value =
         serde_json::from_str(&cluster.ok(&["get", "pods", "-l", &format!("app={app}"), "-o", "json"])).unwrap();
-    list["items"].as_array().unwrap().iter().map(Seen::of).collect()
+    list["items"].as_array().unwrap().iter().map(ListedNode::of).collect()
 }
 
-fn serving(cluster: &DevCluster, app: &str) -> Vec<Seen> {
-    pods(cluster, app).into_iter().filter(Seen::serves).collect()
+fn serving(cluster: &DevCluster, app: &str) -> Vec<ListedNode> {
+    pods(cluster, app).into_iter().filter(ListedNode::serves).collect()
 }
 
 /// The pods that really run, by machine: namespace/name and uid of every pod.
@@ -169,19 +169,19 @@ fn evictions(cluster: &DevCluster) -> BTreeMap<String, usize> {
 fn all_serve(cluster: &DevCluster, app: &str, count: usize) {
     eventually_within(MOVING_PATIENCE, &format!("all pods of {app} serve"), || {
         let pods = pods(cluster, app);
-        (pods.len() == count && pods.iter().all(Seen::serves)).then_some(())
+        (pods.len() == count && pods.iter().all(ListedNode::serves)).then_some(())
     });
 }
 
 #[test]
-fn a_zone_dies_and_its_work_moves_although_leaders_die_too() {
+fn the_pods_of_a_lost_zone_are_replaced_elsewhere_while_leaders_are_killed() {
     let cluster = Arc::new(start(&[]));
     apply(&cluster, &workload("ReplicaSet", "web", REPLICA_SET));
     apply(&cluster, &workload("StatefulSet", "db", STATEFUL_SET));
     all_serve(&cluster, "web", REPLICA_SET);
     all_serve(&cluster, "db", STATEFUL_SET);
     let watchman = Watchman::begin(&cluster);
-    let before: Vec<Seen> = pods(&cluster, "web").into_iter().chain(pods(&cluster, "db")).collect();
+    let before: Vec<ListedNode> = pods(&cluster, "web").into_iter().chain(pods(&cluster, "db")).collect();
     let lost: BTreeSet<String> = before.iter().filter(|pod| pod.is_in("b")).map(|pod| pod.uid.clone()).collect();
     assert_eq!(lost.len(), (REPLICA_SET + STATEFUL_SET) / 3, "work is spread over the zones");
 
@@ -208,7 +208,7 @@ fn a_zone_dies_and_its_work_moves_although_leaders_die_too() {
     eventually_within(MOVING_PATIENCE, "every lost pod is evicted", || {
         (evictions(&cluster).len() == lost.len()).then_some(())
     });
-    let waiting: Vec<Seen> = pods(&cluster, "db").into_iter().filter(|pod| pod.terminating).collect();
+    let waiting: Vec<ListedNode> = pods(&cluster, "db").into_iter().filter(|pod| pod.terminating).collect();
     assert_eq!(
         waiting.len(),
         STATEFUL_SET / 3,
@@ -240,7 +240,7 @@ fn come_back(cluster: &DevCluster) {
         fleet::fleet(cluster, &["resume", "--node", node]);
     }
     eventually_within(MOVING_PATIENCE, "no pod is left of the dead zone", || {
-        let pods: Vec<Seen> = pods(cluster, "web").into_iter().chain(pods(cluster, "db")).collect();
+        let pods: Vec<ListedNode> = pods(cluster, "web").into_iter().chain(pods(cluster, "db")).collect();
         pods.iter().all(|pod| !pod.terminating).then_some(())
     });
     for node in deleted {
@@ -248,7 +248,7 @@ fn come_back(cluster: &DevCluster) {
     }
     eventually_within(MOVING_PATIENCE, "every machine is a ready node again", || {
         let nodes = fleet::nodes(cluster);
-        (nodes.len() == NODES && nodes.values().all(fleet::Seen::is_ready)).then_some(())
+        (nodes.len() == NODES && nodes.values().all(fleet::ListedNode::is_ready)).then_some(())
     });
 }
 
@@ -256,7 +256,7 @@ fn come_back(cluster: &DevCluster) {
 fn account(cluster: &DevCluster) {
     let names: BTreeSet<String> = pods(cluster, "db").into_iter().map(|pod| pod.name).collect();
     assert_eq!(names, (0..STATEFUL_SET).map(|ordinal| format!("db-{ordinal}")).collect());
-    eventually_within(MOVING_PATIENCE, "the books and the machines agree", || {
+    eventually_within(MOVING_PATIENCE, "state and machines agree", || {
         let pods = pods(cluster, "web").into_iter().chain(pods(cluster, "db"));
         let booked: BTreeSet<(String, String)> = pods.map(|pod| (pod.node.unwrap_or_default(), pod.uid)).collect();
         let running = running(cluster)?.into_iter();
@@ -266,7 +266,7 @@ fn account(cluster: &DevCluster) {
 }
 
 #[test]
-fn nothing_lands_on_a_cordoned_node_and_nothing_leaves_it() {
+fn no_pod_is_placed_on_or_removed_from_a_cordoned_node() {
     let cluster = start(&["--allocate-node-cidrs", "--cluster-cidr", "10.0.0.0/16,fd00::/56"]);
     apply(&cluster, &workload("ReplicaSet", "web", NODES));
     all_serve(&cluster, "web", NODES);

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 
 use muster_cli::simulate::world::failure::Fall;
 use muster_cli::simulate::world::{DIGEST_PERIOD, MachineSpec, Millis, REPLICAS, World};
-use muster_lifecycle::command::{Operation, Precondition};
+use muster_lifecycle::command::{OperatorOperation, Precondition};
 use muster_lifecycle::invariant;
 use muster_lifecycle::node::{ConditionStatus, READY};
 use muster_lifecycle::text::Text;
@@ -341,18 +341,18 @@ impl Driver {
         let name = self.names[place].clone();
         let precondition = Precondition::default();
         let zone = Text::from(self.dice.pick(&ZONES));
-        let label = |key: &str, value: Option<Text>| Operation::LabelNode {
+        let label = |key: &str, value: Option<Text>| OperatorOperation::LabelNode {
             name: name.clone(),
             changes: vec![(Text::from(key), value)],
             overwrite: true,
             precondition,
         };
         let operation = match self.dice.below(12) {
-            0..3 => Operation::CordonNode { name, unschedulable: self.dice.one_in(2), precondition },
+            0..3 => OperatorOperation::CordonNode { name, unschedulable: self.dice.one_in(2), precondition },
             3..5 => self.taint(name),
             5..7 => label(ZONE_LABEL, Some(zone)),
             7 => label(EXCLUDE_DISRUPTION_LABEL, self.dice.one_in(2).then(Text::default)),
-            8 => Operation::DeleteNode { name, precondition },
+            8 => OperatorOperation::DeleteNode { name, precondition },
             9..11 => return self.create(place),
             _ => self.new_policy(),
         };
@@ -360,13 +360,13 @@ impl Driver {
     }
 
     /// Some taint of a user, or the very taint that evictions add.
-    fn taint(&mut self, name: Text) -> Operation {
+    fn taint(&mut self, name: Text) -> OperatorOperation {
         let taint = self.dice.pick(&["k=v:NoExecute", "k:NoSchedule", "node.kubernetes.io/unreachable:NoExecute"]);
         let (add, remove) = match self.dice.one_in(2) {
             true => (vec![taint.parse().unwrap()], Vec::new()),
             false => (Vec::new(), vec![taint.parse().unwrap()]),
         };
-        Operation::TaintNode { name, add, remove, overwrite: true, precondition: Precondition::default() }
+        OperatorOperation::TaintNode { name, add, remove, overwrite: true, precondition: Precondition::default() }
     }
 
     fn create(&mut self, place: usize) {
@@ -375,10 +375,10 @@ impl Driver {
         self.world.witness_mut().came_back(&self.names[place], now);
     }
 
-    fn new_policy(&mut self) -> Operation {
+    fn new_policy(&mut self) -> OperatorOperation {
         let grace = self.dice.pick(&[self.grace, 2 * self.grace]);
         let settings = policy(&mut self.dice, grace).settings();
         let changes = settings.into_iter().map(|(name, value)| (Text::from(name), Text::from(value))).collect();
-        Operation::SetPolicy { changes }
+        OperatorOperation::SetPolicy { changes }
     }
 }

@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use muster_cli::simulate::world::{Millis, REPLICAS, ReplicaIndex, Witness};
 use muster_lifecycle::change::{Change, Object};
-use muster_lifecycle::command::{Command, Operation, Outcome};
+use muster_lifecycle::command::{AgentOperation, Command, LeaderOperation, Operation, Outcome};
 use muster_lifecycle::disruption::Transition;
 use muster_lifecycle::node::{ConditionStatus, Node, Slot};
 use muster_lifecycle::policy::Policy;
@@ -71,7 +71,7 @@ pub(crate) struct Tally {
     pub(crate) evicted: u64,
     pub(crate) lifted: u64,
     pub(crate) partial: u64,
-    pub(crate) dark: u64,
+    pub(crate) fully_disrupted: u64,
     pub(crate) takeovers: u64,
     pub(crate) stalls: u64,
 }
@@ -126,7 +126,7 @@ impl Oracle {
 
     /// Reports of nodes about themselves are no decision of ours.
     fn record(&mut self, at: Millis, command: &Command, outcome: &Outcome) {
-        if matches!(command.operation, Operation::ReportStatus { .. }) {
+        if matches!(command.operation, Operation::Agent(AgentOperation::ReportStatus { .. })) {
             return;
         }
         let words = format!("{at} {:?} {}", command.operation, matches!(outcome, Outcome::Done(_)));
@@ -180,10 +180,10 @@ impl Witness for Oracle {
     }
 
     fn proposed(&mut self, at: Millis, command: &Command, state: &State) {
-        if let Operation::MarkSilent { name, .. } = &command.operation {
+        if let Operation::Leader(LeaderOperation::MarkSilent { name, .. }) = &command.operation {
             self.check_silence(at, name, state);
         }
-        if let Operation::EvictNode { name, .. } = &command.operation {
+        if let Operation::Leader(LeaderOperation::EvictNode { name, .. }) = &command.operation {
             self.check_eviction(at, name, state);
         }
     }
@@ -192,11 +192,11 @@ impl Witness for Oracle {
         self.tally.steps += 1;
         self.record(at, command, outcome);
         let Outcome::Done(_) = outcome else { return };
-        if let Operation::MarkSilent { name, .. } = &command.operation {
+        if let Operation::Leader(LeaderOperation::MarkSilent { name, .. }) = &command.operation {
             self.marked.insert(name.clone());
             self.tally.silenced += 1;
         }
-        if let Operation::LiftEvictions { names } = &command.operation {
+        if let Operation::Leader(LeaderOperation::LiftEvictions { names }) = &command.operation {
             self.tally.lifted += names.len() as u64;
         }
     }
@@ -222,7 +222,7 @@ impl Witness for Oracle {
             *debt = Debt { rate: next.rate.0, ..debt.paid_back(at) };
             self.tally.partial += u64::from(next.state == ZoneState::PartialDisruption);
         }
-        self.tally.dark += u64::from(transition.next.all_disrupted);
+        self.tally.fully_disrupted += u64::from(transition.next.all_disrupted);
     }
 
     fn leads(&mut self, at: Millis, _: u64, replica: ReplicaIndex) {
@@ -333,7 +333,7 @@ impl Tally {
             evicted: self.evicted + other.evicted,
             lifted: self.lifted + other.lifted,
             partial: self.partial + other.partial,
-            dark: self.dark + other.dark,
+            fully_disrupted: self.fully_disrupted + other.fully_disrupted,
             takeovers: self.takeovers + other.takeovers,
             stalls: self.stalls + other.stalls,
         }

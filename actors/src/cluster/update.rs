@@ -115,7 +115,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_last_word_about_a_slot_counts_and_doubt_stays() {
+    fn a_later_update_of_a_slot_wins_and_unsure_is_kept() {
         let slot = Slot { index: 4, generation: 1 };
         let mut update: ShardUpdate<Vec<u8>> = ShardUpdate::rebuilt();
         update.hearings.insert(4, (slot, PulseState::Silent));
@@ -128,12 +128,12 @@ mod tests {
     }
 
     #[test]
-    fn a_roll_call_overtakes_those_who_joined_before_it() {
+    fn a_full_roster_replaces_nodes_that_joined_before_it() {
         let mut update = ShardUpdate::joined(vec![1]);
         update.absorb(ShardUpdate::joined(vec![2]));
         assert_eq!(update.joined, [1, 2]);
         update.absorb(ShardUpdate::called(vec![3]));
-        assert!(update.joined.is_empty(), "whoever is not called is not watched");
+        assert!(update.joined.is_empty(), "a node that is not in the roster is not watched");
         update.absorb(ShardUpdate::joined(vec![4]));
         assert_eq!((update.joined, update.full_roster.unwrap().roster), (vec![4], Some(vec![3])));
     }

@@ -88,7 +88,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_node_is_tried_again_once_per_crash() {
+    fn a_crashed_node_actor_is_restarted_once_per_crash() {
         let (mut crashes, now) = (Crashes::default(), Instant::now());
         assert!(matches!(crashes.crashed(7, now), RestartDecision::RestartAfter(_)));
         assert!(crashes.take_due(now).is_empty());
@@ -98,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn a_note_is_sent_until_the_log_has_spoken() {
+    fn a_quarantine_note_is_sent_again_until_the_log_answers() {
         let mut crashes = Crashes::default();
         crashes.owe_note(7);
         assert_eq!(crashes.send_notes(), [7]);

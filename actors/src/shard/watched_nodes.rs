@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
-use muster_lifecycle::command::Operation;
+use muster_lifecycle::command::LeaderOperation;
 use muster_lifecycle::node::{Node, Slot};
 use muster_lifecycle::policy::Policy;
 use muster_lifecycle::state;
@@ -292,7 +292,7 @@ impl WatchedNodes {
             let Some(node) = self.nodes.get(&index) else { continue };
             let quarantined = self.context.tree.quarantine.get(&node.name, node.watch.incarnation());
             let Some(quarantined) = quarantined else { continue };
-            let operation = Operation::NoteQuarantine {
+            let operation = LeaderOperation::NoteQuarantine {
                 name: quarantined.name,
                 incarnation: quarantined.incarnation,
                 reason: quarantined.reason,

@@ -80,7 +80,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_wake_up_covers_all_that_was_written_until_it_is_read() {
+    fn one_wake_up_covers_all_updates_until_they_are_read() {
         let letterbox: Arc<Letterbox<Vec<u8>>> = Letterbox::with(Vec::new());
         assert!(letterbox.post(|letters| letters.push(1)));
         assert!(!letterbox.post(|letters| letters.push(2)));

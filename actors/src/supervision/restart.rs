@@ -81,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn old_deaths_are_forgotten() {
+    fn crashes_outside_the_window_do_not_count() {
         let (mut record, start) = (DeathRecord::default(), Instant::now());
         for _ in 0..6 {
             record.died(start);

@@ -39,7 +39,7 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn turns_are_apart_and_those_not_taken_are_not_made_up_for() {
+    async fn spawn_turns_are_spaced_and_missed_turns_are_not_made_up() {
         let pace = SpawnPace::default();
         let waits: Vec<Duration> = (0..3).map(|_| pace.wait_for_turn()).collect();
         assert_eq!(waits, [Duration::ZERO, TURN, 2 * TURN]);

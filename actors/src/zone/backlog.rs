@@ -44,19 +44,19 @@ impl Backlog {
 
 #[cfg(test)]
 mod tests {
-    use muster_lifecycle::command::Operation;
+    use muster_lifecycle::command::LeaderOperation;
 
     use super::*;
 
     fn transition(index: u32, names: &[&str]) -> Transition {
         let names = names.iter().map(|name| (*name).into()).collect();
         let slot = Slot { index, generation: 1 };
-        Transition { slot, operation: Operation::LiftEvictions { names }, trace: None }
+        Transition { slot, operation: LeaderOperation::LiftEvictions { names }, trace: None }
     }
 
     /// Otherwise nodes in high slots would wait until no node below them is left, however many come up meanwhile.
     #[test]
-    fn nobody_is_served_twice_before_all_others() {
+    fn no_node_is_served_twice_before_every_other_node() {
         let mut backlog = Backlog::default();
         let mut served = Vec::new();
         [7, 2, 9].into_iter().for_each(|index| backlog.push(transition(index, &[])));
@@ -69,7 +69,7 @@ mod tests {
     }
 
     #[test]
-    fn the_newest_of_a_node_counts() {
+    fn a_newer_transition_of_a_node_replaces_the_older_one() {
         let mut backlog = Backlog::default();
         for names in [&[][..], &["newer"]] {
             backlog.push(transition(7, names));

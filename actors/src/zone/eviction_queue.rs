@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use muster_lifecycle::command::Operation;
+use muster_lifecycle::command::LeaderOperation;
 use muster_lifecycle::leader_view::NextEviction;
 use muster_lifecycle::spared::Spared;
 use muster_lifecycle::time::ClusterTime;
@@ -135,7 +135,7 @@ impl State {
         self.look(myself);
     }
 
-    fn propose(&mut self, operation: Operation, myself: &ActorRef<Msg>) {
+    fn propose(&mut self, operation: LeaderOperation, myself: &ActorRef<Msg>) {
         if let Some(permit) = self.context.proposer.permit() {
             permit.propose(vec![operation], true).report_to(myself.clone(), Msg::Settled);
             self.proposed = true;

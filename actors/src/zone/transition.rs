@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use muster_lifecycle::command::Operation;
+use muster_lifecycle::command::LeaderOperation;
 use muster_lifecycle::health::Verdict;
 use muster_lifecycle::node::{Node, Slot};
 use muster_lifecycle::state::State;
@@ -16,7 +16,7 @@ use muster_pulse::node_watch;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Transition {
     pub(crate) slot: Slot,
-    pub(crate) operation: Operation,
+    pub(crate) operation: LeaderOperation,
     /// The last beat as known at the time of the decision; `None` if it does not rest on silence.
     pub(crate) trace: Option<Trace>,
 }
@@ -40,7 +40,8 @@ impl Transition {
     /// verdict would be older by its turn than the log accepts.
     pub(crate) fn renew(&mut self, state: &State, tables: &PulseTables, blindness: &Blindness, now: Moment) -> bool {
         let stands = self.stands(tables, blindness, now.tick);
-        let (Some(trace), Operation::MarkSilent { name, incarnation, decided, .. }) = (self.trace, &mut self.operation)
+        let (Some(trace), LeaderOperation::MarkSilent { name, incarnation, decided, .. }) =
+            (self.trace, &mut self.operation)
         else {
             return stands;
         };
@@ -69,11 +70,11 @@ mod tests {
     }
 
     fn transition(trace: Option<Trace>) -> Transition {
-        Transition { slot: SLOT, operation: Operation::AssessZones, trace }
+        Transition { slot: SLOT, operation: LeaderOperation::AssessZones, trace }
     }
 
     #[test]
-    fn a_verdict_falls_when_the_node_is_heard_or_we_go_blind() {
+    fn a_verdict_is_void_when_the_node_is_heard_or_the_leader_is_blind() {
         let (tables, mut blindness) = (PulseTables::new(ReplicaId(1)), Blindness::new(Duration::from_secs(1)));
         let _ = tables.own().beat(SLOT, at(10));
         let verdict = transition(Some(Trace::Heard { at: at(10), through: ReplicaId(1) }));
@@ -87,7 +88,7 @@ mod tests {
     }
 
     #[test]
-    fn a_verdict_about_an_unplaced_node_falls_with_its_first_beat() {
+    fn a_verdict_on_a_node_that_was_never_heard_is_void_after_its_first_beat() {
         let (tables, blindness) = (PulseTables::new(ReplicaId(1)), Blindness::new(Duration::from_secs(1)));
         let verdict = transition(Some(Trace::Unplaced { since: at(0) }));
         assert!(verdict.stands(&tables, &blindness, at(60)));

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use muster_actors::StateSource;
-use muster_lifecycle::command::Operation;
+use muster_lifecycle::command::LeaderOperation;
 use muster_lifecycle::replica::ReplicaId;
 use muster_pulse::tick::Tick;
 
@@ -15,13 +15,14 @@ fn tick(stage: &Stage) -> Tick {
 }
 
 fn verdicts(stage: &Stage) -> usize {
-    let is_verdict =
-        |operation: &Operation| matches!(operation, Operation::MarkSilent { .. } | Operation::EvictNode { .. });
+    let is_verdict = |operation: &LeaderOperation| {
+        matches!(operation, LeaderOperation::MarkSilent { .. } | LeaderOperation::EvictNode { .. })
+    };
     stage.world.log().iter().filter(|entry| is_verdict(&entry.operation)).count()
 }
 
 #[tokio::test(start_paused = true)]
-async fn architecture_8_nobody_is_declared_dead_while_the_leader_is_blind() {
+async fn architecture_8_no_node_is_marked_unknown_while_the_leader_is_blind() {
     let stage = Stage::set().with_zone("a", 6);
     stage.grow().await;
     stage.pass(seconds(10)).await;
@@ -56,7 +57,7 @@ async fn agents_that_beat_faster_get_less_time_to_come_back() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_blindness_that_comes_up_later_holds_evictions_back() {
+async fn blindness_that_begins_after_the_verdict_holds_evictions_back() {
     let stage = Stage::set().with_zone("a", 8);
     stage.grow().await;
     stage.pass(seconds(10)).await;
@@ -71,7 +72,7 @@ async fn a_blindness_that_comes_up_later_holds_evictions_back() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_new_leader_judges_nobody_before_it_has_gathered_what_the_others_heard() {
+async fn a_new_leader_judges_no_node_before_it_has_every_replicas_pulses() {
     let stage = Stage::set().with_zone("a", 6);
     let peer = stage.pulses.admit(ReplicaId(2)).unwrap();
     // Only the peer has heard a-0, and its table is still to come.
@@ -102,14 +103,14 @@ async fn a_new_leader_judges_nobody_before_it_has_gathered_what_the_others_heard
         }
     });
     stage.pass(seconds(200)).await;
-    assert_eq!(verdicts(&stage), 0, "everybody is heard by somebody");
+    assert_eq!(verdicts(&stage), 0, "every node is heard by some replica");
     beats.abort();
     stage.until("a-0 is marked", seconds(45), |stage| stage.is_unknown("a-0")).await;
     digests.abort();
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_stall_of_our_own_excuses_everybody() {
+async fn a_stall_of_the_leader_excuses_every_node() {
     let stage = Stage::set().with_zone("a", 6);
     stage.grow().await;
     stage.pass(seconds(10)).await;

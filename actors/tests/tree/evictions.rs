@@ -25,7 +25,7 @@ async fn one_evicted_and_two_waiting() -> Stage {
 async fn a_node_that_is_heard_again_is_passed_over_and_the_next_is_evicted() {
     let stage = one_evicted_and_two_waiting().await;
     stage.beat_again("a-1");
-    stage.until("somebody else is evicted", seconds(12), |stage| stage.evicted().len() == 2).await;
+    stage.until("another node is evicted", seconds(12), |stage| stage.evicted().len() == 2).await;
     assert!(stage.is_evicted("a-2") && !stage.is_evicted("a-1"));
     stage.pass(seconds(15)).await;
     assert!(stage.is_unknown("a-1") && !stage.is_evicted("a-1"), "it still has time to report");
@@ -35,7 +35,7 @@ async fn a_node_that_is_heard_again_is_passed_over_and_the_next_is_evicted() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_node_that_beats_but_does_not_report_is_evicted_in_the_end() {
+async fn a_node_that_beats_but_never_reports_a_status_is_evicted() {
     let stage = one_evicted_and_two_waiting().await;
     stage.beat_again("a-1");
     stage.until("all are evicted", seconds(60), |stage| stage.evicted().len() == 3).await;
@@ -58,7 +58,7 @@ async fn a_node_that_falls_silent_again_is_not_passed_over() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_node_that_says_itself_that_it_is_not_ready_is_not_passed_over() {
+async fn a_node_that_reports_not_ready_is_not_passed_over() {
     let stage = one_evicted_and_two_waiting().await;
     stage.beat_again("a-1");
     stage.report("a-1", not_ready());

@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 
 use muster_actors::ActorKind;
 use muster_actors::ports::Quiet;
-use muster_lifecycle::command::Operation;
+use muster_lifecycle::command::OperatorOperation;
 use muster_lifecycle::meta::Uid;
 use muster_lifecycle::node::NodeDraft;
 use muster_lifecycle::text::Text;
@@ -14,7 +14,7 @@ use crate::stage::{Stage, seconds};
 use crate::watching::Watcher;
 
 #[tokio::test(start_paused = true)]
-async fn nodes_that_come_later_are_watched_and_those_that_go_are_not() {
+async fn created_nodes_are_watched_and_deleted_nodes_are_not() {
     let watcher = Arc::new(Watcher::default());
     let stage = Stage::set().with_zone("a", 2);
     stage.grow_watched(watcher.clone(), Arc::new(Quiet)).await;
@@ -29,7 +29,7 @@ async fn nodes_that_come_later_are_watched_and_those_that_go_are_not() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_name_that_is_used_again_is_another_node() {
+async fn a_node_created_again_under_its_name_is_another_node() {
     let stage = Stage::set().with_zone("a", 3);
     stage.grow().await;
     stage.kill("a-0");
@@ -43,7 +43,7 @@ async fn a_name_that_is_used_again_is_another_node() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_gap_in_the_feed_is_made_up_for_from_the_state() {
+async fn after_a_gap_in_the_feed_the_tree_is_rebuilt_from_the_state() {
     let watcher = Arc::new(Watcher::default());
     let stage = Stage::set().with_zone("a", 3);
     stage.grow_watched(watcher.clone(), Arc::new(Quiet)).await;
@@ -55,7 +55,7 @@ async fn a_gap_in_the_feed_is_made_up_for_from_the_state() {
     stage.kill("b-0");
     stage.pass(seconds(60)).await;
     assert_eq!(watcher.population(ActorKind::Zone), 1);
-    assert!(stage.marked().is_empty(), "nobody told the tree of b-0");
+    assert!(stage.marked().is_empty(), "the tree does not know b-0");
     stage.world.feed(true);
     stage.with_tree(|tree| tree.lost_track());
     stage.until("b-0 is marked", seconds(3), |stage| stage.is_unknown("b-0")).await;
@@ -65,7 +65,7 @@ async fn a_gap_in_the_feed_is_made_up_for_from_the_state() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_silent_node_that_changes_its_zone_is_not_lost_on_the_way() {
+async fn a_silent_node_that_changes_its_zone_is_evicted_in_the_new_zone() {
     let watcher = Arc::new(Watcher::default());
     let stage = Stage::set().with_zone("a", 1).with_zone("b", 3);
     stage.grow_watched(watcher.clone(), Arc::new(Quiet)).await;
@@ -101,12 +101,12 @@ async fn a_shorter_grace_takes_effect_once_the_agents_know() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_shorter_grace_counts_for_those_who_are_being_waited_for() {
+async fn a_shorter_startup_grace_applies_to_nodes_that_were_never_heard() {
     let stage = Stage::set().with_zone("a", 4);
     stage.grow().await;
     let created = stage.world.elapsed();
     let draft = Box::new(NodeDraft { name: Text::from("ghost"), ..NodeDraft::default() });
-    stage.operator(Operation::CreateNode { draft, uid: Uid(99) });
+    stage.operator(OperatorOperation::CreateNode { draft, uid: Uid(99) });
     stage.pass(seconds(20)).await;
     stage.set_policy("node-startup-grace-period", "46s");
     stage.until("ghost is marked", seconds(30), |stage| stage.is_unknown("ghost")).await;
@@ -114,7 +114,7 @@ async fn a_shorter_grace_counts_for_those_who_are_being_waited_for() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_longer_grace_spares_candidates() {
+async fn a_longer_grace_applies_to_silent_nodes_that_are_not_marked_yet() {
     let stage = Stage::set().with_zone("a", 4);
     stage.grow().await;
     stage.pass(seconds(10)).await;

@@ -51,11 +51,11 @@ async fn the_bucket_is_the_same_for_every_leader() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_pruned_tree_is_gone_and_proposes_nothing() {
+async fn a_pruned_tree_has_no_actors_and_proposes_nothing() {
     let watcher = Arc::new(Watcher::default());
     let stage = Stage::set().with_zone("a", 50).with_zone("b", 50);
     stage.grow_watched(watcher.clone(), Arc::new(Quiet)).await;
-    stage.until("everybody has an actor", seconds(5), |_| watcher.population(ActorKind::Node) == 100).await;
+    stage.until("every node has an actor", seconds(5), |_| watcher.population(ActorKind::Node) == 100).await;
     assert_eq!(watcher.population(ActorKind::Zone), 2);
     stage.kill("a-0");
     stage.pass(seconds(20)).await;
@@ -68,7 +68,7 @@ async fn a_pruned_tree_is_gone_and_proposes_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn rejections_of_a_foreign_term_wedge_nothing() {
+async fn a_rejection_for_its_term_is_proposed_again_once_per_round() {
     let stage = Stage::set().with_zone("a", 4);
     stage.grow().await;
     stage.pass(seconds(10)).await;
@@ -87,7 +87,7 @@ async fn rejections_of_a_foreign_term_wedge_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn nh_10_proposals_that_fail_are_made_again_one_per_round() {
+async fn nh_10_a_failed_proposal_is_repeated_once_per_round() {
     let stage = Stage::set().with_zone("a", 1_200);
     stage.grow().await;
     stage.pass(seconds(10)).await;
@@ -107,8 +107,8 @@ async fn a_dropped_tree_stops_like_a_pruned_one() {
     let watcher = Arc::new(Watcher::default());
     let stage = Stage::set().with_zone("a", 4);
     stage.grow_watched(watcher.clone(), Arc::new(Quiet)).await;
-    stage.until("everybody has an actor", seconds(5), |_| watcher.population(ActorKind::Node) == 4).await;
+    stage.until("every node has an actor", seconds(5), |_| watcher.population(ActorKind::Node) == 4).await;
     stage.drop_tree();
     let is_gone = || ActorKind::ALL.into_iter().all(|kind| watcher.population(kind) == 0);
-    stage.until("everybody is gone", seconds(5), |_| is_gone()).await;
+    stage.until("all actors are gone", seconds(5), |_| is_gone()).await;
 }

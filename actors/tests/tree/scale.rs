@@ -23,7 +23,7 @@ async fn verdicts_do_not_wait_for_spawns() {
     let got_actor = watcher.actors_at_verdicts.lock().unwrap().clone();
     assert_eq!(got_actor.len(), lost.len(), "each is judged once");
     assert!(got_actor.iter().all(|got_actor| *got_actor < NODES), "a verdict waited for all spawns: {got_actor:?}");
-    stage.until("everybody has an actor", seconds(20), |_| watcher.population(ActorKind::Node) == NODES).await;
+    stage.until("every node has an actor", seconds(20), |_| watcher.population(ActorKind::Node) == NODES).await;
     assert!(watcher.population(ActorKind::Shard) <= 10, "slots of two zones in five chunks");
     stage.kill("b-77");
     stage.until("b-77 is marked", seconds(45), |stage| stage.is_unknown("b-77")).await;
@@ -34,7 +34,7 @@ async fn verdicts_do_not_wait_for_spawns() {
 
 /// The last node by name is the last to be looked at, and a part takes 10 ms.
 #[tokio::test(start_paused = true)]
-async fn verdicts_do_not_wait_for_the_rest_of_the_fleet_to_be_looked_at() {
+async fn verdicts_do_not_wait_for_the_survey_of_the_whole_fleet() {
     let stage = Stage::set().with_zone("a", NODES / 2).with_zone("b", NODES / 2);
     stage.kill("b-9999");
     stage.pass(seconds(60)).await;
@@ -54,14 +54,14 @@ async fn half_grown(watcher: &Arc<Watcher>) -> Stage {
     stage
 }
 
-async fn everybody_is_watched_once(stage: &Stage, watcher: &Watcher, nodes: usize) {
-    stage.until("everybody has an actor", seconds(20), |_| watcher.population(ActorKind::Node) == nodes).await;
+async fn every_node_is_watched_once(stage: &Stage, watcher: &Watcher, nodes: usize) {
+    stage.until("every node has an actor", seconds(20), |_| watcher.population(ActorKind::Node) == nodes).await;
     stage.pass(seconds(2)).await;
     assert_eq!(watcher.population(ActorKind::Node), nodes);
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_comes_and_goes_while_the_tree_grows_is_watched_or_not() {
+async fn nodes_created_while_the_tree_grows_are_watched_and_deleted_ones_are_not() {
     let watcher = Arc::new(Watcher::default());
     let stage = half_grown(&watcher).await;
     for name in ["a-0", "a-9999", "b-0", "b-9999"] {
@@ -71,25 +71,25 @@ async fn who_comes_and_goes_while_the_tree_grows_is_watched_or_not() {
     for name in ["a-new", "b-new", "c-new"] {
         stage.register(name, &name[..1]);
     }
-    everybody_is_watched_once(&stage, &watcher, NODES - 1).await;
+    every_node_is_watched_once(&stage, &watcher, NODES - 1).await;
     ["a-new", "b-new", "c-new"].iter().for_each(|name| stage.kill(name));
     stage.until("the new ones are marked", seconds(45), |stage| stage.marked().len() == 3).await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_moves_while_the_tree_grows_is_watched_where_it_is() {
+async fn a_node_that_changes_its_zone_while_the_tree_grows_is_watched_there() {
     let watcher = Arc::new(Watcher::default());
     let stage = half_grown(&watcher).await;
     for (name, zone) in [("a-0", "b"), ("a-9999", "b"), ("b-0", "a"), ("b-9999", "c")] {
         stage.relocate(name, zone);
     }
-    everybody_is_watched_once(&stage, &watcher, NODES).await;
+    every_node_is_watched_once(&stage, &watcher, NODES).await;
     ["a-0", "b-9999"].iter().for_each(|name| stage.kill(name));
     stage.until("both are marked", seconds(45), |stage| stage.marked().len() == 2).await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_tree_that_loses_track_while_it_grows_looks_at_everybody() {
+async fn a_tree_with_a_gap_in_the_feed_while_it_grows_surveys_every_node() {
     let watcher = Arc::new(Watcher::default());
     let stage = half_grown(&watcher).await;
     stage.world.feed(false);
@@ -97,11 +97,11 @@ async fn a_tree_that_loses_track_while_it_grows_looks_at_everybody() {
     stage.register("b-new", "b");
     stage.world.feed(true);
     stage.with_tree(|tree| tree.lost_track());
-    everybody_is_watched_once(&stage, &watcher, NODES).await;
+    every_node_is_watched_once(&stage, &watcher, NODES).await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_zone_that_goes_dark_is_marked_in_few_large_proposals() {
+async fn a_zone_that_falls_silent_is_marked_in_few_large_proposals() {
     let stage = Stage::set().with_zone("a", 3_000).with_zone("b", 1_000);
     stage.grow().await;
     stage.pass(seconds(10)).await;

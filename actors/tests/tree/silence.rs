@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use muster_actors::ProposalOutcome;
-use muster_lifecycle::command::{Operation, Origin, Sighting};
+use muster_lifecycle::command::{AgentOperation, LeaderOperation, OperatorOperation, Origin, Sighting};
 use muster_lifecycle::meta::Uid;
 use muster_lifecycle::node::{ConditionStatus, NodeDraft};
 use muster_lifecycle::replica::ReplicaId;
@@ -30,14 +30,14 @@ async fn a_silent_node_is_marked_after_its_grace_and_evicted_with_a_token() {
     assert!(silence > seconds(39) && silence < seconds(40) + SLACK, "marked after {silence:?}");
     assert!(stage.is_unknown("a-1"));
     let verdicts = stage.world.log();
-    let mut verdicts = verdicts.iter().filter(|entry| !matches!(entry.operation, Operation::AssessZones));
-    assert!(verdicts.all(|entry| entry.confirmed), "verdicts about a life are confirmed first");
+    let mut verdicts = verdicts.iter().filter(|entry| !matches!(entry.operation, LeaderOperation::AssessZones));
+    assert!(verdicts.all(|entry| entry.confirmed), "a quorum confirms the leader before a verdict");
     stage.pass(seconds(300)).await;
-    assert_eq!(stage.marked().len() + stage.evicted().len(), 2, "nothing is said twice");
+    assert_eq!(stage.marked().len() + stage.evicted().len(), 2, "nothing is proposed twice");
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_verdict_says_when_and_through_whom_the_node_was_last_heard() {
+async fn the_verdict_names_when_and_by_which_replica_the_node_was_last_heard() {
     let stage = Stage::set().with_zone("a", 4);
     stage.grow().await;
     stage.pass(seconds(10)).await;
@@ -45,7 +45,7 @@ async fn the_verdict_says_when_and_through_whom_the_node_was_last_heard() {
     stage.until("a-0 is marked", seconds(60), |stage| stage.is_unknown("a-0")).await;
     let log = stage.world.log();
     let heard = log.iter().find_map(|entry| {
-        let Operation::MarkSilent { heard, from, .. } = &entry.operation else { return None };
+        let LeaderOperation::MarkSilent { heard, from, .. } = &entry.operation else { return None };
         Some((*heard, *from))
     });
     assert!(
@@ -55,7 +55,7 @@ async fn the_verdict_says_when_and_through_whom_the_node_was_last_heard() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_node_heard_again_in_time_is_left_alone() {
+async fn a_node_heard_again_within_its_grace_is_not_marked() {
     let stage = Stage::set().with_zone("a", 3);
     stage.grow().await;
     for _ in 0..5 {
@@ -70,26 +70,26 @@ async fn a_node_heard_again_in_time_is_left_alone() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_node_that_nobody_ever_heard_gets_the_startup_grace_nh_2() {
+async fn nh_2_a_node_that_was_never_heard_has_the_startup_grace() {
     let stage = Stage::set().with_zone("a", 3);
     stage.grow().await;
     stage.pass(seconds(30)).await;
     let created = stage.world.elapsed();
     let draft = Box::new(NodeDraft { name: Text::from("ghost"), ..NodeDraft::default() });
-    stage.operator(Operation::CreateNode { draft, uid: Uid(99) });
+    stage.operator(OperatorOperation::CreateNode { draft, uid: Uid(99) });
     stage.until("ghost is marked", seconds(70), |stage| stage.is_unknown("ghost")).await;
     let silence = stage.marked()["ghost"] - created;
     assert!(silence >= seconds(60) && silence < seconds(60) + SLACK, "marked after {silence:?}");
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_node_that_returns_and_goes_again_is_marked_again() {
+async fn a_node_that_falls_silent_a_second_time_is_marked_again() {
     let stage = Stage::set().with_zone("a", 3);
     stage.grow().await;
     stage.kill("a-2");
     stage.until("a-2 is evicted", seconds(50), |stage| stage.is_evicted("a-2")).await;
     stage.revive("a-2");
-    assert!(!stage.is_unknown("a-2") && !stage.is_evicted("a-2"), "only the node itself says that it is ready");
+    assert!(!stage.is_unknown("a-2") && !stage.is_evicted("a-2"), "only a status of the node makes it ready");
     stage.pass(seconds(60)).await;
     assert!(!stage.is_unknown("a-2"));
     stage.kill("a-2");
@@ -97,20 +97,20 @@ async fn a_node_that_returns_and_goes_again_is_marked_again() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_silent_node_that_is_called_ready_behind_its_back_is_marked_again() {
+async fn a_silent_node_that_an_operator_sets_ready_is_marked_again() {
     let stage = Stage::set().with_zone("a", 3);
     stage.grow().await;
     stage.kill("a-2");
     stage.until("a-2 is marked", seconds(50), |stage| stage.is_unknown("a-2")).await;
     stage.pass(seconds(5)).await;
     let status = Box::new(crate::stage::ready());
-    stage.operator(Operation::ReplaceNodeStatus { name: Text::from("a-2"), status, precondition: ANY });
+    stage.operator(OperatorOperation::ReplaceNodeStatus { name: Text::from("a-2"), status, precondition: ANY });
     assert!(!stage.is_unknown("a-2"));
     stage.until("a-2 is marked again", seconds(5), |stage| stage.is_unknown("a-2")).await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_verdict_that_was_overtaken_is_rejected_and_judged_anew() {
+async fn a_verdict_that_was_overtaken_is_rejected_and_the_node_judged_again() {
     let stage = Stage::set().with_zone("a", 3);
     stage.grow().await;
     stage.kill("a-0");
@@ -118,7 +118,7 @@ async fn a_verdict_that_was_overtaken_is_rejected_and_judged_anew() {
     // The node reports that it is not ready, through a replica whose beats are not heard.
     let mut status = crate::stage::ready();
     status.conditions[0].status = ConditionStatus::False;
-    let operation = Operation::ReportStatus {
+    let operation = AgentOperation::ReportStatus {
         name: Text::from("a-0"),
         incarnation: stage.node("a-0").incarnation,
         status: Box::new(status),
@@ -130,7 +130,7 @@ async fn a_verdict_that_was_overtaken_is_rejected_and_judged_anew() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_verdict_that_waits_its_turn_falls_when_its_node_is_heard() {
+async fn a_queued_verdict_is_dropped_when_its_node_is_heard() {
     let stage = Stage::set().with_zone("a", 8_000);
     stage.grow().await;
     stage.pass(seconds(10)).await;

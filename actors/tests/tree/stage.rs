@@ -8,7 +8,10 @@ use std::time::Duration;
 use muster_actors::ports::{CLERK_REST, Quiet};
 use muster_actors::{Observer, Ports, Probe, Proposal, ProposalOutcome, StateSource, Tree};
 use muster_lifecycle::change::Change;
-use muster_lifecycle::command::{Batch, Command, Operation, Origin, Outcome, Position, Precondition};
+use muster_lifecycle::command::{
+    AgentOperation, Batch, Command, LeaderOperation, Operation, OperatorOperation, Origin, Outcome, Position,
+    Precondition,
+};
 use muster_lifecycle::invariant::check_all;
 use muster_lifecycle::meta::Uid;
 use muster_lifecycle::node::{Condition, ConditionStatus, Node, NodeDraft, NodeStatus, Slot};
@@ -63,7 +66,7 @@ pub(crate) struct Entry {
     pub(crate) at: Duration,
     pub(crate) term: u64,
     pub(crate) confirmed: bool,
-    pub(crate) operation: Operation,
+    pub(crate) operation: LeaderOperation,
     pub(crate) outcome: ProposalOutcome,
 }
 
@@ -112,8 +115,8 @@ impl World {
         self.inner.lock().unwrap().feeding = feeding;
     }
 
-    pub(crate) fn apply(&self, origin: Origin, operation: Operation) -> Outcome {
-        self.apply_all(vec![Command { origin, request: None, operation }]).remove(0)
+    pub(crate) fn apply(&self, origin: Origin, operation: impl Into<Operation>) -> Outcome {
+        self.apply_all(vec![Command { origin, request: None, operation: operation.into() }]).remove(0)
     }
 
     fn apply_all(&self, commands: Vec<Command>) -> Vec<Outcome> {
@@ -137,7 +140,7 @@ impl World {
             assert!(!operations.is_empty() && operations.len() <= muster_lifecycle::clerk_task::OPERATIONS_MAX);
             let outcomes = self.settle(term, &operations);
             let at = self.elapsed();
-            let entry = |(operation, outcome): (Operation, &ProposalOutcome)| Entry {
+            let entry = |(operation, outcome): (LeaderOperation, &ProposalOutcome)| Entry {
                 at,
                 term,
                 confirmed: confirm,
@@ -150,14 +153,14 @@ impl World {
         }
     }
 
-    fn settle(&self, term: u64, operations: &[Operation]) -> Vec<ProposalOutcome> {
+    fn settle(&self, term: u64, operations: &[LeaderOperation]) -> Vec<ProposalOutcome> {
         if self.inner.lock().unwrap().refusing {
             return vec![ProposalOutcome::Failed("this replica does not lead".to_owned()); operations.len()];
         }
-        let command = |operation: &Operation| Command {
+        let command = |operation: &LeaderOperation| Command {
             origin: Origin::Controller { term },
             request: None,
-            operation: operation.clone(),
+            operation: operation.clone().into(),
         };
         let outcomes = self.apply_all(operations.iter().map(command).collect());
         let outcome = |outcome| match outcome {
@@ -208,7 +211,7 @@ impl Stage {
         inner.uids += 1;
         let uid = Uid(inner.uids);
         drop(inner);
-        let operation = Operation::RegisterNode { draft: Box::new(draft), uid, running: None };
+        let operation = AgentOperation::RegisterNode { draft: Box::new(draft), uid, running: None };
         self.agent(name, operation);
         self.revive(name);
     }
@@ -249,27 +252,32 @@ impl Stage {
         ask(self.world.inner.lock().unwrap().tree.as_ref().unwrap())
     }
 
-    fn agent(&self, name: &str, operation: Operation) {
+    fn agent(&self, name: &str, operation: AgentOperation) {
         let outcome = self.world.apply(Origin::Node { name: Text::from(name) }, operation);
         assert!(matches!(outcome, Outcome::Done(_)), "{outcome:?}");
     }
 
-    pub(crate) fn operator(&self, operation: Operation) {
+    pub(crate) fn operator(&self, operation: OperatorOperation) {
         let outcome = self.world.apply(Origin::Operator { user: Text::from("alice") }, operation);
         assert!(matches!(outcome, Outcome::Done(_)), "{outcome:?}");
     }
 
     pub(crate) fn delete(&self, name: &str) {
-        self.operator(Operation::DeleteNode { name: Text::from(name), precondition: ANY });
+        self.operator(OperatorOperation::DeleteNode { name: Text::from(name), precondition: ANY });
     }
 
     pub(crate) fn relocate(&self, name: &str, zone: &str) {
         let changes = vec![(Text::from("topology.kubernetes.io/zone"), Some(Text::from(zone)))];
-        self.operator(Operation::LabelNode { name: Text::from(name), changes, overwrite: true, precondition: ANY });
+        self.operator(OperatorOperation::LabelNode {
+            name: Text::from(name),
+            changes,
+            overwrite: true,
+            precondition: ANY,
+        });
     }
 
     pub(crate) fn set_policy(&self, name: &str, value: &str) {
-        self.operator(Operation::SetPolicy { changes: vec![(Text::from(name), Text::from(value))] });
+        self.operator(OperatorOperation::SetPolicy { changes: vec![(Text::from(name), Text::from(value))] });
     }
 }
 
@@ -290,7 +298,7 @@ impl Stage {
     /// Reports the node's status.
     pub(crate) fn report(&self, name: &str, status: NodeStatus) {
         let (incarnation, status) = (self.node(name).incarnation, Box::new(status));
-        self.agent(name, Operation::ReportStatus { name: Text::from(name), incarnation, status, running: None });
+        self.agent(name, AgentOperation::ReportStatus { name: Text::from(name), incarnation, status, running: None });
     }
 
     /// Starts the node's heartbeats without a status report.
@@ -333,7 +341,7 @@ impl Stage {
     pub(crate) fn accepted(&self, label: &str) -> Vec<(String, Duration)> {
         let log = self.world.log();
         let done = log.iter().filter(|entry| entry.outcome.is_done() && entry.operation.label() == label);
-        done.filter_map(|entry| Some((entry.operation.object_name()?.to_owned(), entry.at))).collect()
+        done.filter_map(|entry| Some((entry.operation.node_name()?.to_owned(), entry.at))).collect()
     }
 
     /// Passes time until the condition holds, at most as long as given.

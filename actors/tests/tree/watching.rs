@@ -57,30 +57,30 @@ impl Watcher {
     }
 }
 
-/// Panics in the actor of the given kind and name, as often as it is loaded.
+/// Panics in the actor of the given kind and name, as often as was asked for.
 #[derive(Default)]
-pub(crate) struct Mine {
+pub(crate) struct InjectedPanics {
     target: Mutex<Option<(ActorKind, String)>>,
-    charges: AtomicUsize,
+    left: AtomicUsize,
 }
 
-impl Mine {
-    pub(crate) fn lay(&self, kind: ActorKind, name: &str, charges: usize) {
+impl InjectedPanics {
+    pub(crate) fn inject(&self, kind: ActorKind, name: &str, left: usize) {
         *self.target.lock().unwrap() = Some((kind, name.to_owned()));
-        self.charges.store(charges, Ordering::SeqCst);
+        self.left.store(left, Ordering::SeqCst);
     }
 
     pub(crate) fn is_spent(&self) -> bool {
-        self.charges.load(Ordering::SeqCst) == 0
+        self.left.load(Ordering::SeqCst) == 0
     }
 }
 
-impl Probe for Mine {
+impl Probe for InjectedPanics {
     fn before(&self, kind: ActorKind, name: &str) {
         let is_target = self.target.lock().unwrap().as_ref().is_some_and(|(k, n)| *k == kind && n == name);
-        let fire = |charges: usize| charges.checked_sub(1);
-        if is_target && self.charges.fetch_update(Ordering::SeqCst, Ordering::SeqCst, fire).is_ok() {
-            panic!("a mine under {kind} {name}");
+        let use_one = |left: usize| left.checked_sub(1);
+        if is_target && self.left.fetch_update(Ordering::SeqCst, Ordering::SeqCst, use_one).is_ok() {
+            panic!("an injected panic in {kind} {name}");
         }
     }
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use muster_actors::ports::Quiet;
 use muster_actors::{ActorKind, StateSource};
 use muster_lifecycle::addressing::AddressRequest;
-use muster_lifecycle::command::{Operation, Origin};
+use muster_lifecycle::command::{LeaderOperation, OperatorOperation, Origin};
 use muster_lifecycle::kind::WorkloadKind;
 use muster_lifecycle::meta::{Pairs, Uid};
 use muster_lifecycle::pod::{Pod, PodTemplate};
@@ -15,7 +15,7 @@ use muster_lifecycle::text::Text;
 use muster_lifecycle::workload::{WorkloadDraft, WorkloadKey};
 
 use crate::stage::{ANY, Stage, TERM, seconds};
-use crate::watching::{Mine, Watcher};
+use crate::watching::{InjectedPanics, Watcher};
 
 const CLERKS: [ActorKind; 5] =
     [ActorKind::TaintEviction, ActorKind::Placement, ActorKind::PodGc, ActorKind::Staffing, ActorKind::Ipam];
@@ -37,7 +37,7 @@ impl Stage {
             unmodelled: None,
         };
         let uid = Uid(0xfeed + replicas.unsigned_abs() as u128);
-        self.operator(Operation::ApplyWorkload { draft: Box::new(draft), uid, precondition: ANY });
+        self.operator(OperatorOperation::ApplyWorkload { draft: Box::new(draft), uid, precondition: ANY });
     }
 
     fn pods(&self) -> Vec<Arc<Pod>> {
@@ -65,7 +65,7 @@ impl Stage {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_replica_set_is_made_placed_and_spread_over_zones() {
+async fn the_pods_of_a_replica_set_are_created_and_spread_over_zones() {
     let stage = Stage::set().with_zone("a", 4).with_zone("b", 4).with_zone("c", 4);
     stage.grow().await;
     stage.workload(WorkloadKind::ReplicaSet, "web", 12);
@@ -76,7 +76,7 @@ async fn a_replica_set_is_made_placed_and_spread_over_zones() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn te_13_pods_leave_a_lost_node_after_their_toleration_and_their_successors_run_elsewhere() {
+async fn te_13_pods_leave_a_lost_node_after_their_toleration_and_are_replaced_elsewhere() {
     let stage = Stage::set().with_zone("a", 3).with_zone("b", 3);
     stage.set_policy("pod-eviction-timeout", "30s");
     stage.grow().await;
@@ -116,7 +116,7 @@ async fn te_7_better_than_upstream_a_failover_does_not_restart_the_countdown() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn i_03_pods_of_lost_nodes_stay_while_the_leader_is_blind_and_an_operators_taint_does_not_wait() {
+async fn i_03_while_the_leader_is_blind_pods_of_lost_nodes_stay_and_an_operators_taint_still_evicts() {
     let stage = Stage::set().with_zone("a", 3).with_zone("b", 3);
     stage.set_policy("pod-eviction-timeout", "20s");
     stage.grow().await;
@@ -126,9 +126,9 @@ async fn i_03_pods_of_lost_nodes_stay_while_the_leader_is_blind_and_an_operators
     stage.until("a-0 is evicted", seconds(90), |stage| stage.is_evicted("a-0")).await;
     stage.pulses.blindness().quorum_lost(stage.world.moment().tick);
     stage.pass(seconds(60)).await;
-    assert!(stage.evicted_pods().is_empty(), "nobody knows whether a-0 is back");
+    assert!(stage.evicted_pods().is_empty(), "it is not known whether a-0 is back");
     let taint = vec!["maintenance:NoExecute".parse().unwrap()];
-    let operation = Operation::TaintNode {
+    let operation = OperatorOperation::TaintNode {
         name: Text::from("b-0"),
         add: taint,
         remove: vec![],
@@ -142,7 +142,7 @@ async fn i_03_pods_of_lost_nodes_stay_while_the_leader_is_blind_and_an_operators
 }
 
 #[tokio::test(start_paused = true)]
-async fn nothing_is_placed_on_a_node_that_missed_two_beats() {
+async fn no_pod_is_placed_on_a_node_that_missed_two_beats() {
     let stage = Stage::set().with_zone("a", 1).with_zone("b", 1);
     stage.grow().await;
     stage.pass(seconds(5)).await;
@@ -155,10 +155,10 @@ async fn nothing_is_placed_on_a_node_that_missed_two_beats() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_daemon_set_has_a_pod_on_every_node_and_cordons_do_not_keep_it_away() {
+async fn a_daemon_set_has_a_pod_on_every_node_even_if_cordoned() {
     let stage = Stage::set().with_zone("a", 3);
     stage.grow().await;
-    let cordon = Operation::CordonNode { name: Text::from("a-1"), unschedulable: true, precondition: ANY };
+    let cordon = OperatorOperation::CordonNode { name: Text::from("a-1"), unschedulable: true, precondition: ANY };
     stage.operator(cordon);
     stage.workload(WorkloadKind::DaemonSet, "log", 0);
     stage.until("every node has one", seconds(5), |stage| stage.bound() == 3).await;
@@ -167,23 +167,23 @@ async fn a_daemon_set_has_a_pod_on_every_node_and_cordons_do_not_keep_it_away() 
 }
 
 #[tokio::test(start_paused = true)]
-async fn nodes_without_addresses_get_them_when_there_is_a_plan() {
+async fn nodes_without_pod_cidrs_get_them_once_there_is_a_plan() {
     let stage = Stage::set().with_zone("a", 3);
     let request = AddressRequest { cluster_cidrs: vec!["10.0.0.0/16".parse().unwrap()], ..AddressRequest::default() };
     let plan = Box::new(request.plan().unwrap());
-    stage.world.apply(Origin::Controller { term: TERM }, Operation::FoundAddressing { plan });
+    stage.world.apply(Origin::Controller { term: TERM }, LeaderOperation::FoundAddressing { plan });
     stage.grow().await;
     stage.until("all have addresses", seconds(5), |stage| stage.world.state().nodes_without_cidr().is_empty()).await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_clerk_that_dies_is_rebuilt_and_its_work_goes_on() {
-    let (watcher, mine) = (Arc::new(Watcher::default()), Arc::new(Mine::default()));
+async fn a_clerk_that_crashes_is_rebuilt_and_its_work_continues() {
+    let (watcher, panics) = (Arc::new(Watcher::default()), Arc::new(InjectedPanics::default()));
     let stage = Stage::set().with_zone("a", 4).with_zone("b", 4);
     stage.set_policy("pod-eviction-timeout", "20s");
-    stage.grow_watched(watcher.clone(), mine.clone()).await;
+    stage.grow_watched(watcher.clone(), panics.clone()).await;
     for (kind, replicas) in CLERKS.into_iter().zip((8..).step_by(8)) {
-        mine.lay(kind, kind.as_str(), 3);
+        panics.inject(kind, kind.as_str(), 3);
         stage.workload(WorkloadKind::ReplicaSet, "web", replicas);
         stage.until("it is rebuilt", seconds(30), |_| watcher.restarts(kind) >= 3).await;
         let wanted = usize::try_from(replicas).unwrap();

@@ -3,13 +3,13 @@
 
 use muster_actors::StateSource;
 use muster_actors::proposal::ProposalOutcome;
-use muster_lifecycle::command::Operation;
+use muster_lifecycle::command::LeaderOperation;
 use muster_lifecycle::zone::ZoneState;
 
 use crate::stage::{Entry, Stage, seconds};
 
 #[tokio::test(start_paused = true)]
-async fn a_small_zone_that_loses_most_of_its_nodes_evicts_nobody() {
+async fn a_small_zone_that_loses_most_of_its_nodes_evicts_no_node() {
     let stage = Stage::set().with_zone("a", 5).with_zone("b", 5);
     stage.grow().await;
     stage.pass(seconds(10)).await;
@@ -37,7 +37,7 @@ async fn a_large_zone_that_loses_most_of_its_nodes_evicts_slowly() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn no_token_is_spent_on_a_zone_whose_other_dead_are_still_to_be_written_down() {
+async fn no_token_is_spent_while_verdicts_of_the_zone_are_not_committed() {
     let stage = Stage::set().with_zone("a", 6_000).with_zone("b", 3);
     stage.grow().await;
     stage.pass(seconds(10)).await;
@@ -49,7 +49,7 @@ async fn no_token_is_spent_on_a_zone_whose_other_dead_are_still_to_be_written_do
     let disrupted = state.zones().iter().any(|zone| zone.zone.state == ZoneState::PartialDisruption);
     assert!(disrupted && stage.marked().len() >= 3_300, "{} marked", stage.marked().len());
     let rejected = |entry: &Entry| matches!(entry.outcome, ProposalOutcome::Rejected(_));
-    assert!(!stage.world.log().iter().any(rejected), "a verdict that waits is as good as one that was just found");
+    assert!(!stage.world.log().iter().any(rejected), "a verdict that waited is not rejected");
 }
 
 #[tokio::test(start_paused = true)]
@@ -68,7 +68,7 @@ async fn evictions_keep_the_pace_of_the_bucket() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn when_all_is_dark_what_was_begun_is_taken_back_and_nobody_is_evicted() {
+async fn when_all_zones_are_disrupted_evictions_stop_and_their_taints_are_removed() {
     let stage = Stage::set().with_zone("a", 3).with_zone("b", 3);
     stage.grow().await;
     stage.pass(seconds(10)).await;
@@ -84,14 +84,14 @@ async fn when_all_is_dark_what_was_begun_is_taken_back_and_nobody_is_evicted() {
     assert_eq!(stage.evicted().len(), 1, "only the one from before");
 
     stage.revive("b-0");
-    stage.until("there is light", seconds(6), |stage| !stage.world.state().policy_state().all_disrupted).await;
-    let lit = stage.world.elapsed();
+    stage.until("full disruption is over", seconds(6), |stage| !stage.world.state().policy_state().all_disrupted).await;
+    let recovered = stage.world.elapsed();
     stage.until("evictions resume", seconds(60), |stage| stage.evicted().len() > 1).await;
     let resumed = stage.evicted().into_values().max().unwrap();
     assert!(
-        resumed - lit >= seconds(39),
-        "everybody gets a grace first, but one was evicted after {:?}",
-        resumed - lit
+        resumed - recovered >= seconds(39),
+        "every node has a grace first, but one was evicted after {:?}",
+        resumed - recovered
     );
 }
 
@@ -105,8 +105,8 @@ async fn no_token_is_spent_on_an_outdated_view_of_the_zones() {
     stage.until("all are marked", seconds(50), |stage| stage.marked().len() == 70).await;
     stage.pass(seconds(5)).await;
     let log = stage.world.log();
-    let last_assessment = log.iter().rposition(|entry| entry.operation == Operation::AssessZones);
-    let first_eviction = log.iter().position(|entry| matches!(entry.operation, Operation::EvictNode { .. }));
+    let last_assessment = log.iter().rposition(|entry| entry.operation == LeaderOperation::AssessZones);
+    let first_eviction = log.iter().position(|entry| matches!(entry.operation, LeaderOperation::EvictNode { .. }));
     assert!(last_assessment < first_eviction, "assessed at {last_assessment:?}, evicted at {first_eviction:?}");
     assert_eq!(stage.evicted().len(), 1);
 }

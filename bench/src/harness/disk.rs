@@ -45,7 +45,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_large_fleet_is_told_what_it_takes_and_a_small_one_is_not() {
+    fn the_needed_disk_space_is_announced_for_large_fleets_only() {
         let said = |nodes, free| announcement(nodes, Path::new("/tmp"), free);
         assert_eq!(said(3_000, Some(1)), None);
         let enough = "1,000,000 nodes: logs and snapshots take 11 to 15 GB in /tmp, where 20.50 GB are free";

@@ -1,7 +1,9 @@
 //! Local state: a `State` in this process. Commands take effect at once and nothing is replicated.
 
 use anyhow::{Result, ensure};
-use muster_lifecycle::command::{Batch, Command, Operation, Origin, Outcome, Position};
+use muster_lifecycle::command::{
+    AgentOperation, Batch, Command, LeaderOperation, Operation, OperatorOperation, Origin, Outcome, Position,
+};
 use muster_lifecycle::state::State;
 use muster_lifecycle::time::{ClusterTime, Stamp};
 
@@ -42,20 +44,20 @@ pub(crate) fn batches(commands: Vec<Command>, at: u64) -> Vec<Batch> {
     commands.chunks(BATCH).map(|chunk| batch(chunk.to_vec(), at)).collect()
 }
 
-pub(crate) fn by_operator(operation: Operation) -> Command {
+pub(crate) fn by_operator(operation: OperatorOperation) -> Command {
     command(Origin::Operator { user: "bench".into() }, operation)
 }
 
-pub fn by_leader(operation: Operation) -> Command {
+pub fn by_leader(operation: LeaderOperation) -> Command {
     command(Origin::Controller { term: TERM }, operation)
 }
 
 /// A command from the agent of the operation's node.
-pub fn by_agent(operation: Operation) -> Command {
-    let name = operation.object_name().unwrap_or_default().into();
+pub fn by_agent(operation: AgentOperation) -> Command {
+    let name = operation.node_name().into();
     command(Origin::Node { name }, operation)
 }
 
-fn command(origin: Origin, operation: Operation) -> Command {
-    Command { origin, request: None, operation }
+fn command(origin: Origin, operation: impl Into<Operation>) -> Command {
+    Command { origin, request: None, operation: operation.into() }
 }

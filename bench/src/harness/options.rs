@@ -85,7 +85,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_asked_for_overrides_the_scale() {
+    fn flags_override_the_scale() {
         let mut options = BenchOptions { scale: BenchScale::Small, ..BenchOptions::default() };
         assert_eq!((options.nodes(10, 1_000), options.duration(5, 60)), (10, Duration::from_secs(5)));
         options.scale = BenchScale::Full;

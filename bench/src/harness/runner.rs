@@ -201,7 +201,7 @@ mod tests {
     use crate::scenario;
 
     #[test]
-    fn a_figure_is_one_sentence() {
+    fn a_figure_is_printed_with_its_goal_and_verdict() {
         let said = |goal, value| sentence(&Figure::new("heartbeats", goal, "accepted", value, "beats/s"));
         for (goal, value, expected) in [
             (Goal::at_least("P1", 1e6), 1_234_567.0, "1,234,567 beats/s, goal >= 1,000,000 beats/s: met"),
@@ -227,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn a_flag_that_changes_nothing_is_refused() {
+    fn a_flag_that_the_scenario_does_not_use_is_refused() {
         let options = BenchOptions { kills: Some(1), ..BenchOptions::default() };
         assert!(check(&scenario::select("gap"), &options).is_ok());
         let refused = check(&scenario::select("state"), &options).unwrap_err();

@@ -80,7 +80,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn errors_on_the_way_are_forgiven_and_the_last_is_returned() {
+    async fn errors_are_retried_and_the_last_one_is_returned() {
         let looks = AtomicUsize::new(0);
         let look = || async {
             let seen = looks.fetch_add(1, Ordering::Relaxed);

@@ -302,7 +302,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_next_door_is_any_other_one() {
+    fn an_agent_reconnects_to_any_other_replica() {
         let reached: std::collections::BTreeSet<usize> = (0..10).map(|dice| step_to_another(3, dice)).collect();
         assert_eq!(reached, [1, 2].into());
         assert_eq!(step_to_another(1, 7), 1);

@@ -13,8 +13,8 @@ use std::time::Duration;
 
 use anyhow::{Result, bail, ensure};
 use muster_proto::v1;
-use muster_proto::v1::carrier_message::Message as Up;
-use muster_proto::v1::carrier_reply::Message as Down;
+use muster_proto::v1::aggregator_message::Message as Up;
+use muster_proto::v1::aggregator_reply::Message as Down;
 use muster_proto::v1::server_message::Message as Told;
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::sleep_until;

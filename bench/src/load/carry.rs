@@ -3,8 +3,8 @@
 use anyhow::{Result, bail, ensure};
 use bytes::Bytes;
 use muster_proto::v1;
-use muster_proto::v1::carrier_message::Message as Up;
-use muster_proto::v1::carrier_reply::Message as Down;
+use muster_proto::v1::aggregator_message::Message as Up;
+use muster_proto::v1::aggregator_reply::Message as Down;
 use prost::Message as _;
 
 use super::node;
@@ -17,11 +17,11 @@ pub(super) const ONLY_HANDLE: u32 = 0;
 pub(super) const VERSION: &str = "bench";
 
 pub(super) fn encoded(message: Up) -> Vec<u8> {
-    v1::CarrierMessage { message: Some(message) }.encode_to_vec()
+    v1::AggregatorMessage { message: Some(message) }.encode_to_vec()
 }
 
 pub(super) fn hello(instance: u64) -> Vec<u8> {
-    encoded(Up::Hello(v1::CarrierHello { instance, version: VERSION.to_owned(), moving: false }))
+    encoded(Up::Hello(v1::AggregatorHello { instance, version: VERSION.to_owned(), moving: false }))
 }
 
 /// Asks for the binding of a node whose incarnation is not known.
@@ -55,7 +55,7 @@ pub(super) fn message(event: WireEvent) -> Result<Option<(StreamId, Bytes)>> {
 
 /// The replica's message on an aggregator's stream.
 pub(super) fn decoded(message: Bytes) -> Result<Option<Down>> {
-    Ok(v1::CarrierReply::decode(message)?.message)
+    Ok(v1::AggregatorReply::decode(message)?.message)
 }
 
 /// Waits until `nodes` nodes are bound. A refusal is an error.

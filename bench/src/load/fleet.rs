@@ -115,7 +115,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn groups_are_at_every_door_and_leave_no_node_out() {
+    fn groups_cover_every_node_and_use_every_replica() {
         for (numbers, expected) in [
             (0..0, vec![]),
             (0..2, vec![0..1, 1..2]),

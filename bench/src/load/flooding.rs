@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use muster_proto::v1::carrier_reply::Message as Down;
+use muster_proto::v1::aggregator_reply::Message as Down;
 use tokio::time::{interval, timeout};
 use tokio_util::task::AbortOnDropHandle;
 
@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn handles_are_those_of_its_nodes_in_turns() {
+    fn handles_repeat_in_the_order_of_the_nodes() {
         assert_eq!(handles(3, 7), [0, 1, 2, 0, 1, 2, 0]);
         assert!(handles(0, 7).is_empty());
     }

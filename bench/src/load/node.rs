@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 use std::sync::LazyLock;
 
 use anyhow::{Context, Result};
-use muster_lifecycle::command::{Command, Operation};
+use muster_lifecycle::command::{AgentOperation, Command};
 use muster_lifecycle::meta::Uid;
 use muster_proto::manifest::node_from_json;
 use muster_proto::v1;
@@ -22,7 +22,7 @@ pub(crate) const ZONES: usize = 3;
 pub fn registration(number: usize) -> Result<Command> {
     let draft = node_from_json(manifest(number).as_bytes()).context("the manifest")?.draft;
     let (draft, uid) = (Box::new(draft), Uid(number as u128));
-    Ok(local_state::by_agent(Operation::RegisterNode { draft, uid, running: None }))
+    Ok(local_state::by_agent(AgentOperation::RegisterNode { draft, uid, running: None }))
 }
 
 pub(crate) fn name(number: usize) -> String {
@@ -215,7 +215,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_rendered_node_is_lawful_and_its_own() {
+    fn a_rendered_manifest_is_valid_and_unique() {
         let draft = node_from_json(manifest(123_456).as_bytes()).unwrap().draft;
         assert_eq!((&*draft.name, number(&draft.name)), ("node-0123456", Some(123_456)));
         let labels = draft.labels.unwrap();

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use muster_proto::v1;
-use muster_proto::v1::carrier_reply::Message as Down;
+use muster_proto::v1::aggregator_reply::Message as Down;
 use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, sleep_until, timeout};

@@ -128,7 +128,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn shapes_share_the_pods_and_are_lawful() {
+    fn shapes_share_the_pods_and_their_manifests_are_valid() {
         let shapes = PodShape::several(3, 10);
         assert_eq!(shapes.iter().map(|shape| shape.replicas).collect::<Vec<_>>(), [4, 3, 3]);
         for json in [shapes[2].replica_set(), shapes[2].pod(7)] {

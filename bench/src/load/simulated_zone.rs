@@ -27,7 +27,7 @@ pub struct SimulatedZone(#[expect(dead_code, reason = "held so that the nodes go
 
 impl SimulatedZone {
     pub async fn start(cluster: &BenchCluster, client: &Client, zone: usize, nodes: usize) -> Result<Self> {
-        let aggregator = format!("carrier-{}", name(zone));
+        let aggregator = format!("aggregator-{}", name(zone));
         let scope = v1::AggregatorScope { name: aggregator.clone(), nodes: vec![format!("{}*", prefix(zone))] };
         client.write(Operation::Aggregator(scope)).await?;
         let fleet = cluster.fleet()?;

@@ -45,7 +45,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_place_has_its_turn_once_in_an_interval() {
+    fn every_node_has_one_turn_per_interval() {
         let mut slices = Slices::new(Duration::from_secs(10));
         for nodes in [0, 7, 20, 53] {
             let mut places = Vec::new();

@@ -455,7 +455,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn messages_are_found_wherever_frames_are_cut() {
+    fn messages_are_read_wherever_frames_are_split() {
         let mut sent = BytesMut::new();
         let messages = [vec![0xff; 300], vec![7; 20], vec![0xee; 500]];
         for message in &messages {
@@ -482,7 +482,7 @@ mod tests {
     }
 
     #[test]
-    fn a_replica_hears_of_what_was_read_unless_it_is_withheld() {
+    fn window_updates_are_sent_unless_they_are_withheld() {
         let mut unread = ReceiveWindow::new(400);
         unread.streams = vec![0, 0];
         assert_eq!(told(&mut unread, 1, 50, 2), [0, 1]);

@@ -44,7 +44,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn growth_is_an_exponent() {
+    fn growth_is_reported_as_an_exponent() {
         for (costs, floor, expected) in [
             (&[1.0, 10.0, 100.0, 1_000.0][..], 0.5, Some(1.0)),
             (&[1.0, 100.0, 10_000.0, 1_000_000.0], 0.5, Some(2.0)),
@@ -65,7 +65,7 @@ mod tests {
     }
 
     #[test]
-    fn the_steepest_step_is_that_of_most_cost_for_its_nodes() {
+    fn the_steepest_step_has_the_highest_cost_growth_per_node_growth() {
         let points = [(1e3, 1.0), (1e4, 5.0), (1e5, 100.0), (1e6, 900.0)];
         assert_eq!(steepest(&points, 0.1), Some((10.0, 20.0)));
         assert_eq!(steepest(&points, 50.0), Some((10.0, 9.0)));

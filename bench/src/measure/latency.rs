@@ -87,7 +87,7 @@ mod tests {
     }
 
     #[test]
-    fn percentiles_are_samples() {
+    fn percentiles_are_values_of_samples() {
         let latencies: Latencies = (1..=100).rev().map(Duration::from_millis).collect();
         assert_eq!(latencies.percentile_ms(1), 1.0);
         assert_eq!(latencies.spread_ms(), [50.0, 99.0, 100.0]);
@@ -110,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn percentiles_of_parts_are_those_of_the_whole() {
+    fn merged_latencies_equal_those_of_all_samples() {
         let mut sum = of_micros((1..=5_000).step_by(2));
         sum.add(&of_micros((2..=5_000).step_by(2)));
         assert_eq!(sum, of_micros(1..=5_000));

@@ -108,7 +108,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_disturbance_is_a_fault() {
+    fn false_verdicts_and_leader_changes_are_faults() {
         let lead = Leadership { leader: Some(1), term: 3 };
         let false_verdicts = SeenVerdicts { unknown: BTreeMap::from([(7, Instant::now())]), ..SeenVerdicts::default() };
         let broken = SeenVerdicts { broken: Some("gone".to_owned()), ..SeenVerdicts::default() };

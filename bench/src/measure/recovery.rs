@@ -66,7 +66,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn the_last_one_to_come_is_sampled() {
+    async fn the_last_sample_is_the_complete_recovery() {
         let (mut timeline, now, looks) = (MeasuredTimeline::default(), Instant::now(), AtomicUsize::new(0));
         let timeout = Duration::from_secs(60);
         let recovery = Recovery { name: "bound", unit: "nodes", since: now, began: now, timeout };

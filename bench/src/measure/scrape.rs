@@ -125,7 +125,7 @@ mod tests {
     const TEXT: &str = r#"# HELP muster_beats Heartbeats heard first-hand, by how they came.
 # TYPE muster_beats counter
 muster_beats_total{door="session"} 41.0
-muster_beats_total{door="carrier"} 1000.0
+muster_beats_total{door="aggregator"} 1000.0
 muster_beats_totally_other 7
 muster_nodes 4.0
 node_collector_zone_health{zone="a } \" b"} 50.0 1700000000

@@ -218,7 +218,7 @@ mod tests {
     const STATUS: &str = "Name:\ta ) b\nVmHWM:\t 2048 kB\nVmRSS:\t    1024 kB\nThreads:\t9\n";
 
     #[test]
-    fn proc_is_read_whatever_the_process_is_called() {
+    fn a_process_name_with_spaces_and_parentheses_is_read() {
         assert_eq!(ProcSample::parse(STAT, STATUS), Some(ProcSample { cpu_seconds: 3.0, rss_bytes: 1 << 20 }));
         assert_eq!(ProcSample::parse(STAT, "Name:\tzombie\n"), None);
         assert_eq!(ProcSample::parse("42 (a)", STATUS), None);
@@ -226,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn a_table_has_what_a_million_beats_took() {
+    fn the_table_shows_usage_per_million_beats() {
         let process = ProcessUsage {
             label: "replica 1".to_owned(),
             cpu_seconds: 3.0,
@@ -240,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn this_process_is_the_generator() {
+    fn the_load_generator_is_this_process() {
         let usage = UsageMeter::start(&[("gone".to_owned(), u32::MAX)]).stop();
         let labels: Vec<&str> = usage.processes.iter().map(|process| process.label.as_str()).collect();
         assert_eq!(labels, ["gone", GENERATOR]);

@@ -181,7 +181,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_first_time_counts() {
+    fn the_first_verdict_on_a_node_counts() {
         let (mut seen, first) = (SeenVerdicts::default(), Instant::now());
         let another = br#"{"involvedObject":{"kind":"Node","name":"elsewhere"},"metadata":{"name":"node-0000003.2"}}"#;
         let lost = br#"{"metadata":{"name":"node-0000009.1"},"involvedObject":{"kind":"Node","name":"node-0000007"}}"#;

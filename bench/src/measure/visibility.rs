@@ -111,7 +111,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_the_leader_lacks_is_late_beyond_the_tolerance() {
+    fn a_beat_the_leader_does_not_know_within_the_tolerance_is_late() {
         let (now, ms) = (Instant::now(), Duration::from_millis);
         let heard = |beats: &[(&str, u64)]| -> BTreeMap<String, Instant> {
             beats.iter().map(|(node, at)| ((*node).to_owned(), now + ms(*at))).collect()

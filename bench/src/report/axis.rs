@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn places_are_shares_of_the_way() {
+    fn a_place_is_a_fraction_of_the_axis() {
         let axis = Axis::over([0.0, 10.0].into_iter());
         assert_eq!([0.0, 5.0, 10.0].map(|value| axis.place(value)), [0.0, 0.5, 1.0]);
     }

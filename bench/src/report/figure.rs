@@ -169,7 +169,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn figures_are_held_against_limits() {
+    fn figures_are_compared_with_their_limits() {
         for (limit, value, met, missed_by) in [
             (Limit::AtLeast(100.0), 100.0, Some(true), None),
             (Limit::AtLeast(100.0), 88.0, Some(false), Some(Miss::Percent(12.0, 12.0))),
@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn a_goal_is_put_in_words() {
+    fn a_goal_is_printed_with_its_unit() {
         let target = |goal| Figure::new("s", goal, "rate", 1.0, "beats/s").target();
         assert_eq!(target(Goal::at_least("P1", 1e6)).as_deref(), Some(">= 1,000,000 beats/s"));
         assert_eq!(target(Goal::at_most("P1", 2.5)).as_deref(), Some("<= 2.50 beats/s"));

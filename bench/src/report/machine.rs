@@ -76,7 +76,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn proc_is_read_and_may_be_empty() {
+    fn machine_facts_are_read_from_proc_even_if_empty() {
         assert_eq!(memory_bytes("MemFree: 1 kB\nMemTotal:       2048 kB\n"), 2 << 20);
         assert_eq!(memory_bytes(""), 0);
         assert_eq!(cpu("model\t\t: 17\nmodel name\t: AMD EPYC\n"), "AMD EPYC");
@@ -84,7 +84,7 @@ mod tests {
     }
 
     #[test]
-    fn commit_and_machine_stand_on_one_line() {
+    fn commit_and_machine_are_on_one_line() {
         let machine = MachineInfo::example();
         assert_eq!(machine.to_string(), "commit abc123; 2 cores of AMD EPYC, 24 GiB, Linux 6.1.0, release build");
     }

@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn plots_have_files_that_need_nothing_else() {
+    fn plot_files_are_self_contained() {
         let mut section = section();
         section.outcome.curves.push(Series { name: "sweep, ms".to_owned(), unit: "ms", points: vec![(1e3, 0.1)] });
         let plots = section.plots();
@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn the_page_holds_everything_and_nothing_from_elsewhere() {
+    fn the_page_is_complete_and_self_contained() {
         let page = page(&MachineInfo::this(), &[section()]);
         for part in [
             "<td class=n>&gt;= 2 beats/s</td><td class=\"bad\">missed by a factor of 2.0</td>",

@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_run_from_corner_to_corner() {
+    fn a_series_is_scaled_to_the_plot_area() {
         let one = series("one", vec![(0.0, 0.0), (10.0, 50.0)]);
         let svg = over_time("memory", "MiB", &[&one]);
         assert!(svg.contains("points=\"62.0,228.0 746.0,28.0\""), "{svg}");
@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cost_in_proportion_is_a_straight_line_over_nodes() {
+    fn a_proportional_cost_is_a_straight_line_over_nodes() {
         let (memory, nothing) =
             (series("memory", vec![(1e3, 1.0), (1e4, 10.0), (1e5, 100.0)]), series("nothing", vec![(1e3, 0.0)]));
         let svg = over_nodes("costs", "cost", &[&memory, &nothing]);

@@ -65,7 +65,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_stand_to_the_right_and_words_to_the_left() {
+    fn numbers_are_right_aligned_and_words_left_aligned() {
         let mut table = ReportTable::new("memory by process", &["process", "MiB", "CPU s"]);
         table.row(["replica 1", "1,024", "0.5 s"]);
         table.row(["generator", "64", "-"]);

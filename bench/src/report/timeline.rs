@@ -49,7 +49,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn points_join_their_series() {
+    fn points_are_appended_to_their_series() {
         let mut timeline = MeasuredTimeline::default();
         timeline.push("accepted", "beats/s", 0.5, 10.0);
         timeline.push("replica 1", "MiB", 0.5, 64.0);

@@ -6,7 +6,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use ipnet::{IpNet, Ipv4Net};
 use muster_lifecycle::addressing::{AddressRequest, Addressing};
-use muster_lifecycle::command::{Batch, Command, Operation, Precondition};
+use muster_lifecycle::command::{Batch, Command, LeaderOperation, OperatorOperation, Precondition};
 use muster_lifecycle::time::Period;
 
 use crate::harness::local_state::{self, LocalState};
@@ -86,7 +86,7 @@ fn register(from: usize, count: usize, at: u64) -> Result<Vec<Batch>> {
 
 fn delete(number: usize) -> Command {
     let name = node::name(number).into();
-    local_state::by_operator(Operation::DeleteNode { name, precondition: Precondition::default() })
+    local_state::by_operator(OperatorOperation::DeleteNode { name, precondition: Precondition::default() })
 }
 
 // === impl Case ===
@@ -129,7 +129,7 @@ impl Case {
     fn time(&self, plan: Option<&Addressing>) -> Result<Duration> {
         let mut local = LocalState::default();
         if let Some(plan) = plan {
-            let found = Operation::FoundAddressing { plan: Box::new(plan.clone()) };
+            let found = LeaderOperation::FoundAddressing { plan: Box::new(plan.clone()) };
             local.apply(&local_state::batch(vec![local_state::by_leader(found)], 0))?;
         }
         local.apply_all(&self.before)?;

@@ -255,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn lost_beats_are_counted_as_the_fleets() {
+    fn lost_beats_are_charged_to_the_healthy_fleet() {
         for (accepted, lost, healthy, faults) in [
             (51_000, 0, 1_000, 0),
             (51_100, 0, 1_000, 0),

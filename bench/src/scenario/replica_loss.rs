@@ -156,7 +156,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_supported_fleet_leaves_out_the_pause() {
+    fn the_supported_fleet_size_excludes_the_retry_pause() {
         assert_eq!(supported(1_000.0, USUAL_GRACE - RETRY_CAP), 33_000.0);
         assert_eq!(supported(0.5, Duration::from_secs(33)), 16.0);
     }

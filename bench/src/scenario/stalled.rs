@@ -288,7 +288,7 @@ mod tests {
     }
 
     #[test]
-    fn whatever_a_stalled_reader_does_to_others_is_a_fault() {
+    fn any_effect_of_a_stalled_reader_on_others_is_a_fault() {
         let late = Visibility { nodes: 10, late: 1, worst: Duration::from_secs(2) };
         for (measured, faults) in [
             (measured(), 0),

@@ -1,7 +1,7 @@
 //! `state`: memory per node of the replicated state alone, in one process, without log, caches and connections.
 
 use anyhow::{Context, Result, ensure};
-use muster_lifecycle::command::{Command, Operation};
+use muster_lifecycle::command::{Command, OperatorOperation};
 use muster_lifecycle::meta::Uid;
 use muster_proto::manifest::node_from_json;
 
@@ -48,5 +48,5 @@ fn grow(local: &mut LocalState, from: usize, count: usize) -> Result<()> {
 fn create(number: usize) -> Result<Command> {
     let manifest = node_from_json(node::manifest(number).as_bytes()).context("the manifest")?;
     let uid = Uid(number as u128);
-    Ok(local_state::by_operator(Operation::CreateNode { draft: Box::new(manifest.draft), uid }))
+    Ok(local_state::by_operator(OperatorOperation::CreateNode { draft: Box::new(manifest.draft), uid }))
 }

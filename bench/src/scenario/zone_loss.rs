@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn taints_count_in_the_zone_that_is_hit_until_it_is_disrupted() {
+    fn taints_count_in_the_lost_zone_until_it_is_disrupted() {
         let [zone, elsewhere] = [ZONE, ZONE + 1].map(|number| format!("eu-1/{}", node::zone(number)));
         let [own, other] = [ZONE, ZONE + 1].map(|number| event(TAINTED, &node::name(number), ""));
         let told = "zone went from Normal to PartialDisruption: 1 of 3 nodes are ready";

@@ -30,8 +30,8 @@ pub(super) struct Cluster {
     fleet: FleetFolder,
     size: Size,
     simulation: Option<Simulation>,
-    /// Flags that found the policy of a new cluster, and the node CIDRs of one that has none.
-    founding: Vec<String>,
+    /// Flags for the policy of a new cluster, and for the node CIDRs of one that has none.
+    initial_flags: Vec<String>,
     program: PathBuf,
     replicas: BTreeMap<u64, Replica>,
     restart_dead: bool,
@@ -49,7 +49,7 @@ pub(super) struct Wish {
 }
 
 const READY_TIMEOUT: Duration = Duration::from_secs(60);
-const FOUNDING_TIMEOUT: Duration = Duration::from_secs(5);
+const SETTINGS_TIMEOUT: Duration = Duration::from_secs(5);
 const LOOK_AGAIN: Duration = Duration::from_millis(100);
 
 // === impl Cluster ===
@@ -68,18 +68,18 @@ impl Cluster {
         let config = ClientConfig::load(&fleet.operator_dir().join("client.toml")).map_err(Failure::other)?;
         let client = Client::new(config).map_err(Failure::other)?.with_timeout(Duration::from_secs(3));
         let program = std::env::current_exe().context("cannot find this program's own file").map_err(Failure::Other)?;
-        let (simulation, founding) = (None, Vec::new());
-        Ok(Self { dir: dir.into(), fleet, size, simulation, founding, program, replicas, restart_dead, client })
+        let (simulation, initial_flags) = (None, Vec::new());
+        Ok(Self { dir: dir.into(), fleet, size, simulation, initial_flags, program, replicas, restart_dead, client })
     }
 
     /// Brings the cluster up and watches over it until it is asked to stop.
     pub(super) async fn run(&mut self, first_start: bool, wish: Wish) -> Result<(), Failure> {
         if first_start {
-            self.founding = wish.policy.settings().map(|(name, value)| format!("--{name}={value}")).to_vec();
+            self.initial_flags = wish.policy.settings().map(|(name, value)| format!("--{name}={value}")).to_vec();
         }
-        self.founding.extend(wish.addressing);
+        self.initial_flags.extend(wish.addressing);
         for replica in self.replicas.values_mut() {
-            let pid = replica.start(&self.program, &self.founding).map_err(Failure::Other)?;
+            let pid = replica.start(&self.program, &self.initial_flags).map_err(Failure::Other)?;
             say(format_args!("replica {} started (pid {pid})", replica.id()));
         }
         let leader = self.wait_until_ready(first_start).await?;
@@ -113,9 +113,9 @@ impl Cluster {
         }
     }
 
-    /// The settings in force. The leader founds them before anything else, but not before it leads.
+    /// The settings in force. The leader writes them before anything else, but not before it leads.
     async fn settings(&self, with_addressing: bool) -> Result<Value, Failure> {
-        let deadline = Instant::now() + FOUNDING_TIMEOUT;
+        let deadline = Instant::now() + SETTINGS_TIMEOUT;
         loop {
             let config = object(&self.client.get("config", "", false).await?.value)?;
             let is_complete = config["founded"] == true && (config["addressing"].is_object() || !with_addressing);
@@ -281,7 +281,7 @@ impl Cluster {
     fn restart_due(&mut self) {
         let now = Instant::now();
         for replica in self.replicas.values_mut().filter(|replica| replica.restart_at.is_some_and(|at| at <= now)) {
-            match replica.start(&self.program, &self.founding) {
+            match replica.start(&self.program, &self.initial_flags) {
                 Ok(pid) => say(format_args!("replica {} restarted (pid {pid})", replica.id())),
                 Err(error) => {
                     replica.restart_at = None;
@@ -300,7 +300,7 @@ impl Cluster {
         };
         replica.stop().await;
         replica.forgive();
-        let started = replica.start(&self.program, &self.founding);
+        let started = replica.start(&self.program, &self.initial_flags);
         self.replicas.insert(id, replica);
         let pid = started?;
         self.rewrite_record();
@@ -361,7 +361,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn progress_says_what_is_still_missing() {
+    fn progress_names_what_is_still_missing() {
         assert_eq!(progress(None, &[2, 3]), "waiting: no leader yet; not up yet: 2, 3");
         assert_eq!(progress(Some(1), &[]), "waiting: replica 1 leads");
     }

@@ -44,7 +44,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_demo_is_a_lawful_replicaset() {
+    fn the_demo_is_a_valid_replicaset() {
         let Manifest::Workload(read) = Manifest::from_json(manifest(30).to_string().as_bytes()).unwrap() else {
             panic!("not a workload")
         };

@@ -116,7 +116,7 @@ mod tests {
     use crate::addressing::AddressArgs;
 
     #[test]
-    fn paths_survive_the_shell() {
+    fn paths_are_quoted_for_the_shell() {
         assert_eq!(quoted("/usr/bin/muster"), "/usr/bin/muster");
         assert_eq!(quoted("/a b/muster"), "'/a b/muster'");
         assert_eq!(quoted("it's"), r"'it'\''s'");
@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn ranges_that_are_not_in_force_are_pointed_out() {
+    fn cidr_flags_that_differ_from_the_cluster_are_reported() {
         let args = AddressArgs {
             allocate_node_cidrs: Some(true),
             cluster_cidr: Some("10.0.0.0/16".into()),

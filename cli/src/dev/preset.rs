@@ -61,7 +61,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_preset_is_a_policy_that_holds_together() {
+    fn every_preset_is_a_valid_policy() {
         for preset in [Preset::Demo, Preset::Upstream] {
             preset.policy().validate().unwrap();
         }

@@ -75,16 +75,16 @@ impl Replica {
         self.running.is_some()
     }
 
-    /// Starts the process with the flags that found the cluster's policy, if it has none yet.
+    /// Starts the process with the flags for the cluster's policy, if it has none yet.
     /// The process has a process group of its own, so that Ctrl-C reaches `dev` only, which then stops all in order.
-    pub(super) fn start(&mut self, program: &Path, founding: &[String]) -> anyhow::Result<u32> {
+    pub(super) fn start(&mut self, program: &Path, initial_flags: &[String]) -> anyhow::Result<u32> {
         let log = self.open_log().with_context(|| format!("cannot write {}", self.log.display()))?;
         let mut child = Command::new(program)
             .arg("server")
             .arg("--config")
             .arg(&self.config_file)
             .arg("--exit-with-parent")
-            .args(founding)
+            .args(initial_flags)
             // As in the systemd unit: freed memory goes back at once, and memory is not taken in pieces of two
             // megabytes.
             .env("MIMALLOC_PURGE_DELAY", "0")

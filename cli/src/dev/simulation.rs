@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn nodes_go_round_the_zones() {
+    fn nodes_are_assigned_to_zones_in_turn() {
         let names: Vec<String> = places(size(5, 2)).map(|place| place.name).collect();
         assert_eq!(names, ["node-a-1", "node-b-1", "node-a-2", "node-b-2", "node-a-3"]);
         let last = places(size(100, 3)).last().map(|place| place.name);
@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn there_is_work_for_every_node() {
+    fn the_demo_has_two_pods_per_node() {
         assert_eq!([size(15, 3), size(0, 3)].map(Size::all_demo_pods), [30, 0]);
     }
 
@@ -164,12 +164,12 @@ mod tests {
     }
 
     #[test]
-    fn a_node_that_does_what_nodes_do_is_healthy() {
+    fn a_node_without_misbehaviour_is_shown_as_healthy() {
         assert_eq!([Behaviour::Resume, Behaviour::Kill, Behaviour::Flap].map(state), ["healthy", "kill", "flap"]);
     }
 
     #[test]
-    fn a_machine_tells_what_it_runs() {
+    fn a_simulated_machine_lists_its_pods() {
         let pod = RunningPod { namespace: "web".into(), name: "a".into(), uid: "u".into(), stopping: true };
         let node = NodeBehaviour {
             name: "n".into(),
@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn a_long_list_is_cut() {
+    fn a_long_list_of_nodes_is_truncated() {
         let names = |count: usize| (0..count).map(|index| format!("n{index}")).collect::<Vec<_>>();
         assert_eq!(listed(&names(0)), "no node");
         assert_eq!(listed(&names(1)), "n0");

@@ -67,7 +67,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_time_is_unknown() {
+    fn a_text_that_is_not_a_time_is_shown_as_unknown() {
         let now: Timestamp = "2026-01-01T00:01:00Z".parse().unwrap();
         assert_eq!(since("2026-01-01T00:00:00Z", now), "60s");
         assert_eq!(since("", now), "<unknown>");

@@ -63,7 +63,7 @@ mod tests {
     }
 
     #[test]
-    fn distances_are_said_in_at_most_two_units() {
+    fn durations_are_shown_in_at_most_two_units() {
         let cases = [
             (999, "now"),
             (1_000, "in 1 s"),

@@ -55,8 +55,8 @@ fn addressing(config: &Value, wide: bool) -> impl Iterator<Item = Vec<String>> {
 
 /// A warning about the settings, for a fleet in trouble.
 pub fn warning(config: &Value) -> Option<&'static str> {
-    let dark = at(config, &["allZonesDisrupted"]).as_bool() == Some(true);
-    dark.then_some("all zones are fully disrupted: whatever the settings say, nothing is evicted")
+    let all_disrupted = at(config, &["allZonesDisrupted"]).as_bool() == Some(true);
+    all_disrupted.then_some("all zones are fully disrupted: whatever the settings say, nothing is evicted")
 }
 
 #[cfg(test)]
@@ -95,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn wide_shows_defaults_and_what_follows() {
+    fn wide_shows_defaults_and_derived_values() {
         let rows = rows(&config(), true);
         assert_eq!(rows[1], ["node-monitor-grace-period", "8s", "40s"]);
         assert_eq!(rows[9], ["(agents beat every)", "2s", ""]);
@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn where_addresses_come_from_is_shown_if_they_are_allocated() {
+    fn cidr_ranges_are_shown_if_they_are_allocated() {
         let mut config = config();
         config["addressing"] = json!({"cluster-cidr": "10.0.0.0/16", "service-cluster-ip-range": ""});
         let shown = rows(&config, false);
@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn darkness_is_pointed_out() {
+    fn full_disruption_is_shown_as_a_warning() {
         assert_eq!(warning(&config()), None);
         assert!(warning(&json!({"allZonesDisrupted": true})).is_some_and(|text| text.contains("nothing is evicted")));
     }

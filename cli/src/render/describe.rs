@@ -28,10 +28,10 @@ const SYSTEM_INFO: [(&str, &str); 9] = [
 ];
 
 /// The node, its state in one line if that is known, and the events about it.
-pub fn describe(object: &Value, standing: Option<&str>, events: &[Value], now: Timestamp) -> String {
+pub fn describe(object: &Value, summary: Option<&str>, events: &[Value], now: Timestamp) -> String {
     let mut page = Page::default();
     page.field("Name", text(object, &["metadata", "name"]));
-    page.optional("Standing", standing.unwrap_or_default());
+    page.optional("Summary", summary.unwrap_or_default());
     page.field("Roles", &node::roles(object));
     page.field("Zone", &node::zone_key(object));
     page.list("Labels", &pairs(at(object, &["metadata", "labels"]), "="));
@@ -110,7 +110,7 @@ mod tests {
         let page = describe(&node, Some("ready since 00:00:00"), &[event], "2026-01-01T00:01:00Z".parse().unwrap());
         for part in [
             "Name:               n1\n",
-            "Standing:           ready since 00:00:00\n",
+            "Summary:            ready since 00:00:00\n",
             "Zone:               r1/z1\n",
             "Labels:             a=1\n                    b=2\n                    topology",
             "Annotations:        <none>\n",

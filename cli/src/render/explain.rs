@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use muster_lifecycle::explain::{
-    ExcuseInForce, Fact, Moment, NodeExplanation, PodExplanation, Prospect, Waiting, When, ZoneExplanation,
+    ExcuseInForce, ExplainedTime, Fact, NodeExplanation, PodExplanation, Prospect, Waiting, When, ZoneExplanation,
 };
 use muster_lifecycle::time::WallTime;
 
@@ -19,7 +19,7 @@ const WAITING: &[&str] = &["POSITION", "NODE", "WAITS SINCE", "TURN"];
 /// The parts that all kinds of explanation have.
 struct Page<'a> {
     clock: &'a LocalClock,
-    now: Moment,
+    now: ExplainedTime,
     text: String,
 }
 
@@ -113,7 +113,7 @@ impl Page<'_> {
     }
 
     /// The distance is measured in cluster time, which no wall clock can disturb.
-    fn moment(&self, moment: Moment) -> String {
+    fn moment(&self, moment: ExplainedTime) -> String {
         format!("{} ({})", self.clock.time(moment.wall_ms), relative(moment.cluster_ms, self.now.cluster_ms))
     }
 
@@ -131,22 +131,22 @@ mod tests {
     use super::*;
 
     /// 14:02:11 UTC on some day, 1000 s into the cluster's life.
-    const MISSING: Moment = Moment { cluster_ms: 1_000_000, wall_ms: 1_767_276_131_000 };
+    const MISSING: ExplainedTime = ExplainedTime { cluster_ms: 1_000_000, wall_ms: 1_767_276_131_000 };
 
-    fn after(seconds: u64) -> Moment {
+    fn after(seconds: u64) -> ExplainedTime {
         let millis = seconds * 1_000;
-        Moment { cluster_ms: MISSING.cluster_ms + millis, wall_ms: MISSING.wall_ms + millis as i64 }
+        ExplainedTime { cluster_ms: MISSING.cluster_ms + millis, wall_ms: MISSING.wall_ms + millis as i64 }
     }
 
-    fn clock(now: Moment) -> LocalClock {
+    fn clock(now: ExplainedTime) -> LocalClock {
         LocalClock::new(TimeZone::UTC, now.wall_ms)
     }
 
-    fn fact(label: &str, text: &str, rule: Option<&str>, at: Option<Moment>) -> Fact {
+    fn fact(label: &str, text: &str, rule: Option<&str>, at: Option<ExplainedTime>) -> Fact {
         Fact { label: label.into(), text: text.into(), rule: rule.map(String::from), at }
     }
 
-    fn excuse(text: &str, until: Moment, concerns_this_node: bool) -> ExcuseInForce {
+    fn excuse(text: &str, until: ExplainedTime, concerns_this_node: bool) -> ExcuseInForce {
         ExcuseInForce { text: text.into(), until, concerns_this_node }
     }
 
@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn a_node_is_explained_by_its_sentence_facts_excuses_and_forecast() {
+    fn a_node_explanation_shows_headline_facts_excuses_and_forecast() {
         let turn = prospect(
             When::At(after(349)),
             true,
@@ -200,7 +200,7 @@ about 14:08:00 (in 4 m 49 s)   Q-2    NoExecute taint waits in zone r1/b's queue
     }
 
     #[test]
-    fn a_zone_is_explained_with_those_who_wait() {
+    fn a_zone_explanation_lists_waiting_nodes() {
         let stuck = prospect(When::Never, false, "x is next: the rate is 0", "Z-5");
         let explanation = ZoneExplanation {
             zone: "r1/b".into(),
@@ -227,7 +227,7 @@ and 2 more
     }
 
     #[test]
-    fn a_pod_is_explained_by_its_sentence_facts_and_forecast() {
+    fn a_pod_explanation_shows_headline_facts_and_forecast() {
         let leaves = prospect(When::At(after(70)), false, "it is evicted because of k:NoExecute", "TE-8");
         let explanation = PodExplanation {
             namespace: "shop".into(),

@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn z_1_a_node_is_counted_where_its_labels_say() {
+    fn z_1_the_zone_of_a_node_is_read_from_its_labels() {
         let mut labelled = node();
         assert_eq!(zone_key(&labelled), "/az1");
         labelled["metadata"]["labels"]["failure-domain.beta.kubernetes.io/region"] = "old".into();

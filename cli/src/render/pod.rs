@@ -100,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn going_is_said_before_the_reason_and_that_before_the_phase() {
+    fn status_is_terminating_then_the_reason_then_the_phase() {
         let mut pod = json!({"status": {"phase": "Pending"}, "spec": {"containers": [{"name": "a"}]}});
         assert_eq!((status(&pod), ready(&pod)), ("Pending".into(), "0/1".into()));
         pod["status"]["reason"] = "Evicted".into();

@@ -62,7 +62,7 @@ mod tests {
     }
 
     #[test]
-    fn columns_are_padded_and_lines_have_no_tail() {
+    fn columns_are_padded_and_lines_have_no_trailing_spaces() {
         let rows = [row(&["a", "Ready", "1"]), row(&["a-long-name", "NotReady", ""])];
         let lines = render(&["NAME", "STATUS", "N"], &rows, true);
         assert_eq!(lines[0], "NAME          STATUS     N");
@@ -72,7 +72,7 @@ mod tests {
     }
 
     #[test]
-    fn later_rows_keep_the_columns() {
+    fn later_rows_keep_the_column_widths() {
         let mut table = Table::new(&["A", "B"]);
         table.fit(&[row(&["xx", "y"])]);
         assert_eq!(table.row(&row(&["x", "y"])), "x    y");

@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn wide_adds_what_its_pods_are_made_of() {
+    fn wide_adds_containers_images_and_selector() {
         let wide = row_of("ReplicaSet", true);
         assert_eq!(wide.len(), WIDE_HEADERS.len());
         assert_eq!(wide[5..], ["a,b", "i:1,j:2", "app=web,tier=x"]);

@@ -69,7 +69,7 @@ mod tests {
     }
 
     #[test]
-    fn a_table_of_zones() {
+    fn a_zone_table_has_the_documented_columns() {
         let rows: Vec<_> = zones().iter().map(|zone| row(zone, false, now())).collect();
         assert_eq!(
             table::render(HEADERS, &rows, true),
@@ -82,7 +82,7 @@ mod tests {
     }
 
     #[test]
-    fn wide_adds_who_does_not_count_and_what_comes_next() {
+    fn wide_adds_excluded_nodes_evictions_and_the_next_token() {
         let wide: Vec<_> = zones().iter().map(|zone| row(zone, true, now())).collect();
         assert_eq!(wide[0].len(), WIDE_HEADERS.len());
         assert_eq!(wide[0][6..], ["1", "17", "2026-01-01T00:05:07Z"]);

@@ -298,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_expected_is_named_with_a_remedy() {
+    fn an_unexpected_value_is_named_with_a_remedy() {
         let value = parse("a: 1\n\nbb: 2\n").unwrap();
         let fault = Field::document(&value).fields(&["a", "b"]).err().unwrap();
         assert_eq!(fault.to_string(), "3: there is no field \"bb\" here: use a, b");
@@ -321,7 +321,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_yaml_names_the_line() {
+    fn invalid_yaml_is_reported_with_its_line() {
         let fault = parse("a: 1\nb: [\n").unwrap_err();
         assert!(fault.rule.starts_with("not YAML: "), "{fault}");
         assert!(fault.line > 0, "{fault}");

@@ -5,7 +5,7 @@ use std::iter::Peekable;
 use std::slice;
 
 use muster_lifecycle::change::Change;
-use muster_lifecycle::command::{Command, Operation, Outcome, Precondition};
+use muster_lifecycle::command::{Command, LeaderOperation, Operation, OperatorOperation, Outcome, Precondition};
 use muster_lifecycle::disruption::Transition;
 use muster_lifecycle::pod::PodKey;
 use muster_lifecycle::rejection::Rejection;
@@ -107,14 +107,14 @@ impl<'a> Play<'a> {
             Action::Renew(nodes) => self.each(nodes, |world, place, _| world.renew(place)),
             Action::Create(nodes) => self.each(nodes, |world, place, _| world.register(place)),
             Action::Failover { downtime } => drop(self.world.fail_over(*downtime, Fall::Dies)),
-            Action::Taint(nodes, add) => self.write(nodes, |name| Operation::TaintNode {
+            Action::Taint(nodes, add) => self.write(nodes, |name| OperatorOperation::TaintNode {
                 name,
                 add: add.clone(),
                 remove: Vec::new(),
                 overwrite: true,
                 precondition: none,
             }),
-            Action::Untaint(nodes, remove) => self.write(nodes, |name| Operation::TaintNode {
+            Action::Untaint(nodes, remove) => self.write(nodes, |name| OperatorOperation::TaintNode {
                 name,
                 add: Vec::new(),
                 remove: remove.clone(),
@@ -122,18 +122,28 @@ impl<'a> Play<'a> {
                 precondition: none,
             }),
             Action::Cordon(nodes) => {
-                self.write(nodes, |name| Operation::CordonNode { name, unschedulable: true, precondition: none });
+                self.write(nodes, |name| OperatorOperation::CordonNode {
+                    name,
+                    unschedulable: true,
+                    precondition: none,
+                });
             }
             Action::Uncordon(nodes) => {
-                self.write(nodes, |name| Operation::CordonNode { name, unschedulable: false, precondition: none });
+                self.write(nodes, |name| OperatorOperation::CordonNode {
+                    name,
+                    unschedulable: false,
+                    precondition: none,
+                });
             }
-            Action::Label(nodes, changes) => self.write(nodes, |name| Operation::LabelNode {
+            Action::Label(nodes, changes) => self.write(nodes, |name| OperatorOperation::LabelNode {
                 name,
                 changes: changes.clone(),
                 overwrite: true,
                 precondition: none,
             }),
-            Action::Delete(nodes) => self.write(nodes, |name| Operation::DeleteNode { name, precondition: none }),
+            Action::Delete(nodes) => {
+                self.write(nodes, |name| OperatorOperation::DeleteNode { name, precondition: none })
+            }
         }
     }
 
@@ -145,7 +155,7 @@ impl<'a> Play<'a> {
         }
     }
 
-    fn write(&mut self, nodes: &[Text], operation: impl Fn(Text) -> Operation) {
+    fn write(&mut self, nodes: &[Text], operation: impl Fn(Text) -> OperatorOperation) {
         nodes.iter().for_each(|node| self.world.operate(operation(node.clone())));
     }
 }
@@ -154,7 +164,7 @@ impl<'a> Play<'a> {
 
 impl Witness for Record {
     fn proposed(&mut self, _: Millis, command: &Command, state: &State) {
-        let Operation::EvictPod { key, .. } = &command.operation else { return };
+        let Operation::Leader(LeaderOperation::EvictPod { key, .. }) = &command.operation else { return };
         let pod = state.pods().get(key);
         let node = pod.and_then(|pod| state.node_of(pod));
         let cause = pod.zip(node).and_then(|(pod, node)| taint_eviction::cause(pod, &node.spec.taints));
@@ -183,7 +193,7 @@ impl Witness for Record {
     fn decided(&mut self, at: Millis, command: &Command, outcome: &Outcome) {
         if let Outcome::Rejected(rejection) = outcome {
             let operation = &command.operation;
-            let what = format!("{} {}", operation.label(), operation.object_name().unwrap_or_default());
+            let what = format!("{} {}", operation.label(), operation.node_name().unwrap_or_default());
             self.happened.push(Occurrence { at, what: What::Refused { what, why: rejection.to_string() } });
         }
     }
@@ -196,7 +206,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn whatever_becomes_of_pods_the_state_keeps_its_invariants() {
+    fn pod_scenarios_keep_every_invariant_and_have_no_rejection() {
         let scenarios = [
             include_str!("../../../tests/scenarios/pods-failover.yaml"),
             include_str!("../../../tests/scenarios/pods-replicas.yaml"),

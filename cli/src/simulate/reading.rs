@@ -150,7 +150,7 @@ until: 15m
     }
 
     #[test]
-    fn faults_of_policy_and_nodes_name_line_field_and_remedy() {
+    fn errors_in_policy_and_nodes_name_line_field_and_remedy() {
         let cases = [
             ("until: 15m", "until: 15", "16: until: \"15\" is not a duration: write numbers with a unit"),
             (
@@ -205,7 +205,7 @@ until: 15m
     }
 
     #[test]
-    fn faults_of_pods_name_line_field_and_remedy() {
+    fn errors_in_pods_name_line_field_and_remedy() {
         let cases = [
             ("node: a-0", "node: a-9", "11: pods[0].node: there is no node \"a-9\""),
             (
@@ -250,7 +250,7 @@ until: 15m
     }
 
     #[test]
-    fn pods_wait_without_a_node_and_selectors_leave_out_who_comes_later() {
+    fn a_pod_may_have_no_node_and_selectors_skip_nodes_created_later() {
         let text = WHOLE.replacen("node: a-0, ", "", 1).replacen("name: b,", "name: b, created: 1m,", 1);
         let scenario = Scenario::parse(&text.replacen("{zone: z1, percent: 40}", "{all: true}", 1)).unwrap();
         assert_eq!(scenario.pods["p-0"].node, None);
@@ -258,7 +258,7 @@ until: 15m
     }
 
     #[test]
-    fn faults_of_the_timeline_name_line_field_and_remedy() {
+    fn errors_in_the_timeline_name_line_field_and_remedy() {
         let cases = [
             ("at: 2m", "at: 2x", "14: timeline[0].at: \"2x\" is not a duration"),
             ("do: resume", "do: revive", "14: timeline[0].do: \"revive\" is not one of silence, resume"),
@@ -292,7 +292,7 @@ until: 15m
     }
 
     #[test]
-    fn a_zone_and_a_label_that_agree_are_fine() {
+    fn a_zone_and_an_equal_label_are_accepted() {
         let text = WHOLE.replacen("labels: {}", "labels: {topology.kubernetes.io/zone: z1}", 1);
         assert_eq!(Scenario::parse(&text), Scenario::parse(WHOLE));
     }

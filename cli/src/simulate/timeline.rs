@@ -329,7 +329,7 @@ mod tests {
     }
 
     #[test]
-    fn pods_that_fare_alike_share_a_row_wherever_they_are() {
+    fn pods_with_the_same_event_share_a_row() {
         let mut timeline = Timeline::new(&[machine("a", "z1")]);
         let mut happened: Vec<Occurrence> =
             ["p", "q"].map(|pod| of_pod(pod, "a-0", PodAction::Evicted, Some("k:NoExecute"))).to_vec();

@@ -31,7 +31,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use muster_lifecycle::change::{Change, Object};
-use muster_lifecycle::command::{Batch, Command, Operation, Outcome, Position};
+use muster_lifecycle::command::{Batch, Command, OperatorOperation, Outcome, Position};
 use muster_lifecycle::meta::Uid;
 use muster_lifecycle::policy::Policy;
 use muster_lifecycle::rejection::Rejection;
@@ -233,7 +233,7 @@ impl<W: Witness> World<W> {
     }
 
     /// A write by an operator, as soon as there is a leader.
-    pub fn operate(&mut self, operation: Operation) {
+    pub fn operate(&mut self, operation: OperatorOperation) {
         self.submit(agents::by_operator(operation));
     }
 

@@ -16,7 +16,7 @@ mod tests {
     use crate::exit::Exit;
 
     #[test]
-    fn its_exit_codes_are_those_of_the_agents_own_binary() {
+    fn exit_codes_equal_those_of_muster_agent() {
         for exit in [Exit::Error, Exit::Usage, Exit::Unreachable, Exit::Denied] {
             let failure = Failure::from(AgentError { exit, message: "why".into() });
             assert_eq!((failure.exit() as u8, failure.to_string().as_str()), (exit as u8, "why"));

@@ -87,12 +87,12 @@ fn check(document: Document, namespace: &NamespaceArgs) -> Result<Checked, Failu
         put_into_namespace(&mut object, namespace).map_err(wrong)?;
         manifest = read_object(&object).map_err(wrong)?;
     }
-    let lawful = match &manifest {
+    let checked = match &manifest {
         Manifest::Node(manifest) => manifest.draft.check(),
         Manifest::Pod(manifest) => manifest.draft.check(),
         Manifest::Workload(manifest) => manifest.draft.check(),
     };
-    lawful.map_err(|invalid| wrong(invalid.to_string()))?;
+    checked.map_err(|invalid| wrong(invalid.to_string()))?;
     let subject = format!("{}/{}", manifest.noun(), manifest.name());
     Ok(Checked { object: object.to_string().into(), place, subject })
 }
@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn a_manifest_without_a_namespace_goes_where_the_command_says() {
+    fn a_manifest_without_a_namespace_gets_that_of_the_command() {
         for (own, given, wanted) in [
             (None, None, "default"),
             (None, Some("web"), "web"),
@@ -173,13 +173,13 @@ mod tests {
     }
 
     #[test]
-    fn nodes_have_no_namespace_whatever_the_command_says() {
+    fn nodes_have_no_namespace_even_with_the_flag() {
         let node = json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n"}});
         assert_eq!(checked(node.clone(), Some("web")).unwrap(), ("node/n".into(), node));
     }
 
     #[test]
-    fn what_the_law_would_refuse_is_not_sent() {
+    fn an_invalid_manifest_is_refused_before_it_is_sent() {
         let requests = |cpu: &str| json!({"containers": [{"name": "c", "resources": {"requests": {"cpu": cpu}}}]});
         for (spec, part) in [
             (json!({"tolerations": [{"effect": "NoExecute"}]}), "spec.tolerations[0].operator: must be Exists"),

@@ -100,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn only_force_means_at_once() {
+    fn only_force_deletes_at_once() {
         for (flags, wanted) in [
             ("", None),
             (" --grace-period 30", Some(30)),
@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn what_makes_no_sense_is_refused_with_the_rule() {
+    fn invalid_grace_flags_are_refused_with_the_rule() {
         for (line, part) in [
             ("muster delete pod a --grace-period -1", "--grace-period: -1 is negative: write seconds, 0 or more"),
             ("muster delete pod a --grace-period 30 --force", "leave out one of them"),

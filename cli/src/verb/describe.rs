@@ -62,7 +62,7 @@ async fn page(client: &Client, subject: Subject<'_>) -> Result<String, Failure> 
     event::sort(&mut events);
     let now = Timestamp::now();
     Ok(match resource {
-        Resource::Pods => describe::pod(&found, standing(client, subject).await.as_deref(), &events, now),
+        Resource::Pods => describe::pod(&found, summary(client, subject).await.as_deref(), &events, now),
         Resource::ReplicaSets | Resource::StatefulSets | Resource::DaemonSets => {
             describe::workload(&found, &events, now)
         }
@@ -71,7 +71,7 @@ async fn page(client: &Client, subject: Subject<'_>) -> Result<String, Failure> 
         | Resource::Replicas
         | Resource::Zones
         | Resource::Config
-        | Resource::Aggregators => describe::describe(&found, standing(client, subject).await.as_deref(), &events, now),
+        | Resource::Aggregators => describe::describe(&found, summary(client, subject).await.as_deref(), &events, now),
     })
 }
 
@@ -89,7 +89,7 @@ fn about(Subject { resource, namespace, name }: Subject<'_>, found: &Value) -> S
 }
 
 /// Errors are ignored: a page without this line is better than none.
-async fn standing(client: &Client, Subject { resource, namespace, name }: Subject<'_>) -> Option<String> {
+async fn summary(client: &Client, Subject { resource, namespace, name }: Subject<'_>) -> Option<String> {
     match explain::headline(client, resource, namespace, name).await {
         Ok(headline) => Some(headline),
         Err(failure) => {
@@ -106,7 +106,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn events_are_those_of_this_very_pod() {
+    fn events_are_selected_by_the_pods_uid() {
         let found = json!({"kind": "Pod", "metadata": {"uid": "u-1"}});
         let pod = Subject { resource: Resource::Pods, namespace: "web", name: "db-0" };
         let wanted =

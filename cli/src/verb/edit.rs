@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn nodes_come_first_and_edits_last() {
+    fn node_names_come_before_edits() {
         let cases = [
             ("node a k=v", "a", "k=v"),
             ("nodes a b k=v j-", "a b", "k=v j-"),

@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use jiff::tz::TimeZone;
 use muster_client::Client;
-use muster_lifecycle::explain::{Headline, Moment, NodeExplanation, PodExplanation, ZoneExplanation};
+use muster_lifecycle::explain::{ExplainedTime, Headline, NodeExplanation, PodExplanation, ZoneExplanation};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
@@ -29,7 +29,7 @@ pub struct Args {
 /// The part that every explanation begins with.
 #[derive(Deserialize)]
 struct Beginning {
-    now: Moment,
+    now: ExplainedTime,
     headline: Headline,
 }
 
@@ -95,7 +95,7 @@ fn print(out: &mut Out, resource: Resource, explanation: &Bytes, format: Format)
 }
 
 fn page(resource: Resource, explanation: &Bytes) -> Result<String, Failure> {
-    let clock = |now: Moment| LocalClock::new(TimeZone::system(), now.wall_ms);
+    let clock = |now: ExplainedTime| LocalClock::new(TimeZone::system(), now.wall_ms);
     if resource == Resource::Zones {
         let explanation: ZoneExplanation = parse(explanation)?;
         return Ok(explain::zone(&explanation, &clock(explanation.now)));

@@ -14,7 +14,7 @@ use crate::output::{Out, say};
 #[derive(Debug, Clone, clap::Args)]
 #[command(args_conflicts_with_subcommands = true)]
 pub struct Args {
-    /// A founding replica: its id and host, and the first of its four ports (peer, agent, client, http) [default: 7400]
+    /// A replica of the new cluster: its id and host, and the first of its four ports (peer, agent, client, http) [default: 7400]
     #[arg(long = "replica", required = true, value_name = "ID=HOST[:PORT]")]
     pub replicas: Vec<Place>,
     #[command(subcommand)]
@@ -239,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn doors_are_four_ports_in_a_row() {
+    fn a_replica_has_four_consecutive_ports() {
         let plan = "2=10.0.0.2:7500".parse::<Place>().unwrap().plan().unwrap();
         let ports = [&plan.peer, &plan.agent, &plan.client].map(HostPort::port);
         assert_eq!(ports, [7500, 7501, 7502]);

@@ -61,23 +61,23 @@ fn replicas(context: &Context, args: &Args) -> Result<Vec<ServerConfig>, Failure
     }
     let dir = context.dir.clone().unwrap_or_else(|| DEV_DIR.into());
     refuse_running_dev(&dir)?;
-    let mut founding = Vec::new();
+    let mut initial = Vec::new();
     for path in configs(&dir)? {
         let replica = load(&path)?;
         match replica.join {
             true => say(format_args!(
-                "replica {} joined after the founding and is left out; add it again with `muster member add`",
+                "replica {} joined the cluster later and is left out; add it again with `muster member add`",
                 replica.id
             )),
-            false => founding.push(replica),
+            false => initial.push(replica),
         }
     }
-    match founding.is_empty() {
+    match initial.is_empty() {
         true => Err(Failure::Usage(format!(
             "no replica-N/config.toml in {}: name the folder with --dir, or one replica with --config",
             dir.display()
         ))),
-        false => Ok(founding),
+        false => Ok(initial),
     }
 }
 

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use anyhow::Context as _;
 use muster_controller::config::{self, AdvertiseLayer, EnrolmentLayer, Layer, ListenLayer, ServerConfig};
-use muster_controller::observe::logging::{self, Format};
+use muster_controller::observe::logging::{self, LogFormat};
 use muster_controller::server::serve;
 use muster_pki::{FleetId, FleetMember, HostPort};
 use tokio::signal::unix::{SignalKind, signal};
@@ -54,15 +54,15 @@ pub struct Args {
     /// Where operators reach this replica [default: where it listens]
     #[arg(long, value_name = "HOST:PORT")]
     pub advertise_client: Option<HostPort>,
-    /// A founding replica; repeat for each
+    /// A replica of the new cluster; repeat for each
     #[arg(long = "initial-member", value_name = "ID=PEER,AGENT,CLIENT")]
     pub initial_members: Vec<FleetMember>,
-    /// Join a running cluster instead of founding one
+    /// Join a running cluster instead of forming a new one
     #[arg(long)]
     pub join: bool,
     /// How to log: text or json
     #[arg(long, value_name = "FORMAT")]
-    pub log_format: Option<Format>,
+    pub log_format: Option<LogFormat>,
     /// Stop in an orderly way when stdin closes, that is, when the process that started this one has ended
     #[arg(long)]
     pub exit_with_parent: bool,
@@ -78,10 +78,10 @@ pub struct Args {
     pub addressing: AddressArgs,
 }
 
-const POLICY_HELP: &str = "The lifecycle policy founds that of a new cluster, with upstream's values for what is not \
-    given. A cluster that has one keeps it, whatever its replicas are started with: `muster set config` changes it, for \
-    all of them at once. Only a `muster dev` that resumes a cluster takes such flags as a change. Node CIDRs are founded \
-    likewise, by the first leader that has flags for them, and cannot be changed then.";
+const POLICY_HELP: &str = "A new cluster gets its lifecycle policy from these flags, and upstream's value for every flag that \
+    is not given. A cluster that has a policy keeps it, whatever its replicas are started with: `muster set config` \
+    changes it, for all of them at once. Only a `muster dev` that resumes a cluster takes such flags as a change. The \
+    ranges of node CIDRs are those of the first leader that has flags for them, and cannot be changed afterwards.";
 
 pub async fn run(args: Args) -> Result<(), Failure> {
     let (file, exit_with_parent) = (args.config.clone(), args.exit_with_parent);

@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn an_aggregator_gets_nodes_or_is_forgotten() {
+    fn set_aggregator_takes_either_nodes_or_forget() {
         let Some(Action::Aggregator { name, nodes, forget: false }) = parse("muster set aggregator r1 --nodes a,b-*")
         else {
             panic!("not parsed")

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use muster_client::{Client, Query};
-use muster_controller::enrolment::signer::check_node;
 use muster_lifecycle::join_token::check_ttl;
+use muster_lifecycle::name;
 use muster_lifecycle::time::Period;
 use muster_pki::{authority_print, secret};
 use muster_proto::token::Token;
@@ -54,7 +54,7 @@ pub async fn run(context: &Context, action: Action) -> Result<(), Failure> {
 
 /// A token for a name that no certificate can carry would only be found out when it is used.
 fn node_name(text: &str) -> Result<String, String> {
-    check_node(text).map(|()| text.to_owned()).map_err(|error| error.to_string())
+    name::host_name(text).map(|()| text.to_owned()).map_err(|rule| rule.to_string())
 }
 
 /// `10m`, `24h`: a time that the cluster would refuse is refused here.
@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn a_token_lasts_ten_minutes_unless_somebody_says_otherwise() {
+    fn a_token_lasts_ten_minutes_by_default() {
         for (line, wanted) in [
             ("muster token create", Some(600)),
             ("muster token create --ttl 24h", Some(86_400)),
@@ -173,19 +173,21 @@ mod tests {
 
     #[test]
     fn a_name_that_no_certificate_can_carry_is_refused_here() {
-        assert!(node_name(&"x".repeat(52)).is_ok());
-        assert!(node_name(&"x".repeat(53)).unwrap_err().ends_with("a certificate has room for 52 characters"));
+        let longest = [63, 63, 63, 61].map(|length| "x".repeat(length)).join(".");
+        assert!(node_name(&longest).is_ok());
+        assert!(node_name(&format!("{longest}x")).unwrap_err().contains("has 254 characters: at most 253"));
+        assert!(node_name(&"x".repeat(64)).unwrap_err().contains("has a label of 64 characters"));
     }
 
     #[test]
-    fn what_to_do_is_said_without_the_token() {
+    fn the_instructions_do_not_contain_the_token() {
         let told = explain(Some("rack-1"), Duration::from_secs(600), "a:7401,b:7401").join("\n");
         assert!(told.contains("muster-agent --join @FILE --server a:7401,b:7401 --hostname-override rack-1"), "{told}");
         assert!(told.contains("within 10m"), "{told}");
     }
 
     #[test]
-    fn a_row_shows_who_may_join_until_when() {
+    fn a_row_shows_node_and_expiry() {
         let token = json!({
             "metadata": {"name": "0123456789"},
             "spec": {"node": null, "expires": "2026-03-01T12:00:00Z"},

@@ -90,7 +90,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ranges_without_the_switch_are_a_mistake() {
+    fn ranges_without_allocate_node_cidrs_are_refused() {
         let layer = AddressLayer { cluster_cidr: Some("10.0.0.0/16".into()), ..AddressLayer::default() };
         assert!(layer.resolve().unwrap_err().to_string().starts_with("allocate-node-cidrs: is not set"));
         assert_eq!(AddressLayer::default().resolve(), Ok(None));

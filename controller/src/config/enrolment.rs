@@ -90,7 +90,7 @@ mod tests {
     }
 
     #[test]
-    fn certificates_last_thirty_days_unless_somebody_says_otherwise() {
+    fn certificates_last_thirty_days_by_default() {
         let day = Duration::from_secs(DAY_SECS);
         assert_eq!(resolve(None, None), Ok(Enrolment { lifetime: 30 * day, grace: 7 * day }));
         assert_eq!(resolve(None, None), Ok(Enrolment::default()));
@@ -98,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn a_mistake_is_named_with_its_setting() {
+    fn an_error_names_its_setting() {
         for (lifetime, grace, wanted) in [
             (Some("soon"), None, "`enrolment.node-certificate-lifetime`: \"soon\" is not a duration"),
             (Some("1s"), None, "`enrolment.node-certificate-lifetime`: 1s is not between 1m and"),

@@ -1,6 +1,6 @@
 //! The lifecycle settings among an operator's settings: `[policy]` in the file, flags of the same names.
 //!
-//! They found a new cluster's policy and are compared with it ever after. So it matters which of them an operator wrote
+//! A new cluster gets them as its policy; later they are only compared with it. So it matters which of them an operator wrote
 //! down and which are only defaults.
 
 use std::collections::BTreeMap;
@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn settings_are_written_as_words_or_numbers() {
+    fn a_setting_may_be_text_or_a_number() {
         let layer = read("node-eviction-rate = 0.5\nlarge-cluster-size-threshold = 20\nnode-monitor-period = \"2s\"");
         let (policy, written) = layer.unwrap().resolve().unwrap();
         let settings: BTreeMap<_, _> = policy.settings().into_iter().collect();
@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn a_mistake_is_named_with_its_line_and_setting() {
+    fn an_error_names_its_line_and_setting() {
         let table = [
             (
                 "node-monitor-period = \"5 apples\"",
@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_written_is_compared_in_one_form() {
+    fn equal_values_in_different_spellings_are_equal() {
         let mut layer = PolicyLayer::default();
         layer.set("node-monitor-grace-period", "90s").unwrap();
         assert!(layer.set("node-monitor-grace-period", "soon").is_err());
@@ -183,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_layer_writes_it_reads() {
+    fn a_layer_reads_what_it_writes() {
         let mut layer = PolicyLayer::default();
         layer.set("node-eviction-rate", "0.1").unwrap();
         layer.set("large-cluster-size-scope", "cluster").unwrap();

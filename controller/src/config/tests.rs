@@ -28,12 +28,12 @@ fn a_file_alone_is_enough_and_its_folders_are_relative_to_it() {
     assert_eq!(config.data_dir, dir.path().join("data"));
     assert_eq!(config.tls_dir, Path::new("/etc/muster/tls"));
     assert_eq!(config.advertise.client.to_string(), "127.0.0.1:7402");
-    assert_eq!(config.log_format, Format::Text);
+    assert_eq!(config.log_format, LogFormat::Text);
     assert_eq!(config.initial_members, [config.as_member()]);
 }
 
 #[test]
-fn what_init_writes_a_replica_reads() {
+fn a_replica_reads_what_init_writes() {
     let dir = tempfile::tempdir().unwrap();
     let plan = |id: u64| {
         let address = |door: u64| format!("127.0.0.1:{}", 7400 + 10 * id + door).parse().unwrap();
@@ -59,21 +59,22 @@ fn what_init_writes_a_replica_reads() {
 
 #[test]
 fn flags_win_over_the_file() {
-    let flags = Layer { data_dir: Some("/var/lib/muster".into()), log_format: Some(Format::Json), ..Layer::default() };
+    let flags =
+        Layer { data_dir: Some("/var/lib/muster".into()), log_format: Some(LogFormat::Json), ..Layer::default() };
     let config = ServerConfig::merge(Some(layer(FILE)), flags).unwrap();
     assert_eq!(config.data_dir, Path::new("/var/lib/muster"));
-    assert_eq!(config.log_format, Format::Json);
+    assert_eq!(config.log_format, LogFormat::Json);
     assert_eq!(config.id, 1);
 }
 
 #[test]
-fn what_a_layer_writes_it_reads() {
+fn a_layer_reads_what_it_writes() {
     let layer = layer(FILE);
     assert_eq!(toml::from_str::<Layer>(&toml::to_string(&layer).unwrap()).unwrap(), layer);
 }
 
 #[test]
-fn a_mistake_in_the_file_is_named_with_file_line_and_key() {
+fn an_error_in_the_file_names_file_line_and_key() {
     for (from, to, expected) in [
         ("id = 1\nfleet", "idd = 1\nfleet", &["config.toml:2", "idd"][..]),
         ("id = 1\nfleet", "id = \"one\"\nfleet", &["config.toml:2", "`id`"]),
@@ -93,7 +94,7 @@ fn a_mistake_in_the_file_is_named_with_file_line_and_key() {
 }
 
 #[test]
-fn a_bad_member_is_named_with_its_place() {
+fn an_invalid_member_is_named_with_its_position() {
     let text = format!("{FILE}\n[[initial_members]]\nid = 2\npeer = \"host:0\"\nagent = \"a:1\"\nclient = \"a:2\"\n");
     let dir = tempfile::tempdir().unwrap();
     let message = load(dir.path(), &text).unwrap_err().to_string();
@@ -112,7 +113,7 @@ fn a_missing_key_is_named_with_its_flag() {
 }
 
 #[test]
-fn contradictions_are_refused() {
+fn contradicting_settings_are_refused() {
     let second = "\n[[initial_members]]\nid = 1\npeer = \"b:1\"\nagent = \"b:2\"\nclient = \"b:3\"\n";
     let clash = "\n[[initial_members]]\nid = 2\npeer = \"127.0.0.1:7400\"\nagent = \"b:2\"\nclient = \"b:3\"\n";
     for (text, part) in [
@@ -152,7 +153,7 @@ fn settings_that_contradict_each_other_are_refused_by_name() {
 }
 
 #[test]
-fn the_http_door_is_next_to_the_client_door_unless_it_is_put_elsewhere() {
+fn the_http_port_follows_the_client_port_unless_it_is_set() {
     assert_eq!(merge(FILE).unwrap().listen.http.to_string(), "127.0.0.1:7403");
     let given = FILE.replacen("[listen]", "[listen]\nhttp = \"127.0.0.9:80\"", 1);
     assert_eq!(merge(&given).unwrap().listen.http.to_string(), "127.0.0.9:80");
@@ -163,7 +164,7 @@ fn the_http_door_is_next_to_the_client_door_unless_it_is_put_elsewhere() {
 }
 
 #[test]
-fn without_a_port_above_the_client_door_the_http_door_has_to_be_named() {
+fn the_http_port_has_to_be_set_if_the_client_port_is_the_last() {
     let last = FILE.replace("127.0.0.1:7402", "127.0.0.1:65535");
     let message = merge(&last).unwrap_err().to_string();
     assert!(message.contains("`listen.http`") && message.contains("--listen-http"), "{message}");
@@ -173,8 +174,8 @@ fn without_a_port_above_the_client_door_the_http_door_has_to_be_named() {
 
 #[test]
 fn a_joining_replica_needs_no_members() {
-    let founding = FILE.find("[[initial_members]]").unwrap();
-    let config = merge(&FILE[..founding].replacen("id = 1", "id = 4\njoin = true", 1)).unwrap();
+    let members = FILE.find("[[initial_members]]").unwrap();
+    let config = merge(&FILE[..members].replacen("id = 1", "id = 4\njoin = true", 1)).unwrap();
     assert!(config.join && config.initial_members.is_empty());
 }
 

@@ -6,7 +6,6 @@
 //! every stream on it.
 
 use std::convert::Infallible;
-use std::pin::pin;
 use std::time::Duration;
 
 use hyper::body::Incoming as Body;
@@ -21,6 +20,7 @@ use tonic::service::Routes;
 use tower::Service;
 
 use crate::door::fair_reader::FairReader;
+use crate::door::leaving::serve_until;
 use crate::door::listener::{Connection, Incoming, Peer};
 use crate::door::{self, DoorKind, KIB, MIB};
 
@@ -61,20 +61,9 @@ async fn serve_connection(connection: Connection, routes: Routes, closing: Cance
         let peer = peer.clone();
         service_fn(move |request| call(routes.clone(), peer.clone(), request))
     };
-    let mut served =
-        pin!(builder(allowance).serve_connection(TokioIo::new(FairReader::new(connection, allowance.piece)), service));
-    let outcome = tokio::select! {
-        outcome = served.as_mut() => Some(outcome),
-        () = closing.cancelled() => None,
-    };
-    let outcome = match outcome {
-        Some(outcome) => Ok(outcome),
-        None => {
-            served.as_mut().graceful_shutdown();
-            timeout(LEAVE_TIMEOUT, served).await
-        }
-    };
-    if let Ok(Err(error)) = outcome {
+    let io = TokioIo::new(FairReader::new(connection, allowance.piece));
+    let served = builder(allowance).serve_connection(io, service);
+    if let Err(error) = serve_until(served, closing.cancelled(), LEAVE_TIMEOUT).await {
         tracing::debug!(user = %peer.identity.user, remote = %peer.remote, %error, "agent's connection ended");
     }
 }
@@ -139,14 +128,14 @@ mod tests {
     const SMALL_FRAME: u32 = 256;
 
     #[test]
-    fn every_stream_of_an_aggregator_may_have_some_beats_unread() {
+    fn every_stream_of_an_aggregator_has_room_for_unread_beats() {
         let allowance = Allowance::of(&Role::Aggregator("a".into()));
         assert!(allowance.connection_window / 2 / SMALL_FRAME >= 4 * allowance.streams);
         assert!(allowance.stream_window <= allowance.connection_window);
     }
 
     #[test]
-    fn a_node_gets_what_the_door_gives() {
+    fn a_node_has_the_limits_of_the_agents_door() {
         let (node, limits) = (Allowance::of(&Role::Node("a".into())), DoorKind::Agent.limits());
         assert_eq!((node.streams, node.connection_window), (limits.streams, limits.connection_window));
     }

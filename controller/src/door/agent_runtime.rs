@@ -39,7 +39,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn tasks_run_on_threads_of_their_own() {
+    async fn tasks_run_on_the_runtimes_own_threads() {
         let runtime = AgentRuntime::start().unwrap();
         let name = runtime.handle().spawn(async { std::thread::current().name().map(str::to_owned) }).await.unwrap();
         assert_eq!(name.as_deref(), Some("muster-agents"));

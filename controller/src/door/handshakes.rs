@@ -58,7 +58,7 @@ mod tests {
     #[test]
     fn handshakes_are_queued_while_all_places_are_taken() {
         let handshakes = Handshakes::default();
-        assert!(!handshakes.queued(), "a door that is not open keeps nobody waiting");
+        assert!(!handshakes.queued(), "a door that is not open has no queue");
         handshakes.allow(2);
         let first = handshakes.begin();
         assert_eq!((handshakes.running(), handshakes.queued()), (1, false));

@@ -75,7 +75,7 @@ pub enum BindError {
 
 /// Why a caller was refused. Only the log gets the reason: a stranger learns nothing.
 #[derive(Debug, thiserror::Error)]
-pub enum Refusal {
+pub enum DoorRefusal {
     #[error("the handshake took longer than {} s", HANDSHAKE_TIMEOUT.as_secs())]
     Stalled,
     #[error("no client certificate was shown")]
@@ -95,7 +95,7 @@ pub enum Refusal {
     #[error("the handshake failed: {0}")]
     Handshake(io::Error),
     #[error("the certificate names no identity that is known here: {0}")]
-    Nobody(#[from] identity::Error),
+    NoIdentity(#[from] identity::Error),
     #[error("wrong fleet: {user} belongs to fleet {theirs}")]
     WrongFleet { user: String, theirs: FleetId },
     #[error("wrong role: a {role} ({user}) has no business at this door")]
@@ -220,14 +220,14 @@ impl Door {
     }
 
     /// Performs the handshake, identifies the caller and checks that this door admits it.
-    pub async fn admit(&self, io: Box<dyn Io>, remote: SocketAddr) -> Result<Connection, Refusal> {
+    pub async fn admit(&self, io: Box<dyn Io>, remote: SocketAddr) -> Result<Connection, DoorRefusal> {
         let handshake = timeout(HANDSHAKE_TIMEOUT, self.acceptor.accept(io));
-        let stream = handshake.await.map_err(|_| Refusal::Stalled)?.map_err(Refusal::from_handshake)?;
+        let stream = handshake.await.map_err(|_| DoorRefusal::Stalled)?.map_err(DoorRefusal::from_handshake)?;
         let certificates = stream.get_ref().1.peer_certificates().unwrap_or_default();
         let (identity, until) = match certificates.first() {
             Some(certificate) => read(certificate)?,
             None if self.kind == DoorKind::Agent => (Identity::stranger(self.fleet.clone()), None),
-            None => return Err(Refusal::NoCertificate),
+            None => return Err(DoorRefusal::NoCertificate),
         };
         let term = CertificateLife { until, renewal_grace: self.renewal_grace };
         // An expired certificate gets this far at the agents' door only.
@@ -238,24 +238,24 @@ impl Door {
     }
 
     /// Any machine can come without a certificate, so few may be here at a time, and not for long.
-    fn short_stay(&self, remote: SocketAddr) -> Result<Stay, Refusal> {
-        let place = self.strangers.admit(remote.ip()).ok_or(Refusal::Crowded)?;
+    fn short_stay(&self, remote: SocketAddr) -> Result<Stay, DoorRefusal> {
+        let place = self.strangers.admit(remote.ip()).ok_or(DoorRefusal::Crowded)?;
         Ok(Stay { until: Box::pin(sleep(STRANGER_STAY)), _place: place })
     }
 
-    fn require_welcome(&self, identity: &Identity) -> Result<(), Refusal> {
+    fn require_welcome(&self, identity: &Identity) -> Result<(), DoorRefusal> {
         let user = identity.user.clone();
         if identity.fleet != self.fleet {
-            return Err(Refusal::WrongFleet { user, theirs: identity.fleet.clone() });
+            return Err(DoorRefusal::WrongFleet { user, theirs: identity.fleet.clone() });
         }
         if !self.kind.admits(&identity.kind) {
-            return Err(Refusal::WrongRole { user, role: identity.kind.noun() });
+            return Err(DoorRefusal::WrongRole { user, role: identity.kind.noun() });
         }
         Ok(())
     }
 }
 
-fn read(certificate: &CertificateDer<'_>) -> Result<(Identity, Option<SystemTime>), Refusal> {
+fn read(certificate: &CertificateDer<'_>) -> Result<(Identity, Option<SystemTime>), DoorRefusal> {
     Ok((Identity::from_certificate(certificate)?, Some(identity::expires(certificate)?)))
 }
 
@@ -299,7 +299,7 @@ async fn free_place(places: &Arc<Semaphore>, door: &Door, complaints: &Gate) -> 
     Arc::clone(places).acquire_owned().await.ok()
 }
 
-fn report_refusal(door: &Door, remote: SocketAddr, refusal: &Refusal, complaints: &Gate) {
+fn report_refusal(door: &Door, remote: SocketAddr, refusal: &DoorRefusal, complaints: &Gate) {
     if let Some(unsaid) = complaints.pass(Instant::now()) {
         tracing::warn!(door = %door.kind, %remote, reason = %refusal, unsaid, "connection refused");
     }
@@ -327,9 +327,9 @@ fn concerns_one_connection(error: &io::Error) -> bool {
     .contains(&error.kind())
 }
 
-// === impl Refusal ===
+// === impl DoorRefusal ===
 
-impl Refusal {
+impl DoorRefusal {
     fn from_handshake(error: io::Error) -> Self {
         let cause = error.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>());
         if let Some(rustls::Error::NoCertificatesPresented) = cause {

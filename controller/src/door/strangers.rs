@@ -82,7 +82,7 @@ mod tests {
     }
 
     #[test]
-    fn a_crowd_of_one_address_leaves_places_for_others() {
+    fn connections_of_one_address_are_limited_and_released() {
         let strangers = Strangers::default();
         let crowd: Vec<_> = std::iter::from_fn(|| strangers.admit(address("192.0.2.1"))).take(STRANGERS_MAX).collect();
         assert_eq!(crowd.len(), STRANGERS_PER_ADDRESS);
@@ -94,14 +94,14 @@ mod tests {
     }
 
     #[test]
-    fn there_is_an_end_for_all_together() {
+    fn connections_of_all_addresses_together_are_limited() {
         let strangers = Strangers::default();
         let crowd: Vec<_> = (0..512_u32).filter_map(|number| strangers.admit(IpAddr::V4(number.into()))).collect();
         assert_eq!(crowd.len(), STRANGERS_MAX);
     }
 
     #[test]
-    fn what_counts_as_one_address() {
+    fn ipv6_addresses_count_by_their_64_bit_prefix() {
         let table = [
             ("192.0.2.1", "192.0.2.1"),
             ("::ffff:192.0.2.1", "192.0.2.1"),

@@ -82,7 +82,7 @@ mod tests {
     const PATIENCE: Duration = Duration::from_secs(10);
 
     #[tokio::test]
-    async fn a_duty_that_ends_early_is_named_with_what_to_do() {
+    async fn a_duty_that_ends_early_is_named_with_a_remedy() {
         let mut performed = performing("leading");
         performed.begin("the canary", async {});
         assert_eq!(
@@ -94,20 +94,20 @@ mod tests {
     #[tokio::test]
     async fn a_duty_that_panics_is_named_with_its_panic() {
         let mut performed = performing("leading");
-        performed.begin("the exchange", async { panic!("out of luck") });
+        performed.begin("the exchange", async { panic!("injected panic") });
         let said = abandoned(&mut performed).await;
-        assert!(said.starts_with("the exchange died (") && said.contains("out of luck"), "{said}");
+        assert!(said.starts_with("the exchange died (") && said.contains("injected panic"), "{said}");
     }
 
     #[tokio::test(start_paused = true)]
-    async fn nothing_is_said_while_all_duties_are_performed() {
+    async fn nothing_is_reported_while_all_duties_run() {
         let mut performed = performing("leading");
         assert!(timeout(PATIENCE, performed.abandoned()).await.is_err());
         assert!(timeout(PATIENCE, Performed::default().abandoned()).await.is_err());
     }
 
     #[tokio::test]
-    async fn those_that_were_told_to_end_are_waited_for() {
+    async fn duties_that_were_told_to_end_are_awaited() {
         let (mut performed, (tell, told)) = (Performed::default(), tokio::sync::oneshot::channel::<()>());
         performed.begin("leading", async { drop(told.await) });
         tell.send(()).unwrap();

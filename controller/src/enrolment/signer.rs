@@ -7,17 +7,16 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use muster_lifecycle::credential::SignedKey;
 use muster_lifecycle::fingerprint::Fingerprint;
 use muster_lifecycle::time::WallTime;
+use muster_proto::certified_name::CertifiedName;
 use muster_proto::token::sha256;
 use muster_proto::v1;
 use rcgen::{CertificateSigningRequestParams, PKCS_ECDSA_P256_SHA256, PublicKey, PublicKeyData};
 
-use muster_pki::identity::{self, Role};
-use muster_pki::{Authority, CLOCK_SKEW, FleetId, SigningError, Subject, USER_LIMIT, Usage, Validity};
+use muster_pki::identity;
+use muster_pki::{Authority, CLOCK_SKEW, CertificateSubject, FleetId, SigningError, Usage, Validity};
 
 /// A request with a P-256 key is a few hundred bytes.
 const CSR_BYTES_MAX: usize = 8 * 1024;
-/// The longest node name that fits into a certificate's common name.
-const NODE_NAME_MAX: usize = USER_LIMIT - identity::NODE_PREFIX.len();
 /// A P-256 point, not compressed.
 const POINT_BYTES: usize = 65;
 
@@ -48,14 +47,6 @@ pub enum CsrError {
     Unreadable,
     #[error("the key must be of ECDSA P-256")]
     Algorithm,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum NodeNameError {
-    #[error("{0:?} is not a node name: give a lower-case DNS name")]
-    Form(String),
-    #[error("{0:?} is too long: a certificate has room for {NODE_NAME_MAX} characters")]
-    TooLong(String),
 }
 
 /// A public key whose owner has proved that it holds the private key.
@@ -100,9 +91,10 @@ impl Signer {
         // A node renews by the life of its certificate: if that is short, little of it may lie before its beginning.
         let skew = CLOCK_SKEW.min(until.duration_since(from).unwrap_or_default() / 10);
         let validity = Validity { from: from - skew, until };
-        let user = identity::node_user(node);
+        let CertifiedName { common_name, dns_names } = CertifiedName::of(node);
         let (usage, group) = (Usage::Client, Some(identity::NODES));
-        let subject = Subject { user: &user, group, fleet: &self.fleet, usage, hosts: &[], validity };
+        let subject =
+            CertificateSubject { user: &common_name, group, fleet: &self.fleet, usage, hosts: &dns_names, validity };
         Ok(v1::Certified {
             certificate: self.authority.certify(&subject, &key.key)?,
             ca: self.authority.certificate_pem().to_owned(),
@@ -123,18 +115,6 @@ pub fn read_csr(der: &[u8]) -> Result<CsrKey, CsrError> {
     }
     let print = sha256(&key.subject_public_key_info());
     Ok(CsrKey { key, print })
-}
-
-/// Refuses to sign a name that the doors would not recognise.
-pub fn check_node(name: &str) -> Result<(), NodeNameError> {
-    let user = identity::node_user(name);
-    if user.len() > USER_LIMIT {
-        return Err(NodeNameError::TooLong(name.chars().take(USER_LIMIT).collect()));
-    }
-    match Role::decide(&user, &[identity::NODES.to_owned()]) {
-        Ok(_) => Ok(()),
-        Err(_) => Err(NodeNameError::Form(name.to_owned())),
-    }
 }
 
 fn wall(at: SystemTime) -> WallTime {
@@ -165,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn a_certificate_says_what_the_signer_says() {
+    fn a_certificate_has_the_subject_and_validity_that_were_signed() {
         let fleet = FleetId::random();
         let validity = Validity::starting(SystemTime::now(), 100 * DAY);
         let authority = Arc::new(Authority::generate("client", &fleet, validity).unwrap());
@@ -174,17 +154,19 @@ mod tests {
         let read = read_csr(&csr(&key)).unwrap();
         let signed = signer.term(&read, SystemTime::now());
         assert_eq!(signed.expires.0 - signed.issued.0, 30 * 24 * 3_600_000);
-        let certified = signer.certify("rack-1", &read, &signed).unwrap();
-        let der = CertificateDer::from_pem_slice(certified.certificate.as_bytes()).unwrap();
-        let identity = Identity::from_certificate(&der).unwrap();
-        assert_eq!((identity.user.as_str(), &identity.fleet), ("system:node:rack-1", &fleet));
-        assert_eq!(identity.groups, [identity::NODES]);
-        assert_eq!(identity.key, read.print, "the key that was shown, hashed alike on both sides");
-        assert_eq!(identity.key, sha256(&key.subject_public_key_info()));
+        for node in ["rack-1", &"x".repeat(63)] {
+            let certified = signer.certify(node, &read, &signed).unwrap();
+            let der = CertificateDer::from_pem_slice(certified.certificate.as_bytes()).unwrap();
+            let identity = Identity::from_certificate(&der).unwrap();
+            assert_eq!((identity.user, &identity.fleet), (format!("system:node:{node}"), &fleet));
+            assert_eq!(identity.groups, [identity::NODES]);
+            assert_eq!(identity.key, read.print, "the key that was shown, hashed alike on both sides");
+            assert_eq!(identity.key, sha256(&key.subject_public_key_info()));
+        }
     }
 
     #[test]
-    fn what_is_no_request_for_a_key_of_ours_is_refused() {
+    fn an_invalid_certificate_request_is_refused() {
         let key = KeyPair::generate().unwrap();
         let mut forged = csr(&key);
         let last = forged.len() - 1;
@@ -199,14 +181,6 @@ mod tests {
         ];
         for (der, wanted) in cases {
             assert_eq!(read_csr(&der).unwrap_err(), wanted);
-        }
-    }
-
-    #[test]
-    fn a_name_that_no_door_would_recognise_is_not_signed() {
-        assert_eq!(check_node("rack-1.example.org"), Ok(()));
-        for wrong in ["", "Rack", "a b", "a/b", &"x".repeat(60)] {
-            assert!(check_node(wrong).is_err(), "{wrong:?}");
         }
     }
 }

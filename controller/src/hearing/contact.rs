@@ -23,17 +23,17 @@ const LOOK_PERIOD: Duration = Duration::from_millis(200);
 
 /// Whether this replica is in contact with the leader. Clones share it.
 #[derive(Clone)]
-pub struct Contact(Arc<Shared>);
+pub struct Contact(Arc<SharedContact>);
 
-struct Shared {
+struct SharedContact {
     hearing: Hearing,
-    ledger: Mutex<Ledger>,
+    evidence: Mutex<ContactEvidence>,
     in_contact: watch::Sender<bool>,
 }
 
-/// The relation of this replica to a leader, at one look.
+/// The role of this replica at one look, with its evidence of contact.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Standing {
+enum ObservedRole {
     Leading {
         since_quorum: Option<Duration>,
     },
@@ -55,7 +55,7 @@ enum Quorum {
 
 /// The evidence of contact so far.
 #[derive(Debug)]
-struct Ledger {
+struct ContactEvidence {
     began: Tick,
     last: Option<Tick>,
     leading_since: Option<Tick>,
@@ -65,8 +65,8 @@ struct Ledger {
 
 impl Contact {
     pub fn new(hearing: Hearing) -> Self {
-        let ledger = Mutex::new(Ledger::new(hearing.tick()));
-        Self(Arc::new(Shared { hearing, ledger, in_contact: watch::Sender::new(false) }))
+        let evidence = Mutex::new(ContactEvidence::new(hearing.tick()));
+        Self(Arc::new(SharedContact { hearing, evidence, in_contact: watch::Sender::new(false) }))
     }
 
     /// Follows the contact to the leader until `stop`; also notices when this replica leads but hears no quorum.
@@ -89,29 +89,31 @@ impl Contact {
     /// `None` while in contact; else the time since the last evidence, or since this replica began to look for any.
     pub fn lost_for(&self) -> Option<Duration> {
         let now = self.0.hearing.tick();
-        self.ledger().lost_for(now)
+        self.evidence().lost_for(now)
     }
 
     fn look(&self, replica: &Replica) {
         let now = self.0.hearing.tick();
-        let standing = self.standing(replica);
-        let mut ledger = self.ledger();
-        ledger.observe(standing, now);
+        let role = self.observed_role(replica);
+        let mut evidence = self.evidence();
+        evidence.observe(role, now);
         let (in_contact, quorum) =
-            (ledger.lost_for(now).is_none(), ledger.quorum(standing, now, replica.election_timeout_max()));
-        drop(ledger);
+            (evidence.lost_for(now).is_none(), evidence.quorum(role, now, replica.election_timeout_max()));
+        drop(evidence);
         self.tell_quorum(quorum, now);
         self.publish(in_contact);
     }
 
-    fn standing(&self, replica: &Replica) -> Standing {
+    fn observed_role(&self, replica: &Replica) -> ObservedRole {
         match replica.leader() {
-            Some(leader) if leader == self.0.hearing.me() => Standing::Leading { since_quorum: replica.since_quorum() },
-            Some(leader) => Standing::Following {
+            Some(leader) if leader == self.0.hearing.me() => {
+                ObservedRole::Leading { since_quorum: replica.since_quorum() }
+            }
+            Some(leader) => ObservedRole::Following {
                 last_digest: self.0.hearing.pulses().blindness().last_digest(leader),
                 last_told: self.0.hearing.last_told(leader),
             },
-            None => Standing::Leaderless,
+            None => ObservedRole::Leaderless,
         }
     }
 
@@ -133,28 +135,28 @@ impl Contact {
         }
     }
 
-    fn ledger(&self) -> MutexGuard<'_, Ledger> {
-        self.0.ledger.lock().unwrap_or_else(PoisonError::into_inner)
+    fn evidence(&self) -> MutexGuard<'_, ContactEvidence> {
+        self.0.evidence.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-// === impl Ledger ===
+// === impl ContactEvidence ===
 
-impl Ledger {
+impl ContactEvidence {
     fn new(began: Tick) -> Self {
         Self { began, last: None, leading_since: None }
     }
 
-    fn observe(&mut self, standing: Standing, now: Tick) {
-        let evidence = match standing {
-            Standing::Leading { since_quorum } => since_quorum.map(|since| now.before(since)),
-            Standing::Following { last_digest, last_told } => last_digest.zip(last_told).map(|(a, b)| a.min(b)),
-            Standing::Leaderless => None,
+    fn observe(&mut self, role: ObservedRole, now: Tick) {
+        let newest = match role {
+            ObservedRole::Leading { since_quorum } => since_quorum.map(|since| now.before(since)),
+            ObservedRole::Following { last_digest, last_told } => last_digest.zip(last_told).map(|(a, b)| a.min(b)),
+            ObservedRole::Leaderless => None,
         };
-        self.last = self.last.max(evidence);
-        self.leading_since = match standing {
-            Standing::Leading { .. } => self.leading_since.or(Some(now)),
-            Standing::Following { .. } | Standing::Leaderless => None,
+        self.last = self.last.max(newest);
+        self.leading_since = match role {
+            ObservedRole::Leading { .. } => self.leading_since.or(Some(now)),
+            ObservedRole::Following { .. } | ObservedRole::Leaderless => None,
         };
     }
 
@@ -164,18 +166,18 @@ impl Ledger {
     }
 
     /// A new leader that no quorum has acknowledged yet gets as much time as one that was acknowledged.
-    fn quorum(&self, standing: Standing, now: Tick, limit: Duration) -> Quorum {
-        let silence = match standing {
-            Standing::Leading { since_quorum } => {
+    fn quorum(&self, role: ObservedRole, now: Tick, limit: Duration) -> Quorum {
+        let silence = match role {
+            ObservedRole::Leading { since_quorum } => {
                 since_quorum.or_else(|| self.leading_since.map(|since| now.elapsed_since(since)))
             }
-            Standing::Following { last_digest, .. } => last_digest.map(|last| now.elapsed_since(last)),
-            Standing::Leaderless => None,
+            ObservedRole::Following { last_digest, .. } => last_digest.map(|last| now.elapsed_since(last)),
+            ObservedRole::Leaderless => None,
         };
-        match (standing, silence) {
+        match (role, silence) {
             (_, Some(silence)) if silence <= limit => Quorum::Heard,
-            (Standing::Leading { .. }, _) => Quorum::Lost,
-            (Standing::Following { .. } | Standing::Leaderless, _) => Quorum::Unknown,
+            (ObservedRole::Leading { .. }, _) => Quorum::Lost,
+            (ObservedRole::Following { .. } | ObservedRole::Leaderless, _) => Quorum::Unknown,
         }
     }
 }
@@ -187,61 +189,61 @@ mod tests {
     const LIMIT: Duration = Duration::from_secs(1);
 
     #[test]
-    fn before_the_first_evidence_there_is_no_contact() {
-        let mut ledger = Ledger::new(at(0));
-        for standing in [Standing::Leaderless, following(None), leading(None)] {
-            ledger.observe(standing, at(500));
-            assert_eq!(ledger.lost_for(at(500)), Some(millis(500)), "{standing:?}");
+    fn a_replica_without_evidence_has_no_contact() {
+        let mut evidence = ContactEvidence::new(at(0));
+        for role in [ObservedRole::Leaderless, following(None), leading(None)] {
+            evidence.observe(role, at(500));
+            assert_eq!(evidence.lost_for(at(500)), Some(millis(500)), "{role:?}");
         }
     }
 
     #[test]
     fn a_leader_is_in_contact_while_its_quorum_acknowledged_within_three_seconds() {
-        let mut ledger = Ledger::new(at(0));
-        ledger.observe(leading(Some(200)), at(10_000));
-        assert_eq!(ledger.lost_for(at(10_000)), None);
-        ledger.observe(leading(Some(2_999)), at(12_799));
-        assert_eq!(ledger.lost_for(at(12_799)), None);
-        ledger.observe(leading(Some(3_000)), at(12_800));
-        assert_eq!(ledger.lost_for(at(12_800)), Some(millis(3_000)));
+        let mut evidence = ContactEvidence::new(at(0));
+        evidence.observe(leading(Some(200)), at(10_000));
+        assert_eq!(evidence.lost_for(at(10_000)), None);
+        evidence.observe(leading(Some(2_999)), at(12_799));
+        assert_eq!(evidence.lost_for(at(12_799)), None);
+        evidence.observe(leading(Some(3_000)), at(12_800));
+        assert_eq!(evidence.lost_for(at(12_800)), Some(millis(3_000)));
     }
 
     #[test]
     fn a_follower_is_in_contact_while_it_pulls_from_the_leader() {
-        let mut ledger = Ledger::new(at(0));
-        ledger.observe(following(Some(9_900)), at(10_000));
-        assert_eq!(ledger.lost_for(at(12_899)), None);
-        ledger.observe(following(Some(9_900)), at(12_900));
-        assert_eq!(ledger.lost_for(at(12_900)), Some(millis(3_000)));
-        ledger.observe(following(Some(12_950)), at(13_000));
-        assert_eq!(ledger.lost_for(at(13_000)), None);
+        let mut evidence = ContactEvidence::new(at(0));
+        evidence.observe(following(Some(9_900)), at(10_000));
+        assert_eq!(evidence.lost_for(at(12_899)), None);
+        evidence.observe(following(Some(9_900)), at(12_900));
+        assert_eq!(evidence.lost_for(at(12_900)), Some(millis(3_000)));
+        evidence.observe(following(Some(12_950)), at(13_000));
+        assert_eq!(evidence.lost_for(at(13_000)), None);
     }
 
     #[test]
     fn a_follower_that_knows_no_digest_of_its_new_leader_keeps_the_evidence_of_the_old() {
-        let mut ledger = Ledger::new(at(0));
-        ledger.observe(following(Some(9_900)), at(10_000));
-        ledger.observe(following(None), at(11_000));
-        assert_eq!(ledger.lost_for(at(11_000)), None);
-        assert_eq!(ledger.lost_for(at(12_900)), Some(millis(3_000)));
+        let mut evidence = ContactEvidence::new(at(0));
+        evidence.observe(following(Some(9_900)), at(10_000));
+        evidence.observe(following(None), at(11_000));
+        assert_eq!(evidence.lost_for(at(11_000)), None);
+        assert_eq!(evidence.lost_for(at(12_900)), Some(millis(3_000)));
     }
 
     #[test]
     fn an_ordinary_election_loses_no_contact_and_a_long_one_does() {
-        let mut ledger = Ledger::new(at(0));
-        ledger.observe(following(Some(10_000)), at(10_000));
-        ledger.observe(Standing::Leaderless, at(12_000));
-        assert_eq!(ledger.lost_for(at(12_000)), None);
-        ledger.observe(Standing::Leaderless, at(14_000));
-        assert_eq!(ledger.lost_for(at(14_000)), Some(millis(4_000)));
+        let mut evidence = ContactEvidence::new(at(0));
+        evidence.observe(following(Some(10_000)), at(10_000));
+        evidence.observe(ObservedRole::Leaderless, at(12_000));
+        assert_eq!(evidence.lost_for(at(12_000)), None);
+        evidence.observe(ObservedRole::Leaderless, at(14_000));
+        assert_eq!(evidence.lost_for(at(14_000)), Some(millis(4_000)));
     }
 
     #[test]
     fn a_leader_without_a_recent_acknowledgement_has_lost_its_quorum() {
-        let mut ledger = Ledger::new(at(0));
-        let mut judged = |standing, now| {
-            ledger.observe(standing, at(now));
-            ledger.quorum(standing, at(now), LIMIT)
+        let mut evidence = ContactEvidence::new(at(0));
+        let mut judged = |role, now| {
+            evidence.observe(role, at(now));
+            evidence.quorum(role, at(now), LIMIT)
         };
         assert_eq!(judged(leading(Some(1_000)), 10_000), Quorum::Heard);
         assert_eq!(judged(leading(Some(1_001)), 10_001), Quorum::Lost);
@@ -250,23 +252,23 @@ mod tests {
 
     #[test]
     fn a_new_leader_has_time_to_be_acknowledged() {
-        let mut ledger = Ledger::new(at(0));
-        let mut judged = |standing, now| {
-            ledger.observe(standing, at(now));
-            ledger.quorum(standing, at(now), LIMIT)
+        let mut evidence = ContactEvidence::new(at(0));
+        let mut judged = |role, now| {
+            evidence.observe(role, at(now));
+            evidence.quorum(role, at(now), LIMIT)
         };
         assert_eq!(judged(leading(None), 10_000), Quorum::Heard);
         assert_eq!(judged(leading(None), 11_001), Quorum::Lost);
-        assert_eq!(judged(Standing::Leaderless, 11_100), Quorum::Unknown);
+        assert_eq!(judged(ObservedRole::Leaderless, 11_100), Quorum::Unknown);
         assert_eq!(judged(leading(None), 11_200), Quorum::Heard, "it leads anew");
     }
 
     #[test]
     fn a_deposed_leader_hears_a_quorum_again_through_its_successor() {
-        let ledger = Ledger::new(at(0));
-        assert_eq!(ledger.quorum(following(Some(9_500)), at(10_000), LIMIT), Quorum::Heard);
-        assert_eq!(ledger.quorum(following(Some(8_500)), at(10_000), LIMIT), Quorum::Unknown);
-        assert_eq!(ledger.quorum(following(None), at(10_000), LIMIT), Quorum::Unknown);
+        let evidence = ContactEvidence::new(at(0));
+        assert_eq!(evidence.quorum(following(Some(9_500)), at(10_000), LIMIT), Quorum::Heard);
+        assert_eq!(evidence.quorum(following(Some(8_500)), at(10_000), LIMIT), Quorum::Unknown);
+        assert_eq!(evidence.quorum(following(None), at(10_000), LIMIT), Quorum::Unknown);
     }
 
     fn at(since_boot: u64) -> Tick {
@@ -277,25 +279,25 @@ mod tests {
         Duration::from_millis(millis)
     }
 
-    fn leading(since_quorum: Option<u64>) -> Standing {
-        Standing::Leading { since_quorum: since_quorum.map(millis) }
+    fn leading(since_quorum: Option<u64>) -> ObservedRole {
+        ObservedRole::Leading { since_quorum: since_quorum.map(millis) }
     }
 
     #[test]
-    fn a_leader_that_does_not_take_what_was_heard_here_is_out_of_reach() {
-        let mut ledger = Ledger::new(at(0));
-        let one_way = |last_told: Option<u64>| Standing::Following {
+    fn a_leader_that_does_not_pull_digests_is_out_of_reach() {
+        let mut evidence = ContactEvidence::new(at(0));
+        let one_way = |last_told: Option<u64>| ObservedRole::Following {
             last_digest: Some(at(20_000)),
             last_told: last_told.map(at),
         };
-        ledger.observe(one_way(None), at(20_000));
-        assert_eq!(ledger.lost_for(at(20_000)), Some(millis(20_000)));
-        ledger.observe(one_way(Some(18_000)), at(20_000));
-        assert_eq!(ledger.lost_for(at(20_000)), None);
-        assert_eq!(ledger.lost_for(at(21_000)), Some(millis(3_000)));
+        evidence.observe(one_way(None), at(20_000));
+        assert_eq!(evidence.lost_for(at(20_000)), Some(millis(20_000)));
+        evidence.observe(one_way(Some(18_000)), at(20_000));
+        assert_eq!(evidence.lost_for(at(20_000)), None);
+        assert_eq!(evidence.lost_for(at(21_000)), Some(millis(3_000)));
     }
 
-    fn following(last: Option<u64>) -> Standing {
-        Standing::Following { last_digest: last.map(at), last_told: last.map(at) }
+    fn following(last: Option<u64>) -> ObservedRole {
+        ObservedRole::Following { last_digest: last.map(at), last_told: last.map(at) }
     }
 }

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use muster_lifecycle::policy::Policy;
 use muster_lifecycle::replica::ReplicaId;
-use muster_pulse::inbox::Inbox;
+use muster_pulse::inbox::DigestInbox;
 use muster_pulse::tick::Tick;
 use muster_raft::replica::Replica;
 use tokio::time::{MissedTickBehavior, interval};
@@ -87,7 +87,7 @@ impl Exchange {
                 self.leaving.remove(&peer);
                 let (hearing, replica, metrics) =
                     (self.hearing.clone(), self.replica.clone(), Arc::clone(&self.metrics));
-                let pull = Pull::new(hearing, replica, metrics, Inbox::new(peer, table), peer);
+                let pull = Pull::new(hearing, replica, metrics, DigestInbox::new(peer, table), peer);
                 self.pulls.begin(peer, pull.run());
             }
             Err(error) => {
@@ -167,7 +167,7 @@ mod tests {
     const PATIENCE: Duration = Duration::from_secs(10);
 
     #[tokio::test]
-    async fn a_pull_that_ended_or_panicked_is_not_under_way_and_can_be_begun_anew() {
+    async fn a_pull_that_ended_or_panicked_can_be_started_again() {
         let mut pulls = Pulls::default();
         assert!(!pulls.is_under_way(PEER) && !pulls.has_died(PEER));
         for panics in [false, true] {
@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_removed_replica_heard_counts_for_the_longer_of_the_graces() {
+    fn pulses_of_a_removed_replica_are_kept_for_the_longest_grace() {
         let mut policy = Policy::default();
         assert_eq!(longest_grace(&policy), Duration::from_millis(policy.node_startup_grace_period.0));
         policy.node_monitor_grace_period = policy.node_startup_grace_period;

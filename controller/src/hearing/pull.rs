@@ -11,8 +11,8 @@ use std::time::Duration;
 use muster_lifecycle::replica::ReplicaId;
 use muster_proto::v1;
 use muster_proto::v1::pulse_client::PulseClient;
-use muster_pulse::digest::{PART_MAX, Request};
-use muster_pulse::inbox::{Inbox, InboxError, Progress, ROUND_TRIP_MAX};
+use muster_pulse::digest::{DigestRequest, PART_MAX};
+use muster_pulse::inbox::{DigestInbox, InboxError, Progress, ROUND_TRIP_MAX};
 use muster_pulse::tick::Tick;
 use muster_raft::peers::Lane;
 use muster_raft::replica::Replica;
@@ -37,7 +37,7 @@ pub(super) struct Pull {
     replica: Replica,
     metrics: Arc<Metrics>,
     peer: ReplicaId,
-    inbox: Inbox,
+    inbox: DigestInbox,
     /// Since when the peer's digest is missing.
     missing: Option<Tick>,
     /// Bytes of the digest under way.
@@ -65,7 +65,7 @@ impl Pull {
         hearing: Hearing,
         replica: Replica,
         metrics: Arc<Metrics>,
-        inbox: Inbox,
+        inbox: DigestInbox,
         peer: ReplicaId,
     ) -> Self {
         Self { hearing, replica, metrics, peer, inbox, missing: None, received: 0 }
@@ -99,7 +99,7 @@ impl Pull {
         }
     }
 
-    async fn pull(&mut self, request: Request, asked_at: Tick) -> Result<(), Missed> {
+    async fn pull(&mut self, request: DigestRequest, asked_at: Tick) -> Result<(), Missed> {
         let reached = self.replica.peer_channel(self.peer, Lane::Pulse);
         let (channel, greeting) = reached.ok_or(Missed::NotMember)?;
         let mut client = PulseClient::new(channel).max_decoding_message_size(PART_MESSAGE_MAX);
@@ -192,8 +192,8 @@ fn outcome(pulled: &Result<(), Missed>) -> PullOutcome {
     }
 }
 
-fn on_the_wire(request: Request, greeting: v1::Greeting) -> v1::PullRequest {
+fn on_the_wire(request: DigestRequest, greeting: v1::Greeting) -> v1::PullRequest {
     let name =
-        |applied: muster_pulse::digest::Applied| v1::DigestName { boot: applied.boot.0, sequence: applied.sequence };
+        |applied: muster_pulse::digest::DigestId| v1::DigestName { boot: applied.boot.0, sequence: applied.sequence };
     v1::PullRequest { greeting: Some(greeting), asked: request.asked, applied: request.applied.map(name) }
 }

@@ -12,8 +12,8 @@ use futures::stream::{self, BoxStream};
 use muster_lifecycle::replica::ReplicaId;
 use muster_proto::v1;
 use muster_proto::v1::pulse_server::{Pulse, PulseServer};
-use muster_pulse::digest::{Applied, Boot, PART_MAX, Request as PulseRequest};
-use muster_pulse::outbox::{Outbox, Parts};
+use muster_pulse::digest::{Boot, DigestId, DigestRequest, PART_MAX};
+use muster_pulse::outbox::{DigestOutbox, DigestParts};
 use muster_raft::greeting::ProvenReplica;
 use muster_raft::replica::Replica;
 use tonic::{Request, Response, Status};
@@ -54,7 +54,7 @@ pub struct PulseService {
     claims: Arc<dyn Claims>,
     explains: Arc<dyn Explains>,
     /// One outbox per member that pulls.
-    outboxes: Mutex<BTreeMap<ReplicaId, Outbox>>,
+    outboxes: Mutex<BTreeMap<ReplicaId, DigestOutbox>>,
 }
 
 // === impl PulseService ===
@@ -64,7 +64,7 @@ impl PulseService {
         Ok(self.replica.admit(proven, greeting)?)
     }
 
-    fn answer(&self, from: ReplicaId, request: PulseRequest) -> Result<Parts, Status> {
+    fn answer(&self, from: ReplicaId, request: DigestRequest) -> Result<DigestParts, Status> {
         let members = self.replica.members();
         if !members.contains_key(&from) {
             let unknown = format!("replica {from} is not a member here, or not yet; ask again in a moment");
@@ -115,14 +115,14 @@ fn proven<T>(request: &Request<T>) -> Option<ProvenReplica> {
     request.extensions().get::<ProvenReplica>().copied()
 }
 
-fn asked(request: &v1::PullRequest) -> PulseRequest {
-    let name = |name: &v1::DigestName| Applied { boot: Boot(name.boot), sequence: name.sequence };
-    PulseRequest { asked: request.asked, applied: request.applied.as_ref().map(name) }
+fn asked(request: &v1::PullRequest) -> DigestRequest {
+    let name = |name: &v1::DigestName| DigestId { boot: Boot(name.boot), sequence: name.sequence };
+    DigestRequest { asked: request.asked, applied: request.applied.as_ref().map(name) }
 }
 
 /// Makes each part when the one before has been taken, so that a table of a million nodes is never held twice.
 fn in_messages(
-    parts: Parts,
+    parts: DigestParts,
     wellbeing: v1::Wellbeing,
 ) -> impl futures::Stream<Item = Result<v1::DigestPart, Status>> + Send {
     stream::unfold((parts, Some(wellbeing)), |(mut parts, wellbeing)| async move {

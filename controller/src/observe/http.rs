@@ -7,7 +7,6 @@
 mod health;
 mod routes;
 
-use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -15,10 +14,11 @@ use axum::{Extension, Router};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto::Builder;
 use hyper_util::service::TowerToHyperService;
-use tokio::time::{sleep, timeout};
+use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
 pub use self::health::Check;
+use crate::door::leaving::serve_until;
 use crate::door::listener::{Connection, Incoming};
 use crate::door::{self, DoorKind};
 use crate::observe::metrics::{Figures, Metrics, Source};
@@ -51,20 +51,9 @@ async fn serve_connection(connection: Connection, router: Router, closing: Cance
     let peer = connection.peer().clone();
     let builder = builder(connection.protocol());
     let service = TowerToHyperService::new(router.layer(Extension(peer.clone())));
-    let mut served = pin!(builder.serve_connection(TokioIo::new(connection), service));
-    let outcome = tokio::select! {
-        outcome = served.as_mut() => Some(outcome),
-        () = closing.cancelled() => None,
-        () = sleep(CONNECTION_AGE) => None,
-    };
-    let outcome = match outcome {
-        Some(outcome) => Ok(outcome),
-        None => {
-            served.as_mut().graceful_shutdown();
-            timeout(LEAVE_TIMEOUT, served).await
-        }
-    };
-    if let Ok(Err(error)) = outcome {
+    let served = builder.serve_connection(TokioIo::new(connection), service);
+    let leaving = async { drop(timeout(CONNECTION_AGE, closing.cancelled()).await) };
+    if let Err(error) = serve_until(served, leaving, LEAVE_TIMEOUT).await {
         tracing::debug!(user = %peer.identity.user, remote = %peer.remote, error, "HTTP connection failed");
     }
 }

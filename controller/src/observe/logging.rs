@@ -20,7 +20,7 @@ const DEFAULT_FILTER: &str = "info,openraft=warn,openraft::core::heartbeat=error
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Format {
+pub enum LogFormat {
     #[default]
     Text,
     Json,
@@ -37,20 +37,20 @@ pub enum Error {
 }
 
 /// Starts logging as `RUST_LOG` says.
-pub fn init(format: Format) -> Result<(), Error> {
+pub fn init(format: LogFormat) -> Result<(), Error> {
     let filter = match std::env::var_os(EnvFilter::DEFAULT_ENV) {
         Some(value) if !value.is_empty() => EnvFilter::try_from_default_env()?,
         Some(_) | None => EnvFilter::try_new(DEFAULT_FILTER)?,
     };
     let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
     match format {
-        Format::Text => builder.with_ansi(std::io::stderr().is_terminal()).finish().try_init()?,
-        Format::Json => builder.json().flatten_event(true).finish().try_init()?,
+        LogFormat::Text => builder.with_ansi(std::io::stderr().is_terminal()).finish().try_init()?,
+        LogFormat::Json => builder.json().flatten_event(true).finish().try_init()?,
     }
     Ok(())
 }
 
-impl FromStr for Format {
+impl FromStr for LogFormat {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
@@ -62,7 +62,7 @@ impl FromStr for Format {
     }
 }
 
-impl fmt::Display for Format {
+impl fmt::Display for LogFormat {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Text => "text",
@@ -124,10 +124,10 @@ mod tests {
 
     #[test]
     fn a_format_prints_as_it_parses() {
-        for format in [Format::Text, Format::Json] {
+        for format in [LogFormat::Text, LogFormat::Json] {
             assert_eq!(format.to_string().parse(), Ok(format));
         }
-        assert!("xml".parse::<Format>().is_err());
+        assert!("xml".parse::<LogFormat>().is_err());
     }
 
     #[test]
@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn a_gate_counts_what_it_swallows() {
+    fn a_gate_counts_what_it_suppresses() {
         let (gate, start) = (Gate::new(2, Duration::from_secs(10)), Instant::now());
         let said: Vec<_> = (0..5).map(|second| gate.pass(start + Duration::from_secs(second))).collect();
         assert_eq!(said, [Some(0), Some(0), None, None, None]);

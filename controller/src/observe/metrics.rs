@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! Metrics   handles that the code touches while it works: an atomic each, no allocation   (pulse, lifecycle, ...)
-//! Figures   questions that are asked anew at every scrape: what State, Raft and /proc say  (zones, state, ...)
+//! Figures   questions that are asked anew at every scrape: what State, RaftMetrics and /proc say  (zones, state, ...)
 //! ```
 //! What State already knows is not counted a second time: it is read at each scrape. Names are written out in full
 //! where they are registered, so that a name on a dashboard can be searched for here.
@@ -30,7 +30,7 @@ use self::actors::Actors;
 use self::lifecycle::Lifecycle;
 use self::process::ProcessFigures;
 use self::pulse::{DigestFigures, Pulse};
-use self::raft::{Raft, RaftFigures};
+use self::raft::{RaftFigures, RaftMetrics};
 use self::state::StateFigures;
 use self::work::WorkFigures;
 use self::zones::ZoneFigures;
@@ -44,7 +44,7 @@ pub struct Metrics {
     pub pulse: Pulse,
     pub lifecycle: Lifecycle,
     pub actors: Actors,
-    pub raft: Raft,
+    pub raft: RaftMetrics,
     registry: Registry,
 }
 
@@ -98,7 +98,7 @@ impl Default for Metrics {
             pulse: Pulse::register(&mut registry),
             lifecycle: Lifecycle::register(&mut registry),
             actors: Actors::register(&mut registry),
-            raft: Raft::register(&mut registry),
+            raft: RaftMetrics::register(&mut registry),
             registry,
         }
     }

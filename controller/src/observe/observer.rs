@@ -9,7 +9,7 @@ use muster_lifecycle::pod::Phase;
 use muster_lifecycle::replica::ReplicaId;
 use muster_lifecycle::state::State;
 use muster_lifecycle::zone::ZoneKey;
-use muster_pulse::excuse::Excuse;
+use muster_pulse::excuse::BlindnessCause;
 use muster_pulse::node_watch::Judgement;
 use muster_raft::replica::Replica;
 use tokio_util::sync::CancellationToken;
@@ -172,7 +172,8 @@ pub(crate) async fn sample(metrics: Arc<Metrics>, replica: Replica, hearing: Hea
 
 fn sample_excuses(metrics: &Metrics, hearing: &Hearing) {
     let now = hearing.tick();
-    let in_force: Vec<Blind> = hearing.pulses().blindness().in_force(now).map(|excuse| kind(excuse.excuse)).collect();
+    let in_force: Vec<Blind> =
+        hearing.pulses().blindness().in_force(now).map(|in_force| kind(in_force.cause)).collect();
     for excuse in Blind::ALL {
         metrics.pulse.excused(excuse, in_force.contains(&excuse));
     }
@@ -181,12 +182,12 @@ fn sample_excuses(metrics: &Metrics, hearing: &Hearing) {
     }
 }
 
-fn kind(excuse: Excuse) -> Blind {
-    match excuse {
-        Excuse::Takeover => Blind::Takeover,
-        Excuse::Stall => Blind::Stall,
-        Excuse::Quorum => Blind::Quorum,
-        Excuse::Digest(_) => Blind::Digest,
-        Excuse::Canary(_) => Blind::Canary,
+fn kind(cause: BlindnessCause) -> Blind {
+    match cause {
+        BlindnessCause::Takeover => Blind::Takeover,
+        BlindnessCause::Stall => Blind::Stall,
+        BlindnessCause::Quorum => Blind::Quorum,
+        BlindnessCause::Digest(_) => Blind::Digest,
+        BlindnessCause::Canary(_) => Blind::Canary,
     }
 }

@@ -6,8 +6,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use muster_lifecycle::explain::{self, EXCUSES_SHOWN_MAX, ExcuseNote, Hearing};
-use muster_lifecycle::health::{Evidence, Excuse};
+use muster_lifecycle::explain::{self, NodeObservation};
 use muster_lifecycle::node::Node;
 use muster_lifecycle::pod::PodKey;
 use muster_lifecycle::replica::ReplicaId;
@@ -15,11 +14,9 @@ use muster_lifecycle::state::State;
 use muster_proto::operation;
 use muster_proto::v1;
 use muster_proto::v1::pulse_client::PulseClient;
-use muster_pulse::blindness::{Blindness, Trace};
-use muster_pulse::excuse::InForce;
 use muster_pulse::moment::Moment;
 use muster_pulse::monitor::PulseMonitor;
-use muster_pulse::node_watch::{self, NodeWatch};
+use muster_pulse::observation;
 use muster_raft::peers::Lane;
 use muster_raft::replica::Replica;
 use serde::Serialize;
@@ -50,15 +47,15 @@ pub struct Explainer {
 
 /// The object to be explained.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Subject {
+pub enum ExplainSubject {
     Node(String),
     Zone(String),
     Pod(PodKey),
 }
 
-// === impl Subject ===
+// === impl ExplainSubject ===
 
-impl Subject {
+impl ExplainSubject {
     pub fn parse(kind: &str, namespace: &str, name: &str) -> Result<Self, Status> {
         match kind {
             _ if name.is_empty() => Err(Status::invalid_argument("name: is required")),
@@ -98,66 +95,24 @@ impl Insight {
     }
 
     /// The explanation as JSON, from what this replica itself has heard.
-    pub fn explain(&self, state: &State, subject: &Subject) -> Result<Bytes, Status> {
+    pub fn explain(&self, state: &State, subject: &ExplainSubject) -> Result<Bytes, Status> {
         match subject {
-            Subject::Node(name) => {
-                let hearing = state.node(name).map(|node| self.hearing(state, node));
-                to_json(hearing.and_then(|hearing| explain::node(state, name, &hearing)), "node", name)
+            ExplainSubject::Node(name) => {
+                let observation = state.node(name).map(|node| self.observation(state, node));
+                to_json(observation.and_then(|observation| explain::node(state, name, &observation)), "node", name)
             }
-            Subject::Zone(name) => {
+            ExplainSubject::Zone(name) => {
                 let (zone, moment) = (resolve_zone(state, name)?, (self.now)());
-                let mut excuses = notes(&self.pulses.blindness(), moment, None);
-                excuses.retain(|note| note.concerns_this_node);
+                let excuses = observation::of_all_nodes(&self.pulses, moment);
                 to_json(explain::zone(state, &zone, &excuses, moment.stamp), "zone", name)
             }
-            Subject::Pod(key) => to_json(explain::pod(state, key, (self.now)().stamp), "pod", &key.to_string()),
+            ExplainSubject::Pod(key) => to_json(explain::pod(state, key, (self.now)().stamp), "pod", &key.to_string()),
         }
     }
 
-    fn hearing(&self, state: &State, node: &Node) -> Hearing {
-        let moment = (self.now)();
-        let watched_since = moment.tick_of(node.meta.created.cluster);
-        let trace = NodeWatch::new(node, watched_since).trace(&self.pulses.tables());
-        let blindness = self.pulses.blindness();
-        let blind = node_watch::excuse(&blindness, trace, moment);
-        let unplaced = fresh_grace(state, node, &blindness, trace, moment);
-        Hearing {
-            heard: node_watch::sighting(trace, moment),
-            excuse: blind.into_iter().chain(unplaced).max_by_key(|excuse| excuse.end()),
-            excuses: notes(&blindness, moment, trace.replica()),
-            note: (self.quarantine)(&node.meta.name),
-            now: moment.stamp,
-        }
-    }
-}
-
-/// A node that cannot be placed was not heard. It is judged as if it had been, at the moment when that became clear.
-fn fresh_grace(state: &State, node: &Node, blindness: &Blindness, trace: Trace, moment: Moment) -> Option<Excuse> {
-    let Trace::Unplaced { .. } = trace else { return None };
-    let blind_until = moment.cluster_time_of(blindness.silent_since(trace, moment.tick));
-    let conditions = &node.status.conditions;
-    let (created, now) = (node.meta.created, moment.stamp);
-    let evidence = Evidence { conditions, created, heard: Some(blind_until), excuse: None, now };
-    Some(Excuse { blind_until, reattach_window: evidence.grace(state.policy()) })
-}
-
-/// Every excuse in force, in words, for a node last heard through `through`.
-fn notes(blindness: &Blindness, moment: Moment, through: Option<ReplicaId>) -> Vec<ExcuseNote> {
-    let note = |in_force: InForce| {
-        let replica = in_force.excuse.replica();
-        ExcuseNote {
-            text: in_words(&in_force),
-            until: moment.cluster_time_of(in_force.until),
-            concerns_this_node: replica.is_none() || replica == through,
-        }
-    };
-    blindness.in_force(moment.tick).take(EXCUSES_SHOWN_MAX).map(note).collect()
-}
-
-fn in_words(in_force: &InForce) -> String {
-    match in_force.ended {
-        None => in_force.excuse.to_string(),
-        Some(_) => format!("{}; that is over, and agents are given time to come back", in_force.excuse),
+    fn observation(&self, state: &State, node: &Node) -> NodeObservation {
+        let note = (self.quarantine)(&node.meta.name);
+        NodeObservation { note, ..observation::of_node(state, node, &self.pulses, (self.now)()) }
     }
 }
 
@@ -175,7 +130,7 @@ impl Explainer {
     }
 
     /// The leader's explanation as JSON, wherever the leader is.
-    pub async fn explain_by_leader(&self, subject: &Subject, deadline: Instant) -> Result<Bytes, Status> {
+    pub async fn explain_by_leader(&self, subject: &ExplainSubject, deadline: Instant) -> Result<Bytes, Status> {
         match self.replica.leader() {
             Some(leader) if leader == self.replica.id() => self.insight.explain(&self.replica.current().state, subject),
             Some(leader) => self.ask(leader, subject, deadline).await,
@@ -183,7 +138,7 @@ impl Explainer {
         }
     }
 
-    async fn ask(&self, leader: ReplicaId, subject: &Subject, deadline: Instant) -> Result<Bytes, Status> {
+    async fn ask(&self, leader: ReplicaId, subject: &ExplainSubject, deadline: Instant) -> Result<Bytes, Status> {
         let reached = self.replica.peer_channel(leader, Lane::Request);
         let (channel, greeting) = reached.ok_or_else(|| no_leader(self.replica.id()))?;
         let limit = DoorKind::Peer.limits().message_bytes;
@@ -200,7 +155,7 @@ impl Explainer {
 #[tonic::async_trait]
 impl Explains for Explainer {
     async fn explain(&self, kind: &str, namespace: &str, name: &str) -> Result<Bytes, Status> {
-        let subject = Subject::parse(kind, namespace, name)?;
+        let subject = ExplainSubject::parse(kind, namespace, name)?;
         match self.replica.leader() {
             Some(leader) if leader == self.replica.id() => {
                 self.insight.explain(&self.replica.current().state, &subject)
@@ -230,7 +185,7 @@ fn passed_on(leader: ReplicaId, status: &Status) -> Status {
 mod tests {
     use std::time::Duration;
 
-    use muster_lifecycle::command::{Batch, Command, Operation, Origin, Outcome, Position};
+    use muster_lifecycle::command::{Batch, Command, OperatorOperation, Origin, Outcome, Position};
     use muster_lifecycle::meta::Uid;
     use muster_lifecycle::time::{ClusterTime, Stamp, WallTime};
     use muster_proto::manifest::node_from_json;
@@ -267,9 +222,10 @@ mod tests {
             "status": { "conditions": [{ "type": "Ready", "status": "True" }] },
         });
         let draft = Box::new(node_from_json(node.to_string().as_bytes()).unwrap().draft);
-        let operation = Operation::CreateNode { draft, uid: Uid(1) };
+        let operation = OperatorOperation::CreateNode { draft, uid: Uid(1) };
         let origin = Origin::Operator { user: "alice".into() };
-        let batch = Batch { stamp: stamp(10), commands: vec![Command { origin, request: None, operation }] };
+        let batch =
+            Batch { stamp: stamp(10), commands: vec![Command { origin, request: None, operation: operation.into() }] };
         let mut state = State::new();
         let applied = state.apply(Position { term: 1, index: 1 }, &batch);
         assert!(matches!(applied.outcomes[..], [Outcome::Done(_)]), "{applied:?}");
@@ -284,7 +240,7 @@ mod tests {
     }
 
     fn explained(insight: &Insight, kind: &str, name: &str) -> Value {
-        let subject = Subject::parse(kind, "", name).unwrap();
+        let subject = ExplainSubject::parse(kind, "", name).unwrap();
         serde_json::from_slice(&insight.explain(&state(), &subject).unwrap()).unwrap()
     }
 
@@ -294,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn a_node_is_explained_from_what_was_heard_on_both_clocks() {
+    fn a_node_is_explained_by_pulses_and_cluster_time() {
         let insight = insight(60);
         hear_through_the_other(&insight, 52);
         let node = explained(&insight, "node", "a");
@@ -305,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn excuses_say_whom_they_concern_and_move_the_deadline() {
+    fn excuses_say_whether_they_concern_the_node_and_move_its_deadline() {
         let insight = insight(60);
         hear_through_the_other(&insight, 15);
         insight.pulses.blindness().digest_missed(OTHER, tick(58));
@@ -333,14 +289,14 @@ mod tests {
     }
 
     #[test]
-    fn a_zone_is_excused_only_by_what_concerns_everybody() {
+    fn a_zone_shows_only_excuses_that_concern_every_node() {
         let insight = insight(60);
         insight.pulses.blindness().digest_missed(OTHER, tick(58));
         assert_eq!(explained(&insight, "zone", "/b")["excuses"], json!([]));
     }
 
     #[test]
-    fn a_node_that_nobody_can_place_has_a_grace_from_when_that_was_clear() {
+    fn a_node_that_no_replica_heard_has_a_grace_from_the_end_of_the_takeover() {
         let insight = insight(60);
         insight.pulses.blindness().took_over([OTHER], tick(45));
         insight.pulses.blindness().digest_complete(OTHER, tick(46));
@@ -350,16 +306,16 @@ mod tests {
     }
 
     #[test]
-    fn a_quarantine_is_passed_on() {
+    fn a_quarantine_is_explained() {
         let insight = insight(60).with_quarantine(|name| (name == "a").then(|| "watching it crashed".to_owned()));
         let node = explained(&insight, "node", "a");
         assert!(node["facts"].to_string().contains("watching it crashed"), "{node}");
     }
 
     #[test]
-    fn what_cannot_be_explained_is_refused_with_the_reason() {
+    fn an_unknown_object_or_kind_is_refused_with_the_reason() {
         let refused = |kind: &str, name: &str| {
-            let subject = Subject::parse(kind, "", name);
+            let subject = ExplainSubject::parse(kind, "", name);
             let status = subject.and_then(|subject| insight(60).explain(&state(), &subject)).unwrap_err();
             (status.code(), status.message().to_owned())
         };
@@ -376,7 +332,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_is_wrong_with_the_question_is_final() {
+    fn only_errors_of_the_request_are_final() {
         let passed = |code| passed_on(ReplicaId(3), &Status::new(code, "because")).code();
         assert_eq!((passed(Code::NotFound), passed(Code::InvalidArgument)), (Code::NotFound, Code::InvalidArgument));
         for code in [Code::FailedPrecondition, Code::PermissionDenied, Code::Internal, Code::Unavailable] {

@@ -2,8 +2,8 @@
 
 use muster_lifecycle::replica::ReplicaId;
 use muster_proto::v1;
-use muster_raft::hello::Reached;
-use muster_raft::replica::{Member, Replica};
+use muster_raft::hello::HelloAnswer;
+use muster_raft::replica::{ClusterMember, Replica};
 
 /// Asks every member for its status; a member that does not answer is shown with the reason.
 pub(super) async fn overview(replica: &Replica, fleet: String) -> v1::StatusResponse {
@@ -44,7 +44,7 @@ pub(super) async fn overview(replica: &Replica, fleet: String) -> v1::StatusResp
     }
 }
 
-fn member_status(id: ReplicaId, member: &Member, leader: Option<ReplicaId>) -> v1::ReplicaStatus {
+fn member_status(id: ReplicaId, member: &ClusterMember, leader: Option<ReplicaId>) -> v1::ReplicaStatus {
     let role = match (leader == Some(id), member.voter) {
         (true, _) => "leader",
         (false, true) => "voter",
@@ -60,7 +60,7 @@ fn member_status(id: ReplicaId, member: &Member, leader: Option<ReplicaId>) -> v
     }
 }
 
-fn with_greeting(status: v1::ReplicaStatus, reached: Reached) -> v1::ReplicaStatus {
+fn with_greeting(status: v1::ReplicaStatus, reached: HelloAnswer) -> v1::ReplicaStatus {
     v1::ReplicaStatus {
         reachable: true,
         applied: reached.applied,

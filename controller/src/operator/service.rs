@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use futures::stream::BoxStream;
 use futures::{Stream, StreamExt, stream};
-use muster_lifecycle::command::{Command, Operation, Origin, Outcome, ReceiptEffect, RequestId};
+use muster_lifecycle::command::{Command, OperatorOperation, Origin, Outcome, ReceiptEffect, RequestId};
 use muster_lifecycle::meta::{Revision, Uid};
 use muster_lifecycle::replica::ReplicaId;
 use muster_pki::HostPort;
@@ -30,7 +30,7 @@ use crate::door::DoorKind;
 use crate::door::listener::Peer;
 use crate::hearing::Hearing;
 use crate::operator::collection::{LastHeard, Selection, render};
-use crate::operator::explaining::{Explainer, Subject};
+use crate::operator::explaining::{ExplainSubject, Explainer};
 use crate::operator::overview;
 use crate::operator::pulses::Pulses;
 use crate::operator::view::View;
@@ -103,9 +103,9 @@ impl OperatorService {
         // With an id of this replica's own, at least its retries towards the leader apply once.
         let request_id = request_id.unwrap_or_else(|| RequestId { client: rand::random(), sequence: 1 });
         let origin = Origin::Operator { user: user.into() };
-        let command = Command { origin, request: Some(request_id), operation };
-        let (what, name) = (command.operation.label(), subject_name(&command.operation));
-        let vouches = matches!(command.operation, Operation::ReplaceNodeStatus { .. });
+        let (what, name) = (operation.label(), operation.object_name().unwrap_or_else(|| CONFIG_NAME.to_owned()));
+        let vouches = matches!(operation, OperatorOperation::ReplaceNodeStatus { .. });
+        let command = Command { origin, request: Some(request_id), operation: operation.into() };
         let settled = self.replica.write(command, deadline).await.map_err(request_status)?;
         match settled.outcome {
             Outcome::Done(receipt) => {
@@ -208,7 +208,7 @@ impl Operator for OperatorService {
     async fn explain(&self, request: Request<v1::ExplainRequest>) -> Result<Response<v1::ExplainResponse>, Status> {
         reader(&request)?;
         let request = request.into_inner();
-        let subject = Subject::parse(&request.kind, &request.namespace, &request.name)?;
+        let subject = ExplainSubject::parse(&request.kind, &request.namespace, &request.name)?;
         let Some(explainer) = &self.explainer else {
             return Err(Status::unimplemented("this replica hears no agents and can explain nothing"));
         };
@@ -334,27 +334,6 @@ fn timeout(asked_ms: u32) -> Duration {
 
 fn to_bytes(object: &Value) -> bytes::Bytes {
     object.to_string().into()
-}
-
-/// The object of a write, for its writer and the log.
-fn subject_name(operation: &Operation) -> String {
-    if let Operation::SetPolicy { .. } = operation {
-        CONFIG_NAME.to_owned()
-    } else if let Operation::SetAggregator { name, .. } = operation {
-        name.to_string()
-    } else if let Operation::CreateToken { id, .. } | Operation::RevokeToken { id } = operation {
-        id.to_string()
-    } else if let Operation::CreatePod { draft, .. } | Operation::ApplyPod { draft, .. } = operation {
-        draft.key.to_string()
-    } else if let Operation::DeletePod { key, .. } = operation {
-        key.to_string()
-    } else if let Operation::CreateWorkload { draft, .. } | Operation::ApplyWorkload { draft, .. } = operation {
-        draft.key.to_string()
-    } else if let Operation::DeleteWorkload { key, .. } = operation {
-        key.to_string()
-    } else {
-        operation.object_name().unwrap_or_default().to_owned()
-    }
 }
 
 fn effect(effect: ReceiptEffect) -> Effect {

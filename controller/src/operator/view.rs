@@ -118,7 +118,7 @@ fn not_found(noun: &str, name: &str) -> Status {
 
 #[cfg(test)]
 mod tests {
-    use muster_lifecycle::command::{Batch, Command, Operation, Origin, Outcome, Position};
+    use muster_lifecycle::command::{Batch, Command, OperatorOperation, Origin, Outcome, Position};
     use muster_lifecycle::meta::Uid;
     use muster_lifecycle::node::NodeDraft;
     use muster_lifecycle::text::Text;
@@ -132,17 +132,20 @@ mod tests {
             let labels = [("topology.kubernetes.io/region", region), ("topology.kubernetes.io/zone", zone)];
             let labels = labels.into_iter().map(|(key, value)| (Text::from(key), Text::from(value))).collect();
             let draft = NodeDraft { name: name.into(), labels: Some(labels), ..NodeDraft::default() };
-            apply(&mut state, Operation::CreateNode { draft: Box::new(draft), uid: Uid(1) });
+            apply(&mut state, OperatorOperation::CreateNode { draft: Box::new(draft), uid: Uid(1) });
         }
         for name in ["rack-2", "rack-1"] {
-            apply(&mut state, Operation::SetAggregator { name: name.into(), nodes: vec!["a-*".into()] });
+            apply(&mut state, OperatorOperation::SetAggregator { name: name.into(), nodes: vec!["a-*".into()] });
         }
         state
     }
 
-    fn apply(state: &mut State, operation: Operation) {
+    fn apply(state: &mut State, operation: OperatorOperation) {
         let origin = Origin::Operator { user: "alice".into() };
-        let batch = Batch { stamp: Stamp::default(), commands: vec![Command { origin, request: None, operation }] };
+        let batch = Batch {
+            stamp: Stamp::default(),
+            commands: vec![Command { origin, request: None, operation: operation.into() }],
+        };
         let applied = state.apply(Position { term: 1, index: 1 }, &batch);
         assert!(matches!(applied.outcomes[..], [Outcome::Done(_)]), "{applied:?}");
     }
@@ -160,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_named_is_found_or_said_to_be_missing() {
+    fn a_named_object_is_found_or_reported_missing() {
         let table = [
             (View::Zones, "r1/b", Ok("r1/b")),
             (View::Zones, "e", Ok("r2/e")),

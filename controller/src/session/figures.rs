@@ -176,7 +176,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_reason_has_a_count_and_a_name_of_its_own() {
+    fn every_refusal_reason_has_its_own_label_and_count() {
         let figures = SessionFigures::default();
         for (place, reason) in RefusalReason::ALL.into_iter().enumerate() {
             assert_eq!(reason as usize, place);

@@ -57,7 +57,7 @@ fn is_vouched_for(condition: &Condition) -> bool {
 mod tests {
     use std::time::Duration;
 
-    use muster_lifecycle::command::{Batch, Command, Operation, Origin, Position};
+    use muster_lifecycle::command::{AgentOperation, Batch, Command, Origin, Position};
     use muster_lifecycle::meta::Uid;
     use muster_lifecycle::node::NodeStatus;
     use muster_lifecycle::node::{NodeDraft, Slot};
@@ -67,7 +67,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_newest_of_stored_and_heard_counts() {
+    fn a_heartbeat_is_the_newest_of_stored_and_heard() {
         let node = node(ConditionStatus::True);
         let (tables, now) =
             (PulseTables::new(ReplicaId(1)), Stamp { cluster: ClusterTime(60_000), wall: WallTime(1_060_000) });
@@ -85,7 +85,7 @@ mod tests {
     }
 
     #[test]
-    fn an_unknown_condition_is_not_vouched_for() {
+    fn a_beat_does_not_date_an_unknown_condition() {
         let node = node(ConditionStatus::Unknown);
         let tables = PulseTables::new(ReplicaId(1));
         let tick = Tick::since_boot(Duration::from_secs(50));
@@ -100,8 +100,9 @@ mod tests {
         let ready = Condition { kind: "Ready".into(), status, last_heartbeat, last_transition, reason, message };
         let status = NodeStatus { conditions: [ready].into(), ..NodeStatus::default() };
         let draft = NodeDraft { name: "n1".into(), status: Some(status), ..NodeDraft::default() };
-        let operation = Operation::RegisterNode { draft: Box::new(draft), uid: Uid(1), running: None };
-        let command = Command { origin: Origin::Node { name: "n1".into() }, request: None, operation };
+        let operation = AgentOperation::RegisterNode { draft: Box::new(draft), uid: Uid(1), running: None };
+        let command =
+            Command { origin: Origin::Node { name: "n1".into() }, request: None, operation: operation.into() };
         let stamp = Stamp { cluster: ClusterTime(10_000), wall: WallTime(0) };
         let mut state = State::new();
         state.apply(Position { term: 1, index: 1 }, &Batch { stamp, commands: vec![command] });

@@ -114,11 +114,11 @@ impl Agent for AgentService {
         }
     }
 
-    type CarryStream = BoxStream<'static, Result<v1::CarrierReply, Status>>;
+    type CarryStream = BoxStream<'static, Result<v1::AggregatorReply, Status>>;
 
     async fn carry(
         &self,
-        request: Request<Streaming<v1::CarrierMessage>>,
+        request: Request<Streaming<v1::AggregatorMessage>>,
     ) -> Result<Response<Self::CarryStream>, Status> {
         let peer = Peer::of(&request)?;
         match &peer.identity.kind {

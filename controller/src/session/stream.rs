@@ -34,7 +34,7 @@ use crate::session::write::admission::Admission;
 use self::binding::Binder;
 use self::caller::Caller;
 use self::pace::terms;
-use self::refusal::Refusal;
+use self::refusal::SessionRefusal;
 
 /// How long a stream may stay silent before its hello.
 const HELLO_PATIENCE: Duration = Duration::from_secs(10);
@@ -68,10 +68,10 @@ impl StreamContext {
     }
 
     /// An agent that has a session elsewhere must not leave it for a replica that is no better off.
-    fn require_contact_to_move(&self, caller: &Caller) -> Result<(), Refusal> {
+    fn require_contact_to_move(&self, caller: &Caller) -> Result<(), SessionRefusal> {
         if caller.moving && !self.relocation.is_in_contact() {
             let text = "this replica has no contact to the leader either; stay where you are and try another";
-            return Err(Refusal::unavailable(text));
+            return Err(SessionRefusal::unavailable(text));
         }
         Ok(())
     }
@@ -87,37 +87,37 @@ impl StreamContext {
     }
 
     /// Counts the refusal and tells the agent, unless it does not read.
-    async fn tell_refusal<T>(&self, refusal: Refusal, down: &mpsc::Sender<Result<T, Status>>) {
+    async fn tell_refusal<T>(&self, refusal: SessionRefusal, down: &mpsc::Sender<Result<T, Status>>) {
         self.figures.refuse(refusal.reason);
         let _ = timeout(FAREWELL_PATIENCE, down.send(Err(*refusal.status))).await;
     }
 }
 
 /// To be checked once the stream is open, so that a stream that misses the flag does not miss the signal.
-fn require_open(stream: &Stream) -> Result<(), Refusal> {
-    if stream.is_closed() { Err(Refusal::stopping()) } else { Ok(()) }
+fn require_open(stream: &Stream) -> Result<(), SessionRefusal> {
+    if stream.is_closed() { Err(SessionRefusal::stopping()) } else { Ok(()) }
 }
 
-fn require_not_stopped(signals: Signals) -> Result<(), Refusal> {
-    if signals.has(Signal::Stop) { Err(Refusal::stopping()) } else { Ok(()) }
+fn require_not_stopped(signals: Signals) -> Result<(), SessionRefusal> {
+    if signals.has(Signal::Stop) { Err(SessionRefusal::stopping()) } else { Ok(()) }
 }
 
 /// `None` if the stream ended before its first message.
-async fn first_message<T>(up: &mut Streaming<T>) -> Result<Option<T>, Refusal> {
+async fn first_message<T>(up: &mut Streaming<T>) -> Result<Option<T>, SessionRefusal> {
     let first = timeout(HELLO_PATIENCE, up.message()).await.map_err(|_| {
         let text = format!("no hello within {} s", HELLO_PATIENCE.as_secs());
-        Refusal::new(RefusalReason::Silence, Status::deadline_exceeded(text))
+        SessionRefusal::new(RefusalReason::Silence, Status::deadline_exceeded(text))
     })?;
     heard(first)
 }
 
 /// The message on a stream; `None` once it has ended. A broken connection is an end, too: only a message can be
 /// refused.
-fn heard<T>(message: Result<Option<T>, Status>) -> Result<Option<T>, Refusal> {
+fn heard<T>(message: Result<Option<T>, Status>) -> Result<Option<T>, SessionRefusal> {
     match message {
         // An error of the transport has a source; one of decoding has none.
         Err(status) if status.source().is_some() => Ok(None),
-        Err(status) => Err(Refusal::new(RefusalReason::Message, status)),
+        Err(status) => Err(SessionRefusal::new(RefusalReason::Message, status)),
         Ok(message) => Ok(message),
     }
 }

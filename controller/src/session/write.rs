@@ -11,14 +11,14 @@ pub(crate) mod trust;
 use std::sync::Arc;
 use std::time::Duration;
 
-use muster_lifecycle::command::{Command, Operation, Origin, Outcome};
+use muster_lifecycle::command::{AgentOperation, Command, Origin, Outcome};
 use muster_lifecycle::credential::Distrust;
 use muster_lifecycle::fingerprint::Fingerprint;
 use muster_lifecycle::rejection::Rejection;
 use muster_lifecycle::state::State;
 use muster_lifecycle::text::Text;
-use muster_raft::encoded::Draft;
-use muster_raft::proposer::{ProposeError, Settled};
+use muster_raft::encoded::EncodedCommand;
+use muster_raft::proposer::{Committed, ProposeError};
 use muster_raft::replica::{Replica, RequestError};
 use tokio::time::{Instant, sleep, timeout_at};
 
@@ -33,9 +33,9 @@ const REPORT_LIMIT: Duration = Duration::from_secs(10);
 
 /// Submits commands in the name of nodes. Clones share the budgets.
 #[derive(Clone)]
-pub struct AgentWrites(Arc<Shared>);
+pub struct AgentWrites(Arc<SharedWrites>);
 
-struct Shared {
+struct SharedWrites {
     replica: Replica,
     catch_up: CatchUp,
     budgets: WriteBudgets,
@@ -50,7 +50,7 @@ pub(crate) struct NodeGone;
 
 impl AgentWrites {
     pub(crate) fn new(replica: Replica, catch_up: CatchUp, figures: Arc<SessionFigures>) -> Self {
-        Self(Arc::new(Shared { replica, catch_up, budgets: WriteBudgets::default(), figures }))
+        Self(Arc::new(SharedWrites { replica, catch_up, budgets: WriteBudgets::default(), figures }))
     }
 
     pub(crate) fn replica(&self) -> &Replica {
@@ -71,12 +71,13 @@ impl AgentWrites {
     pub(crate) async fn submit(
         &self,
         node: &Text,
-        operation: Operation,
+        operation: AgentOperation,
         deadline: Instant,
-    ) -> Result<Settled, RequestError> {
+    ) -> Result<Committed, RequestError> {
         let what = operation.label();
-        let command = Command { origin: Origin::Node { name: node.clone() }, request: None, operation };
-        let draft = Draft::new(command).map_err(|error| RequestError::Forwarding(error.to_string()))?;
+        let command =
+            Command { origin: Origin::Node { name: node.clone() }, request: None, operation: operation.into() };
+        let draft = EncodedCommand::new(command).map_err(|error| RequestError::Forwarding(error.to_string()))?;
         loop {
             match self.submit_once((node, what), &draft, deadline).await {
                 Err(RequestError::Forwarding(_) | RequestError::Refused(ProposeError::Unknown))
@@ -84,7 +85,7 @@ impl AgentWrites {
                 {
                     sleep(RETRY_PAUSE).await;
                 }
-                settled => return settled,
+                committed => return committed,
             }
         }
     }
@@ -92,23 +93,23 @@ impl AgentWrites {
     async fn submit_once(
         &self,
         (node, what): (&Text, &'static str),
-        draft: &Draft,
+        draft: &EncodedCommand,
         deadline: Instant,
-    ) -> Result<Settled, RequestError> {
-        let settled = self.0.replica.write_draft(draft, deadline).await?;
-        if let Outcome::Rejected(why @ (Rejection::Forbidden(_) | Rejection::NotEntitled { .. })) = &settled.outcome {
+    ) -> Result<Committed, RequestError> {
+        let committed = self.0.replica.write_encoded(draft, deadline).await?;
+        if let Outcome::Rejected(why @ (Rejection::Forbidden(_) | Rejection::NotEntitled { .. })) = &committed.outcome {
             tracing::warn!(%node, what, %why, "denied");
         }
-        Ok(settled)
+        Ok(committed)
     }
 
     /// Submits a bound node's report, and waits until this replica has applied it, because the next report is compared
     /// with the resulting state. If this replica lags far behind, the next report merely writes again.
-    async fn submit_report(&self, node: &Text, operation: Operation) -> Result<Outcome, RequestError> {
+    async fn submit_report(&self, node: &Text, operation: AgentOperation) -> Result<Outcome, RequestError> {
         let deadline = Instant::now() + REPORT_LIMIT;
-        let settled = self.submit(node, operation, deadline).await?;
-        let _ = timeout_at(deadline, self.0.replica.feed().wait_applied(settled.index)).await;
-        Ok(settled.outcome)
+        let committed = self.submit(node, operation, deadline).await?;
+        let _ = timeout_at(deadline, self.0.replica.feed().wait_applied(committed.index)).await;
+        Ok(committed.outcome)
     }
 
     /// The result of `look` at the state. If it is in doubt, this replica catches up with the leader and looks again.

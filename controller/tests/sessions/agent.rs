@@ -11,8 +11,8 @@ use muster_pki::{Issued, tls};
 use muster_proto::v1;
 use muster_proto::v1::agent_client::AgentClient;
 use muster_proto::v1::agent_message::Message as Up;
-use muster_proto::v1::carrier_message::Message as CarrierUp;
-use muster_proto::v1::carrier_reply::Message as CarrierDown;
+use muster_proto::v1::aggregator_message::Message as AggregatorUp;
+use muster_proto::v1::aggregator_reply::Message as AggregatorDown;
 use muster_proto::v1::server_message::Message as Down;
 use rustls::ClientConfig;
 use tokio::time::timeout;
@@ -30,14 +30,14 @@ pub struct Agent {
 }
 
 /// An aggregator's stream.
-pub struct Carrier {
-    up: mpsc::UnboundedSender<v1::CarrierMessage>,
-    down: Streaming<v1::CarrierReply>,
+pub struct Aggregator {
+    up: mpsc::UnboundedSender<v1::AggregatorMessage>,
+    down: Streaming<v1::AggregatorReply>,
 }
 
 /// A connection to the agents' door of replica `id`.
 pub async fn dial(cluster: &Cluster, id: ReplicaId, issued: &Issued) -> Channel {
-    let ca = cluster.fleet.client_authority().certificate_pem();
+    let ca = cluster.members.fleet.client_authority().certificate_pem();
     let tls = tls::agent(ca, &issued.certificate, &issued.key).unwrap();
     dial_with(cluster, id, tls).await.unwrap()
 }
@@ -65,7 +65,7 @@ pub fn hello(node: &str, instance: u64) -> v1::Hello {
 impl Agent {
     /// Opens a stream with the certificate of `node`; nothing is said yet.
     pub async fn open(cluster: &Cluster, id: ReplicaId, node: &str) -> Self {
-        let channel = dial(cluster, id, &cluster.fleet.issue_node(node).unwrap()).await;
+        let channel = dial(cluster, id, &cluster.members.fleet.issue_node(node).unwrap()).await;
         Self::on(channel).await.unwrap()
     }
 
@@ -164,21 +164,21 @@ impl Agent {
     }
 }
 
-// === impl Carrier ===
+// === impl Aggregator ===
 
-impl Carrier {
+impl Aggregator {
     pub async fn greet(cluster: &Cluster, id: ReplicaId, aggregator: &str, instance: u64) -> Self {
-        let issued = cluster.fleet.issue_aggregator(aggregator).unwrap();
+        let issued = cluster.members.fleet.issue_aggregator(aggregator).unwrap();
         let mut client = AgentClient::new(dial(cluster, id, &issued).await);
         let (up, messages) = mpsc::unbounded();
         let down = client.carry(messages).await.unwrap().into_inner();
-        let mut carrier = Self { up, down };
-        carrier.say(CarrierUp::Hello(v1::CarrierHello { instance, ..v1::CarrierHello::default() }));
-        carrier
+        let mut aggregator = Self { up, down };
+        aggregator.say(AggregatorUp::Hello(v1::AggregatorHello { instance, ..v1::AggregatorHello::default() }));
+        aggregator
     }
 
-    pub fn say(&mut self, message: CarrierUp) {
-        self.up.unbounded_send(v1::CarrierMessage { message: Some(message) }).unwrap();
+    pub fn say(&mut self, message: AggregatorUp) {
+        self.up.unbounded_send(v1::AggregatorMessage { message: Some(message) }).unwrap();
     }
 
     pub fn bind(&mut self, nodes: &[(u32, &str)]) {
@@ -188,11 +188,11 @@ impl Carrier {
             incarnation: 0,
             orders_revision: 0,
         };
-        self.say(CarrierUp::Bind(v1::Bind { bindings: nodes.iter().map(binding).collect() }));
+        self.say(AggregatorUp::Bind(v1::Bind { bindings: nodes.iter().map(binding).collect() }));
     }
 
     /// Skips orders about pods that are empty.
-    pub async fn try_hear(&mut self) -> Result<Option<CarrierDown>, Status> {
+    pub async fn try_hear(&mut self) -> Result<Option<AggregatorDown>, Status> {
         loop {
             let heard = timeout(PATIENCE, self.down.message()).await.expect("an answer")?;
             let heard = heard.map(|message| message.message.expect("a known message"));
@@ -202,14 +202,14 @@ impl Carrier {
         }
     }
 
-    pub async fn hear(&mut self) -> CarrierDown {
+    pub async fn hear(&mut self) -> AggregatorDown {
         self.try_hear().await.expect("the stream goes on").expect("the stream goes on")
     }
 
     /// The next message about bindings, by handle.
     pub async fn bound(&mut self) -> Vec<v1::BoundNode> {
         match self.hear().await {
-            CarrierDown::Bound(mut bound) => {
+            AggregatorDown::Bound(mut bound) => {
                 bound.nodes.sort_by_key(|node| node.handle);
                 bound.nodes
             }
@@ -230,14 +230,16 @@ impl Carrier {
     /// The next message about one node.
     pub async fn carried(&mut self) -> (u32, Down) {
         match self.hear().await {
-            CarrierDown::Carried(v1::Carried { handle, message: Some(message) }) => (handle, message.message.unwrap()),
+            AggregatorDown::Carried(v1::Carried { handle, message: Some(message) }) => {
+                (handle, message.message.unwrap())
+            }
             other => panic!("not about one node: {other:?}"),
         }
     }
 }
 
-fn are_no_orders(heard: &CarrierDown) -> bool {
-    let CarrierDown::Carried(v1::Carried { message: Some(message), .. }) = heard else { return false };
+fn are_no_orders(heard: &AggregatorDown) -> bool {
+    let AggregatorDown::Carried(v1::Carried { message: Some(message), .. }) = heard else { return false };
     matches!(&message.message, Some(Down::Pods(orders)) if orders.orders.is_empty())
 }
 

@@ -5,12 +5,13 @@ use std::time::{Duration, SystemTime};
 
 use muster_controller::door::DoorKind;
 use muster_controller::door::listener::Door;
-use muster_lifecycle::command::Operation;
+use muster_lifecycle::command::OperatorOperation;
 use muster_lifecycle::fingerprint::Fingerprint;
 use muster_lifecycle::replica::ReplicaId;
 use muster_node_agent::credentials::{CredentialStore, NodeCredentials};
 use muster_node_agent::enrolment::{self, EnrolmentError};
-use muster_pki::{Authority, Issued, Subject, Usage, Validity, identity};
+use muster_pki::{Authority, CertificateSubject, Issued, Usage, Validity, identity};
+use muster_proto::certified_name::CertifiedName;
 use muster_proto::token::Token;
 use muster_proto::v1;
 use muster_proto::v1::agent_client::AgentClient;
@@ -31,13 +32,18 @@ use tonic::codegen::http::uri::PathAndQuery;
 use tonic::{Code, Request, Status};
 use tonic_prost::ProstCodec;
 
-use crate::agent::{Agent, Carrier, dial_with, hello, node_json};
-use crate::cluster::{Cluster, LIFETIME, PATIENCE, RENEWAL_GRACE, eventually};
+use crate::agent::{Agent, Aggregator, dial_with, hello, node_json};
+use crate::cluster::{Cluster, LIFETIME, PATIENCE, RENEWAL_GRACE, until};
 
 const HOUR: Duration = Duration::from_secs(3600);
 const TTL: Duration = Duration::from_secs(600);
 /// Well below the time that a stranger may stay.
 const JOIN_PATIENCE: Duration = Duration::from_secs(20);
+
+/// Longer than a common name, so that the certificate has it as a DNS name.
+fn longest_name() -> String {
+    [63, 63, 63, 61].map(|length| "x".repeat(length)).join(".")
+}
 
 /// A machine with a state directory of its own.
 struct Machine {
@@ -62,10 +68,10 @@ fn doors(cluster: &Cluster) -> Vec<String> {
 }
 
 async fn token(cluster: &Cluster, node: Option<&str>) -> Token {
-    let token = Token::draw(cluster.fleet.client_authority().public_key_print().unwrap(), rand::random);
+    let token = Token::draw(cluster.members.fleet.client_authority().public_key_print().unwrap(), rand::random);
     let (id, ttl_ms) = (token.id.as_str().into(), TTL.as_millis() as u64);
     let node = node.map(Into::into);
-    cluster.operate(Operation::CreateToken { id, hash: token.hash(), node, ttl_ms }).await;
+    cluster.operate(OperatorOperation::CreateToken { id, hash: token.hash(), node, ttl_ms }).await;
     token
 }
 
@@ -76,7 +82,7 @@ async fn joined(cluster: &Cluster, node: &str) -> (Machine, NodeCredentials) {
 }
 
 async fn revoke(cluster: &Cluster, node: &str) {
-    cluster.operate(Operation::RevokeNode { name: node.into() }).await;
+    cluster.operate(OperatorOperation::RevokeNode { name: node.into() }).await;
 }
 
 /// The events about enrolments of `node` that replica 1 knows of.
@@ -104,18 +110,18 @@ async fn greeted(cluster: &Cluster, id: ReplicaId, tls: Arc<ClientConfig>, node:
 
 fn issue(cluster: &Cluster, authority: &Authority, (user, group): (&str, &str), until: SystemTime) -> Issued {
     let validity = Validity { from: until - LIFETIME, until };
-    let (fleet, usage) = (cluster.fleet.id(), Usage::Client);
-    authority.issue(&Subject { user, group: Some(group), fleet, usage, hosts: &[], validity }).unwrap()
+    let (fleet, usage) = (cluster.members.fleet.id(), Usage::Client);
+    authority.issue(&CertificateSubject { user, group: Some(group), fleet, usage, hosts: &[], validity }).unwrap()
 }
 
 fn client(cluster: &Cluster, issued: &Issued) -> Arc<ClientConfig> {
-    let ca = cluster.fleet.client_authority().certificate_pem();
+    let ca = cluster.members.fleet.client_authority().certificate_pem();
     muster_pki::tls::agent(ca, &issued.certificate, &issued.key).unwrap()
 }
 
 fn stranger(cluster: &Cluster) -> Arc<ClientConfig> {
     let mut roots = rustls::RootCertStore::empty();
-    let ca = cluster.fleet.client_authority().certificate_pem();
+    let ca = cluster.members.fleet.client_authority().certificate_pem();
     roots.add(CertificateDer::from_pem_slice(ca.as_bytes()).unwrap()).unwrap();
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let mut config = ClientConfig::builder_with_provider(provider)
@@ -171,14 +177,14 @@ async fn a_join_whose_answer_was_lost_is_answered_again() {
 }
 
 #[tokio::test]
-async fn a_token_that_is_not_good_is_refused_with_a_reason_and_an_event() {
+async fn an_invalid_token_is_refused_with_a_reason_and_an_event() {
     let cluster = Cluster::start(&[ReplicaId(1)]).await;
-    let pin = cluster.fleet.client_authority().public_key_print().unwrap();
+    let pin = cluster.members.fleet.client_authority().public_key_print().unwrap();
     let (_first, _) = joined(&cluster, "taken").await;
     let replayed = token(&cluster, None).await;
     Machine::new().join(&cluster, "first", &replayed).await.unwrap();
     let revoked = token(&cluster, None).await;
-    cluster.operate(Operation::RevokeToken { id: revoked.id.as_str().into() }).await;
+    cluster.operate(OperatorOperation::RevokeToken { id: revoked.id.as_str().into() }).await;
     let other = token(&cluster, Some("other")).await;
     let open = token(&cluster, None).await;
     let guessed = Token { secret: Token::draw(pin, rand::random).secret, ..open.clone() };
@@ -200,18 +206,18 @@ async fn a_token_that_is_not_good_is_refused_with_a_reason_and_an_event() {
             "{node}: {error}"
         );
         assert!(!machine.store.has_credentials());
-        eventually("the refusal is told", || refusals(&cluster, node).iter().any(|told| told.contains(wanted))).await;
+        until("the refusal is told", || refusals(&cluster, node).iter().any(|told| told.contains(wanted))).await;
     }
     cluster.clock.advance(TTL + HOUR);
     let error = Machine::new().join(&cluster, "n6", &expired).await.unwrap_err();
     assert!(error.to_string().contains("has expired: make a new one"), "{error}");
-    eventually("the refusal is told", || !refusals(&cluster, "n6").is_empty()).await;
+    until("the refusal is told", || !refusals(&cluster, "n6").is_empty()).await;
     // A caller that tries many tokens learns no secret, and the log does not grow with each.
     assert!(refusals(&cluster, "n5").iter().all(|told| !told.contains(&open.secret)));
 }
 
 #[tokio::test]
-async fn a_token_of_another_cluster_is_never_shown_to_this_one() {
+async fn a_token_of_another_cluster_is_never_sent_to_this_one() {
     let cluster = Cluster::start(&[ReplicaId(1)]).await;
     let foreign = Token::draw(Fingerprint([7; 32]), rand::random);
     let error = Machine::new().join(&cluster, "a", &foreign).await.unwrap_err();
@@ -223,11 +229,11 @@ async fn a_token_of_another_cluster_is_never_shown_to_this_one() {
     let status = client.join(request).await.unwrap_err();
     assert_eq!(status.code(), Code::PermissionDenied);
     assert!(status.message().contains("another cluster's"), "{status}");
-    eventually("the refusal is told", || !refusals(&cluster, "a").is_empty()).await;
+    until("the refusal is told", || !refusals(&cluster, "a").is_empty()).await;
 }
 
 #[tokio::test]
-async fn a_door_of_another_cluster_does_not_keep_a_machine_from_the_next() {
+async fn a_machine_that_reaches_another_cluster_first_joins_at_the_next_endpoint() {
     let (other, cluster) = (Cluster::start(&[ReplicaId(1)]).await, Cluster::start(&[ReplicaId(1)]).await);
     let (machine, token) = (Machine::new(), token(&cluster, None).await);
     let doors = [doors(&other), doors(&cluster)].concat();
@@ -235,11 +241,11 @@ async fn a_door_of_another_cluster_does_not_keep_a_machine_from_the_next() {
 }
 
 #[tokio::test]
-async fn refusals_do_not_fill_the_log() {
+async fn repeated_refusals_are_rate_limited_in_log_and_events() {
     let lines = Lines::default();
     let _listening = lines.listen();
     let cluster = Cluster::start(&[ReplicaId(1)]).await;
-    let unknown = Token::draw(cluster.fleet.client_authority().public_key_print().unwrap(), rand::random);
+    let unknown = Token::draw(cluster.members.fleet.client_authority().public_key_print().unwrap(), rand::random);
     let channel = dial_with(&cluster, ReplicaId(1), stranger(&cluster)).await.unwrap();
     let (mut client, mut agents) = (EnrolmentClient::new(channel.clone()), AgentClient::new(channel));
     for _ in 0..50 {
@@ -247,7 +253,7 @@ async fn refusals_do_not_fill_the_log() {
         assert_eq!(client.join(request).await.unwrap_err().code(), Code::PermissionDenied);
         assert_eq!(agents.who_is(v1::WhoIsRequest {}).await.unwrap_err().code(), Code::Unauthenticated);
     }
-    eventually("some are told", || refusals(&cluster, "a").len() >= 10).await;
+    until("some are told", || refusals(&cluster, "a").len() >= 10).await;
     assert!(refusals(&cluster, "a").len() <= 20, "{}", refusals(&cluster, "a").len());
     for what in ["enrolment denied", "denied: not authenticated"] {
         assert!((1..=20).contains(&lines.with(what)), "{what}: {}", lines.with(what));
@@ -282,21 +288,22 @@ impl std::io::Write for Lines {
 }
 
 #[tokio::test]
-async fn what_cannot_be_understood_is_an_invalid_argument() {
+async fn an_unreadable_request_is_an_invalid_argument() {
     let cluster = Cluster::start(&[ReplicaId(1)]).await;
     let token = token(&cluster, None).await.to_string();
     let mut client = EnrolmentClient::new(dial_with(&cluster, ReplicaId(1), stranger(&cluster)).await.unwrap());
     let request = |token: &str, node: &str, csr| v1::JoinRequest { token: token.into(), node: node.into(), csr };
     let cases = [
         (request("abc", "a", csr()), "token: a token has three parts"),
-        (request(&token, "Not_a_name", csr()), "node: \"Not_a_name\" is not a node name"),
-        (request(&token, &"x".repeat(60), csr()), "node: "),
+        (request(&token, "Not_a_name", csr()), "node: \"Not_a_name\" is not a DNS-1123 subdomain"),
+        (request(&token, &"x".repeat(64), csr()), "has a label of 64 characters: between two dots at most 63"),
+        (request(&token, &format!("{}x", longest_name()), csr()), "has 254 characters: at most 253"),
         (request(&token, "a", vec![1, 2, 3].into()), "csr: is not a PKCS#10 request"),
     ];
     for (request, wanted) in cases {
         let status = client.join(request).await.unwrap_err();
         assert_eq!(status.code(), Code::InvalidArgument, "{status}");
-        assert!(status.message().starts_with(wanted), "{status}");
+        assert!(status.message().contains(wanted), "{status}");
     }
 }
 
@@ -319,9 +326,9 @@ async fn a_replica_without_the_signing_key_says_which_file_it_lacks() {
 // === admission to a session ===
 
 #[tokio::test]
-async fn a_certificate_that_is_not_good_gets_no_session() {
+async fn a_revoked_or_replaced_certificate_gets_no_session() {
     let cluster = Cluster::start(&[ReplicaId(1)]).await;
-    let (ca, peers) = (cluster.fleet.client_authority(), cluster.fleet.peer_authority());
+    let (ca, peers) = (cluster.members.fleet.client_authority(), cluster.members.fleet.peer_authority());
     let (now, node) = (SystemTime::now(), ("system:node:a", identity::NODES));
     let good = |user| issue(&cluster, ca, (user, identity::NODES), now + HOUR);
     let (_machine, replaced) = joined(&cluster, "replaced").await;
@@ -335,6 +342,8 @@ async fn a_certificate_that_is_not_good_gets_no_session() {
     let expired = issue(&cluster, ca, node, now - HOUR);
     let peer = issue(&cluster, peers, ("system:muster:replica:1", identity::REPLICAS), now + HOUR);
     let replica = issue(&cluster, ca, ("system:muster:replica:1", identity::REPLICAS), now + HOUR);
+    let hash = CertifiedName::of(&longest_name()).common_name;
+    let nameless = issue(&cluster, ca, (&hash, identity::NODES), now + HOUR);
     let cases = [
         ("none", stranger(&cluster), "a", Some(Code::Unauthenticated), "join with a token first"),
         ("wrong CA", of(&foreign), "a", None, "wrong CA: the certificate was not signed by the CA of this door"),
@@ -346,6 +355,7 @@ async fn a_certificate_that_is_not_good_gets_no_session() {
         ("other node's", of(&good("system:node:b")), "a", Some(Code::PermissionDenied), "it cannot speak for node"),
         ("peer's", of(&peer), "a", None, "wrong CA: the certificate was not signed by the CA of this door"),
         ("peer's of our CA", of(&replica), "a", None, "wrong role: a replica"),
+        ("without its long name", of(&nameless), "a", None, "have one signed with the node as its DNS name"),
     ];
     for (what, tls, node, code, wanted) in cases {
         let refused = greeted(&cluster, ReplicaId(1), Arc::clone(&tls), node).await.err();
@@ -366,7 +376,8 @@ async fn a_certificate_that_is_not_good_gets_no_session() {
 
 /// Why the agents' door of replica 1 turns a caller away.
 async fn turned_away(cluster: &Cluster, tls: Arc<ClientConfig>) -> String {
-    let door = Door::new(DoorKind::Agent, cluster.tls(ReplicaId(1)).agent_server, cluster.fleet.id().clone());
+    let door =
+        Door::new(DoorKind::Agent, cluster.members.tls(ReplicaId(1)).agent_server, cluster.members.fleet.id().clone());
     let door = door.renewing_within(RENEWAL_GRACE);
     let (near, far) = tokio::io::duplex(1 << 16);
     let name = cluster.plan(ReplicaId(1)).agent.host().to_owned().try_into().unwrap();
@@ -376,7 +387,7 @@ async fn turned_away(cluster: &Cluster, tls: Arc<ClientConfig>) -> String {
 }
 
 #[tokio::test]
-async fn a_stranger_is_sent_away_before_its_request_is_read() {
+async fn a_caller_without_a_certificate_is_refused_before_its_request_is_read() {
     let cluster = Cluster::start(&[ReplicaId(1)]).await;
     for path in ["/muster.v1.Agent/WhoIs", "/muster.v1.Agent/Session", "/muster.v1.Agent/Carry"] {
         let mut client = tonic::client::Grpc::new(dial_with(&cluster, ReplicaId(1), stranger(&cluster)).await.unwrap());
@@ -399,7 +410,7 @@ async fn loiterer(cluster: &Cluster, from: &str) -> TlsStream<TcpStream> {
 }
 
 #[tokio::test]
-async fn a_crowd_of_strangers_keeps_no_machine_from_joining() {
+async fn many_connections_without_certificates_do_not_prevent_a_join() {
     let cluster = Cluster::start(&[ReplicaId(1)]).await;
     let token = token(&cluster, None).await;
     let mut crowd = Vec::new();
@@ -420,10 +431,14 @@ async fn a_crowd_of_strangers_keeps_no_machine_from_joining() {
 }
 
 #[tokio::test]
-async fn strangers_may_only_join_and_the_expired_may_only_renew() {
+async fn a_caller_without_a_certificate_may_only_join_and_an_expired_one_only_renew() {
     let cluster = Cluster::start(&[ReplicaId(1)]).await;
-    let expired =
-        issue(&cluster, cluster.fleet.client_authority(), ("system:node:a", identity::NODES), SystemTime::now() - HOUR);
+    let expired = issue(
+        &cluster,
+        cluster.members.fleet.client_authority(),
+        ("system:node:a", identity::NODES),
+        SystemTime::now() - HOUR,
+    );
     for tls in [stranger(&cluster), client(&cluster, &expired)] {
         let channel = dial_with(&cluster, ReplicaId(1), tls).await.unwrap();
         let mut agents = AgentClient::new(channel);
@@ -445,7 +460,8 @@ async fn strangers_may_only_join_and_the_expired_may_only_renew() {
 async fn an_open_stream_ends_with_its_certificate() {
     let cluster = Cluster::start(&[ReplicaId(1)]).await;
     let node = ("system:node:a", identity::NODES);
-    let short = issue(&cluster, cluster.fleet.client_authority(), node, SystemTime::now() + Duration::from_secs(4));
+    let short =
+        issue(&cluster, cluster.members.fleet.client_authority(), node, SystemTime::now() + Duration::from_secs(4));
     let tls = client(&cluster, &short);
     let channel = dial_with(&cluster, ReplicaId(1), Arc::clone(&tls)).await.unwrap();
     let mut session = greeted(&cluster, ReplicaId(1), tls, "a").await.unwrap();
@@ -455,7 +471,7 @@ async fn an_open_stream_ends_with_its_certificate() {
             Ok(Some(Down::Acknowledged(v1::Acknowledged { sequence }))) => {
                 session.say(Up::Beat(v1::Beat { sequence: sequence + 1, acknowledge: true }));
             }
-            Ok(heard) => assert!(heard.is_some(), "it ended without a word"),
+            Ok(heard) => assert!(heard.is_some(), "it ended without a reason"),
             Err(refused) => break refused,
         }
     };
@@ -472,40 +488,47 @@ async fn an_open_stream_ends_with_its_certificate() {
 // === renewing ===
 
 #[tokio::test]
-async fn a_renewal_leaves_the_session_alone_and_ends_the_old_key_once_it_was_used() {
+async fn a_renewal_keeps_the_session_and_ends_the_old_key_once_the_new_one_is_used() {
     let cluster = Cluster::start(&[1, 2, 3].map(ReplicaId)).await;
-    let (machine, credentials) = joined(&cluster, "a").await;
+    for node in ["a", &longest_name()] {
+        renewal_leaves_the_session_alone(&cluster, node).await;
+    }
+}
+
+async fn renewal_leaves_the_session_alone(cluster: &Cluster, node: &str) {
+    let (machine, credentials) = joined(cluster, node).await;
     let old = NodeCredentials::load(&machine.store).unwrap();
-    let mut session = greeted(&cluster, ReplicaId(1), credentials.tls(), "a").await.unwrap();
-    enrolment::renew(&credentials, &doors(&cluster)).await.unwrap();
+    let mut session = greeted(cluster, ReplicaId(1), credentials.tls(), node).await.unwrap();
+    enrolment::renew(&credentials, &doors(cluster)).await.unwrap();
     session.report(1, &crate::agent::status_json(1));
     session.status_taken().await;
     // Until the new certificate was used the old one is good: the answer might have been lost.
-    greeted(&cluster, ReplicaId(2), old.tls(), "a").await.unwrap();
-    greeted(&cluster, ReplicaId(3), credentials.tls(), "a").await.unwrap();
+    greeted(cluster, ReplicaId(2), old.tls(), node).await.unwrap();
+    greeted(cluster, ReplicaId(3), credentials.tls(), node).await.unwrap();
     let confirmed = || {
         let current = cluster.replica(ReplicaId(2)).current();
-        current.state.credentials().get("a").is_some_and(|known| known.previous.is_none())
+        current.state.credentials().get(node).is_some_and(|known| known.previous.is_none())
     };
-    eventually("the new key was used", confirmed).await;
-    let refused = greeted(&cluster, ReplicaId(2), old.tls(), "a").await.err().unwrap();
+    until("the new key was used", confirmed).await;
+    let refused = greeted(cluster, ReplicaId(2), old.tls(), node).await.err().unwrap();
     assert!(refused.message().contains("was replaced by another"), "{refused}");
     let renewed = NodeCredentials::load(&machine.store).unwrap();
-    greeted(&cluster, ReplicaId(1), renewed.tls(), "a").await.unwrap();
+    greeted(cluster, ReplicaId(1), renewed.tls(), node).await.unwrap();
 }
 
 #[tokio::test]
-async fn an_expired_certificate_renews_itself_and_that_is_told() {
+async fn an_expired_certificate_is_renewed_and_recorded_as_an_event() {
     let cluster = Cluster::start(&[ReplicaId(1)]).await;
     let node = ("system:node:a", identity::NODES);
-    let expired = issue(&cluster, cluster.fleet.client_authority(), node, SystemTime::now() - RENEWAL_GRACE + HOUR);
+    let expired =
+        issue(&cluster, cluster.members.fleet.client_authority(), node, SystemTime::now() - RENEWAL_GRACE + HOUR);
     let machine = Machine::new();
     std::fs::create_dir_all(machine.store.dir()).unwrap();
     let file = |name: &str, text: &str| {
         let path = machine.store.dir().join(name);
         muster_pki::secret::write_new(&path, text, muster_pki::secret::Access::Owner).unwrap();
     };
-    file("ca.crt", cluster.fleet.client_authority().certificate_pem());
+    file("ca.crt", cluster.members.fleet.client_authority().certificate_pem());
     file("node.pem", &format!("{}{}", expired.key, expired.certificate));
     let credentials = NodeCredentials::open_or_join(&machine.store, None, &doors(&cluster), "a").await.unwrap();
     assert!(!credentials.is_expired(SystemTime::now()), "it was renewed first");
@@ -515,22 +538,22 @@ async fn an_expired_certificate_renews_itself_and_that_is_told() {
 }
 
 #[tokio::test]
-async fn a_revoked_node_renews_nothing() {
+async fn a_revoked_node_cannot_renew() {
     let cluster = Cluster::start(&[ReplicaId(1)]).await;
     let (_machine, credentials) = joined(&cluster, "a").await;
     revoke(&cluster, "a").await;
     let error = enrolment::renew(&credentials, &doors(&cluster)).await.unwrap_err();
     assert!(error.to_string().contains("was revoked by ada"), "{error}");
-    eventually("the refusal is told", || !refusals(&cluster, "a").is_empty()).await;
+    until("the refusal is told", || !refusals(&cluster, "a").is_empty()).await;
 }
 
 // === revoking ===
 
 #[tokio::test]
-async fn a_revocation_ends_the_open_stream_at_whichever_replica() {
+async fn a_revocation_ends_the_open_stream_at_any_replica() {
     let cluster = Cluster::start(&[1, 2, 3].map(ReplicaId)).await;
-    for id in [1, 2, 3].map(ReplicaId) {
-        let node = format!("n{id}");
+    for (id, node) in [(1, "n1".to_owned()), (2, "n2".to_owned()), (3, longest_name())] {
+        let id = ReplicaId(id);
         let (_machine, credentials) = joined(&cluster, &node).await;
         let mut session = greeted(&cluster, id, credentials.tls(), &node).await.unwrap();
         let started = std::time::Instant::now();
@@ -567,7 +590,7 @@ async fn a_revocation_ends_the_stream_of_a_node_that_is_not_registered() {
 }
 
 #[tokio::test]
-async fn a_machine_that_takes_the_place_of_another_ends_its_stream() {
+async fn a_machine_that_joins_under_the_name_of_another_ends_its_stream() {
     let cluster = Cluster::start(&[ReplicaId(1)]).await;
     let (_machine, credentials) = joined(&cluster, "a").await;
     let mut session = greeted(&cluster, ReplicaId(1), credentials.tls(), "a").await.unwrap();
@@ -578,23 +601,23 @@ async fn a_machine_that_takes_the_place_of_another_ends_its_stream() {
 }
 
 #[tokio::test]
-async fn an_aggregator_does_not_carry_a_revoked_node() {
+async fn an_aggregator_cannot_bind_a_revoked_node() {
     let cluster = Cluster::start(&[ReplicaId(1)]).await;
-    cluster.operate(Operation::SetAggregator { name: "rack".into(), nodes: vec!["*".into()] }).await;
+    cluster.operate(OperatorOperation::SetAggregator { name: "rack".into(), nodes: vec!["*".into()] }).await;
     for name in ["a", "b"] {
         let draft = muster_lifecycle::node::NodeDraft { name: name.into(), ..Default::default() };
         let uid = muster_lifecycle::meta::Uid(rand::random());
-        cluster.operate(Operation::CreateNode { draft: Box::new(draft), uid }).await;
+        cluster.operate(OperatorOperation::CreateNode { draft: Box::new(draft), uid }).await;
     }
     revoke(&cluster, "b").await;
-    let mut carrier = Carrier::greet(&cluster, ReplicaId(1), "rack", 1).await;
-    carrier.hear().await;
-    carrier.bind(&[(1, "a"), (2, "b")]);
-    let bound = carrier.all_bound(2).await;
+    let mut aggregator = Aggregator::greet(&cluster, ReplicaId(1), "rack", 1).await;
+    aggregator.hear().await;
+    aggregator.bind(&[(1, "a"), (2, "b")]);
+    let bound = aggregator.all_bound(2).await;
     assert!(bound[0].refused.is_empty() && bound[1].refused.contains("was revoked"), "{bound:?}");
     revoke(&cluster, "a").await;
     let refused = loop {
-        if let muster_proto::v1::carrier_reply::Message::Bound(bound) = carrier.hear().await {
+        if let muster_proto::v1::aggregator_reply::Message::Bound(bound) = aggregator.hear().await {
             break bound;
         }
     };

@@ -11,17 +11,17 @@ mod pods;
 mod reconcile;
 mod trouble;
 
-use agent::{Agent, Carrier, dial, hello, node_json, status_json};
-use cluster::{Cluster, eventually};
+use agent::{Agent, Aggregator, dial, hello, node_json, status_json};
+use cluster::{Cluster, until};
 use futures::stream;
 use muster_controller::session::figures::RefusalReason;
-use muster_lifecycle::command::{Operation, Origin};
+use muster_lifecycle::command::{LeaderOperation, OperatorOperation, Origin};
 use muster_lifecycle::node::{ConditionStatus, Node};
 use muster_lifecycle::replica::ReplicaId;
 use muster_proto::v1;
 use muster_proto::v1::agent_message::Message as Up;
-use muster_proto::v1::carrier_message::Message as CarrierUp;
-use muster_proto::v1::carrier_reply::Message as CarrierDown;
+use muster_proto::v1::aggregator_message::Message as AggregatorUp;
+use muster_proto::v1::aggregator_reply::Message as AggregatorDown;
 use muster_proto::v1::server_message::Message as Down;
 use tonic::codegen::http::uri::PathAndQuery;
 use tonic::{Code, Request};
@@ -33,7 +33,7 @@ const SECOND: u64 = 0xcd34_0000_0000_0002;
 // === admission ===
 
 #[tokio::test]
-async fn i_13_a_node_speaks_for_itself_only() {
+async fn i_13_a_node_certificate_opens_a_session_for_its_own_name_only() {
     let cluster = Cluster::start(&[ReplicaId(1)]).await;
     let (before, _) = cluster.position(ReplicaId(1));
     let mut agent = Agent::open(&cluster, ReplicaId(1), "a").await;
@@ -53,11 +53,11 @@ async fn i_13_a_node_speaks_for_itself_only() {
 #[tokio::test]
 async fn i_13_roles_do_not_mix() {
     let cluster = Cluster::start(&[ReplicaId(1)]).await;
-    let node = cluster.fleet.issue_node("a").unwrap();
+    let node = cluster.members.fleet.issue_node("a").unwrap();
     let mut client = v1::agent_client::AgentClient::new(dial(&cluster, ReplicaId(1), &node).await);
     let status = client.carry(stream::empty()).await.unwrap_err();
     assert_eq!(status.code(), Code::PermissionDenied);
-    let aggregator = cluster.fleet.issue_aggregator("rack").unwrap();
+    let aggregator = cluster.members.fleet.issue_aggregator("rack").unwrap();
     let mut client = v1::agent_client::AgentClient::new(dial(&cluster, ReplicaId(1), &aggregator).await);
     let status = client.session(stream::empty()).await.unwrap_err();
     assert_eq!(status.code(), Code::PermissionDenied);
@@ -65,13 +65,13 @@ async fn i_13_roles_do_not_mix() {
 }
 
 #[tokio::test]
-async fn an_unknown_node_is_asked_to_register_and_then_welcome() {
+async fn an_unknown_node_is_asked_to_register_and_then_welcomed() {
     let cluster = Cluster::start(&[ReplicaId(1)]).await;
     // Also one that claims to have been welcomed before: this replica has made sure that no replica knows it.
     let (_agent, welcome) =
         Agent::register(&cluster, ReplicaId(1), v1::Hello { incarnation: 99, ..hello("a", FIRST) }).await;
     let node = cluster.node(ReplicaId(1), "a");
-    assert_eq!((welcome.replica, welcome.fleet.as_str()), (1, cluster.fleet.id().as_str()));
+    assert_eq!((welcome.replica, welcome.fleet.as_str()), (1, cluster.members.fleet.id().as_str()));
     assert_eq!((welcome.incarnation, welcome.uid), (node.incarnation.0, node.meta.uid.to_string()));
     assert!(node.is_ready() && !welcome.status_wanted);
     let terms = welcome.terms.unwrap();
@@ -94,7 +94,7 @@ async fn a_session_that_resumes_writes_nothing() {
         assert!(agent.try_hear().await.unwrap().is_none());
     }
     assert_eq!(cluster.position(ReplicaId(1)), before);
-    eventually("all sessions are closed", || cluster.running[&ReplicaId(1)].sessions.figures().sessions() == 0).await;
+    until("all sessions are closed", || cluster.running[&ReplicaId(1)].sessions.figures().sessions() == 0).await;
 }
 
 #[tokio::test]
@@ -109,7 +109,7 @@ async fn a_node_without_a_status_of_its_own_is_asked_for_one() {
     assert!(agent.status_taken().await.written);
     // The leader marks the node Unknown, and asks the node for its status.
     let node = cluster.node(ReplicaId(1), "a");
-    let operation = Operation::MarkSilent {
+    let operation = LeaderOperation::MarkSilent {
         name: "a".into(),
         incarnation: node.incarnation,
         from: Some(ConditionStatus::True),
@@ -127,7 +127,7 @@ async fn a_node_without_a_status_of_its_own_is_asked_for_one() {
 // === one session per node ===
 
 #[tokio::test]
-async fn i_14_a_second_instance_is_refused_and_told_by_whom() {
+async fn i_14_a_second_instance_is_refused_with_the_name_of_the_holder() {
     let cluster = Cluster::start(&[ReplicaId(1)]).await;
     let (mut agent, _) = Agent::register(&cluster, ReplicaId(1), hello("a", FIRST)).await;
     let mut clone = Agent::greet(&cluster, ReplicaId(1), hello("a", SECOND)).await;
@@ -166,7 +166,7 @@ async fn i_14_one_session_across_replicas_and_leaders() {
     let others: Vec<ReplicaId> = cluster.running.keys().copied().filter(|id| *id != leader).collect();
     let (here, there) = (others[0], others[1]);
     let (mut agent, _) = Agent::register(&cluster, here, hello("a", FIRST)).await;
-    eventually("the node is known everywhere", || {
+    until("the node is known everywhere", || {
         cluster.running.keys().all(|id| cluster.replica(*id).current().state.node("a").is_some())
     })
     .await;
@@ -214,7 +214,7 @@ async fn s_1_a_status_that_differs_in_times_only_is_no_write() {
 }
 
 #[tokio::test]
-async fn of_reports_that_wait_the_newest_wins() {
+async fn the_newest_of_waiting_reports_wins() {
     let cluster = Cluster::start(&[ReplicaId(1)]).await;
     let (mut agent, _) = Agent::register(&cluster, ReplicaId(1), hello("a", FIRST)).await;
     for sequence in 1..=40 {
@@ -226,7 +226,7 @@ async fn of_reports_that_wait_the_newest_wins() {
 }
 
 #[tokio::test]
-async fn a_deleted_node_is_told_and_comes_back_as_a_new_incarnation() {
+async fn the_agent_of_a_deleted_node_is_told_and_registers_a_new_incarnation() {
     let cluster = Cluster::start(&[ReplicaId(1)]).await;
     let (mut agent, welcome) = Agent::register(&cluster, ReplicaId(1), hello("a", FIRST)).await;
     let receipt = cluster.delete("a").await;
@@ -263,7 +263,7 @@ async fn terms_follow_the_policy() {
 }
 
 #[tokio::test]
-async fn without_contact_nothing_is_acknowledged_and_agents_are_sent_away() {
+async fn a_replica_without_contact_acknowledges_nothing_and_moves_its_agents() {
     let mut cluster = Cluster::start(&[1, 2, 3].map(ReplicaId)).await;
     let (mut agent, welcome) = Agent::register(&cluster, ReplicaId(1), hello("a", FIRST)).await;
     agent.say(Up::Beat(v1::Beat { sequence: 7, acknowledge: true }));
@@ -301,7 +301,7 @@ async fn without_contact_nothing_is_acknowledged_and_agents_are_sent_away() {
 }
 
 #[tokio::test]
-async fn what_makes_no_sense_is_refused_and_harms_nobody() {
+async fn invalid_messages_are_refused_and_other_sessions_continue() {
     let cluster = Cluster::start(&[ReplicaId(1)]).await;
     let (mut bystander, _) = Agent::register(&cluster, ReplicaId(1), hello("b", FIRST)).await;
     for first in [Up::Beat(v1::Beat::default()), Up::Goodbye(v1::Goodbye {}), Up::Register(v1::Register::default())] {
@@ -336,7 +336,7 @@ async fn what_makes_no_sense_is_refused_and_harms_nobody() {
 
 /// Messages of another type where those of an agent are expected.
 async fn wrong_bytes(cluster: &Cluster) {
-    let issued = cluster.fleet.issue_node("a").unwrap();
+    let issued = cluster.members.fleet.issue_node("a").unwrap();
     for (path, wanted) in [("/muster.v1.Agent/Session", true), ("/muster.v1.Agent/Carry", false)] {
         let mut client = tonic::client::Grpc::new(dial(cluster, ReplicaId(1), &issued).await);
         client.ready().await.unwrap();
@@ -352,7 +352,7 @@ async fn wrong_bytes(cluster: &Cluster) {
 }
 
 #[tokio::test]
-async fn a_replica_that_stops_says_so() {
+async fn a_replica_that_stops_tells_its_agents() {
     let mut cluster = Cluster::start(&[ReplicaId(1)]).await;
     let (mut agent, _) = Agent::register(&cluster, ReplicaId(1), hello("a", FIRST)).await;
     cluster.stop(ReplicaId(1)).await;
@@ -364,20 +364,20 @@ async fn a_replica_that_stops_says_so() {
 // === aggregators ===
 
 #[tokio::test]
-async fn an_aggregator_carries_what_its_scope_allows() {
+async fn an_aggregator_binds_only_nodes_in_its_scope() {
     let cluster = Cluster::start(&[ReplicaId(1)]).await;
-    let mut unscoped = Carrier::greet(&cluster, ReplicaId(1), "rack", FIRST).await;
+    let mut unscoped = Aggregator::greet(&cluster, ReplicaId(1), "rack", FIRST).await;
     assert_eq!(unscoped.try_hear().await.unwrap_err().code(), Code::PermissionDenied);
     set_scope(&cluster, &["r-*"]).await;
-    let mut carrier = Carrier::greet(&cluster, ReplicaId(1), "rack", FIRST).await;
-    assert!(matches!(carrier.hear().await, CarrierDown::Welcome(welcome) if welcome.terms.is_some()));
-    carrier.bind(&[(5, "r-1"), (6, "other"), (1_000_000, "r-2"), (7, "r-3"), (7, "r-4")]);
-    let bound = carrier.all_bound(5).await;
+    let mut aggregator = Aggregator::greet(&cluster, ReplicaId(1), "rack", FIRST).await;
+    assert!(matches!(aggregator.hear().await, AggregatorDown::Welcome(welcome) if welcome.terms.is_some()));
+    aggregator.bind(&[(5, "r-1"), (6, "other"), (1_000_000, "r-2"), (7, "r-3"), (7, "r-4")]);
+    let bound = aggregator.all_bound(5).await;
     assert!(bound[0].handle == 5 && bound[0].registration_wanted && bound[0].refused.is_empty());
     assert!(bound[1].handle == 6 && bound[1].refused.contains("not in the scope"), "{bound:?}");
     assert!(bound[2..4].iter().any(|node| node.refused.contains("twice")), "{bound:?}");
     assert!(bound[4].handle == 1_000_000 && bound[4].refused.contains("below"), "{bound:?}");
-    register(&mut carrier, 5, "r-1").await;
+    register(&mut aggregator, 5, "r-1").await;
     let node = cluster.node(ReplicaId(1), "r-1");
     assert_eq!(heard_through(&cluster, ReplicaId(1), &node), Some(ReplicaId(1)));
     // A node on the aggregator's stream cannot also have a session of its own.
@@ -385,44 +385,44 @@ async fn an_aggregator_carries_what_its_scope_allows() {
     assert_eq!(refused.code(), Code::AlreadyExists);
     // The scope changes, and nodes that fell out of it are released.
     set_scope(&cluster, &["x-*"]).await;
-    let fallen = carrier.bound().await;
+    let fallen = aggregator.bound().await;
     assert!(fallen.iter().any(|node| node.handle == 5 && node.refused.contains("not in the scope")), "{fallen:?}");
     welcomed_in_the_end(&cluster, ReplicaId(1), &hello("r-1", SECOND)).await;
 }
 
 #[tokio::test]
-async fn an_aggregators_nodes_beat_report_and_are_removed_like_others() {
+async fn nodes_of_an_aggregator_beat_report_and_are_removed_like_others() {
     let cluster = Cluster::start(&[ReplicaId(1)]).await;
     set_scope(&cluster, &["r-*"]).await;
-    let mut carrier = Carrier::greet(&cluster, ReplicaId(1), "rack", FIRST).await;
-    assert!(matches!(carrier.hear().await, CarrierDown::Welcome(_)));
-    carrier.bind(&[(0, "r-0"), (1, "r-1")]);
-    assert_eq!(carrier.bound().await.len(), 2);
-    register(&mut carrier, 0, "r-0").await;
-    register(&mut carrier, 1, "r-1").await;
-    let beats = |handles: &[u32]| CarrierUp::Beats(v1::Beats { handles: handles.to_vec(), acknowledge: 0 });
+    let mut aggregator = Aggregator::greet(&cluster, ReplicaId(1), "rack", FIRST).await;
+    assert!(matches!(aggregator.hear().await, AggregatorDown::Welcome(_)));
+    aggregator.bind(&[(0, "r-0"), (1, "r-1")]);
+    assert_eq!(aggregator.bound().await.len(), 2);
+    register(&mut aggregator, 0, "r-0").await;
+    register(&mut aggregator, 1, "r-1").await;
+    let beats = |handles: &[u32]| AggregatorUp::Beats(v1::Beats { handles: handles.to_vec(), acknowledge: 0 });
     let figures = cluster.running[&ReplicaId(1)].sessions.figures();
-    carrier.say(beats(&[0, 1, 9, 9, u32::MAX]));
+    aggregator.say(beats(&[0, 1, 9, 9, u32::MAX]));
     let unknown: Vec<_> =
-        carrier.bound().await.into_iter().map(|node| (node.handle, node.refused.is_empty())).collect();
+        aggregator.bound().await.into_iter().map(|node| (node.handle, node.refused.is_empty())).collect();
     assert_eq!(unknown, [(9, false), (u32::MAX, false)]);
-    carrier.say(beats(&[0, 1, 9]));
-    eventually("the beats are counted", || figures.aggregator_beats() == 4 && figures.unknown_handles() == 4).await;
-    carrier.say(CarrierUp::Beats(v1::Beats { handles: vec![], acknowledge: 12 }));
-    assert_eq!(carrier.hear().await, CarrierDown::Acknowledged(v1::Acknowledged { sequence: 12 }));
+    aggregator.say(beats(&[0, 1, 9]));
+    until("the beats are counted", || figures.aggregator_beats() == 4 && figures.unknown_handles() == 4).await;
+    aggregator.say(AggregatorUp::Beats(v1::Beats { handles: vec![], acknowledge: 12 }));
+    assert_eq!(aggregator.hear().await, AggregatorDown::Acknowledged(v1::Acknowledged { sequence: 12 }));
     let report = v1::StatusReport { sequence: 3, status: status_json(9).into(), running: None };
-    carrier.say(CarrierUp::Status(v1::CarriedStatus { handle: 1, report: Some(report) }));
-    let (handle, told) = carrier.carried().await;
+    aggregator.say(AggregatorUp::Status(v1::CarriedStatus { handle: 1, report: Some(report) }));
+    let (handle, told) = aggregator.carried().await;
     assert!(handle == 1 && matches!(told, Down::StatusTaken(taken) if taken.sequence == 3 && !taken.written));
     cluster.delete("r-1").await;
-    let (handle, told) = carrier.carried().await;
+    let (handle, told) = aggregator.carried().await;
     assert!(handle == 1 && matches!(told, Down::Removed(_)), "{told:?}");
-    register(&mut carrier, 1, "r-1").await;
+    register(&mut aggregator, 1, "r-1").await;
     // After an orderly release the node may come by itself.
-    carrier.say(CarrierUp::Release(v1::Release { handles: vec![0] }));
+    aggregator.say(AggregatorUp::Release(v1::Release { handles: vec![0] }));
     welcomed_in_the_end(&cluster, ReplicaId(1), &hello("r-0", SECOND)).await;
     // A stream that ends releases all its nodes.
-    drop(carrier);
+    drop(aggregator);
     welcomed_in_the_end(&cluster, ReplicaId(1), &hello("r-1", SECOND)).await;
 }
 
@@ -442,21 +442,21 @@ async fn welcomed_in_the_end(cluster: &Cluster, id: ReplicaId, hello: &v1::Hello
     }
 }
 
-async fn register(carrier: &mut Carrier, handle: u32, node: &str) {
+async fn register(aggregator: &mut Aggregator, handle: u32, node: &str) {
     let register = Some(v1::Register { node: node_json(node).into(), running: None });
-    carrier.say(CarrierUp::Register(v1::CarriedRegister { handle, register }));
-    let (told, welcome) = carrier.carried().await;
+    aggregator.say(AggregatorUp::Register(v1::CarriedRegister { handle, register }));
+    let (told, welcome) = aggregator.carried().await;
     assert_eq!(told, handle);
     assert!(matches!(welcome, Down::Welcome(_)), "{welcome:?}");
 }
 
 async fn set_scope(cluster: &Cluster, nodes: &[&str]) {
     let nodes = nodes.iter().map(|node| (*node).into()).collect();
-    cluster.operate(Operation::SetAggregator { name: "rack".into(), nodes }).await;
+    cluster.operate(OperatorOperation::SetAggregator { name: "rack".into(), nodes }).await;
 }
 
 async fn set_policy(cluster: &Cluster, name: &str, value: &str) {
-    cluster.operate(Operation::SetPolicy { changes: vec![(name.into(), value.into())] }).await;
+    cluster.operate(OperatorOperation::SetPolicy { changes: vec![(name.into(), value.into())] }).await;
 }
 
 fn heard_through(cluster: &Cluster, id: ReplicaId, node: &Node) -> Option<ReplicaId> {

@@ -42,7 +42,7 @@ fn as_node<T>(cluster: &Cluster, name: &str, message: T) -> Request<T> {
     let groups = vec!["system:nodes".to_owned()];
     let kind = Role::Node(name.to_owned());
     let identity =
-        Arc::new(Identity { user, groups, fleet: cluster.fleet.id().clone(), kind, key: Fingerprint([0; 32]) });
+        Arc::new(Identity { user, groups, fleet: cluster.members.fleet.id().clone(), kind, key: Fingerprint([0; 32]) });
     let mut request = Request::new(message);
     request.extensions_mut().insert(Peer {
         identity,
@@ -83,8 +83,9 @@ async fn a_node_may_make_no_call_of_the_operators() {
 async fn a_node_may_make_no_call_of_the_replicas() {
     let cluster = Cluster::start(&[ReplicaId(1)]).await;
     let denied = prove_replica(as_node(&cluster, "a", ())).unwrap_err();
-    assert_eq!(denied.code(), Code::PermissionDenied, "whatever is called behind this");
-    let (ca, issued) = (cluster.fleet.client_authority().certificate_pem(), cluster.fleet.issue_node("a").unwrap());
+    assert_eq!(denied.code(), Code::PermissionDenied, "every call at this door is refused");
+    let (ca, issued) =
+        (cluster.members.fleet.client_authority().certificate_pem(), cluster.members.fleet.issue_node("a").unwrap());
     let tls = muster_pki::tls::agent(ca, &issued.certificate, &issued.key).unwrap();
     let connected = muster_client::connect(tls, &cluster.plan(ReplicaId(1)).peer).await;
     assert!(connected.is_err(), "its certificate is of another CA than the replicas'");
@@ -93,7 +94,8 @@ async fn a_node_may_make_no_call_of_the_replicas() {
 #[tokio::test]
 async fn a_node_may_make_these_calls_of_the_agents() {
     let cluster = Cluster::start(&[ReplicaId(1)]).await;
-    let mut client = AgentClient::new(dial(&cluster, ReplicaId(1), &cluster.fleet.issue_node("a").unwrap()).await);
+    let mut client =
+        AgentClient::new(dial(&cluster, ReplicaId(1), &cluster.members.fleet.issue_node("a").unwrap()).await);
     let answers = [
         ("WhoIs", client.who_is(v1::WhoIsRequest {}).await.err().map(|status| status.code())),
         ("Session", client.session(stream::empty()).await.err().map(|status| status.code())),
@@ -107,7 +109,8 @@ async fn a_node_may_make_these_calls_of_the_agents() {
 #[tokio::test]
 async fn a_node_may_make_these_calls_of_enrolment() {
     let cluster = Cluster::start(&[ReplicaId(1)]).await;
-    let mut client = EnrolmentClient::new(dial(&cluster, ReplicaId(1), &cluster.fleet.issue_node("a").unwrap()).await);
+    let mut client =
+        EnrolmentClient::new(dial(&cluster, ReplicaId(1), &cluster.members.fleet.issue_node("a").unwrap()).await);
     let join = v1::JoinRequest { token: String::new(), node: "b".to_owned(), csr: csr() };
     let answers = [
         ("Join", client.join(join).await.err().map(|status| status.code())),
@@ -118,7 +121,7 @@ async fn a_node_may_make_these_calls_of_enrolment() {
 }
 
 #[tokio::test]
-async fn no_message_of_a_session_reaches_another_node_or_its_pods() {
+async fn no_message_of_a_session_changes_another_node_or_its_pods() {
     let cluster = Cluster::start(&[ReplicaId(1)]).await;
     let (_other, _) = Agent::register(&cluster, ReplicaId(1), hello("b", FIRST)).await;
     cluster.bind("p", "b").await;
@@ -153,7 +156,7 @@ async fn no_message_of_a_session_reaches_another_node_or_its_pods() {
 }
 
 #[tokio::test]
-async fn nr_2_to_nr_4_what_a_node_may_not_say_of_itself_either() {
+async fn nr_2_to_nr_4_a_registration_with_restricted_fields_is_refused() {
     let cluster = Cluster::start(&[ReplicaId(1)]).await;
     let before = cluster.position(ReplicaId(1)).0;
     let owner = r#"{"apiVersion":"v1","kind":"K","name":"o","uid":"00000000-0000-0000-0000-000000000001"}"#;

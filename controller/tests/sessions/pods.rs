@@ -1,6 +1,6 @@
 //! Tests of pods over agents' sessions: orders down, reports up, and what a node that was away has to confirm first.
 
-use muster_lifecycle::command::{Operation, Origin, Precondition};
+use muster_lifecycle::command::{LeaderOperation, OperatorOperation, Origin, Precondition};
 use muster_lifecycle::meta::Uid;
 use muster_lifecycle::node::ConditionStatus;
 use muster_lifecycle::pod::{Phase, Pod, PodDraft, PodKey, PodTemplate};
@@ -8,13 +8,13 @@ use muster_lifecycle::replica::ReplicaId;
 use muster_lifecycle::text::Text;
 use muster_proto::v1;
 use muster_proto::v1::agent_message::Message as Up;
-use muster_proto::v1::carrier_message::Message as CarrierUp;
+use muster_proto::v1::aggregator_message::Message as AggregatorUp;
 use muster_proto::v1::pod_order::Action;
 use muster_proto::v1::server_message::Message as Down;
 
 use crate::FIRST;
-use crate::agent::{Agent, Carrier, hello, status_json};
-use crate::cluster::{Cluster, eventually};
+use crate::agent::{Agent, Aggregator, hello, status_json};
+use crate::cluster::{Cluster, until};
 
 const UID: Uid = Uid(0xb0d);
 
@@ -23,12 +23,12 @@ impl Cluster {
         let template = PodTemplate { has_containers: true, ..PodTemplate::default() };
         let key = PodKey::new("default", name);
         let draft = PodDraft { key, node: Some(node.into()), template, ..PodDraft::default() };
-        self.operate(Operation::CreatePod { draft: Box::new(draft), uid: UID }).await;
+        self.operate(OperatorOperation::CreatePod { draft: Box::new(draft), uid: UID }).await;
     }
 
     async fn delete_pod(&self, name: &str) {
         let (key, precondition) = (PodKey::new("default", name), Precondition::default());
-        self.operate(Operation::DeletePod { key, grace: Some(7), precondition }).await;
+        self.operate(OperatorOperation::DeletePod { key, grace: Some(7), precondition }).await;
     }
 
     pub fn pod(&self, id: ReplicaId, name: &str) -> Option<Pod> {
@@ -38,7 +38,7 @@ impl Cluster {
     /// Makes the leader mark the node Unknown.
     async fn silence(&self, id: ReplicaId, name: &str) {
         let (node, term) = (self.node(id, name), self.replica(id).term());
-        let operation = Operation::MarkSilent {
+        let operation = LeaderOperation::MarkSilent {
             name: Text::from(name),
             incarnation: node.incarnation,
             from: node.status.ready().map(|ready| ready.status),
@@ -71,7 +71,7 @@ pub async fn pods_taken(agent: &mut Agent) -> v1::PodsTaken {
 }
 
 #[tokio::test]
-async fn a_pod_is_ordered_reported_stopped_and_gone() {
+async fn a_pod_is_ordered_reported_stopped_and_removed() {
     let cluster = Cluster::start(&[ReplicaId(1)]).await;
     let (mut agent, _) = Agent::register(&cluster, ReplicaId(1), hello("a", FIRST)).await;
     cluster.bind("p", "a").await;
@@ -93,7 +93,7 @@ async fn a_pod_is_ordered_reported_stopped_and_gone() {
 }
 
 #[tokio::test]
-async fn a_report_that_cannot_be_understood_is_refused_with_the_reason() {
+async fn an_unreadable_report_is_refused_with_the_reason() {
     let cluster = Cluster::start(&[ReplicaId(1)]).await;
     let (mut agent, _) = Agent::register(&cluster, ReplicaId(1), hello("a", FIRST)).await;
     cluster.bind("p", "a").await;
@@ -105,7 +105,7 @@ async fn a_report_that_cannot_be_understood_is_refused_with_the_reason() {
 
 /// I-12.
 #[tokio::test]
-async fn i_12_a_node_that_was_away_is_ready_when_what_was_deleted_meanwhile_has_stopped() {
+async fn i_12_a_node_that_returns_is_ready_once_pods_deleted_meanwhile_have_stopped() {
     let cluster = Cluster::start(&[ReplicaId(1)]).await;
     let (mut agent, _) = Agent::register(&cluster, ReplicaId(1), hello("a", FIRST)).await;
     cluster.bind("p", "a").await;
@@ -127,7 +127,7 @@ async fn i_12_a_node_that_was_away_is_ready_when_what_was_deleted_meanwhile_has_
 /// A replica that lags behind does not take back what an agent has seen elsewhere, and forgets nothing once it has
 /// caught up.
 #[tokio::test]
-async fn orders_wait_until_the_replica_has_seen_what_the_agent_has_seen() {
+async fn orders_wait_until_the_replica_has_applied_the_agents_revision() {
     let cluster = Cluster::start(&[ReplicaId(1)]).await;
     let (agent, _) = Agent::register(&cluster, ReplicaId(1), hello("a", FIRST)).await;
     drop(agent);
@@ -137,7 +137,11 @@ async fn orders_wait_until_the_replica_has_seen_what_the_agent_has_seen() {
         Agent::greet(&cluster, ReplicaId(1), v1::Hello { orders_revision: ahead, ..hello("a", FIRST) }).await;
     agent.welcomed().await;
     cluster
-        .operate(Operation::CordonNode { name: "a".into(), unschedulable: true, precondition: Precondition::default() })
+        .operate(OperatorOperation::CordonNode {
+            name: "a".into(),
+            unschedulable: true,
+            precondition: Precondition::default(),
+        })
         .await;
     let orders = agent.ordered().await;
     assert!(orders.revision >= ahead && orders.complete, "{orders:?}");
@@ -145,21 +149,21 @@ async fn orders_wait_until_the_replica_has_seen_what_the_agent_has_seen() {
 }
 
 #[tokio::test]
-async fn an_aggregators_nodes_have_pods_too() {
+async fn nodes_of_an_aggregator_get_orders_too() {
     let cluster = Cluster::start(&[ReplicaId(1)]).await;
-    cluster.operate(Operation::SetAggregator { name: "rack".into(), nodes: vec!["r-*".into()] }).await;
+    cluster.operate(OperatorOperation::SetAggregator { name: "rack".into(), nodes: vec!["r-*".into()] }).await;
     let (agent, _) = Agent::register(&cluster, ReplicaId(1), hello("r-1", FIRST)).await;
     drop(agent);
-    eventually("the node is free", || cluster.running[&ReplicaId(1)].sessions.figures().sessions() == 0).await;
+    until("the node is free", || cluster.running[&ReplicaId(1)].sessions.figures().sessions() == 0).await;
     cluster.bind("p", "r-1").await;
-    let mut carrier = Carrier::greet(&cluster, ReplicaId(1), "rack", FIRST).await;
-    carrier.hear().await;
-    carrier.bind(&[(5, "r-1")]);
-    carrier.bound().await;
-    let (handle, orders) = carrier.carried().await;
+    let mut aggregator = Aggregator::greet(&cluster, ReplicaId(1), "rack", FIRST).await;
+    aggregator.hear().await;
+    aggregator.bind(&[(5, "r-1")]);
+    aggregator.bound().await;
+    let (handle, orders) = aggregator.carried().await;
     assert!(matches!(&orders, Down::Pods(orders) if orders.orders[0].name == "p"), "{orders:?}");
-    carrier.say(CarrierUp::Pods(v1::CarriedPods { handle, report: Some(report(9, "Running", false)) }));
-    let (handle, taken) = carrier.carried().await;
+    aggregator.say(AggregatorUp::Pods(v1::CarriedPods { handle, report: Some(report(9, "Running", false)) }));
+    let (handle, taken) = aggregator.carried().await;
     assert_eq!((handle, taken), (5, Down::PodsTaken(v1::PodsTaken { sequence: 9, refused: String::new() })));
     let ready = cluster.pod(ReplicaId(1), "p").unwrap().status.condition("Ready").map(|ready| ready.status);
     assert_eq!(ready, Some(ConditionStatus::True));
@@ -168,14 +172,14 @@ async fn an_aggregators_nodes_have_pods_too() {
 /// A process that has just begun remembers neither its orders nor what it has stopped for good. A replica that cannot
 /// ask a leader may be hours behind.
 #[tokio::test]
-async fn an_agent_without_memory_gets_no_orders_from_a_replica_that_cannot_catch_up() {
+async fn a_restarted_agent_gets_no_orders_from_a_replica_without_a_leader() {
     let mut cluster = Cluster::start(&[1, 2, 3].map(ReplicaId)).await;
     let leader = cluster.leader().await;
     let (agent, _) = Agent::register(&cluster, leader, hello("a", FIRST)).await;
     drop(agent);
     cluster.bind("p", "a").await;
     let left = ReplicaId(if leader == ReplicaId(3) { 2 } else { 3 });
-    eventually("it has the pod", || cluster.pod(left, "p").is_some()).await;
+    until("it has the pod", || cluster.pod(left, "p").is_some()).await;
     for id in [1, 2, 3].map(ReplicaId).into_iter().filter(|id| *id != left) {
         cluster.stop(id).await;
     }

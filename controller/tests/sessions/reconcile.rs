@@ -1,16 +1,16 @@
 //! RG-4 on a bound stream: an agent that comes again says what its machine is now, and only that is taken.
 
-use muster_lifecycle::command::Operation;
+use muster_lifecycle::command::OperatorOperation;
 use muster_lifecycle::meta::Uid;
 use muster_lifecycle::node::NodeDraft;
 use muster_lifecycle::replica::ReplicaId;
 use muster_proto::v1;
 use muster_proto::v1::agent_message::Message as Up;
-use muster_proto::v1::carrier_message::Message as CarrierUp;
+use muster_proto::v1::aggregator_message::Message as AggregatorUp;
 use muster_proto::v1::server_message::Message as Down;
 
 use crate::FIRST;
-use crate::agent::{Agent, Carrier, hello, status_json};
+use crate::agent::{Agent, Aggregator, hello, status_json};
 use crate::cluster::Cluster;
 
 const ZONE: &str = "topology.kubernetes.io/zone";
@@ -37,7 +37,7 @@ async fn registered(agent: &mut Agent, register: v1::Register) -> String {
 
 async fn create(cluster: &Cluster, name: &str) {
     let draft = Box::new(NodeDraft { name: name.into(), ..NodeDraft::default() });
-    cluster.operate(Operation::CreateNode { draft, uid: Uid(rand::random()) }).await;
+    cluster.operate(OperatorOperation::CreateNode { draft, uid: Uid(rand::random()) }).await;
 }
 
 fn label(cluster: &Cluster, name: &str, key: &str) -> Option<String> {
@@ -45,7 +45,7 @@ fn label(cluster: &Cluster, name: &str, key: &str) -> Option<String> {
 }
 
 #[tokio::test]
-async fn rg_4_what_describes_the_machine_is_taken_once_and_nothing_else() {
+async fn rg_4_machine_labels_are_reconciled_once_and_nothing_else() {
     let cluster = Cluster::start(&[ReplicaId(1)]).await;
     // An operator made the Node, without knowing the machine.
     create(&cluster, "a").await;
@@ -72,7 +72,7 @@ async fn rg_4_what_describes_the_machine_is_taken_once_and_nothing_else() {
 }
 
 #[tokio::test]
-async fn a_registration_that_is_refused_costs_no_session() {
+async fn a_refused_registration_does_not_end_the_session() {
     let cluster = Cluster::start(&[ReplicaId(1)]).await;
     create(&cluster, "a").await;
     create(&cluster, "b").await;
@@ -96,18 +96,18 @@ async fn a_registration_that_is_refused_costs_no_session() {
 }
 
 #[tokio::test]
-async fn rg_4_a_carried_node_says_what_its_machine_is_too() {
+async fn rg_4_machine_labels_of_an_aggregators_node_are_reconciled_too() {
     let cluster = Cluster::start(&[ReplicaId(1)]).await;
-    cluster.operate(Operation::SetAggregator { name: "rack".into(), nodes: vec!["*".into()] }).await;
+    cluster.operate(OperatorOperation::SetAggregator { name: "rack".into(), nodes: vec!["*".into()] }).await;
     create(&cluster, "a").await;
-    let mut carrier = Carrier::greet(&cluster, ReplicaId(1), "rack", FIRST).await;
-    carrier.hear().await;
-    carrier.bind(&[(7, "a")]);
-    carrier.all_bound(1).await;
+    let mut aggregator = Aggregator::greet(&cluster, ReplicaId(1), "rack", FIRST).await;
+    aggregator.hear().await;
+    aggregator.bind(&[(7, "a")]);
+    aggregator.all_bound(1).await;
     for _ in 0..2 {
         let register = Some(registration("a", &[(ZONE, "z2"), ("team", "x")]));
-        carrier.say(CarrierUp::Register(v1::CarriedRegister { handle: 7, register }));
-        assert_eq!(carrier.carried().await, (7, Down::Registered(v1::Registered::default())));
+        aggregator.say(AggregatorUp::Register(v1::CarriedRegister { handle: 7, register }));
+        assert_eq!(aggregator.carried().await, (7, Down::Registered(v1::Registered::default())));
     }
     assert_eq!((label(&cluster, "a", ZONE).as_deref(), label(&cluster, "a", "team")), (Some("z2"), None));
 }

@@ -8,14 +8,14 @@ use muster_controller::session::figures::RefusalReason;
 use muster_lifecycle::replica::ReplicaId;
 use muster_proto::v1;
 use muster_proto::v1::agent_message::Message as Up;
-use muster_proto::v1::carrier_message::Message as CarrierUp;
-use muster_proto::v1::carrier_reply::Message as CarrierDown;
+use muster_proto::v1::aggregator_message::Message as AggregatorUp;
+use muster_proto::v1::aggregator_reply::Message as AggregatorDown;
 use muster_proto::v1::server_message::Message as Down;
 use tokio::runtime::Builder;
 use tokio::time::{Instant, sleep};
 
-use crate::agent::{Agent, Carrier, hello, status_json};
-use crate::cluster::{Cluster, eventually};
+use crate::agent::{Agent, Aggregator, hello, status_json};
+use crate::cluster::{Cluster, until};
 use crate::{FIRST, register, set_scope};
 
 /// The writes that a node may make at once; its registration counts.
@@ -26,7 +26,7 @@ fn with_cpus(count: u64) -> String {
 }
 
 #[tokio::test]
-async fn a_node_in_haste_is_slowed_down_and_its_newest_report_kept() {
+async fn a_node_that_writes_too_often_is_delayed_and_its_newest_report_kept() {
     let cluster = Cluster::start(&[ReplicaId(1)]).await;
     let began = Instant::now();
     let (mut agent, _) = Agent::register(&cluster, ReplicaId(1), hello("a", FIRST)).await;
@@ -67,24 +67,24 @@ async fn a_node_in_haste_is_slowed_down_and_its_newest_report_kept() {
 }
 
 #[tokio::test]
-async fn an_aggregators_node_in_haste_is_slowed_down_alone() {
+async fn an_aggregators_node_that_writes_too_often_is_delayed_alone() {
     let cluster = Cluster::start(&[ReplicaId(1)]).await;
     let began = Instant::now();
-    let mut carrier = carrier_of(&cluster, &[(0, "r-0"), (1, "r-1")]).await;
+    let mut aggregator = aggregator_of(&cluster, &[(0, "r-0"), (1, "r-1")]).await;
     let report = |handle, sequence| {
         let report = Some(v1::StatusReport { sequence, status: with_cpus(sequence).into(), running: None });
-        CarrierUp::Status(v1::CarriedStatus { handle, report })
+        AggregatorUp::Status(v1::CarriedStatus { handle, report })
     };
     for sequence in 1..BURST {
-        carrier.say(report(0, sequence));
-        assert_eq!(carrier.carried().await.0, 0);
+        aggregator.say(report(0, sequence));
+        assert_eq!(aggregator.carried().await.0, 0);
     }
-    carrier.say(report(0, 50));
-    carrier.say(report(0, 51));
-    carrier.say(report(1, 52));
+    aggregator.say(report(0, 50));
+    aggregator.say(report(0, 51));
+    aggregator.say(report(1, 52));
     let mut others = 0;
     loop {
-        match carrier.carried().await {
+        match aggregator.carried().await {
             (0, Down::StatusTaken(taken)) if taken.sequence == 51 => break assert!(taken.written),
             (handle, Down::StatusTaken(_)) => others += handle,
             other => panic!("told {other:?}"),
@@ -95,7 +95,7 @@ async fn an_aggregators_node_in_haste_is_slowed_down_alone() {
 }
 
 #[tokio::test]
-async fn a_connection_that_breaks_is_no_refused_message() {
+async fn a_broken_connection_is_not_counted_as_a_refusal() {
     let cluster = Arc::new(Cluster::start(&[ReplicaId(1)]).await);
     let figures = cluster.running[&ReplicaId(1)].sessions.figures();
     // Tasks on this runtime end like a process that is killed: their connections close without a word.
@@ -104,12 +104,12 @@ async fn a_connection_that_breaks_is_no_refused_message() {
     let streams = elsewhere.spawn(async move {
         let (agent, _) = Agent::register(&there, ReplicaId(1), hello("a", FIRST)).await;
         let unheard = Agent::open(&there, ReplicaId(1), "c").await;
-        (agent, unheard, carrier_of(&there, &[(0, "r-0")]).await)
+        (agent, unheard, aggregator_of(&there, &[(0, "r-0")]).await)
     });
     let _streams = streams.await.unwrap();
     assert_eq!(figures.sessions(), 2);
     elsewhere.shutdown_background();
-    eventually("both sessions are over", || figures.sessions() == 0).await;
+    until("both sessions are over", || figures.sessions() == 0).await;
     // Everything counted for them was counted before the next agent is admitted.
     let (_after, _) = Agent::register(&cluster, ReplicaId(1), hello("b", FIRST)).await;
     let refused = RefusalReason::ALL.map(|reason| (reason.label(), figures.refused(reason)));
@@ -117,7 +117,7 @@ async fn a_connection_that_breaks_is_no_refused_message() {
 }
 
 #[tokio::test]
-async fn a_report_under_way_when_the_leader_dies_is_written_by_the_next() {
+async fn a_report_that_is_waiting_when_the_leader_dies_is_written_by_the_next_leader() {
     let mut cluster = Cluster::start(&[1, 2, 3].map(ReplicaId)).await;
     let leader = cluster.leader().await;
     let others: Vec<ReplicaId> = cluster.running.keys().copied().filter(|id| *id != leader).collect();
@@ -153,22 +153,22 @@ async fn answers_until(agent: &mut Agent, last: u64) -> Vec<v1::StatusTaken> {
 #[tokio::test]
 async fn beats_are_heard_while_bindings_wait_for_the_leader() {
     let mut cluster = Cluster::start(&[1, 2, 3].map(ReplicaId)).await;
-    let mut carrier = carrier_of(&cluster, &[(0, "r-0")]).await;
+    let mut aggregator = aggregator_of(&cluster, &[(0, "r-0")]).await;
     cluster.stop(ReplicaId(2)).await;
     cluster.stop(ReplicaId(3)).await;
     let figures = cluster.running[&ReplicaId(1)].sessions.figures();
     let before = figures.aggregator_beats();
     // That its node is gone cannot be said without the leader, so the replica waits for it.
     let doubtful = v1::Binding { handle: 1, node: "r-1".into(), incarnation: 99, orders_revision: 0 };
-    carrier.say(CarrierUp::Bind(v1::Bind { bindings: vec![doubtful] }));
+    aggregator.say(AggregatorUp::Bind(v1::Bind { bindings: vec![doubtful] }));
     let asked = Instant::now();
-    carrier.say(CarrierUp::Beats(v1::Beats { handles: vec![0, 1], acknowledge: 0 }));
-    eventually("the beat is heard", || figures.aggregator_beats() > before).await;
+    aggregator.say(AggregatorUp::Beats(v1::Beats { handles: vec![0, 1], acknowledge: 0 }));
+    until("the beat is heard", || figures.aggregator_beats() > before).await;
     assert!(asked.elapsed() < Duration::from_secs(3), "after {:?}", asked.elapsed());
     let answer = loop {
-        match carrier.hear().await {
-            CarrierDown::Bound(bound) => break bound.nodes,
-            CarrierDown::Move(_) => {}
+        match aggregator.hear().await {
+            AggregatorDown::Bound(bound) => break bound.nodes,
+            AggregatorDown::Move(_) => {}
             other => panic!("told {other:?}"),
         }
     };
@@ -176,28 +176,28 @@ async fn beats_are_heard_while_bindings_wait_for_the_leader() {
 }
 
 #[tokio::test]
-async fn a_node_that_is_released_while_it_is_being_bound_is_free() {
+async fn a_node_released_while_it_is_being_bound_can_attach_elsewhere() {
     let cluster = Cluster::start(&[ReplicaId(1)]).await;
-    let mut carrier = carrier_of(&cluster, &[(0, "r-0")]).await;
-    carrier.say(CarrierUp::Release(v1::Release { handles: vec![0] }));
-    carrier.bind(&[(0, "r-0")]);
-    carrier.say(CarrierUp::Release(v1::Release { handles: vec![0] }));
+    let mut aggregator = aggregator_of(&cluster, &[(0, "r-0")]).await;
+    aggregator.say(AggregatorUp::Release(v1::Release { handles: vec![0] }));
+    aggregator.bind(&[(0, "r-0")]);
+    aggregator.say(AggregatorUp::Release(v1::Release { handles: vec![0] }));
     crate::welcomed_in_the_end(&cluster, ReplicaId(1), &hello("r-0", crate::SECOND)).await;
 }
 
 /// An aggregator with nodes that are registered.
-async fn carrier_of(cluster: &Cluster, nodes: &[(u32, &str)]) -> Carrier {
+async fn aggregator_of(cluster: &Cluster, nodes: &[(u32, &str)]) -> Aggregator {
     set_scope(cluster, &["r-*"]).await;
-    eventually("the scope is known", || {
+    until("the scope is known", || {
         cluster.running.values().all(|one| one.replica.current().state.aggregators().get("rack").is_some())
     })
     .await;
-    let mut carrier = Carrier::greet(cluster, ReplicaId(1), "rack", FIRST).await;
-    assert!(matches!(carrier.hear().await, CarrierDown::Welcome(_)));
-    carrier.bind(nodes);
-    assert_eq!(carrier.bound().await.len(), nodes.len());
+    let mut aggregator = Aggregator::greet(cluster, ReplicaId(1), "rack", FIRST).await;
+    assert!(matches!(aggregator.hear().await, AggregatorDown::Welcome(_)));
+    aggregator.bind(nodes);
+    assert_eq!(aggregator.bound().await.len(), nodes.len());
     for (handle, node) in nodes {
-        register(&mut carrier, *handle, node).await;
+        register(&mut aggregator, *handle, node).await;
     }
-    carrier
+    aggregator
 }

@@ -1,39 +1,25 @@
-//! Commands about pods: made, changed, deleted, and what their node says of them.
+//! Commands of operators about pods.
 
-use std::sync::Arc;
+mod binding;
+mod eviction;
+mod garbage;
+mod readiness;
+mod report;
+mod stored;
 
-use crate::apply::{Application, ApplyResult, EVENT_SOURCE, Note};
+use crate::apply::{Application, ApplyResult};
 use crate::command::{Origin, Precondition, Receipt, ReceiptEffect};
-use crate::object::event::{EventType, Subject};
 use crate::object::kind::Kind;
-use crate::object::kind::WorkloadKind;
-use crate::object::node::{ConditionStatus, Incarnation, Node, READY};
-use crate::object::pod::{
-    Binding, Ending, POD_SCHEDULED, PODS_MAX, PODS_PER_NODE_MAX, Phase, Pod, PodDraft, PodKey, PodReport, PodStatus,
-};
-use crate::object::record::Stored;
+use crate::object::node::Incarnation;
+use crate::object::pod::{Binding, Pod, PodDraft, PodKey};
 use crate::object::toleration;
-use crate::object::workload::{Workload, WorkloadKey};
 use crate::rejection::Rejection;
 use crate::rule;
-use crate::rule::node_restriction;
-use crate::state::State;
-use crate::store::change::Object;
 use crate::value::invalid::Invalid;
-use crate::value::meta::{ObjectMeta, OwnerReference, Pairs, Uid};
+use crate::value::meta::{OwnerReference, Pairs, Uid};
 use crate::value::text::Text;
 
 const DELETED: &str = "Killing";
-const SCHEDULED: &str = "Scheduled";
-pub(crate) const DEFAULT_SCHEDULER: &str = "default-scheduler";
-
-/// How many pods one report may contain.
-const REPORTS_MAX: usize = 2 * PODS_PER_NODE_MAX;
-
-/// How much of an agent's message about a pod is kept.
-const SAID_MAX: usize = 1024;
-
-// === operators ===
 
 impl Application<'_> {
     pub(crate) fn create_pod(&mut self, draft: &PodDraft, uid: Uid) -> ApplyResult {
@@ -156,189 +142,4 @@ fn keeping_defaults(
     };
     let kept = known.iter().filter(|toleration| is_default(toleration) && !is_given(toleration));
     wanted.iter().chain(kept).cloned().collect()
-}
-
-// === agents ===
-
-impl Application<'_> {
-    pub(crate) fn report_pods(&mut self, node: &Text, incarnation: Incarnation, reports: &[PodReport]) -> ApplyResult {
-        if reports.len() > REPORTS_MAX {
-            return Err(Rejection::LimitReached { what: Text::from("pods in one report"), limit: REPORTS_MAX as u64 });
-        }
-        self.state.admits_carried(node)?;
-        let node = self.incarnate(node, incarnation)?;
-        node_restriction::pods(&node, reports, |key| self.state.pods.get(key).map(Arc::as_ref))?;
-        let changed = reports.iter().filter(|report| self.report_pod(&node, report)).count();
-        Ok(self.receipt(if changed > 0 { ReceiptEffect::Changed } else { ReceiptEffect::Unchanged }))
-    }
-
-    /// Whether the report changed anything. Reports about pods that are not, or no longer, the node's own do not.
-    fn report_pod(&mut self, node: &Node, report: &PodReport) -> bool {
-        let own = |pod: &&Arc<Pod>| pod.meta.uid == report.uid && pod.is_bound_to(&node.meta.name, node.incarnation);
-        let Some(before) = self.state.pods.get(&report.key).filter(own).cloned() else { return false };
-        if report.stopped && before.is_terminating() {
-            self.remove_pod(&before);
-            return true;
-        }
-        let mut after = before.as_ref().clone();
-        after.status = self.reported_pod(&before.status, report);
-        if after == *before {
-            return false;
-        }
-        self.put_pod(after);
-        true
-    }
-
-    fn reported_pod(&self, before: &PodStatus, report: &PodReport) -> PodStatus {
-        let mut status = before.clone();
-        // A pod that has ended does not begin again, and a pod has not ended while some of it still runs.
-        let is_believed = !before.phase.is_final() && (report.stopped || !report.phase.is_final());
-        status.phase = if is_believed { report.phase } else { before.phase };
-        status.restarts = report.restarts.max(before.restarts);
-        status.reason = Text::clipped(&report.reason, SAID_MAX);
-        status.message = Text::clipped(&report.message, SAID_MAX);
-        if status.phase != Phase::Pending {
-            status.started = before.started.or(Some(self.now));
-        }
-        let is_ready = report.ready && status.phase == Phase::Running;
-        let word = if is_ready { ConditionStatus::True } else { ConditionStatus::False };
-        if before.condition(READY).map(|ready| ready.status) != Some(word) {
-            status.set_condition(READY, word, ("", ""), self.now);
-        }
-        status
-    }
-}
-
-// === what they have in common ===
-
-impl Application<'_> {
-    pub(crate) fn expect_pod(&self, key: &PodKey, precondition: &Precondition) -> Result<Arc<Pod>, Rejection> {
-        let name = || Text::clipped(&key.to_string(), 320);
-        let Some(pod) = self.state.pods.get(key) else {
-            return Err(Rejection::NotFound { kind: Kind::Pod, name: name() });
-        };
-        self.check_precondition(Kind::Pod, name(), &pod.meta, precondition)?;
-        Ok(pod.clone())
-    }
-
-    /// A pod in the making, without spec.
-    pub(crate) fn new_pod(
-        &self,
-        key: PodKey,
-        uid: Uid,
-        (labels, annotations): (Pairs, Pairs),
-        owners: Box<[OwnerReference]>,
-    ) -> Pod {
-        Pod {
-            meta: ObjectMeta {
-                name: key.name,
-                namespace: Some(key.namespace),
-                uid,
-                revision: self.next_revision(),
-                generation: 1,
-                created: self.now,
-                deleted: None,
-                labels,
-                annotations,
-                owners,
-                finalizers: Box::default(),
-            },
-            spec: Default::default(),
-            status: PodStatus::default(),
-            ending: None,
-            unmodelled: None,
-        }
-    }
-
-    /// Stores a new pod, bound to a node if it names one.
-    pub(crate) fn add_pod(&mut self, mut pod: Pod, node: Option<&Text>) -> ApplyResult {
-        if self.state.pods.len() >= PODS_MAX {
-            return Err(Rejection::LimitReached { what: Text::from("pods"), limit: PODS_MAX as u64 });
-        }
-        if let Some(name) = node {
-            let unknown = || Invalid::new("spec.nodeName", format!("node {:?} not found", Text::clipped(name, 253)));
-            let node = self.state.nodes.get(name).cloned().ok_or_else(unknown)?;
-            self.bind_to(&mut pod, &node)?;
-        }
-        rule::pod::pod(&pod)?;
-        rule::pod::pod_weight(&pod)?;
-        let pod = self.put_pod(pod);
-        Ok(Receipt { revision: pod.meta.revision, effect: ReceiptEffect::Created })
-    }
-
-    /// PD-4: on a node that is not ready the pod is not ready either, until the node says so.
-    pub(crate) fn bind_to(&self, pod: &mut Pod, node: &Node) -> Result<(), Rejection> {
-        if self.state.tenants(&node.meta.name).is_some_and(|tenants| tenants.len() >= PODS_PER_NODE_MAX) {
-            let what = Text::from(format!("pods on node {:?}", node.meta.name));
-            return Err(Rejection::LimitReached { what, limit: PODS_PER_NODE_MAX as u64 });
-        }
-        let (node_name, incarnation) = (node.meta.name.clone(), node.incarnation);
-        pod.spec.binding = Some(Binding { node: node_name, incarnation, at: self.now });
-        pod.status.set_condition(POD_SCHEDULED, ConditionStatus::True, ("", ""), self.now);
-        if !node.is_ready() {
-            pod.status.set_condition(READY, ConditionStatus::False, ("", ""), self.now);
-        }
-        Ok(())
-    }
-
-    pub(crate) fn note_scheduled(&mut self, pod: &Pod, node: &str) {
-        let key = pod.key();
-        let message = format!("Successfully assigned {key} to {node}");
-        let note = Note { event_type: EventType::Normal, reason: SCHEDULED, message, source: DEFAULT_SCHEDULER };
-        self.record_event(pod_subject(pod), note);
-    }
-
-    /// Marks a pod as deleted. It goes when its node confirms that it has stopped.
-    pub(crate) fn end_pod(&mut self, before: &Pod, grace: u32, status: PodStatus) -> Arc<Pod> {
-        let is_present = self.state.node_of(before).is_some_and(|node| node.is_ready());
-        let in_absence = before.ending.map_or(!is_present, |ending| ending.in_absence);
-        let ending = Ending { grace, in_absence, orphaned: before.ending.and_then(|ending| ending.orphaned) };
-        let mut pod = Pod { status, ending: Some(ending), ..before.clone() };
-        pod.meta.deleted = pod.meta.deleted.or(Some(self.now));
-        self.put_pod(pod)
-    }
-
-    /// Stores a pod under the next revision.
-    pub(crate) fn put_pod(&mut self, mut pod: Pod) -> Arc<Pod> {
-        pod.meta.revision = self.next_revision();
-        pod.share_texts(&mut self.state.derived.interner);
-        let pod = Arc::new(pod);
-        let before = self.state.pods.insert(pod.clone());
-        before.iter().for_each(|before| self.state.derived.pods.leave(before));
-        let node = pod.node().and_then(|name| self.state.nodes.get(name)).cloned();
-        self.state.derived.pods.enter(&pod, node.as_deref());
-        self.touch::<Pod>(&pod.key());
-        self.review_owner(&pod);
-        self.publish(before.map(Object::Pod), Some(Object::Pod(pod.clone())));
-        pod
-    }
-
-    pub(crate) fn remove_pod(&mut self, pod: &Arc<Pod>) -> crate::value::meta::Revision {
-        self.state.pods.remove(&pod.key());
-        self.state.derived.pods.leave(pod);
-        self.touch::<Pod>(&pod.key());
-        self.review_owner(pod);
-        self.publish(Some(Object::Pod(pod.clone())), None)
-    }
-
-    /// By uid alone, as pods are counted: the rest of an owner reference that an operator wrote need not be true.
-    fn review_owner(&mut self, pod: &Pod) {
-        let Some(owner) = pod.controller().map(|owner| owner.uid) else { return };
-        let State { derived, workloads, .. } = &mut *self.state;
-        let of_uid = |(uid, _): &&(Uid, WorkloadKey)| *uid == owner;
-        let first = WorkloadKey { kind: WorkloadKind::ALL[0], namespace: Text::default(), name: Text::default() };
-        let employers = derived.employers.range((owner, first)..).take_while(of_uid);
-        let employers: Vec<Arc<Workload>> = employers.filter_map(|(_, key)| workloads.get(key).cloned()).collect();
-        employers.iter().for_each(|workload| derived.note_workload(workload));
-    }
-
-    pub(crate) fn note_pod(&mut self, pod: &Pod, reason: &str, message: String) {
-        let note = Note { event_type: EventType::Normal, reason, message, source: EVENT_SOURCE };
-        self.record_event(pod_subject(pod), note);
-    }
-}
-
-pub(crate) fn pod_subject(pod: &Pod) -> Subject {
-    let (name, namespace) = (pod.meta.name.clone(), pod.meta.namespace.clone());
-    Subject { kind: Text::from(Kind::Pod.as_str()), name, namespace, uid: pod.meta.uid }
 }

@@ -1,11 +1,8 @@
-//! Commands about the fleet as a whole: its policy, and its aggregators.
+//! Commands about the fleet's policy.
 
-use std::sync::Arc;
-
-use crate::apply::lifecycle::subject;
-use crate::apply::{Application, ApplyResult, EVENT_SOURCE, Note};
+use crate::apply::event::{EVENT_SOURCE, Note, subject};
+use crate::apply::{Application, ApplyResult};
 use crate::command::{Origin, ReceiptEffect};
-use crate::object::aggregator::{AGGREGATORS_MAX, AggregatorRecord};
 use crate::object::event::EventType;
 use crate::object::policy::Policy;
 use crate::object::policy_state::FleetPolicyState;
@@ -70,37 +67,5 @@ impl Application<'_> {
                 self.record_event(subject("Policy", name), note);
             }
         }
-    }
-
-    pub(crate) fn set_aggregator(&mut self, name: &Text, nodes: &[Text]) -> ApplyResult {
-        let record = AggregatorRecord { name: name.clone(), nodes: nodes.into() };
-        let known = self.state.aggregators.get(name).cloned();
-        let effect = match (&known, nodes.is_empty()) {
-            (None, true) => {
-                let rule = "is not known and cannot be forgotten: name the nodes it may carry";
-                return Err(Invalid::new("name", format!("{:?} {rule}", Text::clipped(name, 253))).into());
-            }
-            (Some(_), true) => ReceiptEffect::Deleted,
-            (Some(known), false) if **known == record => return Ok(self.receipt(ReceiptEffect::Unchanged)),
-            (Some(_), false) => ReceiptEffect::Changed,
-            (None, false) => ReceiptEffect::Created,
-        };
-        record.check()?;
-        self.put_aggregator(record, effect)?;
-        Ok(self.receipt(effect))
-    }
-
-    fn put_aggregator(&mut self, record: AggregatorRecord, effect: ReceiptEffect) -> Result<(), Rejection> {
-        if effect == ReceiptEffect::Created && self.state.aggregators.len() >= AGGREGATORS_MAX {
-            return Err(Rejection::LimitReached { what: Text::from("aggregators"), limit: AGGREGATORS_MAX as u64 });
-        }
-        self.touch::<AggregatorRecord>(&record.name);
-        match effect {
-            ReceiptEffect::Deleted => drop(self.state.aggregators.remove(&record.name)),
-            ReceiptEffect::Created | ReceiptEffect::Changed | ReceiptEffect::Unchanged => {
-                self.state.aggregators.insert(Arc::new(record));
-            }
-        }
-        Ok(())
     }
 }

@@ -2,7 +2,7 @@
 
 use crate::explain::wording::{heard_ago, heard_before, length, zone_name};
 use crate::explain::{
-    Fact, Headline, Hearing, Moment, NodeExplanation, Prospect, in_order, reprieve, shown_excuses, zone,
+    ExplainedTime, Fact, Headline, NodeExplanation, NodeObservation, Prospect, in_order, reprieve, shown_excuses, zone,
 };
 use crate::judge::health::{Evidence, Verdict};
 use crate::judge::oversight;
@@ -20,7 +20,7 @@ const QUOTED_MAX: usize = 256;
 struct View<'a> {
     state: &'a State,
     node: &'a Node,
-    hearing: &'a Hearing,
+    hearing: &'a NodeObservation,
     zone: ZoneKey,
     evidence: Evidence<'a>,
     verdict: Verdict,
@@ -28,7 +28,7 @@ struct View<'a> {
 }
 
 /// `None` if there is no such node.
-pub fn node(state: &State, name: &str, hearing: &Hearing) -> Option<NodeExplanation> {
+pub fn node(state: &State, name: &str, hearing: &NodeObservation) -> Option<NodeExplanation> {
     let node = state.node(name)?;
     let now = hearing.now;
     let heard = hearing.heard.map(|sighting| sighting.at);
@@ -40,7 +40,7 @@ pub fn node(state: &State, name: &str, hearing: &Hearing) -> Option<NodeExplanat
     Some(NodeExplanation {
         name: node.meta.name.to_string(),
         zone: view.zone.to_string(),
-        now: Moment::from(now),
+        now: ExplainedTime::from(now),
         headline: view.headline(),
         facts: view.facts(),
         excuses: reprieve(state.policy_state(), now).into_iter().chain(shown_excuses(&hearing.excuses, now)).collect(),
@@ -70,7 +70,7 @@ impl View<'_> {
         let cordoned = if self.node.spec.unschedulable { "cordoned; " } else { "" };
         let since = if self.ready().is_some() { turned } else { Some(self.node.meta.created) };
         let aside = Some(format!("{cordoned}{aside}"));
-        Headline { text: text.to_owned(), since: since.map(Moment::from), aside }
+        Headline { text: text.to_owned(), since: since.map(ExplainedTime::from), aside }
     }
 
     fn readiness(&self) -> &'static str {
@@ -82,7 +82,7 @@ impl View<'_> {
     }
 
     fn facts(&self) -> Vec<Fact> {
-        let heard = self.hearing.heard.map(|sighting| Moment::of(sighting.at, self.now));
+        let heard = self.hearing.heard.map(|sighting| ExplainedTime::of(sighting.at, self.now));
         let note = self.hearing.note.as_ref();
         let deleted = self.node.meta.deleted;
         [self.readiness_fact(), Fact::new("heard", self.heard_fact()).by("NH-5").when(heard), self.grace_fact()]
@@ -92,10 +92,11 @@ impl View<'_> {
             .chain(self.exclusion_fact())
             .chain(self.pods_fact())
             .chain(self.addresses_fact())
-            .chain(zone::standing(self.state, &self.zone, self.now))
+            .chain(zone::state_and_rate(self.state, &self.zone, self.now))
             .chain(note.map(|note| Fact::new("quarantine", format!("no actor watches it: {note}"))))
             .chain(deleted.map(|at| {
-                Fact::new("deletion", "it is deleted as soon as its finalizers are gone").when(Some(Moment::from(at)))
+                Fact::new("deletion", "it is deleted as soon as its finalizers are gone")
+                    .when(Some(ExplainedTime::from(at)))
             }))
             .collect()
     }
@@ -128,7 +129,7 @@ impl View<'_> {
             ConditionStatus::Unknown => "NH-8",
         };
         let text = std::iter::once(ready.status.to_string()).chain(said).collect::<Vec<_>>().join(", ");
-        Fact::new("ready", text).by(rule).when(ready.last_transition.map(Moment::from))
+        Fact::new("ready", text).by(rule).when(ready.last_transition.map(ExplainedTime::from))
     }
 
     fn heard_fact(&self) -> String {
@@ -152,7 +153,7 @@ impl View<'_> {
             let is_it = |taint: &&Taint| taint.effect == Effect::NoSchedule && taint.key == key;
             let added = self.node.spec.taints.iter().find(is_it).and_then(|taint| taint.added);
             let text = format!("{key}, because {}", self.because(cause));
-            Fact::new("no-schedule taint", text).by("TC-1").when(added.map(Moment::from))
+            Fact::new("no-schedule taint", text).by("TC-1").when(added.map(ExplainedTime::from))
         };
         causes.into_iter().map(shown).collect()
     }
@@ -172,7 +173,7 @@ impl View<'_> {
         let absence = condition_taint::present_absences(&self.node.spec.taints).into_iter().next()?;
         let taint = self.node.spec.taints.iter().find(|taint| absence.selector().matches(taint))?;
         let text = format!("{}: its pods' tolerations count from here", absence.key());
-        Some(Fact::new("no-execute taint", text).by("NE-7").when(taint.added.map(Moment::from)))
+        Some(Fact::new("no-execute taint", text).by("NE-7").when(taint.added.map(ExplainedTime::from)))
     }
 
     fn exclusion_fact(&self) -> Option<Fact> {

@@ -1,7 +1,7 @@
 //! Explanation of one pod: where it is and why, what it waits for, and when it has to leave.
 
 use crate::explain::wording::{between, length};
-use crate::explain::{Fact, Headline, Moment, PodExplanation, Prospect, in_order};
+use crate::explain::{ExplainedTime, Fact, Headline, PodExplanation, Prospect, in_order};
 use crate::judge::oversight;
 use crate::object::kind::WorkloadKind;
 use crate::object::node::{ConditionStatus, Node};
@@ -32,7 +32,7 @@ pub fn pod(state: &State, key: &PodKey, now: Stamp) -> Option<PodExplanation> {
         namespace: key.namespace.to_string(),
         name: key.name.to_string(),
         node: pod.node().map(ToString::to_string),
-        now: Moment::from(now),
+        now: ExplainedTime::from(now),
         headline: view.headline(),
         facts: view.facts(),
         outlook: prospects.first().cloned(),
@@ -53,7 +53,7 @@ impl View<'_> {
                 (format!("{phase}{ready} on node {}", binding.node), Some(binding.at))
             }
         };
-        Headline { text, since: since.map(Moment::from), aside: self.whose() }
+        Headline { text, since: since.map(ExplainedTime::from), aside: self.whose() }
     }
 
     fn whose(&self) -> Option<String> {
@@ -72,13 +72,13 @@ impl View<'_> {
         [Fact::new("phase", self.phase())]
             .into_iter()
             .chain(placed.map(|placed| {
-                let at = placed.last_transition.map(Moment::from);
+                let at = placed.last_transition.map(ExplainedTime::from);
                 Fact::new("placement", said(&placed.reason, &placed.message)).when(at)
             }))
             .chain(self.node_fact())
             .chain(self.taint_facts())
             .chain(disrupted.map(|disrupted| {
-                let at = disrupted.last_transition.map(Moment::from);
+                let at = disrupted.last_transition.map(ExplainedTime::from);
                 Fact::new("disruption", said(&disrupted.reason, &disrupted.message)).by("TE-8").when(at)
             }))
             .chain(self.deletion_fact())
@@ -103,7 +103,7 @@ impl View<'_> {
                 format!("{}: {ready}", binding.node)
             }
         };
-        Some(Fact::new("node", text).when(Some(Moment::from(binding.at))))
+        Some(Fact::new("node", text).when(Some(ExplainedTime::from(binding.at))))
     }
 
     /// How long the pod tolerates each of its node's NoExecute taints.
@@ -115,7 +115,7 @@ impl View<'_> {
                 Patience::Endless => "it tolerates it for ever".to_owned(),
                 Patience::For(period) => format!("it tolerates it for {}", length(period.0)),
             };
-            Fact::new("taint", format!("{taint}: {patience}")).by("TE-5").when(taint.added.map(Moment::from))
+            Fact::new("taint", format!("{taint}: {patience}")).by("TE-5").when(taint.added.map(ExplainedTime::from))
         };
         taints.map(fact).collect()
     }
@@ -124,7 +124,7 @@ impl View<'_> {
         let (deleted, ending) = (self.pod.meta.deleted?, self.pod.ending?);
         let absent = if ending.in_absence { ", while its node was away" } else { "" };
         let text = format!("it was given {}s to stop{absent}", ending.grace);
-        Some(Fact::new("deletion", text).when(Some(Moment::from(deleted))))
+        Some(Fact::new("deletion", text).when(Some(ExplainedTime::from(deleted))))
     }
 
     /// What the workload does when the pod goes.

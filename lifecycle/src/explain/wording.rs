@@ -101,7 +101,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lengths_are_said_in_at_most_two_units() {
+    fn durations_are_written_in_at_most_two_units() {
         let cases = [
             (0, "0 ms"),
             (999, "999 ms"),
@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn shares_compare_as_they_look() {
+    fn a_disruption_is_worded_with_its_share_and_the_threshold() {
         let threshold = "0.55".parse().unwrap();
         let cases = [
             (0, 0, "no node counts here"),

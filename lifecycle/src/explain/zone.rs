@@ -2,7 +2,7 @@
 
 use crate::explain::wording::{disruption, pace, per_second, zone_name};
 use crate::explain::{
-    ExcuseNote, Fact, Headline, Moment, Prospect, WAITING_SHOWN_MAX, Waiting, When, ZoneExplanation, in_order,
+    ExcuseNote, ExplainedTime, Fact, Headline, Prospect, WAITING_SHOWN_MAX, Waiting, When, ZoneExplanation, in_order,
     reprieve, shown_excuses, spared_because,
 };
 use crate::judge::disruption::Pace;
@@ -24,9 +24,9 @@ pub fn zone(state: &State, zone: &ZoneKey, excuses: &[ExcuseNote], now: Stamp) -
     let prospects = prospects(state, zone, now);
     Some(ZoneExplanation {
         zone: zone.to_string(),
-        now: Moment::from(now),
-        headline: headline(state, record.map(AsRef::as_ref), &census, now),
-        facts: standing(state, zone, now).into_iter().chain(upkeep(state, zone, now)).collect(),
+        now: ExplainedTime::from(now),
+        headline: headline(state, record.map(AsRef::as_ref), &census),
+        facts: state_and_rate(state, zone, now).into_iter().chain(upkeep(state, zone, now)).collect(),
         excuses: reprieve(state.policy_state(), now).into_iter().chain(shown_excuses(excuses, now)).collect(),
         outlook: prospects.first().cloned(),
         forecast: in_order(prospects),
@@ -35,11 +35,11 @@ pub fn zone(state: &State, zone: &ZoneKey, excuses: &[ExcuseNote], now: Stamp) -
     })
 }
 
-fn headline(state: &State, record: Option<&ZoneRecord>, census: &Census, now: Stamp) -> Headline {
+fn headline(state: &State, record: Option<&ZoneRecord>, census: &Census) -> Headline {
     let aside = disruption(census, state.policy().unhealthy_zone_threshold);
     Headline {
         text: record.map_or("not assessed yet".to_owned(), |record| record.zone.state.to_string()),
-        since: record.map(|record| Moment::of(record.zone.since, now)),
+        since: record.map(|record| ExplainedTime::from(record.zone.since)),
         aside: Some(aside),
     }
 }
@@ -47,14 +47,14 @@ fn headline(state: &State, record: Option<&ZoneRecord>, census: &Census, now: St
 // === what is ===
 
 /// The state and the rate in force, and why they are what they are.
-pub(super) fn standing(state: &State, zone: &ZoneKey, now: Stamp) -> Vec<Fact> {
+pub(super) fn state_and_rate(state: &State, zone: &ZoneKey, now: Stamp) -> Vec<Fact> {
     let Some(record) = state.zones().get(zone) else {
         return vec![Fact::new("zone", format!("{} has not been assessed yet", zone_name(zone))).by("Z-2")];
     };
     let census = state.census_of(zone);
     let arithmetic = disruption(&census, state.policy().unhealthy_zone_threshold);
     let text = format!("{} is in {}: {arithmetic}", zone_name(zone), record.zone.state);
-    let since = Moment::of(record.zone.since, now);
+    let since = ExplainedTime::from(record.zone.since);
     vec![Fact::new("zone", text).by("Z-3").when(Some(since)), rate_fact(state, record, &census, now)]
 }
 
@@ -80,7 +80,7 @@ fn cluster_size(state: &State) -> u64 {
 
 /// Whether an assessment would change what is in force in this zone.
 fn is_outdated(state: &State, record: &ZoneRecord, now: Stamp) -> bool {
-    let next = state.zone_transition(now.cluster).next;
+    let next = state.zone_transition(now).next;
     next.zones.get(&record.key).is_none_or(|next| *next != record.zone)
 }
 
@@ -102,7 +102,7 @@ fn queue_fact(state: &State, zone: &ZoneKey, now: Stamp) -> Fact {
         None => Fact::new("queue", "empty").by("Q-1"),
         Some((count, (name, since))) => {
             let text = if count == 1 { format!("{name} waits") } else { format!("{count} wait, {name} for longest") };
-            Fact::new("queue", text).by("Q-1").when(Some(Moment::of(since, now)))
+            Fact::new("queue", text).by("Q-1").when(Some(ExplainedTime::of(since, now)))
         }
     }
 }
@@ -111,7 +111,7 @@ fn token_fact(record: &ZoneRecord, now: Stamp) -> Fact {
     match record.bucket.next_token_at(now.cluster) {
         None => Fact::new("token", "there will be none at this rate").by("Q-3"),
         Some(at) if at <= now.cluster => Fact::new("token", "there is one").by("Q-2"),
-        Some(at) => Fact::new("token", "the next one comes").by("Q-2").when(Some(Moment::of(at, now))),
+        Some(at) => Fact::new("token", "the next one comes").by("Q-2").when(Some(ExplainedTime::of(at, now))),
     }
 }
 
@@ -120,7 +120,7 @@ fn waiting(state: &State, zone: &ZoneKey, now: Stamp) -> Vec<Waiting> {
     let shown = |(index, (name, since)): (usize, (&Text, ClusterTime))| Waiting {
         name: name.to_string(),
         position: index + 1,
-        since: Moment::of(since, now),
+        since: ExplainedTime::of(since, now),
         turn: When::of(oversight::turn_at(state, zone, index, now.cluster), now),
     };
     queue.enumerate().map(shown).collect()
@@ -180,7 +180,7 @@ fn why_halted(state: &State, record: &ZoneRecord, census: &Census) -> String {
 
 /// The next assessment of the zones, if it will change something here.
 pub(super) fn assessment(state: &State, zone: &ZoneKey, now: Stamp) -> Option<Prospect> {
-    let next = state.zone_transition(now.cluster).next.zones.get(zone).copied()?;
+    let next = state.zone_transition(now).next.zones.get(zone).copied()?;
     let known = state.zones().get(zone).map(|record| record.zone);
     if known == Some(next) {
         return None;

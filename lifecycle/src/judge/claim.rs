@@ -78,7 +78,7 @@ mod tests {
     }
 
     #[test]
-    fn i_14_which_of_two_sessions_goes_on() {
+    fn i_14_of_two_sessions_the_right_one_is_kept() {
         let (same, another) =
             (ClaimDecision::TakenOver { by_another: false }, ClaimDecision::TakenOver { by_another: true });
         let (agent_here, agent_there, clone_here, clone_there) = ((7, 1), (7, 2), (8, 1), (8, 2));
@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn patience_lasts_three_beats() {
+    fn a_holder_may_be_silent_for_three_beats() {
         let policy = Policy::default();
         assert_eq!(claim_patience(&policy).as_millis(), 3 * u128::from(policy.beat_interval().0));
     }

@@ -2,7 +2,7 @@
 //!
 //! The driver (the actors, a simulation) looks, proposes what it found, and looks again.
 
-use crate::command::Operation;
+use crate::command::LeaderOperation;
 use crate::judge::leader_view::LeaderView;
 use crate::judge::spared::Spared;
 use crate::judge::todo::{self, Todo};
@@ -88,7 +88,7 @@ impl EvictionsFirst {
     }
 
     /// Notes what a task found. True if a rush of evictions has just ended, so that the other tasks may go on.
-    pub fn found(&mut self, task: ClerkTask, operations: &[Operation], now: ClusterTime) -> bool {
+    pub fn found(&mut self, task: ClerkTask, operations: &[LeaderOperation], now: ClusterTime) -> bool {
         if task != ClerkTask::TaintEviction {
             return false;
         }
@@ -103,11 +103,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_rush_of_evictions_holds_up_the_rest_until_it_ends_or_for_a_while() {
+    fn evictions_delay_placement_until_they_end_or_for_ten_seconds() {
         let mut first = EvictionsFirst::default();
         let (evicting, waiting) = (ClerkTask::TaintEviction, ClerkTask::Placement);
         let is_taken = |first: &EvictionsFirst, at| first.wait_until(waiting, ClusterTime(at)).is_some();
-        let some = [Operation::AssessZones];
+        let some = [LeaderOperation::AssessZones];
         assert!(!is_taken(&first, 0));
         assert!(!first.found(evicting, &some, ClusterTime(0)));
         assert!(!first.found(evicting, &some, ClusterTime(9_000)));

@@ -15,7 +15,7 @@ use crate::object::policy::{Fraction, Policy, Rate, SizeScope};
 use crate::object::zone::{Zone, ZoneKey, ZoneState};
 use crate::state::State;
 use crate::store::census::Census;
-use crate::value::time::ClusterTime;
+use crate::value::time::{ClusterTime, Stamp};
 
 /// Up to this many lost nodes are not a disruption, whatever their share.
 pub const LOST_NODES_TOLERATED: u64 = 2;
@@ -135,7 +135,7 @@ impl Pace {
 
 impl Zones {
     /// Z-6: the next step of all zones, given the nodes in them now.
-    pub fn advance(&self, census: &BTreeMap<ZoneKey, Census>, policy: &Policy, now: ClusterTime) -> Transition {
+    pub fn advance(&self, census: &BTreeMap<ZoneKey, Census>, policy: &Policy, now: Stamp) -> Transition {
         let all_disrupted = self.is_all_disrupted(census, policy.unhealthy_zone_threshold);
         let cluster = census.values().map(Census::size).sum();
         let mut step = Transition {
@@ -143,7 +143,7 @@ impl Zones {
             states: Vec::new(),
             rates: Vec::new(),
             vanished: self.vanished(census),
-            full_disruption: self.full_disruption_change(all_disrupted, now),
+            full_disruption: self.full_disruption_change(all_disrupted, now.cluster),
         };
         for (key, census) in census.iter().filter(|(_, census)| !census.is_deserted()) {
             // Z-2: a zone starts out undisrupted.
@@ -204,13 +204,14 @@ impl Transition {
 
 impl State {
     /// What an assessment of the zones would change.
-    pub fn zone_transition(&self, now: ClusterTime) -> Transition {
+    pub fn zone_transition(&self, now: Stamp) -> Transition {
         let known = self.zones.iter().map(|record| (record.key.clone(), record.zone)).collect();
         let zones = Zones { zones: known, all_disrupted: self.policy_state.all_disrupted };
         let census: BTreeMap<ZoneKey, Census> = self.census().map(|(key, census)| (key.clone(), *census)).collect();
         let mut transition = zones.advance(&census, &self.policy_state.policy, now);
         // A zone that is only kept for its bucket has vanished already, until that is full.
-        let is_news = |key: &ZoneKey| self.zones.get(key).is_some_and(|zone| !zone.is_retired() || zone.is_spent(now));
+        let is_news =
+            |key: &ZoneKey| self.zones.get(key).is_some_and(|zone| !zone.is_retired() || zone.is_spent(now.cluster));
         transition.vanished.retain(is_news);
         transition
     }

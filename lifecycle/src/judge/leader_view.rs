@@ -1,6 +1,6 @@
 //! The leader's view for its decisions: State, plus which node was heard when and whether the leader is blind.
 
-use crate::command::Operation;
+use crate::command::LeaderOperation;
 use crate::judge::oversight::{self, EvictionStep};
 use crate::judge::spared::Spared;
 use crate::judge::todo::{self, Todo};
@@ -15,7 +15,7 @@ use crate::value::time::Period;
 /// The next step for the eviction queue of one zone.
 #[derive(Debug, PartialEq, Eq)]
 pub enum NextEviction {
-    Propose(Operation),
+    Propose(LeaderOperation),
     /// The zones must be assessed before a token is spent.
     AssessFirst,
     LookAgainAt(ClusterTime),
@@ -56,7 +56,7 @@ impl LeaderView<'_> {
             }
             EvictionStep::Evict { .. } if oversight::assessment_is_due(state, self.now) => NextEviction::AssessFirst,
             EvictionStep::Evict { name, incarnation } => {
-                NextEviction::Propose(Operation::EvictNode { name, incarnation })
+                NextEviction::Propose(LeaderOperation::EvictNode { name, incarnation })
             }
         }
     }

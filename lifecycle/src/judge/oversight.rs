@@ -4,7 +4,7 @@
 //! gets the same answers.
 
 use crate::command::LIFTS_MAX;
-use crate::command::Operation;
+use crate::command::LeaderOperation;
 use crate::judge::health::{Evidence, Excuse};
 use crate::object::node::{Incarnation, Node};
 use crate::object::policy::Policy;
@@ -40,9 +40,10 @@ pub fn next_assessment(policy: &Policy, now: ClusterTime) -> ClusterTime {
     policy.node_monitor_period.next_multiple_after(now)
 }
 
-/// Whether [`Operation::AssessZones`] would change anything.
+/// Whether [`LeaderOperation::AssessZones`] would change anything.
 pub fn assessment_is_due(state: &State, now: ClusterTime) -> bool {
-    !state.zone_transition(now).is_quiet()
+    // Whether something changes does not depend on the date at which it does.
+    !state.zone_transition(Stamp { cluster: now, ..Stamp::default() }).is_quiet()
 }
 
 /// Whether the zone's state would change if `found_silent` of its ready nodes were lost: those whose verdicts are not
@@ -87,9 +88,9 @@ pub fn turn_at(state: &State, zone: &ZoneKey, position: usize, now: ClusterTime)
 }
 
 /// Takes back the next evictions while all zones are fully disrupted, if there are any to take back.
-pub fn lift(state: &State) -> Option<Operation> {
+pub fn lift(state: &State) -> Option<LeaderOperation> {
     let names: Vec<Text> = state.absent().iter().take(LIFTS_MAX).cloned().collect();
-    (state.policy_state().all_disrupted && !names.is_empty()).then_some(Operation::LiftEvictions { names })
+    (state.policy_state().all_disrupted && !names.is_empty()).then_some(LeaderOperation::LiftEvictions { names })
 }
 
 /// The evidence on which a node is judged. A reprieve excuses it as blindness does.

@@ -21,7 +21,7 @@ pub use board::Board;
 
 /// Why a node does not take a pod.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Refusal {
+pub enum PlacementRefusal {
     Unreachable,
     NotReady,
     /// Silent for longer than it should be, and not judged yet.
@@ -37,39 +37,40 @@ pub enum Refusal {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Unplaced {
     pub nodes: usize,
-    pub refusals: BTreeMap<Refusal, usize>,
+    pub refusals: BTreeMap<PlacementRefusal, usize>,
 }
 
 /// Why this node does not take the pod; `None` if it does.
-pub fn refusal(pod: &PodSpec, node: &Node, load: &Load) -> Option<Refusal> {
-    standing_refusal(pod, node).or_else(|| load.shortage(&pod.requests, &node.status.allocatable).map(Refusal::Short))
+pub fn refusal(pod: &PodSpec, node: &Node, load: &Load) -> Option<PlacementRefusal> {
+    refusal_by_node(pod, node)
+        .or_else(|| load.shortage(&pod.requests, &node.status.allocatable).map(PlacementRefusal::Short))
 }
 
 /// The part of the refusal that does not depend on the other pods there.
-fn standing_refusal(pod: &PodSpec, node: &Node) -> Option<Refusal> {
+fn refusal_by_node(pod: &PodSpec, node: &Node) -> Option<PlacementRefusal> {
     match node.status.ready().map(|ready| ready.status) {
         Some(ConditionStatus::True) => {}
-        Some(ConditionStatus::Unknown) => return Some(Refusal::Unreachable),
-        Some(ConditionStatus::False) | None => return Some(Refusal::NotReady),
+        Some(ConditionStatus::Unknown) => return Some(PlacementRefusal::Unreachable),
+        Some(ConditionStatus::False) | None => return Some(PlacementRefusal::NotReady),
     }
     if node.meta.deleted.is_some() {
-        return Some(Refusal::Deleted);
+        return Some(PlacementRefusal::Deleted);
     }
     match toleration::first_untolerated(&pod.tolerations, &node.spec.taints) {
-        Some(taint) if taint.key == UNSCHEDULABLE_TAINT => return Some(Refusal::Cordoned),
-        Some(taint) => return Some(Refusal::Taint(taint.key.clone())),
+        Some(taint) if taint.key == UNSCHEDULABLE_TAINT => return Some(PlacementRefusal::Cordoned),
+        Some(taint) => return Some(PlacementRefusal::Taint(taint.key.clone())),
         None => {}
     }
-    (!selects(&pod.node_selector, node)).then_some(Refusal::Selector)
+    (!selects(&pod.node_selector, node)).then_some(PlacementRefusal::Selector)
 }
 
 pub fn selects(selector: &Pairs, node: &Node) -> bool {
     selector.iter().all(|(key, value)| node.meta.labels.get(key) == Some(value))
 }
 
-// === impl Refusal, Unplaced ===
+// === impl PlacementRefusal, Unplaced ===
 
-impl fmt::Display for Refusal {
+impl fmt::Display for PlacementRefusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Unreachable => f.write_str("unreachable"),

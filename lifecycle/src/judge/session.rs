@@ -11,14 +11,14 @@ use crate::state::State;
 pub enum Recognition {
     Known(Arc<Node>),
     /// The agent must register.
-    Unknown(Absence),
+    Unknown(MissingNode),
     /// The replica may lag behind: it must catch up before it says so.
-    Doubtful(Absence),
+    Doubtful(MissingNode),
 }
 
 /// Why the node that an agent speaks for is not in the state.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Absence {
+pub enum MissingNode {
     NotKnown,
     Deleted,
     /// A node of the same name was created since.
@@ -30,10 +30,10 @@ pub fn recognise(state: &State, name: &str, welcomed: Option<Incarnation>) -> Re
     match (state.node(name), welcomed) {
         (Some(node), None) => Recognition::Known(Arc::clone(node)),
         (Some(node), Some(welcomed)) if node.incarnation == welcomed => Recognition::Known(Arc::clone(node)),
-        (Some(node), Some(welcomed)) if node.incarnation > welcomed => Recognition::Unknown(Absence::Replaced),
-        (Some(_), Some(_)) => Recognition::Doubtful(Absence::Replaced),
-        (None, None) => Recognition::Doubtful(Absence::NotKnown),
-        (None, Some(_)) => Recognition::Doubtful(Absence::Deleted),
+        (Some(node), Some(welcomed)) if node.incarnation > welcomed => Recognition::Unknown(MissingNode::Replaced),
+        (Some(_), Some(_)) => Recognition::Doubtful(MissingNode::Replaced),
+        (None, None) => Recognition::Doubtful(MissingNode::NotKnown),
+        (None, Some(_)) => Recognition::Doubtful(MissingNode::Deleted),
     }
 }
 
@@ -84,9 +84,9 @@ impl Recognition {
     }
 }
 
-// === impl Absence ===
+// === impl MissingNode ===
 
-impl Absence {
+impl MissingNode {
     pub fn shown(self, node: &str) -> String {
         match self {
             Self::NotKnown => format!("node {node:?} is not known"),
@@ -98,7 +98,7 @@ impl Absence {
 
 #[cfg(test)]
 mod tests {
-    use crate::command::{Batch, Command, Operation, Origin, Position};
+    use crate::command::{Batch, Command, OperatorOperation, Origin, Position};
     use crate::object::node::{Address, NodeDraft};
     use crate::value::meta::Uid;
     use crate::value::time::{ClusterTime, Stamp, WallTime};
@@ -106,7 +106,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_attaches_is_known_unknown_or_in_doubt() {
+    fn an_attaching_node_is_known_unknown_or_doubtful() {
         let state = state_with_node();
         let node = Arc::clone(state.node("a").unwrap());
         let Incarnation(present) = node.incarnation;
@@ -114,10 +114,10 @@ mod tests {
         let table = [
             ("a", None, known.clone()),
             ("a", Some(present), known),
-            ("a", Some(present - 1), Recognition::Unknown(Absence::Replaced)),
-            ("a", Some(present + 1), Recognition::Doubtful(Absence::Replaced)),
-            ("b", None, Recognition::Doubtful(Absence::NotKnown)),
-            ("b", Some(present), Recognition::Doubtful(Absence::Deleted)),
+            ("a", Some(present - 1), Recognition::Unknown(MissingNode::Replaced)),
+            ("a", Some(present + 1), Recognition::Doubtful(MissingNode::Replaced)),
+            ("b", None, Recognition::Doubtful(MissingNode::NotKnown)),
+            ("b", Some(present), Recognition::Doubtful(MissingNode::Deleted)),
         ];
         for (name, welcomed, expected) in table {
             let found = recognise(&state, name, welcomed.map(Incarnation));
@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn a_status_is_wanted_unless_the_last_word_is_the_nodes_own() {
+    fn a_status_is_wanted_unless_the_node_itself_reported_last() {
         let created = Node::clone(state_with_node().node("a").unwrap());
         let mut node = Node { status: NodeStatus::default(), ..created };
         assert!(status_wanted(&node), "it never said anything");
@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn s_1_heartbeat_times_alone_are_no_news() {
+    fn s_1_heartbeat_times_alone_are_not_a_change() {
         let known = status(&[("Ready", ConditionStatus::True, 1), ("NetworkUnavailable", ConditionStatus::False, 1)]);
         assert!(changes_nothing(&known, &status(&[("Ready", ConditionStatus::True, 99)])));
         assert!(!changes_nothing(&known, &status(&[("Ready", ConditionStatus::False, 1)])));
@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn everything_else_is_news() {
+    fn any_other_difference_is_a_change() {
         let known = status(&[("Ready", ConditionStatus::True, 1)]);
         let mut reworded = known.clone();
         reworded.conditions[0].message = "now with a swap file".into();
@@ -169,8 +169,9 @@ mod tests {
     fn state_with_node() -> State {
         let mut state = State::new();
         let draft = NodeDraft { name: "a".into(), ..NodeDraft::default() };
-        let operation = Operation::CreateNode { draft: Box::new(draft), uid: Uid(1) };
-        let command = Command { origin: Origin::Operator { user: "ada".into() }, request: None, operation };
+        let operation = OperatorOperation::CreateNode { draft: Box::new(draft), uid: Uid(1) };
+        let command =
+            Command { origin: Origin::Operator { user: "ada".into() }, request: None, operation: operation.into() };
         state.apply(Position { term: 1, index: 1 }, &Batch { stamp: Stamp::default(), commands: vec![command] });
         state
     }

@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use crate::command::Operation;
+use crate::command::LeaderOperation;
 use crate::judge::placement::Board;
 use crate::judge::staffing::{self, STEP_MAX};
 use crate::object::credential::FORGOTTEN_MAX;
@@ -23,7 +23,7 @@ use crate::value::time::Period;
 /// The operations to do now, and when to look again if nothing changes before.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Todo {
-    pub operations: Vec<Operation>,
+    pub operations: Vec<LeaderOperation>,
     pub look_again_at: Option<ClusterTime>,
 }
 
@@ -64,7 +64,7 @@ pub fn pod_evictions(state: &State, now: ClusterTime, most: usize, mut is_spared
         let Some(pod) = state.pods().get(key) else { continue };
         match state.node_of(pod).is_some_and(|node| is_spared(node)) {
             true => spared = true,
-            false => operations.push(Operation::EvictPod { key: key.clone(), uid: pod.meta.uid }),
+            false => operations.push(LeaderOperation::EvictPod { key: key.clone(), uid: pod.meta.uid }),
         }
     }
     Todo { operations, look_again_at: spared.then(|| PLACING_PAUSE.after(now)) }
@@ -76,7 +76,7 @@ pub fn pod_garbage(state: &State, now: ClusterTime, most: usize) -> Todo {
     let surplus = state.finished_pods().take(excess).filter_map(|key| state.pods().get(key));
     let due =
         state.collectable_pods().take_while(|(from, _)| *from <= now).filter_map(|(_, key)| state.pods().get(key));
-    let collect = |pod: &Arc<Pod>| Operation::CollectPod { key: pod.key(), uid: pod.meta.uid };
+    let collect = |pod: &Arc<Pod>| LeaderOperation::CollectPod { key: pod.key(), uid: pod.meta.uid };
     let operations = surplus.chain(due).take(most).map(collect).collect();
     let look_again_at = state.collectable_pods().next().map(|(from, _)| from).filter(|from| *from > now);
     Todo { operations, look_again_at }
@@ -88,7 +88,7 @@ pub fn expired_credentials(state: &State, now: ClusterTime) -> Todo {
     let names: Vec<Text> = due.map(|(_, name)| name.clone()).collect();
     match names.is_empty() {
         true => Todo { look_again_at: state.expired_credentials().next().map(|(from, _)| from), ..Todo::default() },
-        false => Todo { operations: vec![Operation::ForgetCredentials { names }], look_again_at: None },
+        false => Todo { operations: vec![LeaderOperation::ForgetCredentials { names }], look_again_at: None },
     }
 }
 
@@ -125,9 +125,9 @@ fn lacking(state: &State, workload: &Workload) -> Vec<Text> {
     lacking.take(STEP_MAX).map(|node| node.meta.name.clone()).collect()
 }
 
-fn staff(workload: &Workload, nodes: Vec<Text>) -> Operation {
+fn staff(workload: &Workload, nodes: Vec<Text>) -> LeaderOperation {
     let key = workload.key();
-    Operation::StaffWorkload { key, uid: workload.meta.uid, nodes }
+    LeaderOperation::StaffWorkload { key, uid: workload.meta.uid, nodes }
 }
 
 /// Nodes for pods that wait for one, in the order of their turns. `is_unheard` as for [`Board::new`].
@@ -144,11 +144,11 @@ pub fn placements(state: &State, now: ClusterTime, most: usize, is_unheard: impl
         let Some(pod) = state.pods().get(key) else { continue };
         let (key, uid) = (key.clone(), pod.meta.uid);
         match board.place(pod) {
-            Ok((node, incarnation)) => bindings.push(Operation::BindPod { key, uid, node, incarnation }),
+            Ok((node, incarnation)) => bindings.push(LeaderOperation::BindPod { key, uid, node, incarnation }),
             Err(why) => {
                 look_again_at = Some(PLACING_PAUSE.after(now));
                 if notes.len() < NOTES_MAX && is_worth_saying(pod, &why, now) {
-                    notes.push(Operation::NoteUnplaced { key, uid, why });
+                    notes.push(LeaderOperation::NoteUnplaced { key, uid, why });
                 }
             }
         }
@@ -175,5 +175,5 @@ pub fn cidr_assignments(state: &State, now: ClusterTime, most: usize) -> Todo {
         return Todo { operations: Vec::new(), look_again_at: held.or(wakes.filter(|at| *at > now)) };
     }
     let names: Vec<Text> = state.nodes_without_cidr().iter().take(most).cloned().collect();
-    Todo { operations: vec![Operation::AssignCidrs { names }], look_again_at: None }
+    Todo { operations: vec![LeaderOperation::AssignCidrs { names }], look_again_at: None }
 }

@@ -44,9 +44,9 @@ pub struct TokenUse {
     pub at: Stamp,
 }
 
-/// What can still be done with a token.
+/// The state of a token: it lets a machine join only while it is open.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Standing {
+pub enum TokenState {
     Open,
     Used,
     Revoked,
@@ -56,12 +56,12 @@ pub enum Standing {
 // === impl JoinToken ===
 
 impl JoinToken {
-    pub fn standing(&self, now: ClusterTime) -> Standing {
+    pub fn state(&self, now: ClusterTime) -> TokenState {
         match (&self.used, &self.revoked) {
-            (Some(_), _) => Standing::Used,
-            (None, Some(_)) => Standing::Revoked,
-            (None, None) if self.expires.cluster <= now => Standing::Expired,
-            (None, None) => Standing::Open,
+            (Some(_), _) => TokenState::Used,
+            (None, Some(_)) => TokenState::Revoked,
+            (None, None) if self.expires.cluster <= now => TokenState::Expired,
+            (None, None) => TokenState::Open,
         }
     }
 
@@ -91,9 +91,9 @@ impl Stored for JoinToken {
     }
 }
 
-// === impl Standing ===
+// === impl TokenState ===
 
-impl Standing {
+impl TokenState {
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Open => "Open",

@@ -464,7 +464,7 @@ mod tests {
     }
 
     #[test]
-    fn field_selectors_know_their_fields() {
+    fn field_selectors_accept_only_known_fields() {
         let selector: NodeFieldSelector = "metadata.name=a, spec.unschedulable!=true".parse().unwrap();
         assert_eq!(selector.name().map(Text::as_str), Some("a"));
         let any: NodeFieldSelector = "metadata.name!=a".parse().unwrap();

@@ -48,7 +48,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_worn_out_slot_is_not_freed() {
+    fn a_slot_of_the_last_generation_is_not_reused() {
         let fresh = Slot { index: 7, generation: FIRST_GENERATION };
         assert_eq!(FreeSlot::after(fresh).map(FreeSlot::taken), Some(Slot { index: 7, generation: 2 }));
         assert_eq!(FreeSlot::after(Slot { index: 7, generation: GENERATION_MAX }), None);

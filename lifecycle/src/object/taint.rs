@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn t_1_add_or_update_goes_by_key_and_effect() {
+    fn t_1_a_taint_is_added_or_updated_by_key_and_effect() {
         let mut taints = vec![taint("a=1:NoSchedule"), taint("b:NoExecute")];
         assert!(!add_or_update(&mut taints, taint("a=1:NoSchedule")), "fully equal is no change");
         assert!(add_or_update(&mut taints, taint("a=2:NoSchedule")), "another value is an update in place");
@@ -259,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn a_new_or_altered_no_execute_taint_starts_now() {
+    fn a_new_or_changed_no_execute_taint_gets_the_current_time() {
         let now = stamp(9, 90);
         let before = [Taint { added: Some(stamp(5, 50)), ..taint("a=1:NoExecute") }];
         let timed = Taint { added: Some(stamp(0, 70)), ..taint("c:NoExecute") };

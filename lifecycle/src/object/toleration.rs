@@ -18,7 +18,7 @@ use crate::value::text::Text;
 use crate::value::time::Period;
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-pub enum Operator {
+pub enum TolerationOperator {
     #[default]
     Equal,
     Exists,
@@ -30,7 +30,7 @@ pub enum Operator {
 pub struct Toleration {
     /// Empty for every key.
     pub key: Text,
-    pub operator: Operator,
+    pub operator: TolerationOperator,
     pub value: Text,
     /// `None` for every effect.
     pub effect: Option<Effect>,
@@ -67,7 +67,13 @@ const DAEMON_NO_SCHEDULE: [&str; 4] =
 
 impl Toleration {
     pub fn exists(key: &str, effect: Effect, seconds: Option<i64>) -> Self {
-        Self { key: Text::from(key), operator: Operator::Exists, value: Text::default(), effect: Some(effect), seconds }
+        Self {
+            key: Text::from(key),
+            operator: TolerationOperator::Exists,
+            value: Text::default(),
+            effect: Some(effect),
+            seconds,
+        }
     }
 
     /// T-2.
@@ -80,21 +86,21 @@ impl Toleration {
     fn accepts(&self, value: &str) -> bool {
         let number = |text: &str| text.parse::<i64>().ok();
         match self.operator {
-            Operator::Exists => true,
-            Operator::Equal => self.value == value,
-            Operator::Lt => number(value).zip(number(&self.value)).is_some_and(|(taint, own)| taint < own),
-            Operator::Gt => number(value).zip(number(&self.value)).is_some_and(|(taint, own)| taint > own),
+            TolerationOperator::Exists => true,
+            TolerationOperator::Equal => self.value == value,
+            TolerationOperator::Lt => number(value).zip(number(&self.value)).is_some_and(|(taint, own)| taint < own),
+            TolerationOperator::Gt => number(value).zip(number(&self.value)).is_some_and(|(taint, own)| taint > own),
         }
     }
 
     /// T-3; `path` is where the toleration stands.
     pub fn check(&self, path: &str) -> Result<(), Invalid> {
         let wrong = |field: &str, rule: &str| Err(Invalid::new(format!("{path}.{field}"), rule));
-        let compares = matches!(self.operator, Operator::Lt | Operator::Gt);
-        if self.key.is_empty() && self.operator != Operator::Exists {
+        let compares = matches!(self.operator, TolerationOperator::Lt | TolerationOperator::Gt);
+        if self.key.is_empty() && self.operator != TolerationOperator::Exists {
             return wrong("operator", "must be Exists when the key is empty: it then stands for every taint");
         }
-        if self.operator == Operator::Exists && !self.value.is_empty() {
+        if self.operator == TolerationOperator::Exists && !self.value.is_empty() {
             return wrong("value", "must be empty when the operator is Exists: there is nothing to compare");
         }
         if compares && self.value.parse::<i64>().is_err() {
@@ -188,10 +194,10 @@ impl fmt::Display for Toleration {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let key = if self.key.is_empty() { "*" } else { self.key.as_str() };
         match self.operator {
-            Operator::Exists => f.write_str(key)?,
-            Operator::Equal => write!(f, "{key}={}", self.value)?,
-            Operator::Lt => write!(f, "{key}<{}", self.value)?,
-            Operator::Gt => write!(f, "{key}>{}", self.value)?,
+            TolerationOperator::Exists => f.write_str(key)?,
+            TolerationOperator::Equal => write!(f, "{key}={}", self.value)?,
+            TolerationOperator::Lt => write!(f, "{key}<{}", self.value)?,
+            TolerationOperator::Gt => write!(f, "{key}>{}", self.value)?,
         }
         if let Some(effect) = self.effect {
             write!(f, ":{effect}")?;
@@ -200,7 +206,7 @@ impl fmt::Display for Toleration {
     }
 }
 
-impl Operator {
+impl TolerationOperator {
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Equal => "Equal",
@@ -211,7 +217,7 @@ impl Operator {
     }
 }
 
-impl FromStr for Operator {
+impl FromStr for TolerationOperator {
     type Err = OperatorError;
 
     fn from_str(text: &str) -> Result<Self, OperatorError> {

@@ -11,7 +11,7 @@ use crate::object::record::{RecordKey, Stored};
 use crate::object::token_bucket::TokenBucket;
 use crate::value::meta::Pairs;
 use crate::value::text::Text;
-use crate::value::time::ClusterTime;
+use crate::value::time::{ClusterTime, Stamp};
 
 /// A node with this label, whatever its value, does not count when its zone is judged (Z-4).
 pub const EXCLUDE_DISRUPTION_LABEL: &str = "node.kubernetes.io/exclude-disruption";
@@ -49,7 +49,8 @@ pub enum ZoneState {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Zone {
     pub state: ZoneState,
-    pub since: ClusterTime,
+    /// On both clocks: cluster time stands still while the whole cluster is down, the calendar does not.
+    pub since: Stamp,
     pub rate: Rate,
 }
 
@@ -129,9 +130,9 @@ impl ZoneRecord {
         self.zone.rate == Rate::NEVER || self.bucket.has_token(now)
     }
 
-    pub(crate) fn retired(&self, rate: Rate, now: ClusterTime) -> Self {
+    pub(crate) fn retired(&self, rate: Rate, now: Stamp) -> Self {
         let mut bucket = self.bucket.clone();
-        bucket.set_rate(rate, now);
+        bucket.set_rate(rate, now.cluster);
         Self { zone: Zone { state: ZoneState::Initial, since: now, rate }, bucket, ..self.clone() }
     }
 }

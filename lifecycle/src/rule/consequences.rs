@@ -3,7 +3,7 @@
 //! NoSchedule taints follow conditions and the cordon (TC-1, TC-2). One lifecycle NoExecute taint replaces the other
 //! or goes when the node is back (NE-1 to NE-3, NE-7). The older labels say what the stable ones say (LB-1). None of
 //! it needs a clock, a rate or a leader, so no leader can lag behind with it or forget it. A *new* NoExecute taint
-//! does need a rate: it waits for [`Operation::EvictNode`](crate::command::Operation::EvictNode).
+//! does need a rate: it waits for [`LeaderOperation::EvictNode`](crate::command::LeaderOperation::EvictNode).
 
 use crate::object::node::Node;
 use crate::object::taint::Taint;

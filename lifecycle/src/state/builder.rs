@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn damage_is_named() {
+    fn damaged_records_are_named() {
         let key = RecordKey::FreeSlot { index: 1 };
         let cases: [(&[u8], &str); 5] = [
             (&[], "record free-slot/1 is empty"),
@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn records_occur_once_and_come_with_counters() {
+    fn a_record_occurs_once_and_counters_are_required() {
         let mut builder = StateBuilder::new();
         let key = RecordKey::FreeSlot { index: 1 };
         builder.push(&key, &free(1)).unwrap();

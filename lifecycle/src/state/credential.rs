@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::object::credential::{Credential, Distrust, Join, Joining};
-use crate::object::join_token::{JoinToken, Standing};
+use crate::object::join_token::{JoinToken, TokenState};
 use crate::state::State;
 use crate::value::fingerprint::Fingerprint;
 use crate::value::text::Text;
@@ -92,10 +92,10 @@ impl State {
 
     fn require_open(&self, token: &JoinToken, node: &str, now: ClusterTime) -> Result<(), Distrust> {
         let id = token.id.clone();
-        match token.standing(now) {
-            Standing::Open => {}
-            Standing::Revoked => return Err(Distrust::RevokedToken { id }),
-            Standing::Expired | Standing::Used => return Err(Distrust::ExpiredToken { id }),
+        match token.state(now) {
+            TokenState::Open => {}
+            TokenState::Revoked => return Err(Distrust::RevokedToken { id }),
+            TokenState::Expired | TokenState::Used => return Err(Distrust::ExpiredToken { id }),
         }
         match &token.node {
             Some(meant) if *meant == node => Ok(()),

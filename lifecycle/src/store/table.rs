@@ -244,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn the_digest_depends_on_what_is_there_and_not_on_how_it_came() {
+    fn the_digest_depends_on_the_rows_and_not_on_their_history() {
         let mut winding = table(&[9, 7, 1, 5]);
         winding.remove(&7);
         winding.insert(Arc::new(FreeSlot { index: 5, next_generation: 3 }));
@@ -256,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn a_clone_keeps_what_it_saw() {
+    fn a_clone_does_not_see_later_changes() {
         let mut table = table(&[1]);
         let snapshot = table.clone();
         assert!(table.remove(&1).is_some() && table.remove(&1).is_none());

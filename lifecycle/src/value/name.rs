@@ -9,12 +9,14 @@ use crate::value::text::Text;
 /// How much of an offending value a message quotes.
 const QUOTED_MAX: usize = 128;
 
-const SUBDOMAIN_MAX: usize = 253;
+pub(crate) const SUBDOMAIN_MAX: usize = 253;
 const LABEL_MAX: usize = 63;
 const ANNOTATIONS_MAX: usize = 256 * 1024;
 
 const SUBDOMAIN_RULE: &str = "lower case letters, digits, '-' and '.', starting and ending with a letter or digit, \
                               at most 253 characters";
+const LENGTH_RULE: &str = "at most 253 are possible";
+const PART_RULE: &str = "between two dots at most 63 are possible, as in DNS";
 const LABEL_RULE: &str =
     "lower case letters, digits and '-', starting and ending with a letter or digit, at most 63 characters";
 const QUALIFIED_RULE: &str = "letters, digits, '-', '_' and '.', starting and ending with a letter or digit, \
@@ -25,6 +27,15 @@ const VALUE_RULE: &str = "empty, or letters, digits, '-', '_' and '.', starting 
 /// The name of a Node.
 pub fn dns_subdomain(name: &str) -> Result<(), Text> {
     check(is_dns_subdomain(name), name, "is not a DNS-1123 subdomain", SUBDOMAIN_RULE)
+}
+
+/// The name of a node with a certificate: a DNS subdomain whose labels have at most 63 characters each, because longer
+/// ones are no DNS name. Upstream lets a Node have them, so such a Node cannot have an agent with a certificate.
+pub fn host_name(name: &str) -> Result<(), Text> {
+    check(name.split('.').all(is_dns_part), name, "is not a DNS-1123 subdomain", SUBDOMAIN_RULE)?;
+    check(name.len() <= SUBDOMAIN_MAX, name, &format!("has {} characters", name.len()), LENGTH_RULE)?;
+    let longest = name.split('.').map(str::len).max().unwrap_or_default();
+    check(longest <= LABEL_MAX, name, &format!("has a label of {longest} characters"), PART_RULE)
 }
 
 pub fn dns_label(name: &str) -> Result<(), Text> {
@@ -122,7 +133,33 @@ mod tests {
     }
 
     #[test]
-    fn a_message_has_the_value_and_the_rule() {
+    fn host_names_have_labels_of_63_characters() {
+        let label = long(63);
+        let longest = [label.as_str(), &label, &label, &long(61)].join(".");
+        assert_eq!(longest.len(), SUBDOMAIN_MAX);
+        for name in ["a", "10.240.79.157", &label, &longest] {
+            assert_eq!(host_name(name), Ok(()), "{name}");
+        }
+        let refused = [
+            (long(64), "has a label of 64 characters: between two dots at most 63 are possible, as in DNS"),
+            (
+                format!("{}.b", long(64)),
+                "has a label of 64 characters: between two dots at most 63 are possible, as in DNS",
+            ),
+            (format!("{longest}a"), "has 254 characters: at most 253 are possible"),
+            (long(254), "has 254 characters: at most 253 are possible"),
+            ("Node_1".to_owned(), SUBDOMAIN_RULE),
+            (String::new(), SUBDOMAIN_RULE),
+            ("ä".repeat(200), SUBDOMAIN_RULE),
+        ];
+        for (name, rule) in refused {
+            let message = host_name(&name).unwrap_err();
+            assert!(message.ends_with(rule), "{message}");
+        }
+    }
+
+    #[test]
+    fn an_error_has_the_value_and_the_rule() {
         assert_eq!(
             dns_subdomain("Node_1").unwrap_err(),
             "\"Node_1\" is not a DNS-1123 subdomain: lower case letters, digits, '-' and '.', starting and ending \

@@ -435,7 +435,7 @@ mod tests {
     }
 
     #[test]
-    fn answers_questions_about_its_value() {
+    fn sign_integrality_and_ceiling_are_known() {
         assert!(quantity("-1n").is_negative() && !quantity("0").is_negative());
         assert!(quantity("2k").is_integral() && !quantity("1500m").is_integral());
         for (text, ceiling) in [("1500m", 2), ("2", 2), ("-1500m", -1), ("1n", 1), ("0", 0), ("8Ei", i64::MAX)] {
@@ -444,7 +444,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_taken_away_leaves_the_suffixes_and_never_less_than_nothing() {
+    fn subtraction_keeps_the_suffix_and_stops_at_zero() {
         for (whole, part, left) in
             [("4", "1500m", "2500m"), ("1Gi", "100Mi", "924Mi"), ("2Ki", "48", "2000"), ("1", "2", "0")]
         {

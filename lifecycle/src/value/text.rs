@@ -218,7 +218,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_part_of_the_program_is_not_pooled() {
+    fn static_texts_are_not_pooled() {
         let (mut pool, mut text) = (Interner::default(), fixed!("NodeStatusUnknown"));
         pool.share(&mut text);
         assert_eq!((pool.len(), text.as_str()), (0, "NodeStatusUnknown"));
@@ -237,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn clipping_respects_characters_and_marks_the_cut() {
+    fn clipping_respects_characters_and_marks_the_omission() {
         let cases =
             [("short", 8, "short"), ("exactly8", 8, "exactly8"), ("123456789", 8, "12345..."), ("ééééé", 8, "éé...")];
         for (text, max, expected) in cases {
@@ -246,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn equal_texts_come_to_share_one_copy() {
+    fn equal_texts_share_one_copy() {
         let mut interner = Interner::default();
         let (mut first, mut second) = (Text::from("zone-a"), Text::from("zone-a"));
         interner.share(&mut first);
@@ -256,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn what_comes_from_outside_is_pooled_however_many_hold_it() {
+    fn texts_from_outside_are_pooled_even_if_they_are_shared_already() {
         let mut interner = Interner::default();
         let (mut first, mut second) = (Text::from("zone-a"), Text::from("zone-a"));
         let holders = [first.clone(), first.clone(), second.clone(), second.clone()];
@@ -267,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn what_nobody_holds_is_let_go() {
+    fn unused_texts_are_dropped_from_the_pool() {
         let mut interner = Interner::default();
         let mut kept = Text::from("kept");
         interner.share(&mut kept);

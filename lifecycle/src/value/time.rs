@@ -13,7 +13,7 @@ use thiserror::Error;
 use crate::value::decimal::{MILLION, millionths};
 use crate::value::text::Text;
 
-/// Milliseconds since the cluster was founded, as counted by its successive leaders.
+/// Milliseconds since the cluster was formed, as counted by its successive leaders.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct ClusterTime(pub u64);
 

@@ -12,7 +12,6 @@ use muster_lifecycle::taint::{Effect, Taint};
 use thiserror::Error;
 
 use crate::conditions::duration;
-use crate::credentials::NODE_NAME_MAX;
 
 const UPDATE_MIN: Duration = Duration::from_secs(1);
 const UPDATE_MAX: Duration = Duration::from_secs(3600);
@@ -107,11 +106,8 @@ fn label(item: &str) -> Result<(&str, &str), String> {
 /// Names are converted to lower case, as upstream does.
 pub(super) fn node_name(text: &str) -> Checked<String> {
     let lower = text.trim().to_lowercase();
-    name::dns_subdomain(&lower).map_err(|rule| (text.to_owned(), rule.to_string()))?;
-    match lower.len() > NODE_NAME_MAX {
-        true => wrong(text, format!("must have at most {NODE_NAME_MAX} characters, as a certificate has room for")),
-        false => Ok(lower),
-    }
+    name::host_name(&lower).map_err(|rule| (text.to_owned(), rule.to_string()))?;
+    Ok(lower)
 }
 
 pub(super) fn update_frequency(text: &str) -> Checked<Duration> {

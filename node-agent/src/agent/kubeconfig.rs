@@ -134,7 +134,7 @@ fn unusable(error: CredentialsError) -> String {
         CredentialsError::Certificates(what) => format!("has no certificates in {what}"),
         CredentialsError::OtherKey => "has no client-key that belongs to its client-certificate".to_owned(),
         CredentialsError::Store(_)
-        | CredentialsError::NotANode(_)
+        | CredentialsError::Name(_)
         | CredentialsError::OtherNode { .. }
         | CredentialsError::Tls(_) => format!("cannot be used: {error}"),
     }

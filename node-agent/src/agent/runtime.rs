@@ -70,7 +70,7 @@ mod tests {
     use crate::pods::PodUid;
 
     #[test]
-    fn running_pods_are_not_abandoned() {
+    fn runtime_none_is_refused_while_pods_run() {
         let dir = tempfile::tempdir().unwrap();
         let state_dir = StateDir::open(dir.path()).unwrap();
         assert!(choose(RuntimeKind::None, &state_dir).is_ok());

@@ -66,7 +66,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_last_answer_counts_until_the_next_one_is_overdue() {
+    fn the_last_health_answer_counts_until_the_next_one_is_overdue() {
         for answer in [Ok(()), Err("no shim".to_owned())] {
             let given = answer.clone();
             let runtime_health = RuntimeHealth::begin(move || given.clone()).unwrap();

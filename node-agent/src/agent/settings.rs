@@ -214,7 +214,7 @@ impl Layers {
         }
         flag::node_name(hostname).map_err(|(own, rule)| {
             AgentError::usage(format!(
-                "this machine's host name {own:?} {rule}; give the node a name with --hostname-override"
+                "this machine's host name {own:?}: {rule}; give the node a name with --hostname-override"
             ))
         })
     }

@@ -1,16 +1,16 @@
 //! State directory of an agent: what must outlive its process. It is private to the agent's user and used by one
 //! process at a time.
 
-use std::fs::{self, DirBuilder, File, OpenOptions, Permissions};
-use std::io::{self, Write};
+use std::fs::{self, File, Permissions};
+use std::io;
 use std::os::fd::AsRawFd;
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{FlockOperation, flock};
 use rustix::process::geteuid;
 
 use super::exit::AgentError;
+use crate::durable::{self, Durability};
 
 const LOCK: &str = "lock";
 const INSTANCE: &str = "instance";
@@ -33,18 +33,18 @@ impl StateDir {
         let shown = path.display();
         let failed =
             |what: &str, error: io::Error| AgentError::other(format!("--state-dir {shown}: cannot {what}: {error}"));
-        DirBuilder::new().recursive(true).mode(0o700).create(path).map_err(|error| failed("create it", error))?;
+        durable::private_dir(path).map_err(|error| failed("create it", error))?;
         let metadata = fs::metadata(path).map_err(|error| failed("look at it", error))?;
         if metadata.uid() == geteuid().as_raw() && metadata.mode() & OTHERS != 0 {
             let private = Permissions::from_mode(0o700);
             fs::set_permissions(path, private).map_err(|error| failed("make it private", error))?;
         }
-        let lock = private_file(&path.join(LOCK)).map_err(|error| failed("lock it", error))?;
-        flock(&lock, FlockOperation::NonBlockingLockExclusive).map_err(|_| {
-            AgentError::other(format!(
+        let lock = durable::lock(&path.join(LOCK)).map_err(|error| failed("lock it", error))?;
+        let Some(lock) = lock else {
+            return Err(AgentError::other(format!(
                 "--state-dir {shown}: another agent uses it; stop that agent, or give this one its own directory"
-            ))
-        })?;
+            )));
+        };
         Ok(Self { path: path.to_owned(), _lock: lock })
     }
 
@@ -63,19 +63,9 @@ impl StateDir {
             return Ok(instance);
         }
         let instance = rand::random();
-        self.write(INSTANCE, noted(instance, boot_id.trim()).as_bytes()).map_err(failed)?;
+        let note = noted(instance, boot_id.trim());
+        durable::write(&path, note.as_bytes(), Durability::Synced).map_err(failed)?;
         Ok(instance)
-    }
-
-    /// Replaces a file as a whole or not at all.
-    fn write(&self, name: &str, bytes: &[u8]) -> io::Result<()> {
-        let (path, draft) = (self.path.join(name), self.path.join(format!("{name}.new")));
-        let mut file = private_file(&draft)?;
-        file.set_len(0)?;
-        file.write_all(bytes)?;
-        file.sync_all()?;
-        fs::rename(draft, path)?;
-        File::open(&self.path)?.sync_all()
     }
 }
 
@@ -86,10 +76,6 @@ pub(super) fn socket_of(state_dir: &Path) -> PathBuf {
 /// Socket addresses are short and the directory may be deep, so the path names it by a file descriptor.
 pub(super) fn socket_in(state_dir: &File) -> PathBuf {
     PathBuf::from(format!("/proc/self/fd/{}/{SOCKET}", state_dir.as_raw_fd()))
-}
-
-fn private_file(path: &Path) -> io::Result<File> {
-    OpenOptions::new().create(true).truncate(false).write(true).mode(0o600).open(path)
 }
 
 fn noted(instance: u64, boot_id: &str) -> String {

@@ -222,7 +222,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn operators_see_session_beats_certificate_and_pods() {
+    fn the_status_shows_session_beats_certificate_and_pods() {
         let expected = "\
 node          rack-1
 agent         version 0.1.0, process 42
@@ -239,7 +239,7 @@ pods          1
     }
 
     #[test]
-    fn programs_read_the_json_that_was_written() {
+    fn the_status_is_read_back_from_its_json() {
         let json = serde_json::to_string(&sample()).unwrap();
         assert_eq!(serde_json::from_str::<AgentView>(&json).unwrap(), sample());
         assert!(json.contains(r#""state":"attached""#) && json.contains(r#""lastBeatSentAge":1.25"#), "{json}");

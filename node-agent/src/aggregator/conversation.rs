@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use muster_proto::v1;
-use muster_proto::v1::carrier_reply::Message as Down;
+use muster_proto::v1::aggregator_reply::Message as Down;
 use tokio::time::Instant;
 
 use crate::connection::{Dice, ReplicaLiveness, SessionFailure, SessionTerms, quoted};
@@ -151,7 +151,7 @@ impl Conversation {
     /// it.
     pub(super) fn attached(
         &mut self,
-        first: v1::CarrierReply,
+        first: v1::AggregatorReply,
         endpoint: &str,
         now: Instant,
     ) -> Result<(), SessionFailure> {

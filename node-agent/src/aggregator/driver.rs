@@ -81,7 +81,7 @@ impl Driver {
         }
     }
 
-    fn heard(&mut self, reply: v1::CarrierReply) {
+    fn heard(&mut self, reply: v1::AggregatorReply) {
         match self.conversation.heard(reply, Instant::now()) {
             Reaction::Stay => {}
             Reaction::Complain(failure) => self.note(failure),
@@ -89,7 +89,7 @@ impl Driver {
         }
     }
 
-    fn opened(&mut self, link: Box<Link<AggregatorStream>>, first: v1::CarrierReply) {
+    fn opened(&mut self, link: Box<Link<AggregatorStream>>, first: v1::AggregatorReply) {
         match self.conversation.attached(first, &link.endpoint_name, Instant::now()) {
             Ok(()) => {
                 self.attachment.attach(link);

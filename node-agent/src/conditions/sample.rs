@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn a_filesystem_without_a_number_of_inodes_has_enough_of_them() {
+    fn a_filesystem_without_an_inode_count_is_never_short_of_inodes() {
         let filesystem = Filesystem { capacity: 10, available: 5, inodes: 0, inodes_free: 0 };
         assert_eq!(inodes(&filesystem).available, u64::MAX);
     }

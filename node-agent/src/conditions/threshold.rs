@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn p_4_nothing_and_everything_are_no_thresholds() {
+    fn p_4_zero_and_a_hundred_percent_are_ignored() {
         let given = "memory.available<0%,nodefs.available<100%,imagefs.available<100.0%,pid.available<0.5%";
         assert_eq!(shown(&Thresholds::parse(Some(given), None, None, None).unwrap()), ["pid.available<500m%"]);
     }
@@ -253,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn a_mistake_is_answered_with_flag_value_and_rule() {
+    fn an_error_names_flag_value_and_rule() {
         type Flags<'a> = [Option<&'a str>; 4];
         let cases: [(Flags<'_>, &str); 10] = [
             (
@@ -280,7 +280,7 @@ mod tests {
     }
 
     #[test]
-    fn amounts_of_any_capacity_fit() {
+    fn a_percentage_of_the_largest_capacity_does_not_overflow() {
         let share: Amount = Amount::parse("99.9%").unwrap();
         assert!(share.of(u64::MAX) < u64::MAX);
         assert_eq!(Amount::parse("1.5").unwrap().of(0), 2);

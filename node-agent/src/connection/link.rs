@@ -88,13 +88,13 @@ impl StreamKind for NodeStream {
 }
 
 impl StreamKind for AggregatorStream {
-    type Up = v1::CarrierMessage;
-    type Down = v1::CarrierReply;
+    type Up = v1::AggregatorMessage;
+    type Down = v1::AggregatorReply;
 
     async fn open(
         mut client: AgentClient<Channel>,
-        up: ReceiverStream<v1::CarrierMessage>,
-    ) -> Result<Response<Streaming<v1::CarrierReply>>, Status> {
+        up: ReceiverStream<v1::AggregatorMessage>,
+    ) -> Result<Response<Streaming<v1::AggregatorReply>>, Status> {
         client.carry(up).await
     }
 }

@@ -1,14 +1,15 @@
 //! Store of a node's credentials: files written as a whole or not at all, readable by their owner only.
 
-use std::fs::{self, DirBuilder, File, OpenOptions};
-use std::io::{self, Read, Write};
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::fs::File;
+use std::io::{self, Read};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use rcgen::{KeyPair, PKCS_ECDSA_P256_SHA256};
 use thiserror::Error;
 
 use super::PemTexts;
+use crate::durable::{self, Durability};
 
 pub(super) const NODE: &str = "node.pem";
 pub(super) const CA: &str = "ca.crt";
@@ -109,7 +110,7 @@ impl CredentialStore {
     }
 
     fn make_dir(&self) -> Result<(), CredentialStoreError> {
-        DirBuilder::new().recursive(true).mode(0o700).create(&self.dir).map_err(failed("create folder", &self.dir))
+        durable::private_dir(&self.dir).map_err(failed("create folder", &self.dir))
     }
 }
 
@@ -141,25 +142,13 @@ fn contents(file: File, path: &Path) -> Result<String, CredentialStoreError> {
     Ok(text)
 }
 
-/// Replaces a file. A reader sees the old or the new text, never a mixture, and the new text is on disk before it is
-/// visible.
+/// The new text is on disk before it is visible.
 fn replace(path: &Path, text: &str, mode: u32) -> Result<(), CredentialStoreError> {
-    let staged = path.with_added_extension("new");
-    discard(&staged)?;
-    let mut file =
-        OpenOptions::new().write(true).create_new(true).mode(mode).open(&staged).map_err(failed("create", &staged))?;
-    file.write_all(text.as_bytes()).map_err(failed("write", &staged))?;
-    file.sync_all().map_err(failed("sync", &staged))?;
-    fs::rename(&staged, path).map_err(failed("move into place", path))?;
-    let dir = path.parent().unwrap_or(Path::new("."));
-    File::open(dir).and_then(|dir| dir.sync_all()).map_err(failed("sync folder", dir))
+    durable::write_with_mode(path, text.as_bytes(), mode, Durability::Synced).map_err(failed("replace", path))
 }
 
 fn discard(path: &Path) -> Result<(), CredentialStoreError> {
-    match fs::remove_file(path) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(failed("remove", path)(error)),
-        _ => Ok(()),
-    }
+    durable::remove(path).map_err(failed("remove", path))
 }
 
 fn failed(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> CredentialStoreError {

@@ -12,14 +12,18 @@ const HOUR: Duration = Duration::from_secs(3600);
 
 /// A certificate for `user` with its key and CA.
 fn texts(user: &str, until: SystemTime) -> PemTexts {
+    texts_of(&CertifiedName { common_name: user.to_owned(), dns_names: vec![] }, until)
+}
+
+fn texts_of(name: &CertifiedName, until: SystemTime) -> PemTexts {
     let ca_key = KeyPair::generate().unwrap();
     let mut ca = CertificateParams::default();
     ca.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
     let ca_pem = ca.self_signed(&ca_key).unwrap().pem();
     let key = KeyPair::generate().unwrap();
-    let mut params = CertificateParams::default();
+    let mut params = CertificateParams::new(name.dns_names.clone()).unwrap();
     params.distinguished_name = DistinguishedName::new();
-    params.distinguished_name.push(DnType::CommonName, user);
+    params.distinguished_name.push(DnType::CommonName, &name.common_name);
     params.not_before = (until - 10 * HOUR).into();
     params.not_after = until.into();
     let certificate = params.signed_by(&key, &Issuer::new(ca, ca_key)).unwrap().pem();
@@ -73,12 +77,16 @@ fn a_key_that_others_can_read_is_refused_with_the_remedy() {
 fn a_key_certificate_and_ca_that_do_not_match_are_refused() {
     let good = texts("system:node:rack-1", later(HOUR));
     let other = texts("system:node:rack-1", later(HOUR));
+    let long = CertifiedName::of(&"x".repeat(63));
+    let other_hash = CertifiedName { dns_names: vec!["x".repeat(62)], ..long.clone() };
     let cases = [
         (PemTexts { key: other.key.clone(), ..good.clone() }, "the key does not belong to the certificate"),
         (PemTexts { key: "garbage".into(), ..good.clone() }, "the key does not belong to the certificate"),
         (PemTexts { certificate: "garbage".into(), ..good.clone() }, "the certificate file does not hold PEM"),
         (PemTexts { ca: "garbage".into(), ..good.clone() }, "the CA file does not hold PEM"),
         (texts("ada", later(HOUR)), "the certificate belongs to \"ada\" and not to a node"),
+        (texts(&long.common_name, later(HOUR)), "the certificate has common name \"system:node:sha256:"),
+        (texts_of(&other_hash, later(HOUR)), "the certificate has DNS name \"xxx"),
     ];
     for (texts, wanted) in cases {
         let message = NodeCredentials::new(&texts, None).unwrap_err().to_string();
@@ -87,6 +95,13 @@ fn a_key_certificate_and_ca_that_do_not_match_are_refused() {
     let credentials = NodeCredentials::new(&good, None).unwrap();
     assert!(credentials.require_node("rack-1").is_ok());
     assert!(credentials.require_node("rack-2").unwrap_err().to_string().contains("is to be node \"rack-2\""));
+}
+
+#[test]
+fn a_node_with_a_long_name_is_read_from_its_certificate() {
+    let node = [63, 63, 63, 61].map(|length| "x".repeat(length)).join(".");
+    let credentials = NodeCredentials::new(&texts_of(&CertifiedName::of(&node), later(HOUR)), None).unwrap();
+    assert_eq!(credentials.node(), node);
 }
 
 #[test]

@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn the_address_is_that_of_the_default_route_or_the_first_that_others_can_reach() {
+    fn the_address_is_that_of_the_default_route_or_the_first_global_one() {
         let all = [
             ("lo", "127.0.0.1"),
             ("eth0", "169.254.1.1"),
@@ -234,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn an_address_that_cannot_serve_is_refused_with_the_rule() {
+    fn an_unusable_address_is_refused_with_the_rule() {
         for (text, rule) in [
             ("", "must be an IP address"),
             ("10.0.0.1/8", "must be an IP address"),
@@ -253,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn addresses_that_no_interface_has_are_noticed() {
+    fn addresses_that_no_interface_has_are_reported() {
         let wish: NodeIps = "10.0.0.1,::".parse().unwrap();
         assert_eq!(wish.unknown(&interfaces_of(&[("a", "10.0.0.1")])).count(), 0);
         assert_eq!(wish.unknown(&interfaces_of(&[("a", "10.0.0.2")])).count(), 1);

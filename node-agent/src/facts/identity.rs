@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn the_second_path_serves_if_the_first_is_empty() {
+    fn the_second_path_is_read_if_the_first_is_empty() {
         let tree = tempfile::tempdir().unwrap();
         for directory in ["etc", "proc/device-tree"] {
             std::fs::create_dir_all(tree.path().join(directory)).unwrap();

@@ -46,7 +46,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn rg_4_it_is_sent_once_and_again_only_if_it_was_not_accepted() {
+    async fn rg_4_the_machine_report_is_sent_once_and_again_only_if_not_accepted() {
         let now = Instant::now();
         let mut machine_report = MachineReport::new(true, now);
         assert!(machine_report.is_due(now));

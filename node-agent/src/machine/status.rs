@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn s_2_the_first_periodic_post_after_a_change_is_spread() {
+    async fn s_2_the_first_periodic_post_after_a_change_is_jittered() {
         let now = Instant::now();
         let mut posting = posted_and_taken(now);
         posting.doubt();
@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_demand_is_met_although_nothing_changed() {
+    async fn a_requested_status_is_posted_although_nothing_changed() {
         let now = Instant::now();
         let mut posting = posted_and_taken(now);
         posting.demand();
@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn one_post_is_under_way_at_a_time_and_the_newest_follows() {
+    async fn one_post_is_pending_at_a_time_and_the_newest_status_follows() {
         let now = Instant::now();
         let mut posting = StatusPosting::new(EVERY, now);
         posting.post(ONE, 1, now, &SessionTerms::default());

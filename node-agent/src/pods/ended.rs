@@ -38,7 +38,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_newest_are_remembered() {
+    fn the_newest_ended_pods_are_remembered() {
         let mut ended = EndedPods::default();
         for uid in 0..=ENDED_PODS_MAX as u128 {
             ended.remember(PodUid(uid), LocalPodStatus::new(PodPhase::Succeeded, "", ""));

@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn updates_before_a_loss_of_all_pods_are_void() {
+    fn updates_before_a_loss_of_all_pods_are_discarded() {
         let inbox = Arc::new(PodInbox::default());
         let sender = inbox.sender(0);
         sender.send(update(7, PodPhase::Succeeded, true));

@@ -14,7 +14,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use xxhash_rust::xxh3::xxh3_64;
 
-use super::durable::{self, Durability, with_suffix};
+use crate::durable::{self, Durability, with_suffix};
 use crate::pods::{DurableNote, ENDED_PODS_MAX, LocalPodStatus, PodPhase, PodUid, RecalledNotes};
 
 const FILE_BYTES_MAX: u64 = 16 << 20;
@@ -255,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn notes_are_recalled_by_the_next_process() {
+    fn entries_are_read_by_the_next_process() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("memory");
         let ended_log = EndedLog::open(path.clone()).unwrap();

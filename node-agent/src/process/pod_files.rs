@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-use super::durable::{self, Durability};
+use crate::durable::{self, Durability};
 use crate::pods::{LocalPodStatus, PodPhase};
 
 /// More than twice the largest manifest on the wire: JSON inside JSON grows.

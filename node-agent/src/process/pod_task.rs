@@ -23,12 +23,12 @@ use tokio::time::{Instant, sleep};
 
 use super::cgroup::PodGroup;
 use super::core::CrashBackoff;
-use super::durable;
 use super::manifest::{POD_MARK, RestartPolicy};
 use super::pod_files::{PodRecord, STATE_BYTES_MAX, ShimState};
 use super::process_tree;
 use super::shim::{Command, SHIM_ARGUMENT};
 use super::{RuntimeContext, dir::PodDir};
+use crate::durable;
 use crate::pods::{LocalPodStatus, PodPhase, PodUid};
 
 /// Between two attempts to reach a shim that lives but does not answer, or to kill processes that do not die.
@@ -303,7 +303,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_passing_shortage_does_not_end_a_pod_that_may_be_restarted() {
+    fn a_start_that_fails_for_a_temporary_reason_is_retried() {
         let of_errno = |errno: Errno| StartError::Machine(errno.into());
         let passing = PASSING.map(of_errno).into_iter().chain([StartError::Shim("nothing".to_owned())]);
         let lasting = [Errno::NOENT, Errno::ACCESS, Errno::PERM, Errno::NOEXEC, Errno::ROFS, Errno::IO].map(of_errno);

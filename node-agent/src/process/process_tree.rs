@@ -118,7 +118,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_name_may_contain_anything() {
+    fn a_process_name_with_spaces_and_parentheses_is_read() {
         let stat = "7 (a) b (c)) S 3 7 7 0 -1 0 0 0 0 0 0 0 0 0 20 0 1 0 12345 0 0";
         let process = Process::parse(7, stat).unwrap();
         assert_eq!((process.parent, process.group, process.started, process.zombie), (3, 7, 12345, false));

@@ -22,9 +22,9 @@ use rustix::fs::Mode;
 use rustix::process::{geteuid, getpid, set_child_subreaper, setsid, umask};
 
 use super::dir::PodDir;
-use super::durable;
 use super::manifest::PodPlan;
 use super::pod_files::PodRecord;
+use crate::durable;
 
 pub(super) use link::Command;
 use pod::Pod;

@@ -6,8 +6,8 @@ use std::time::SystemTime;
 
 use super::TrackedPod;
 use super::dir::PodDir;
-use super::durable;
 use super::pod_files::{PodRecord, ShimState};
+use crate::durable;
 use crate::pods::{LocalPodStatus, PodPhase, PodUid};
 
 /// A pod of an earlier agent.
@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn record_state_and_lock_decide_what_became_of_a_pod() {
+    fn the_fate_of_a_pod_follows_from_record_state_and_lock() {
         let (held, free) = (false, true);
         let table = [
             ("Always", "now", None, held, SurveyResult::Runs),

@@ -59,7 +59,7 @@ mod tests {
     }
 
     #[test]
-    fn callers_that_gave_up_make_room() {
+    fn callers_that_gave_up_are_removed() {
         let mut waiters = Waiters::default();
         for _ in 0..3 * WAITERS_MAX {
             waiters.add(oneshot::channel().0, 1);

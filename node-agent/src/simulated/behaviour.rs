@@ -64,7 +64,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_behaviour_has_a_name_that_an_unknown_one_is_answered_with() {
+    fn an_unknown_behaviour_is_refused_with_the_known_names() {
         let unknown = "sulk".parse::<Behaviour>().unwrap_err().to_string();
         for behaviour in Behaviour::ALL {
             assert_eq!(behaviour.to_string().parse(), Ok(behaviour));

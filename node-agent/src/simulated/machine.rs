@@ -171,7 +171,7 @@ mod tests {
     use crate::machine::Fingerprint;
 
     #[test]
-    fn the_node_is_one_that_the_fleet_can_read() {
+    fn the_simulated_node_is_a_valid_manifest() {
         let machine = SimulatedMachine::new("sim-7", "eu", "eu-a", 7);
         let draft = node_from_json(&machine.node_json()).unwrap().draft;
         assert_eq!(&*draft.name, "sim-7");
@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn pressure_changes_the_status_and_leaves_it_ready() {
+    fn pressure_changes_the_status_and_keeps_it_ready() {
         let machine = SimulatedMachine::new("sim-7", "eu", "eu-a", 7);
         let calm = Fingerprint::of(&machine.status_json());
         machine.set_disk_pressure(true);

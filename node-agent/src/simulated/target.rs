@@ -35,7 +35,7 @@ mod tests {
     }
 
     #[test]
-    fn a_zone_has_two_names() {
+    fn a_zone_is_named_with_or_without_its_region() {
         assert!(is_zone("a", "eu", "a") && is_zone("eu/a", "eu", "a"));
         assert!(!is_zone("us/a", "eu", "a") && !is_zone("eu", "eu", "a"));
     }

@@ -9,22 +9,22 @@ use muster_node_agent::aggregator::{
     AggregatedNode, AggregatorConfig, AggregatorHandle, AggregatorSession, AggregatorState, NotAggregated,
 };
 use muster_proto::v1;
-use muster_proto::v1::carrier_message::Message as Up;
-use muster_proto::v1::carrier_reply::Message as Down;
+use muster_proto::v1::aggregator_message::Message as Up;
+use muster_proto::v1::aggregator_reply::Message as Down;
 use muster_proto::v1::pod_order::Action;
 use muster_proto::v1::server_message::Message as NodeDown;
 use tokio::time::{Instant, timeout};
 
 use crate::machine::TestMachine;
 use crate::pods::{order, orders, taken};
-use crate::replica::{CarrierStream, Replica, TIMEOUT, terms};
+use crate::replica::{AggregatorStream, Replica, TIMEOUT, terms};
 use crate::tls;
 
 const INTERVAL_MS: u32 = 300;
 
 pub(crate) struct Aggregator {
     machines: Vec<Arc<TestMachine>>,
-    carrier: AggregatorHandle,
+    handle: AggregatorHandle,
 }
 
 impl Aggregator {
@@ -33,12 +33,12 @@ impl Aggregator {
         let machines: Vec<_> = names.iter().map(|name| TestMachine::new(name)).collect();
         let carried = names.into_iter().zip(&machines);
         let nodes = carried.map(|(name, machine)| AggregatedNode { name, machine: Arc::clone(machine) as _ });
-        let carrier = AggregatorSession::start(config(replicas), nodes.collect()).unwrap();
-        Self { machines, carrier }
+        let handle = AggregatorSession::start(config(replicas), nodes.collect()).unwrap();
+        Self { machines, handle }
     }
 
     pub(crate) async fn state(&self, wanted: impl FnMut(&AggregatorState) -> bool) -> AggregatorState {
-        let mut events = self.carrier.events();
+        let mut events = self.handle.events();
         timeout(TIMEOUT, events.wait_for(wanted)).await.expect("the state never came").unwrap().clone()
     }
 }
@@ -53,25 +53,25 @@ fn config(replicas: &[&Replica]) -> AggregatorConfig {
 }
 
 fn welcome(replica: u64, interval_ms: u32) -> Down {
-    Down::Welcome(v1::CarrierWelcome { fleet: "fleet-1".into(), replica, terms: Some(terms(1, interval_ms)) })
+    Down::Welcome(v1::AggregatorWelcome { fleet: "fleet-1".into(), replica, terms: Some(terms(1, interval_ms)) })
 }
 
 pub(crate) fn bound(handle: u32, incarnation: u64) -> v1::BoundNode {
     v1::BoundNode { handle, incarnation, ..v1::BoundNode::default() }
 }
 
-impl CarrierStream {
-    async fn greet(&mut self, replica: u64) -> v1::CarrierHello {
+impl AggregatorStream {
+    async fn greet(&mut self, replica: u64) -> v1::AggregatorHello {
         self.greet_with(replica, INTERVAL_MS).await
     }
 
-    pub(crate) async fn greet_with(&mut self, replica: u64, interval_ms: u32) -> v1::CarrierHello {
+    pub(crate) async fn greet_with(&mut self, replica: u64, interval_ms: u32) -> v1::AggregatorHello {
         let hello = self.hello().await;
         self.send(welcome(replica, interval_ms)).await;
         hello
     }
 
-    pub(crate) async fn hello(&mut self) -> v1::CarrierHello {
+    pub(crate) async fn hello(&mut self) -> v1::AggregatorHello {
         match self.receive().await {
             Some(Up::Hello(hello)) => hello,
             other => panic!("hello was due, not {other:?}"),
@@ -131,7 +131,7 @@ impl CarrierStream {
 async fn nodes_are_bound_in_batches_and_beat_in_packed_slices() {
     let mut replica = Replica::start().await;
     let aggregator = Aggregator::start(&[&replica], 1200);
-    let mut stream = replica.carrier().await;
+    let mut stream = replica.aggregator().await;
     let hello = stream.greet(2).await;
     assert_eq!((hello.instance, hello.moving), (4, false));
     let binds = stream.bind(1200, |binding| bound(binding.handle, 1)).await;
@@ -154,10 +154,10 @@ async fn nodes_are_bound_in_batches_and_beat_in_packed_slices() {
 }
 
 #[tokio::test]
-async fn nodes_that_are_not_known_are_registered_and_those_refused_are_counted() {
+async fn unknown_nodes_are_registered_and_refused_ones_are_counted() {
     let mut replica = Replica::start().await;
     let aggregator = Aggregator::start(&[&replica], 3);
-    let mut stream = replica.carrier().await;
+    let mut stream = replica.aggregator().await;
     stream.greet(1).await;
     let answer = |binding: &v1::Binding| match binding.handle {
         0 => bound(0, 7),
@@ -180,10 +180,10 @@ async fn nodes_that_are_not_known_are_registered_and_those_refused_are_counted()
 }
 
 #[tokio::test]
-async fn a_carried_node_posts_on_change_and_registers_again_when_removed() {
+async fn an_aggregators_node_posts_on_change_and_registers_again_when_removed() {
     let mut replica = Replica::start().await;
     let aggregator = Aggregator::start(&[&replica], 2);
-    let mut stream = replica.carrier().await;
+    let mut stream = replica.aggregator().await;
     stream.greet(1).await;
     stream.bind(2, |binding| bound(binding.handle, 7)).await;
     let mut posted = 0;
@@ -193,9 +193,9 @@ async fn a_carried_node_posts_on_change_and_registers_again_when_removed() {
             posted += 1;
         }
     }
-    aggregator.carrier.report("node-0000").unwrap();
+    aggregator.handle.report("node-0000").unwrap();
     aggregator.machines[1].set("False", 1);
-    aggregator.carrier.report("node-0001").unwrap();
+    aggregator.handle.report("node-0001").unwrap();
     let status = loop {
         match stream.receive().await {
             Some(Up::Status(status)) => break status,
@@ -204,7 +204,7 @@ async fn a_carried_node_posts_on_change_and_registers_again_when_removed() {
         }
     };
     assert_eq!(status.handle, 1, "an unchanged status is not repeated");
-    assert_eq!(aggregator.carrier.report("other"), Err(NotAggregated("other".into())));
+    assert_eq!(aggregator.handle.report("other"), Err(NotAggregated("other".into())));
 
     stream.about(0, NodeDown::Removed(v1::Removed { incarnation: 6, revision: 1 })).await;
     stream.about(0, NodeDown::Removed(v1::Removed { incarnation: 7, revision: 2 })).await;
@@ -214,10 +214,10 @@ async fn a_carried_node_posts_on_change_and_registers_again_when_removed() {
 }
 
 #[tokio::test]
-async fn a_carried_node_is_given_orders_and_reports_even_that_it_cannot_follow_them() {
+async fn an_aggregators_node_gets_orders_and_reports_if_it_cannot_follow_them() {
     let mut replica = Replica::start().await;
     let _aggregator = Aggregator::start(&[&replica], 2);
-    let mut stream = replica.carrier().await;
+    let mut stream = replica.aggregator().await;
     stream.greet(1).await;
     stream.bind(2, |binding| bound(binding.handle, 7)).await;
     stream.about(1, orders(5, vec![order(Action::Run, 7, 0)])).await;
@@ -233,7 +233,7 @@ async fn a_carried_node_is_given_orders_and_reports_even_that_it_cannot_follow_t
     assert!(report.pods[0].stopped);
     drop(stream);
 
-    let mut stream = replica.carrier().await;
+    let mut stream = replica.aggregator().await;
     stream.greet(1).await;
     let binds = stream.bind(2, |binding| bound(binding.handle, 7)).await;
     let revisions: Vec<_> = binds.iter().flat_map(|bind| &bind.bindings).map(|bind| bind.orders_revision).collect();
@@ -244,14 +244,14 @@ async fn a_carried_node_is_given_orders_and_reports_even_that_it_cannot_follow_t
 async fn after_a_lost_connection_all_nodes_are_bound_again() {
     let mut replica = Replica::start().await;
     let aggregator = Aggregator::start(&[&replica], 600);
-    let mut stream = replica.carrier().await;
+    let mut stream = replica.aggregator().await;
     stream.greet(1).await;
     stream.bind(600, |binding| bound(binding.handle, 5)).await;
     aggregator.state(|state| state.bound == 600).await;
     drop(stream);
     aggregator.state(|state| state.bound == 0 && state.attached_to.is_none()).await;
 
-    let mut stream = replica.carrier().await;
+    let mut stream = replica.aggregator().await;
     assert!(!stream.greet(1).await.moving);
     let binds = stream.bind(600, |binding| bound(binding.handle, 5)).await;
     assert!(binds.iter().flat_map(|bind| &bind.bindings).all(|binding| binding.incarnation == 5));
@@ -259,16 +259,16 @@ async fn after_a_lost_connection_all_nodes_are_bound_again() {
 }
 
 #[tokio::test]
-async fn a_carrier_told_to_move_keeps_its_stream_until_another_replica_welcomes_it() {
+async fn an_aggregator_told_to_move_keeps_its_stream_until_another_replica_welcomes_it() {
     let (mut first, mut second) = (Replica::start().await, Replica::start().await);
     let aggregator = Aggregator::start(&[&first, &second], 3);
-    let mut old = first.carrier().await;
+    let mut old = first.aggregator().await;
     old.greet(1).await;
     old.bind(3, |binding| bound(binding.handle, 5)).await;
     aggregator.state(|state| state.bound == 3).await;
     old.send(Down::Move(v1::Move { why: "leaving".into() })).await;
 
-    let mut new = second.carrier().await;
+    let mut new = second.aggregator().await;
     assert!(!old.beats().await.is_empty(), "the old stream still beats");
     assert!(new.greet(2).await.moving);
     new.bind(3, |binding| bound(binding.handle, 5)).await;
@@ -280,17 +280,17 @@ async fn a_carrier_told_to_move_keeps_its_stream_until_another_replica_welcomes_
 async fn stopping_releases_the_nodes() {
     let mut replica = Replica::start().await;
     let aggregator = Aggregator::start(&[&replica], 3);
-    let mut stream = replica.carrier().await;
+    let mut stream = replica.aggregator().await;
     stream.greet(1).await;
     stream.bind(3, |binding| bound(binding.handle, 5)).await;
     aggregator.state(|state| state.bound == 3).await;
     let replica_side = async move { stream.next_of_note().await };
-    let ((), last) = tokio::join!(aggregator.carrier.stop(), replica_side);
+    let ((), last) = tokio::join!(aggregator.handle.stop(), replica_side);
     assert_eq!(last, Some(Up::Release(v1::Release { handles: vec![0, 1, 2] })));
 }
 
 #[tokio::test]
-async fn a_node_is_carried_once() {
+async fn an_aggregator_refuses_a_node_it_has_already() {
     let replica = Replica::start().await;
     let node = || AggregatedNode { name: "twin".into(), machine: TestMachine::new("twin") };
     let refusal = AggregatorSession::start(config(&[&replica]), vec![node(), node()]).unwrap_err();

@@ -58,7 +58,7 @@ fn condition(report: &v1::StatusReport, kind: &str) -> String {
 }
 
 #[tokio::test]
-async fn a_silenced_node_keeps_its_connection_and_says_nothing() {
+async fn a_silenced_node_keeps_its_connection_and_sends_nothing() {
     let mut replica = Replica::start().await;
     let fleet = fleet(&replica, 1);
     let mut session = stream_of(&mut replica, "a-000").await;
@@ -68,7 +68,7 @@ async fn a_silenced_node_keeps_its_connection_and_says_nothing() {
     // Messages from before the command may still be on their way.
     session.hear_for(Duration::from_millis(100)).await.unwrap();
     session.send(Down::StatusWanted(v1::StatusWanted { revision: 1 })).await;
-    assert_eq!(session.hear_for(QUIET).await, Some(vec![]), "open, and not a word");
+    assert_eq!(session.hear_for(QUIET).await, Some(vec![]), "the connection is open and nothing is sent");
 
     fleet.apply(Behaviour::Resume, &node("a-000")).unwrap();
     let report = session.take_status().await;
@@ -102,7 +102,7 @@ async fn a_killed_node_is_cut_off_and_returns_only_when_resumed() {
 }
 
 #[tokio::test]
-async fn a_node_under_pressure_says_so_and_stays_ready() {
+async fn a_node_under_pressure_reports_it_and_stays_ready() {
     let mut replica = Replica::start().await;
     let fleet = fleet(&replica, 1);
     let mut session = stream_of(&mut replica, "a-000").await;
@@ -115,7 +115,7 @@ async fn a_node_under_pressure_says_so_and_stays_ready() {
 }
 
 #[tokio::test]
-async fn a_flapping_node_is_silent_and_present_in_turns() {
+async fn a_flapping_node_alternates_between_silence_and_beats() {
     let mut replica = Replica::start().await;
     let fleet = fleet(&replica, 1);
     let mut session = stream_of(&mut replica, "a-000").await;
@@ -162,7 +162,7 @@ async fn percentages_round_down_and_take_the_first_by_name() {
 }
 
 #[tokio::test]
-async fn an_unknown_target_is_answered_with_what_there_is() {
+async fn an_unknown_target_is_refused_with_the_known_ones() {
     let replica = Replica::start().await;
     let fleet = fleet(&replica, 7);
     let unknown = fleet.apply(Behaviour::Kill, &node("c-1")).unwrap_err().to_string();

@@ -122,7 +122,7 @@ async fn a_pod_is_run_reported_stopped_and_reported_again() {
 }
 
 #[tokio::test]
-async fn after_a_power_loss_the_orders_are_given_again_and_pods_start_anew() {
+async fn after_a_power_loss_orders_are_given_again_and_pods_start_again() {
     let mut replica = Replica::start().await;
     let (fleet, mut session) = attached(&mut replica).await;
     session.send(orders(3, vec![run(7)])).await;
@@ -142,7 +142,7 @@ async fn after_a_power_loss_the_orders_are_given_again_and_pods_start_anew() {
 }
 
 #[tokio::test]
-async fn a_machine_that_is_killed_and_resumed_in_one_breath_has_lost_its_pods_too() {
+async fn a_machine_killed_and_resumed_at_once_has_lost_its_pods_too() {
     let mut replica = Replica::start().await;
     let (fleet, mut session) = attached(&mut replica).await;
     session.send(orders(3, vec![run(7)])).await;
@@ -186,7 +186,7 @@ async fn pods_of_a_hung_machine_run_on_and_all_are_reported_when_it_is_back() {
 }
 
 #[tokio::test]
-async fn what_is_stuck_is_not_reported_as_stopped_before_it_has() {
+async fn a_stuck_pod_is_not_reported_as_stopped_before_it_has_stopped() {
     let mut replica = Replica::start().await;
     let (fleet, mut session) = attached(&mut replica).await;
     play(&fleet, Behaviour::Stuck);

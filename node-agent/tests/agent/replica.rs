@@ -10,7 +10,7 @@ use futures::StreamExt;
 use muster_proto::v1;
 use muster_proto::v1::agent_message::Message as Up;
 use muster_proto::v1::agent_server::{Agent, AgentServer};
-use muster_proto::v1::carrier_message::Message as CarrierUp;
+use muster_proto::v1::aggregator_message::Message as AggregatorUp;
 use muster_proto::v1::server_message::Message as Down;
 use tokio::net::TcpListener;
 use tokio::sync::mpsc;
@@ -29,12 +29,12 @@ pub(crate) const TIMEOUT: Duration = Duration::from_secs(20);
 const QUEUE: usize = 1024;
 
 pub(crate) type SessionStream = Served<v1::AgentMessage, v1::ServerMessage>;
-pub(crate) type CarrierStream = Served<v1::CarrierMessage, v1::CarrierReply>;
+pub(crate) type AggregatorStream = Served<v1::AggregatorMessage, v1::AggregatorReply>;
 
 pub(crate) struct Replica {
     pub(crate) address: SocketAddr,
     sessions: mpsc::Receiver<SessionStream>,
-    carriers: mpsc::Receiver<CarrierStream>,
+    aggregators: mpsc::Receiver<AggregatorStream>,
     frost: Frost,
     _serving: AbortOnDropHandle<()>,
 }
@@ -51,7 +51,7 @@ pub(crate) struct Served<U, D> {
 
 struct Service {
     sessions: mpsc::Sender<SessionStream>,
-    carriers: mpsc::Sender<CarrierStream>,
+    aggregators: mpsc::Sender<AggregatorStream>,
 }
 
 // === impl Replica ===
@@ -61,8 +61,8 @@ impl Replica {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let (taken, sessions) = mpsc::channel(QUEUE);
-        let (taken_carriers, carriers) = mpsc::channel(QUEUE);
-        let service = AgentServer::new(Service { sessions: taken, carriers: taken_carriers });
+        let (taken_aggregators, aggregators) = mpsc::channel(QUEUE);
+        let service = AgentServer::new(Service { sessions: taken, aggregators: taken_aggregators });
         let (admitted, connections) = mpsc::channel(QUEUE);
         let frost = Frost::default();
         let accepting = accept(listener, admitted, frost.clone());
@@ -75,7 +75,7 @@ impl Replica {
             }
         };
         let _serving = AbortOnDropHandle::new(tokio::spawn(serving));
-        Self { address, sessions, carriers, frost, _serving }
+        Self { address, sessions, aggregators, frost, _serving }
     }
 
     /// The process hangs: its sockets stay open, and nothing happens on them any more.
@@ -103,8 +103,8 @@ impl Replica {
         session
     }
 
-    pub(crate) async fn carrier(&mut self) -> CarrierStream {
-        timeout(TIMEOUT, self.carriers.recv()).await.expect("no agent connected").unwrap()
+    pub(crate) async fn aggregator(&mut self) -> AggregatorStream {
+        timeout(TIMEOUT, self.aggregators.recv()).await.expect("no agent connected").unwrap()
     }
 
     /// True if no session was opened in this period.
@@ -253,12 +253,12 @@ impl SessionStream {
     }
 }
 
-impl CarrierStream {
-    pub(crate) async fn send(&self, message: v1::carrier_reply::Message) {
-        self.down.send(Ok(v1::CarrierReply { message: Some(message) })).await.unwrap();
+impl AggregatorStream {
+    pub(crate) async fn send(&self, message: v1::aggregator_reply::Message) {
+        self.down.send(Ok(v1::AggregatorReply { message: Some(message) })).await.unwrap();
     }
 
-    pub(crate) async fn receive(&mut self) -> Option<CarrierUp> {
+    pub(crate) async fn receive(&mut self) -> Option<AggregatorUp> {
         loop {
             let message = self.message().await?.message.unwrap();
             self.acknowledge_if_asked(&message).await;
@@ -268,8 +268,8 @@ impl CarrierStream {
         }
     }
 
-    async fn is_machine_report(&mut self, message: &CarrierUp) -> bool {
-        let CarrierUp::Register(v1::CarriedRegister { handle, register: Some(register) }) = message else {
+    async fn is_machine_report(&mut self, message: &AggregatorUp) -> bool {
+        let AggregatorUp::Register(v1::CarriedRegister { handle, register: Some(register) }) = message else {
             return false;
         };
         if register.running.is_some() {
@@ -278,18 +278,18 @@ impl CarrierStream {
         self.machine_reports.push(register.clone());
         let registered = v1::ServerMessage { message: Some(Down::Registered(v1::Registered::default())) };
         let carried = v1::Carried { handle: *handle, message: Some(registered) };
-        let reply = v1::CarrierReply { message: Some(v1::carrier_reply::Message::Carried(carried)) };
+        let reply = v1::AggregatorReply { message: Some(v1::aggregator_reply::Message::Carried(carried)) };
         let _ = self.down.send(Ok(reply)).await;
         true
     }
 
-    async fn acknowledge_if_asked(&self, message: &CarrierUp) {
-        if let CarrierUp::Beats(v1::Beats { acknowledge: sequence @ 1.., .. }) = *message
+    async fn acknowledge_if_asked(&self, message: &AggregatorUp) {
+        if let AggregatorUp::Beats(v1::Beats { acknowledge: sequence @ 1.., .. }) = *message
             && self.acknowledges
         {
-            let acknowledged = v1::carrier_reply::Message::Acknowledged(v1::Acknowledged { sequence });
+            let acknowledged = v1::aggregator_reply::Message::Acknowledged(v1::Acknowledged { sequence });
             // The agent may have left meanwhile.
-            let _ = self.down.send(Ok(v1::CarrierReply { message: Some(acknowledged) })).await;
+            let _ = self.down.send(Ok(v1::AggregatorReply { message: Some(acknowledged) })).await;
         }
     }
 }
@@ -313,7 +313,7 @@ fn serve<U, D>(request: Request<Streaming<U>>) -> (Served<U, D>, Response<Replie
 #[tonic::async_trait]
 impl Agent for Service {
     type SessionStream = Replies<v1::ServerMessage>;
-    type CarryStream = Replies<v1::CarrierReply>;
+    type CarryStream = Replies<v1::AggregatorReply>;
 
     async fn who_is(&self, _: Request<v1::WhoIsRequest>) -> Result<Response<v1::WhoIsResponse>, Status> {
         Err(Status::unimplemented("not asked in these tests"))
@@ -330,10 +330,10 @@ impl Agent for Service {
 
     async fn carry(
         &self,
-        request: Request<Streaming<v1::CarrierMessage>>,
+        request: Request<Streaming<v1::AggregatorMessage>>,
     ) -> Result<Response<Self::CarryStream>, Status> {
         let (served, response) = serve(request);
-        self.carriers.send(served).await.map_err(|_| Status::unavailable("the test is over"))?;
+        self.aggregators.send(served).await.map_err(|_| Status::unavailable("the test is over"))?;
         Ok(response)
     }
 }

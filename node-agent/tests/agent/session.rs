@@ -102,7 +102,7 @@ async fn l_5_a_node_registers_when_asked_and_beats_once_it_is_welcome() {
 }
 
 #[tokio::test]
-async fn rg_4_a_node_that_is_known_says_what_its_machine_is_once_per_process() {
+async fn rg_4_a_known_node_reports_its_machine_once_per_process() {
     let mut replica = Replica::start().await;
     let agent = Agent::start(&[&replica]);
     let mut session = replica.welcomed(welcome(1, 1, BEAT_MS)).await;
@@ -113,7 +113,7 @@ async fn rg_4_a_node_that_is_known_says_what_its_machine_is_once_per_process() {
     drop(session);
     let mut session = replica.welcomed(welcome(1, 1, BEAT_MS)).await;
     session.hear_for(QUIET).await.unwrap();
-    assert!(session.machine_reports.is_empty(), "another stream is no other process");
+    assert!(session.machine_reports.is_empty(), "a new stream is not a new process");
 }
 
 #[tokio::test]
@@ -155,7 +155,7 @@ async fn s_3_a_welcome_can_demand_the_status() {
 }
 
 #[tokio::test]
-async fn a_refused_status_is_told_to_the_owner() {
+async fn the_owner_is_told_of_a_refused_status() {
     let mut replica = Replica::start().await;
     let agent = Agent::start(&[&replica]);
     let mut session = replica.welcomed(welcome(1, 1, BEAT_MS)).await;
@@ -186,7 +186,7 @@ async fn l_3_a_lost_replica_is_replaced_by_the_next_within_the_back_off() {
 }
 
 #[tokio::test]
-async fn l_4_a_replica_that_keeps_breaking_off_is_tried_ever_more_slowly_up_to_the_cap() {
+async fn l_4_a_replica_that_keeps_breaking_the_stream_is_retried_with_growing_pauses_up_to_the_cap() {
     let mut replica = Replica::start().await;
     let _agent = Agent::start(&[&replica]);
     let mut opened = Vec::new();
@@ -277,7 +277,7 @@ async fn a_removed_node_registers_again_as_a_new_incarnation() {
 
     session.send(Down::Removed(v1::Removed { incarnation: 3, revision: 5 })).await;
     let heard = session.hear_for(QUIET).await.unwrap();
-    assert!(heard.iter().all(|message| matches!(message, Up::Beat(_))), "a former life: {heard:?}");
+    assert!(heard.iter().all(|message| matches!(message, Up::Beat(_))), "status of a former incarnation: {heard:?}");
 
     session.send(Down::Removed(v1::Removed { incarnation: 4, revision: 6 })).await;
     session.registration().await;
@@ -289,7 +289,7 @@ async fn a_removed_node_registers_again_as_a_new_incarnation() {
 }
 
 #[tokio::test]
-async fn a_node_removed_in_its_absence_registers_again_and_says_so() {
+async fn a_node_removed_in_its_absence_registers_again_and_counts_the_removal() {
     let mut replica = Replica::start().await;
     let agent = Agent::start(&[&replica]);
     let session = replica.welcomed(welcome(1, 4, BEAT_MS)).await;
@@ -303,7 +303,7 @@ async fn a_node_removed_in_its_absence_registers_again_and_says_so() {
 }
 
 #[tokio::test]
-async fn a_second_request_to_register_is_met_after_a_pause() {
+async fn repeated_requests_to_register_are_answered_after_a_pause() {
     let mut replica = Replica::start().await;
     let _agent = Agent::start(&[&replica]);
     let (mut session, _) = replica.session().await;
@@ -361,7 +361,7 @@ async fn another_fleet_is_never_joined() {
 }
 
 #[tokio::test]
-async fn an_acknowledgement_is_asked_for_until_it_comes_or_time_is_up() {
+async fn an_acknowledgement_is_requested_until_it_arrives_or_times_out() {
     let mut replica = Replica::start().await;
     let agent = Agent::start(&[&replica]);
     let mut session = replica.welcomed(welcome(1, 1, BEAT_MS)).await;
@@ -388,7 +388,7 @@ async fn an_acknowledgement_is_asked_for_until_it_comes_or_time_is_up() {
 }
 
 #[tokio::test]
-async fn stopping_says_goodbye_and_dropping_says_nothing() {
+async fn stopping_a_session_sends_goodbye_and_dropping_it_sends_nothing() {
     let mut replica = Replica::start().await;
     let agent = Agent::start(&[&replica]);
     let mut session = replica.welcomed(welcome(1, 1, 60_000)).await;

@@ -10,7 +10,7 @@ use tokio::time::{Instant, timeout};
 use tonic::Status;
 
 use crate::aggregator::{Aggregator, bound};
-use crate::replica::{CarrierStream, Replica, SessionStream, TIMEOUT, welcome};
+use crate::replica::{AggregatorStream, Replica, SessionStream, TIMEOUT, welcome};
 use crate::session::{Agent, first_visited};
 
 /// A grace of eight seconds.
@@ -44,10 +44,10 @@ async fn attached(count: usize, interval_ms: u32) -> (Agent, Replica, SessionStr
 }
 
 /// An aggregator of three nodes attached to the first of two replicas.
-async fn carrying(interval_ms: u32) -> (Aggregator, Replica, CarrierStream, Replica) {
+async fn carrying(interval_ms: u32) -> (Aggregator, Replica, AggregatorStream, Replica) {
     let (mut first, second) = (Replica::start().await, Replica::start().await);
     let aggregator = Aggregator::start(&[&first, &second], 3);
-    let mut stream = first.carrier().await;
+    let mut stream = first.aggregator().await;
     stream.greet_with(1, interval_ms).await;
     stream.bind(3, |binding| bound(binding.handle, 5)).await;
     aggregator.state(|state| state.bound == 3).await;
@@ -112,7 +112,7 @@ async fn a_replica_that_acknowledges_is_kept() {
 }
 
 #[tokio::test]
-async fn a_silent_replica_is_kept_while_nobody_else_accepts_and_for_good_once_it_speaks() {
+async fn a_silent_replica_is_kept_while_no_other_accepts_and_kept_once_it_answers() {
     let (agent, _visited, mut old, mut others) = attached(2, SHORT_MS).await;
     old.acknowledges = false;
     for _ in 0..3 {
@@ -136,7 +136,7 @@ async fn a_silent_replica_is_kept_while_nobody_else_accepts_and_for_good_once_it
 }
 
 #[tokio::test]
-async fn a_replica_that_speaks_before_another_accepts_is_kept() {
+async fn a_replica_that_answers_before_another_accepts_is_kept() {
     let (agent, _visited, mut old, mut others) = attached(2, SHORT_MS).await;
     old.acknowledges = false;
     let (undecided, hello) = others[0].session().await;
@@ -155,7 +155,7 @@ async fn a_replica_that_speaks_before_another_accepts_is_kept() {
 }
 
 #[tokio::test]
-async fn l_6_a_door_that_hangs_does_not_cost_more_than_the_terms_allow() {
+async fn l_6_a_replica_that_hangs_costs_at_most_the_time_of_the_terms() {
     let (agent, visited, session, mut others) = attached(3, INTERVAL_MS).await;
     others[0].freeze();
     let lost = Instant::now();
@@ -169,11 +169,11 @@ async fn l_6_a_door_that_hangs_does_not_cost_more_than_the_terms_allow() {
 }
 
 #[tokio::test]
-async fn a_carrier_leaves_a_frozen_replica_as_soon() {
+async fn an_aggregator_leaves_a_frozen_replica_as_soon_as_an_agent() {
     let (aggregator, first, _stream, mut second) = carrying(INTERVAL_MS).await;
     let frozen = Instant::now();
     first.freeze();
-    let mut new = second.carrier().await;
+    let mut new = second.aggregator().await;
     assert_soon(frozen.elapsed());
     assert_eq!(aggregator.state(|state| state.last_error.is_some()).await.attached_to, Some(1));
     assert!(new.greet_with(2, INTERVAL_MS).await.moving);
@@ -182,17 +182,17 @@ async fn a_carrier_leaves_a_frozen_replica_as_soon() {
 }
 
 #[tokio::test]
-async fn a_carrier_keeps_a_replica_that_acknowledges_and_one_that_nobody_replaces() {
+async fn an_aggregator_keeps_a_replica_that_acknowledges_or_that_no_other_replaces() {
     let (aggregator, _first, mut old, mut second) = carrying(SHORT_MS).await;
     let until = Instant::now() + 8 * SHORT;
     while Instant::now() < until {
         old.beats().await;
     }
-    assert!(second.carrier().now_or_never().is_none(), "no search for another replica");
+    assert!(second.aggregator().now_or_never().is_none(), "no search for another replica");
 
     old.acknowledges = false;
     for _ in 0..3 {
-        let mut refusing = second.carrier().await;
+        let mut refusing = second.aggregator().await;
         assert!(refusing.hello().await.moving);
         let beaten = async { while old.beats().await.is_empty() {} };
         timeout(TIMEOUT, beaten).await.expect("the old stream still beats");

@@ -59,7 +59,7 @@ async fn a_pod_outlives_its_agent_and_is_adopted() {
 }
 
 #[tokio::test]
-async fn what_ended_while_no_agent_ran_is_told_with_its_exit_code() {
+async fn a_pod_that_ended_while_no_agent_ran_is_reported_with_its_exit_code() {
     let mut bench = Bench::vacant();
     let uid = bench.uid();
     let gate = bench.dir.path().join("gate");
@@ -127,7 +127,7 @@ async fn a_shim_that_died_while_no_agent_ran_is_noticed() {
 }
 
 #[tokio::test]
-async fn after_a_reboot_nothing_is_killed_by_its_number() {
+async fn after_a_reboot_no_process_is_killed_by_an_old_pid() {
     for (policy, told) in [("Always", None), ("Never", Some("Rebooted"))] {
         let mut bench = Bench::vacant();
         let uid = bench.uid();
@@ -145,7 +145,7 @@ async fn after_a_reboot_nothing_is_killed_by_its_number() {
 }
 
 #[tokio::test]
-async fn after_a_reboot_a_pod_that_may_be_restarted_is() {
+async fn after_a_reboot_a_pod_is_restarted_if_its_policy_allows_it() {
     let mut bench = Bench::vacant();
     let uid = bench.uid();
     let pod = shell("Always", "exec sleep 600");
@@ -163,7 +163,7 @@ async fn after_a_reboot_a_pod_that_may_be_restarted_is() {
 }
 
 #[tokio::test]
-async fn a_pod_whose_record_is_damaged_is_found_nevertheless() {
+async fn a_running_pod_with_a_damaged_record_is_found() {
     let mut bench = Bench::vacant();
     let uid = bench.uid();
     let first = agent(&bench, uid, &shell("Always", "exec sleep 600"));
@@ -189,7 +189,7 @@ async fn a_shim_that_is_told_to_end_ends_its_pod() {
 }
 
 #[tokio::test]
-async fn what_was_never_started_is_forgotten() {
+async fn a_pod_that_never_started_is_removed() {
     let mut bench = Bench::vacant();
     let uid = bench.uid();
     let first = agent(&bench, uid, &shell("Never", "sleep 600"));

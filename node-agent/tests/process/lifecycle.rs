@@ -28,7 +28,7 @@ async fn a_pod_runs_until_it_is_stopped() {
 }
 
 #[tokio::test]
-async fn what_does_not_want_to_end_is_killed_with_all_its_descendants() {
+async fn a_pod_that_ignores_the_stop_is_killed_with_all_its_descendants() {
     for cgroups in [false, true] {
         let mut bench = Bench::vacant();
         bench.config.cgroups = cgroups;
@@ -55,7 +55,7 @@ async fn kill_does_not_wait() {
 }
 
 #[tokio::test]
-async fn what_was_killed_before_it_began_never_runs() {
+async fn a_pod_killed_before_its_start_never_runs() {
     let mut bench = Bench::new().await;
     let uid = bench.start(&shell("Always", "exec sleep 600"));
     bench.runtime().kill(uid);
@@ -65,7 +65,7 @@ async fn what_was_killed_before_it_began_never_runs() {
 }
 
 #[tokio::test]
-async fn a_container_that_ends_leaves_nothing_behind() {
+async fn a_container_that_ends_leaves_no_processes() {
     for cgroups in [false, true] {
         let mut bench = Bench::vacant();
         bench.config.cgroups = cgroups;
@@ -81,7 +81,7 @@ async fn a_container_that_ends_leaves_nothing_behind() {
 }
 
 #[tokio::test]
-async fn exit_codes_decide_and_failures_are_retried_if_they_may_be() {
+async fn phases_follow_exit_codes_and_failures_are_retried_by_policy() {
     let mut bench = Bench::new().await;
     let failed = bench.start(&shell("Never", "exit 3"));
     let missing = {
@@ -156,7 +156,7 @@ async fn logs_are_bounded() {
 }
 
 #[tokio::test]
-async fn what_cannot_be_run_fails_at_once_and_by_name() {
+async fn a_pod_that_cannot_run_fails_at_once_with_the_reason() {
     let mut bench = Bench::new().await;
     let mut pod = shell("Always", "true");
     pod["spec"]["volumes"] = json!([{ "name": "data", "emptyDir": {} }]);
@@ -194,7 +194,7 @@ async fn with_shim(prelude: &str) -> Bench {
 }
 
 #[tokio::test]
-async fn a_full_disk_is_not_the_end_of_a_shim() {
+async fn a_shim_survives_a_full_disk() {
     let mut bench = with_shim("exec 2>/dev/full").await;
     let [begun, gate] = ["begun", "gate"].map(|name| bench.dir.path().join(name));
     // The pod is ready as soon as it is started: whether it runs for the first time must not depend on the gate.
@@ -217,7 +217,7 @@ async fn a_full_disk_is_not_the_end_of_a_shim() {
 
 /// The kernel spares an agent and its shims when memory runs out.
 #[tokio::test]
-async fn pods_are_not_spared_when_memory_runs_out() {
+async fn pods_do_not_inherit_the_oom_score_of_the_shim() {
     let mut bench = with_shim("echo 500 > /proc/self/oom_score_adj").await;
     let uid = bench.start(&shell("Always", "exec sleep 600"));
     bench.until_ready(uid).await;
@@ -231,7 +231,7 @@ async fn pods_are_not_spared_when_memory_runs_out() {
 
 /// A shim that ends before it has begun, as it does on a full disk.
 #[tokio::test]
-async fn what_cannot_be_started_for_now_is_tried_again_unless_it_runs_once() {
+async fn a_pod_that_cannot_start_for_now_is_retried_unless_it_never_restarts() {
     let mut bench = Bench::vacant();
     bench.config.shim = "/bin/false".into();
     bench.open().await;
@@ -245,7 +245,7 @@ async fn what_cannot_be_started_for_now_is_tried_again_unless_it_runs_once() {
 }
 
 #[tokio::test]
-async fn one_agent_per_directory_and_its_health() {
+async fn a_directory_has_one_runtime_and_a_missing_shim_is_unhealthy() {
     let mut bench = Bench::new().await;
     let second = ProcessRuntime::open(bench.dir.path(), bench.config.clone());
     assert!(matches!(second, Err(RuntimeOpenError::InUse { .. })));

@@ -66,7 +66,7 @@ fn read(path: &Path) -> Result<Vec<String>, String> {
 }
 
 #[test]
-fn certificates_are_embedded_or_named() {
+fn certificates_are_embedded_or_read_from_files() {
     let kubeconfig = Kubeconfig::new();
     let path = kubeconfig.write("embedded", &kubeconfig.embedded(), 0o600);
     assert_eq!(read(&path), Ok(vec!["replica-1.example:7401".to_owned()]), "it says where to go, too");
@@ -95,7 +95,7 @@ fn a_key_that_others_can_read_is_refused_with_the_command_that_fixes_it() {
 }
 
 #[test]
-fn what_is_missing_or_wrong_is_said() {
+fn missing_and_invalid_credentials_are_named() {
     let kubeconfig = Kubeconfig::new();
     let whole = kubeconfig.embedded();
     let key = STANDARD.encode(&kubeconfig.key);

@@ -44,7 +44,7 @@ fn without_flags_the_defaults_are_upstreams() {
 }
 
 #[test]
-fn flags_mean_what_upstreams_do() {
+fn flags_have_the_meaning_of_upstreams() {
     let dir = tempfile::tempdir().unwrap();
     let settings = settings(&[
         "--server",
@@ -189,7 +189,7 @@ const BAD_VALUES: &[(&[&str], &str)] = &[
 ];
 
 #[test]
-fn a_bad_value_is_named_with_its_flag() {
+fn an_invalid_value_is_named_with_its_flag() {
     for (flags, expected) in BAD_VALUES {
         // The table's own server goes before the usual one.
         let message = match flags.contains(&"--server") {
@@ -201,15 +201,18 @@ fn a_bad_value_is_named_with_its_flag() {
 }
 
 #[test]
-fn names_are_names_of_nodes() {
+fn the_host_name_must_be_a_valid_node_name() {
     for name in ["Node_1", "", "a..b", "-a"] {
         let message = refused(&[&format!("--hostname-override={name}")]);
         assert!(message.starts_with(&format!("--hostname-override {name:?}: ")), "{message}");
     }
     assert_eq!(with_server(&["--hostname-override=Rack-1"]).unwrap().node, "rack-1");
-    assert!(with_server(&[&format!("--hostname-override={}", "x".repeat(52))]).is_ok());
-    let message = refused(&[&format!("--hostname-override={}", "x".repeat(53))]);
-    assert!(message.ends_with("must have at most 52 characters, as a certificate has room for"), "{message}");
+    let longest = [63, 63, 63, 61].map(|length| "x".repeat(length)).join(".");
+    assert_eq!(with_server(&[&format!("--hostname-override={longest}")]).unwrap().node, longest);
+    let message = refused(&[&format!("--hostname-override={longest}x")]);
+    assert!(message.ends_with("has 254 characters: at most 253 are possible"), "{message}");
+    let message = refused(&[&format!("--hostname-override={}", "x".repeat(64))]);
+    assert!(message.contains("has a label of 64 characters: between two dots at most 63"), "{message}");
     let args = AgentCli::try_parse_from(["muster-agent", "--server", SERVER]).unwrap().agent;
     let message = AgentSettings::new(args, "my_laptop").unwrap_err().message;
     assert!(message.starts_with("this machine's host name \"my_laptop\""), "{message}");
@@ -218,7 +221,7 @@ fn names_are_names_of_nodes() {
 
 /// The output of `muster token create` may be written to it as it is.
 #[test]
-fn a_token_is_read_from_a_file_that_nobody_else_can_read() {
+fn a_token_file_is_read_only_if_others_cannot_read_it() {
     let token = format!("{}.{}.{}", "a".repeat(10), "b".repeat(32), "c".repeat(64));
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("token");
@@ -238,7 +241,7 @@ fn a_token_is_read_from_a_file_that_nobody_else_can_read() {
 }
 
 #[test]
-fn somebody_must_say_where_the_replicas_are() {
+fn without_a_server_flag_the_agent_does_not_start() {
     let failed = settings(&[]).unwrap_err();
     assert_eq!(failed.exit, Exit::Usage);
     assert!(failed.message.starts_with("--server is needed"), "{failed}");
@@ -263,7 +266,7 @@ fn a_file_has_the_names_of_the_flags_and_flags_win() {
 }
 
 #[test]
-fn the_file_that_is_shipped_can_be_used_and_so_can_all_it_suggests() {
+fn the_shipped_file_and_all_its_suggestions_are_valid() {
     let shipped = concat!(env!("CARGO_MANIFEST_DIR"), "/../deploy/agent.toml");
     assert_eq!(settings(&["--config", shipped]).unwrap().server.len(), 3);
     let dir = tempfile::tempdir().unwrap();
@@ -280,7 +283,7 @@ fn the_file_that_is_shipped_can_be_used_and_so_can_all_it_suggests() {
 }
 
 #[test]
-fn a_mistake_in_a_file_is_named_with_its_place() {
+fn an_error_in_a_file_is_named_with_its_position() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("agent.toml");
     let config = path.to_str().unwrap();

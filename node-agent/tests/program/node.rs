@@ -19,7 +19,7 @@ fn observation() -> Observation {
 }
 
 #[test]
-fn rg_2_the_node_is_what_was_observed_and_what_flags_add() {
+fn rg_2_the_node_is_made_of_facts_and_flags() {
     let flags = [
         "--server=a:1",
         "--node-labels=team=x,kubernetes.io/hostname=other",
@@ -48,7 +48,7 @@ fn rg_2_the_node_is_what_was_observed_and_what_flags_add() {
 }
 
 #[test]
-fn rg_2_without_flags_there_is_nothing_in_its_spec() {
+fn rg_2_without_flags_the_spec_is_empty() {
     let (_sender, observed) = watch::channel(observation());
     let machine = NodeMachine::new(&settings(&["--server=a:1", "--register-node=false"]).unwrap(), observed, None);
     let node: Value = serde_json::from_slice(&machine.node_json()).unwrap();

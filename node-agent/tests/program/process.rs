@@ -56,7 +56,7 @@ fn a_metrics_port_that_is_taken_ends_with_1_before_a_token_is_spent() {
 }
 
 #[test]
-fn help_explains_the_exit_codes_and_the_version_is_known() {
+fn help_explains_the_exit_codes_and_version_is_printed() {
     let output = agent(&["--help"]);
     let help = String::from_utf8_lossy(&output.stdout).into_owned();
     assert!(

@@ -130,7 +130,7 @@ async fn posted(session: &mut SessionStream) -> (u64, Value) {
 }
 
 #[tokio::test]
-async fn an_agent_registers_reports_and_says_what_it_does() {
+async fn an_agent_registers_reports_and_serves_status_and_metrics() {
     let mut replica = Replica::start().await;
     let agent = Agent::start(&replica, &["--node-labels=team=x"]);
     agent.told_systemd("READY=1\nSTATUS=pods are managed; searching for a replica").await;
@@ -170,7 +170,7 @@ async fn an_agent_registers_reports_and_says_what_it_does() {
 
 /// Longer than the address of a socket can be.
 #[tokio::test]
-async fn an_agent_answers_however_deep_its_directory_is() {
+async fn an_agent_answers_at_a_socket_path_of_any_length() {
     let replica = Replica::start().await;
     let dir = tempfile::Builder::new().prefix(&"deep-".repeat(30)).tempdir().unwrap();
     let agent = Agent::start_in(dir, &replica, &[]);

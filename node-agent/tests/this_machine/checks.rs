@@ -56,7 +56,7 @@ fn is_alive(process: &str) -> bool {
 }
 
 #[tokio::test]
-async fn exit_codes_mean_what_they_mean_to_node_problem_detector() {
+async fn exit_codes_have_the_meaning_of_node_problem_detector() {
     let directory = tempfile::tempdir().unwrap();
     let cases = [
         ("Zero", "echo fine; echo more", ConditionStatus::False, "NoProblemReported", "fine"),
@@ -107,7 +107,7 @@ async fn a_check_that_is_cut_short_by_the_end_of_the_agent_is_killed_too() {
 }
 
 #[tokio::test]
-async fn output_is_bounded_and_nobody_waits_for_those_who_inherited_it() {
+async fn output_is_bounded_and_a_check_ends_before_processes_that_inherited_it() {
     let directory = tempfile::tempdir().unwrap();
     check(&directory, "Floods", "i=0; while [ $i -lt 20000 ]; do echo 0123456789; i=$((i+1)); done; exit 1");
     check(&directory, "OneLongLine", "head -c 300000 /dev/zero | tr '\\0' x; exit 1");
@@ -120,7 +120,7 @@ async fn output_is_bounded_and_nobody_waits_for_those_who_inherited_it() {
 }
 
 #[tokio::test]
-async fn conditions_come_and_go_with_their_files_and_turn_with_their_findings() {
+async fn conditions_follow_the_files_and_results_of_their_checks() {
     let directory = tempfile::tempdir().unwrap();
     let monitor = watch(custom(&directory));
     monitor.first_sample().await;
@@ -134,7 +134,7 @@ async fn conditions_come_and_go_with_their_files_and_turn_with_their_findings() 
 }
 
 #[test]
-fn files_that_are_no_checks_are_refused_with_the_reason() {
+fn files_that_are_not_checks_are_refused_with_the_reason() {
     let directory = tempfile::tempdir().unwrap();
     std::fs::create_dir(directory.path().join("Directory")).unwrap();
     check(&directory, "Fine", "");
@@ -162,7 +162,7 @@ fn files_that_are_no_checks_are_refused_with_the_reason() {
 }
 
 #[test]
-fn a_directory_that_anybody_may_write_to_holds_no_checks() {
+fn a_world_writable_directory_of_checks_is_refused() {
     let directory = tempfile::tempdir().unwrap();
     check(&directory, "Fine", "");
     std::fs::set_permissions(directory.path(), Permissions::from_mode(0o777)).unwrap();
@@ -171,7 +171,7 @@ fn a_directory_that_anybody_may_write_to_holds_no_checks() {
 }
 
 #[test]
-fn there_are_only_so_many_checks() {
+fn the_number_of_checks_is_bounded() {
     let directory = tempfile::tempdir().unwrap();
     for number in 0..=CHECKS_MAX {
         check(&directory, &format!("Check{number:03}"), "");
@@ -207,13 +207,13 @@ async fn the_network_is_available_while_the_address_answers_or_the_command_succe
 }
 
 #[tokio::test]
-async fn without_a_check_nothing_is_said_of_the_network() {
+async fn without_a_network_check_there_is_no_network_condition() {
     let monitor = start(frequent(Path::new("/")));
     assert!(monitor.first_sample().await.get(NETWORK_UNAVAILABLE).is_none());
 }
 
 #[tokio::test]
-async fn readiness_is_that_of_the_runtime_and_of_the_first_sample() {
+async fn readiness_follows_the_runtime_and_the_first_sample() {
     let can_run = Arc::new(AtomicBool::new(false));
     let asked = Arc::clone(&can_run);
     let readiness = move || asked.load(Ordering::Relaxed).then_some(()).ok_or_else(|| "no runtime".to_owned());
@@ -235,7 +235,7 @@ async fn readiness_is_that_of_the_runtime_and_of_the_first_sample() {
 }
 
 #[tokio::test]
-async fn s_1_looks_renew_heartbeats_and_are_no_change() {
+async fn s_1_repeated_samples_renew_heartbeats_and_are_not_a_change() {
     let thresholds = Thresholds::parse(Some("memory.available<1"), None, None, None).unwrap();
     let monitor = start(MonitorConfig { thresholds, ..frequent(Path::new("/")) });
     let first = monitor.first_sample().await.get("Ready").unwrap().clone();

@@ -77,7 +77,7 @@ fn processors_are_those_that_are_online() {
 }
 
 #[test]
-fn identities_are_those_the_machine_has_written_down() {
+fn machine_and_system_ids_are_those_of_the_machine() {
     let facts = facts();
     assert_eq!(facts.identity.boot_id, file("/proc/sys/kernel/random/boot_id").trim());
     if let Ok(machine_id) = std::fs::read_to_string("/etc/machine-id") {
@@ -101,7 +101,7 @@ fn the_internal_address_is_the_one_the_kernel_would_send_from() {
 }
 
 #[test]
-fn the_parts_make_a_node_that_the_fleet_can_read() {
+fn the_facts_make_a_valid_node() {
     let NodeParts { labels, addresses, capacity, allocatable, node_info } = parts();
     let node = json!({
         "apiVersion": "v1",

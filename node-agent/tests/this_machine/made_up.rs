@@ -44,7 +44,7 @@ fn bare_machine() -> TempDir {
 }
 
 #[test]
-fn a_machine_that_says_little_is_a_node_all_the_same() {
+fn a_machine_without_optional_facts_is_still_a_node() {
     let tree = bare_machine();
     let facts = Facts::read(&sources(tree.path())).unwrap();
     let named: Vec<_> = facts.missing.iter().map(|missing| missing.what).collect();
@@ -60,7 +60,7 @@ fn a_machine_that_says_little_is_a_node_all_the_same() {
 }
 
 #[test]
-fn a_machine_without_memory_or_processors_is_none_and_the_file_is_named() {
+fn a_machine_without_memory_or_processors_is_refused_with_the_file() {
     for path in ["proc/meminfo", "sys/devices/system/cpu/online"] {
         let tree = bare_machine();
         std::fs::remove_file(tree.path().join(path)).unwrap();
@@ -71,7 +71,7 @@ fn a_machine_without_memory_or_processors_is_none_and_the_file_is_named() {
 }
 
 #[test]
-fn what_only_an_operator_knows_is_taken_from_the_operator() {
+fn facts_given_by_an_operator_are_used() {
     let tree = bare_machine();
     let given = FactSources {
         hostname_override: Some(" Node-1 ".into()),
@@ -93,7 +93,7 @@ fn what_only_an_operator_knows_is_taken_from_the_operator() {
 }
 
 #[test]
-fn a_host_name_that_is_no_label_value_is_no_label() {
+fn a_host_name_that_is_not_a_label_value_is_left_out() {
     let tree = bare_machine();
     let given = FactSources { hostname_override: Some("h".repeat(64)), ..sources(tree.path()) };
     let parts = Facts::read(&given).unwrap().node_parts(&Reservations::default(), &Thresholds::default());
@@ -120,7 +120,7 @@ fn content() -> impl Strategy<Value = Option<Vec<u8>>> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(200))]
     #[test]
-    fn no_machine_is_odd_enough_to_end_the_agent(contents in proptest::collection::vec(content(), FILES.len()), sound in any::<bool>()) {
+    fn arbitrary_machine_files_give_a_valid_node_or_an_error(contents in proptest::collection::vec(content(), FILES.len()), sound in any::<bool>()) {
         let tree = if sound { bare_machine() } else { tempfile::tempdir().unwrap() };
         for (path, content) in FILES.iter().zip(&contents).skip(if sound { 2 } else { 0 }) {
             if let Some(content) = content {

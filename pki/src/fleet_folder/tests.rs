@@ -6,11 +6,11 @@ use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
 
 use super::*;
-use crate::identity::Identity;
+use crate::identity::{Identity, Role};
 use crate::tls::{self, ReplicaTls};
 
 #[test]
-fn a_fleet_is_laid_out_for_its_owner_only() {
+fn a_fleet_folder_is_private_to_its_owner() {
     let dir = tempfile::tempdir().unwrap();
     FleetFolder::create(dir.path(), &plans(3)).unwrap();
     let mut keys = 0;
@@ -96,7 +96,7 @@ fn an_interrupted_init_with_another_plan_is_refused() {
 }
 
 #[test]
-fn a_later_replica_joins_and_is_remembered() {
+fn a_later_replica_is_added_and_recorded() {
     let dir = tempfile::tempdir().unwrap();
     let mut fleet = FleetFolder::create(dir.path(), &plans(3)).unwrap();
     let folder = fleet.add_replica(&plan(4)).unwrap();
@@ -113,7 +113,7 @@ fn a_later_replica_joins_and_is_remembered() {
 }
 
 #[test]
-fn people_get_certificates_and_machines_names_are_kept_from_them() {
+fn operators_get_certificates_but_not_under_names_of_machines() {
     let dir = tempfile::tempdir().unwrap();
     let fleet = FleetFolder::create(dir.path(), &plans(1)).unwrap();
     let home = dir.path().join("grace");
@@ -126,12 +126,17 @@ fn people_get_certificates_and_machines_names_are_kept_from_them() {
 }
 
 #[test]
-fn machines_get_certificates_that_their_role_is_read_from() {
+fn machines_get_certificates_with_their_role() {
     let dir = tempfile::tempdir().unwrap();
     let fleet = FleetFolder::create(dir.path(), &plans(1)).unwrap();
     let canary = fs::read_to_string(dir.path().join("replica-1/tls/canary.crt")).unwrap();
+    let longest = longest_name();
+    let node = |name: &str| (fleet.issue_node(name).unwrap().certificate, Role::Node(name.into()));
     let cases = [
-        (fleet.issue_node("rack-1.example.org").unwrap().certificate, Role::Node("rack-1.example.org".into())),
+        node("rack-1.example.org"),
+        node(&"x".repeat(52)),
+        node(&"x".repeat(53)),
+        node(&longest),
         (fleet.issue_aggregator("rack-1").unwrap().certificate, Role::Aggregator("rack-1".into())),
         (canary, Role::Canary(1)),
     ];
@@ -142,11 +147,26 @@ fn machines_get_certificates_that_their_role_is_read_from() {
     }
 }
 
+/// A file name has at most 255 bytes.
 #[test]
-fn a_machine_that_no_door_would_recognise_gets_no_certificate() {
+fn a_machines_files_lie_in_a_folder_of_its_name() {
+    let dir = tempfile::tempdir().unwrap();
+    let fleet = FleetFolder::create(&dir.path().join("fleet"), &plans(1)).unwrap();
+    let (machines, longest) = (dir.path().join("machines"), longest_name());
+    fs::create_dir_all(machines.join("rack.new")).unwrap();
+    for name in ["rack.a", "rack.b", &longest, &"x".repeat(63)] {
+        let folder = machines.join(name);
+        fleet.write_agent(&folder, &fleet.issue_node(name).unwrap()).unwrap();
+        assert_eq!(walk(&folder).len(), 3, "{name}");
+    }
+    assert_eq!(fs::read_dir(&machines).unwrap().count(), 5, "and nothing else was left or removed");
+}
+
+#[test]
+fn a_machine_with_an_invalid_name_gets_no_certificate() {
     let dir = tempfile::tempdir().unwrap();
     let fleet = FleetFolder::create(dir.path(), &plans(1)).unwrap();
-    for name in ["", "Upper", "a/b", "a b"] {
+    for name in ["", "Upper", "a/b", "a b", &"x".repeat(64), &format!("{}x", longest_name())] {
         assert!(matches!(fleet.issue_node(name), Err(Error::MachineName(_))), "{name:?}");
         assert!(matches!(fleet.issue_aggregator(name), Err(Error::MachineName(_))), "{name:?}");
     }
@@ -172,7 +192,7 @@ fn an_agent_is_configured_without_files() {
 }
 
 #[test]
-fn an_exposed_key_stops_everybody_who_would_use_it() {
+fn a_key_that_others_can_read_is_refused_by_every_reader() {
     let dir = tempfile::tempdir().unwrap();
     let fleet = FleetFolder::create(dir.path(), &plans(1)).unwrap();
     let expose = |name: &str| {
@@ -201,6 +221,10 @@ fn plans_that_contradict_themselves_are_refused() {
     let message = FleetFolder::create(dir.path(), &[plan(1), in_the_way]).unwrap_err().to_string();
     assert!(message.contains("replica 1 needs port 7413"), "{message}");
     assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0);
+}
+
+fn longest_name() -> String {
+    [63, 63, 63, 61].map(|length| "x".repeat(length)).join(".")
 }
 
 fn plan(id: u64) -> ReplicaPlan {

@@ -15,7 +15,7 @@ pub fn join_token_to_json(token: &JoinToken, now: Stamp) -> Value {
         "metadata": { "name": &*token.id, "creationTimestamp": moment::write(token.created) },
         "spec": { "node": token.node.as_deref(), "expires": moment::write(token.expires) },
         "status": {
-            "state": token.standing(now.cluster).as_str(),
+            "state": token.state(now.cluster).as_str(),
             "createdBy": &*token.created_by,
             "used": used,
         },
@@ -30,7 +30,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_token_is_shown_without_what_would_let_somebody_in() {
+    fn a_token_is_shown_without_its_secret() {
         let at = |seconds: u64| Stamp { cluster: ClusterTime(seconds * 1000), wall: WallTime(seconds as i64 * 1000) };
         let token = JoinToken {
             id: "0123456789".into(),

@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn it_reads_what_a_document_reads() {
+    fn the_reader_agrees_with_serde_json() {
         let texts = [
             r#"{"b":[1,-2,2.5,"x\n",null,true,{}],"a":{"z":"é","y":"\u00e9"}}"#,
             "18446744073709551615",
@@ -222,14 +222,14 @@ mod tests {
     }
 
     #[test]
-    fn what_needs_no_unescaping_is_not_copied() {
+    fn a_text_without_escapes_is_not_copied() {
         let Json::Array(read) = read(r#"["as it is","es\tcaped"]"#) else { panic!("an array") };
         assert!(matches!(&read[0], Json::Text(Cow::Borrowed("as it is"))));
         assert!(matches!(&read[1], Json::Text(Cow::Owned(text)) if text == "es\tcaped"));
     }
 
     #[test]
-    fn what_was_taken_is_gone() {
+    fn a_taken_field_is_no_longer_in_the_object() {
         let Json::Object(mut object) = read(r#"{"b":1,"a":null}"#) else { panic!("an object") };
         assert_eq!(object.take("b"), Some(Json::Number(1.into())));
         assert_eq!((object.take("b"), object.get("b"), object.get("c")), (None, None, None));

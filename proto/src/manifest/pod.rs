@@ -10,7 +10,7 @@ use muster_lifecycle::pod_requests::{self, Container};
 use muster_lifecycle::taint::{Effect, TaintError};
 use muster_lifecycle::text::Text;
 use muster_lifecycle::time::{ClusterTime, Stamp, WallTime};
-use muster_lifecycle::toleration::{Operator, OperatorError, Toleration};
+use muster_lifecycle::toleration::{OperatorError, Toleration, TolerationOperator};
 use serde_json::{Map, Value, json};
 
 use super::fields::{Fields, Read, mismatch};
@@ -134,7 +134,7 @@ fn toleration(fields: &mut Fields<'_>) -> Read<Toleration> {
     let parse_effect = |text: &str| text.parse::<Effect>().map_err(|error: TaintError| error.to_string());
     Ok(Toleration {
         key: fields.text("key")?.unwrap_or_default().into(),
-        operator: fields.parsed("operator", parse_operator)?.unwrap_or(Operator::Equal),
+        operator: fields.parsed("operator", parse_operator)?.unwrap_or(TolerationOperator::Equal),
         value: fields.text("value")?.unwrap_or_default().into(),
         effect: fields.parsed("effect", parse_effect)?,
         seconds: fields.integer("tolerationSeconds")?,

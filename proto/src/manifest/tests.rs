@@ -158,7 +158,7 @@ fn nv_3_a_quantity_that_does_not_parse_is_named() {
 }
 
 #[test]
-fn what_is_no_json_says_where() {
+fn invalid_json_is_reported_with_its_position() {
     let error = node_from_json(b"{\"kind\":\n nope").unwrap_err().to_string();
     assert!(error.starts_with("the manifest is not valid JSON: ") && error.contains("line 2"), "{error}");
 }
@@ -180,7 +180,7 @@ fn size_and_depth_are_bounded() {
 }
 
 #[test]
-fn null_counts_as_not_said() {
+fn null_counts_as_absent() {
     let manifest = node(json!({
         "metadata": {"name": "n", "creationTimestamp": null, "labels": null, "uid": null},
         "spec": {"taints": null, "unschedulable": null, "podCIDRs": null},
@@ -191,7 +191,7 @@ fn null_counts_as_not_said() {
 }
 
 #[test]
-fn what_the_server_owns_is_ignored() {
+fn fields_owned_by_the_server_are_ignored() {
     let manifest = meta(json!({
         "creationTimestamp": "2026-01-02T03:04:05Z", "deletionTimestamp": "nonsense", "generation": "nonsense",
         "deletionGracePeriodSeconds": 3, "managedFields": [{"manager": "kubectl"}], "selfLink": "/api/v1/nodes/n",
@@ -225,7 +225,7 @@ fn resource_version_zero_means_any() {
 }
 
 #[test]
-fn unknown_fields_survive_wherever_they_stand() {
+fn unknown_fields_are_kept_wherever_they_are() {
     let manifest = json!({
         "apiVersion": "v1", "kind": "Node", "comment": [1, null, {"a": "ü"}],
         "metadata": {"name": "n", "generateName": "n-", "ownerReferences": [
@@ -266,13 +266,13 @@ fn node_info_has_every_key_that_upstream_requires() {
 }
 
 #[test]
-fn slot_and_incarnation_stay_inside() {
+fn slot_and_incarnation_are_not_printed() {
     let printed = node_to_json(&stored(node_from_json(meta(json!({})).to_string().as_bytes()).unwrap())).to_string();
     assert!(!printed.contains("slot") && !printed.contains("incarnation") && !printed.contains("muster"), "{printed}");
 }
 
 #[test]
-fn a_node_that_is_going_says_so() {
+fn a_node_being_deleted_has_a_deletion_timestamp() {
     let mut node = stored(node_from_json(meta(json!({"finalizers": ["a/b"]})).to_string().as_bytes()).unwrap());
     node.meta.deleted = Some(at(60));
     let printed = node_to_json(&node);
@@ -615,7 +615,7 @@ fn stored(manifest: NodeManifest) -> Node {
 }
 
 #[test]
-fn a_beat_dates_what_the_nodes_own_agent_vouches_for() {
+fn a_beat_dates_conditions_reported_by_the_nodes_agent() {
     let condition = |kind: &str, status: &str, heartbeat: &str| json!({"type": kind, "status": status, "lastHeartbeatTime": heartbeat});
     let (early, late) = ("1970-01-01T00:00:01Z", "1970-01-01T00:01:00Z");
     let manifest = status(json!({"conditions": [

@@ -70,7 +70,7 @@ mod tests {
     }
 
     #[test]
-    fn leftovers_follow_their_element() {
+    fn unknown_fields_follow_their_list_element() {
         let manifest =
             json!({"spec": {"taints": [{"key": "b", "effect": "NoExecute"}, {"key": "a", "effect": "NoExecute"}]}});
         let unmodelled = json!({"spec": {"taints": [
@@ -85,7 +85,7 @@ mod tests {
     }
 
     #[test]
-    fn leftovers_do_not_bring_back_what_was_removed() {
+    fn unknown_fields_do_not_restore_a_removed_element() {
         let unmodelled = json!({
             "spec": {"taints": [{"key": "a", "effect": "NoExecute", "x": 1}]},
             "status": {"nodeInfo": {"kubeProxyVersion": "v1"}, "images": []},

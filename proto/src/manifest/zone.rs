@@ -1,6 +1,6 @@
 //! A zone as JSON: its state, its eviction rate and the nodes that wait. It is only printed, and computed on request.
 //!
-//! Zones know cluster time only; the wall time for people is computed from the moment at which the zone is shown.
+//! The next token has a cluster time only; its wall time is computed from the moment at which the zone is shown.
 
 use muster_lifecycle::policy::Rate;
 use muster_lifecycle::state::State;
@@ -25,7 +25,7 @@ pub fn zone_to_json(state: &State, zone: &ZoneKey, now: Stamp) -> Value {
         "metadata": { "name": zone.to_string() },
         "status": {
             "state": record.map_or(ZoneState::Initial, |record| record.zone.state).as_str(),
-            "since": moment::write_optional(record.map(|record| seen_from(now, record.zone.since))),
+            "since": moment::write_optional(record.map(|record| record.zone.since)),
             "ready": census.ready,
             "total": census.size(),
             "excluded": census.excluded,
@@ -52,7 +52,9 @@ fn per_second(rate: Rate) -> Option<Number> {
 
 #[cfg(test)]
 mod tests {
-    use muster_lifecycle::command::{Batch, Command, Operation, Origin, Outcome, Position};
+    use muster_lifecycle::command::{
+        Batch, Command, LeaderOperation, Operation, OperatorOperation, Origin, Outcome, Position,
+    };
     use muster_lifecycle::meta::Uid;
 
     use super::*;
@@ -83,14 +85,14 @@ mod tests {
             });
             let draft = Box::new(node_from_json(node.to_string().as_bytes()).unwrap().draft);
             let origin = Origin::Operator { user: "alice".into() };
-            apply(&mut state, at(0), origin, Operation::CreateNode { draft, uid: Uid(1) });
+            apply(&mut state, at(0), origin, OperatorOperation::CreateNode { draft, uid: Uid(1) });
         }
-        apply(&mut state, at(10), Origin::Controller { term: TERM }, Operation::AssessZones);
+        apply(&mut state, at(10), Origin::Controller { term: TERM }, LeaderOperation::AssessZones);
         state
     }
 
-    fn apply(state: &mut State, stamp: Stamp, origin: Origin, operation: Operation) {
-        let commands = vec![Command { origin, request: None, operation }];
+    fn apply(state: &mut State, stamp: Stamp, origin: Origin, operation: impl Into<Operation>) {
+        let commands = vec![Command { origin, request: None, operation: operation.into() }];
         let applied = state.apply(Position { term: TERM, index: 1 }, &Batch { stamp, commands });
         assert!(matches!(applied.outcomes[..], [Outcome::Done(_)]), "{applied:?}");
     }
@@ -119,6 +121,14 @@ mod tests {
             },
         });
         assert_eq!(shown(&state, "r1/z1", at(20)), wanted);
+    }
+
+    /// Cluster time stands still while no replica runs.
+    #[test]
+    fn an_outage_of_the_whole_cluster_does_not_move_the_time_since_when_a_zone_is_in_its_state() {
+        let state = fleet(&[("a", "True", false)]);
+        let a_day_later = Stamp { wall: WallTime(at(20).wall.0 + 86_400_000), ..at(20) };
+        assert_eq!(shown(&state, "r1/z1", a_day_later)["status"]["since"], "1970-01-01T07:00:10Z");
     }
 
     #[test]

@@ -13,25 +13,25 @@ const NODE_SEEN: &str =
 fn manifests_become_node_operations() {
     let seen = Precondition { revision: Some(Revision(12)), uid: None };
     assert!(
-        matches!(read(Wire::Create(manifest(NODE))), Operation::CreateNode { draft, uid: UID } if draft.name == "n1")
+        matches!(read(Wire::Create(manifest(NODE))), OperatorOperation::CreateNode { draft, uid: UID } if draft.name == "n1")
     );
     assert!(matches!(
         read(Wire::Apply(manifest(NODE_SEEN))),
-        Operation::ApplyNode { draft, uid: UID, precondition } if draft.name == "n1" && precondition == seen
+        OperatorOperation::ApplyNode { draft, uid: UID, precondition } if draft.name == "n1" && precondition == seen
     ));
     assert!(matches!(
         read(Wire::Replace(manifest(NODE_SEEN))),
-        Operation::ReplaceNode { draft, precondition } if draft.name == "n1" && precondition == seen
+        OperatorOperation::ReplaceNode { draft, precondition } if draft.name == "n1" && precondition == seen
     ));
     assert!(matches!(
         read(Wire::ReplaceStatus(manifest(NODE_SEEN))),
-        Operation::ReplaceNodeStatus { name, precondition, .. } if name == "n1" && precondition == seen
+        OperatorOperation::ReplaceNodeStatus { name, precondition, .. } if name == "n1" && precondition == seen
     ));
 }
 
 #[test]
 fn label_changes_are_in_order_of_keys() {
-    let wanted = Operation::LabelNode {
+    let wanted = OperatorOperation::LabelNode {
         name: "n1".into(),
         changes: vec![("a".into(), None), ("b".into(), Some("2".into())), ("c".into(), Some("".into()))],
         overwrite: true,
@@ -47,7 +47,7 @@ fn label_changes_are_in_order_of_keys() {
 
 #[test]
 fn annotations_may_hold_any_text() {
-    let wanted = Operation::AnnotateNode {
+    let wanted = OperatorOperation::AnnotateNode {
         name: "n1".into(),
         changes: vec![("a".into(), Some("two words, ä".into()))],
         overwrite: false,
@@ -59,7 +59,7 @@ fn annotations_may_hold_any_text() {
 #[test]
 fn t_6_taints_are_written_as_on_the_command_line() {
     let taint = |key: &str, value: &str, effect| Taint { key: key.into(), value: value.into(), effect, added: None };
-    let wanted = Operation::TaintNode {
+    let wanted = OperatorOperation::TaintNode {
         name: "n1".into(),
         add: vec![taint("a", "1", Effect::NoSchedule), taint("b", "", Effect::NoExecute)],
         remove: vec![
@@ -76,14 +76,17 @@ fn t_6_taints_are_written_as_on_the_command_line() {
 fn cordon_and_delete_name_their_node() {
     let cordon = v1::Cordon { name: "n1".into(), unschedulable: true, precondition: None };
     let precondition = Precondition::default();
-    let wanted = Operation::CordonNode { name: "n1".into(), unschedulable: true, precondition };
+    let wanted = OperatorOperation::CordonNode { name: "n1".into(), unschedulable: true, precondition };
     assert_eq!(read(Wire::Cordon(cordon)), wanted);
-    assert_eq!(read(Wire::Delete(delete_of("nodes", "n1"))), Operation::DeleteNode { name: "n1".into(), precondition });
+    assert_eq!(
+        read(Wire::Delete(delete_of("nodes", "n1"))),
+        OperatorOperation::DeleteNode { name: "n1".into(), precondition }
+    );
 }
 
 #[test]
 fn settings_change_in_order_of_their_names() {
-    let wanted = Operation::SetPolicy {
+    let wanted = OperatorOperation::SetPolicy {
         changes: vec![
             ("node-eviction-rate".into(), "0.5".into()),
             ("node-monitor-grace-period".into(), "1m".into()),
@@ -95,8 +98,8 @@ fn settings_change_in_order_of_their_names() {
 }
 
 #[test]
-fn an_aggregator_is_given_its_nodes_or_forgotten() {
-    let wanted = |nodes: &[&str]| Operation::SetAggregator {
+fn an_aggregator_is_set_with_nodes_or_removed() {
+    let wanted = |nodes: &[&str]| OperatorOperation::SetAggregator {
         name: "rack-1".into(),
         nodes: nodes.iter().map(|node| Text::from(*node)).collect(),
     };
@@ -188,16 +191,16 @@ fn edits_are_bounded() {
     assert_eq!(error, "label.remove: has 1025 entries; at most 1024 are accepted in one request");
 }
 
-fn read(wire: Wire) -> Operation {
+fn read(wire: Wire) -> OperatorOperation {
     try_read(wire).unwrap()
 }
 
-fn try_read(wire: Wire) -> Result<Operation, FieldError> {
+fn try_read(wire: Wire) -> Result<OperatorOperation, FieldError> {
     operation_of(v1::WriteRequest { request: None, operation: Some(wire), timeout_ms: 0 })
         .map(|(_, operation)| operation)
 }
 
-fn operation_of(request: v1::WriteRequest) -> Result<(Option<RequestId>, Operation), FieldError> {
+fn operation_of(request: v1::WriteRequest) -> Result<(Option<RequestId>, OperatorOperation), FieldError> {
     operation(request, UID)
 }
 
@@ -248,7 +251,7 @@ fn tokens_and_revocations_are_checked_before_they_are_proposed() {
         let request = v1::WriteRequest { operation: Some(wire), ..Default::default() };
         operation(request, Uid(1)).map(|(_, operation)| operation).map_err(|error| error.to_string())
     };
-    let wanted = Operation::CreateToken {
+    let wanted = OperatorOperation::CreateToken {
         id: "0123456789".into(),
         hash: Fingerprint([7; 32]),
         node: Some("n1".into()),

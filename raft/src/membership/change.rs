@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use muster_lifecycle::command::{Command, Operation, Origin, Outcome};
+use muster_lifecycle::command::{Command, Origin, Outcome, ReplicaOperation};
 use openraft::ChangeMembers;
 use openraft::async_runtime::WatchReceiver;
 use openraft::error::{ClientWriteError, RaftError};
@@ -208,8 +208,8 @@ impl Replica {
     }
 
     async fn retire(&self, id: ReplicaId) -> Result<(), MembershipError> {
-        let operation = Operation::RetireReplica { id };
-        let command = Command { origin: Origin::Replica { id: self.id() }, request: None, operation };
+        let operation = ReplicaOperation::RetireReplica { id };
+        let command = Command { origin: Origin::Replica { id: self.id() }, request: None, operation: operation.into() };
         match self.proposer.propose(command).await.map_err(RequestError::from)?.outcome {
             Outcome::Done(_) => Ok(()),
             Outcome::Rejected(rejection) => Err(MembershipError::Consensus(rejection.to_string())),

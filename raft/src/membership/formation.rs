@@ -1,9 +1,9 @@
-//! Formation, the first start of a replica: it founds the cluster, or waits to be let in.
+//! Formation, the first start of a replica: it forms the cluster, or waits to be let in.
 //!
 //! A replica with an empty disk asks the others before it does anything. If one of them knows it with another store,
-//! its disk was wiped and it must not come back under its old id (I-28). The initial member with the lowest id founds
+//! its disk was wiped and it must not come back under its old id (I-28). The initial member with the lowest id forms
 //! the cluster, once all initial members are there and none of them has a log. A majority is not enough: a wiped
-//! replica and one that never started would found a second cluster beside the first.
+//! replica and one that never started would form a second cluster beside the first.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -14,7 +14,7 @@ use thiserror::Error;
 use tokio_util::sync::CancellationToken;
 
 use crate::replica::Replica;
-use crate::replication::hello::{self, Reached};
+use crate::replication::hello::{self, HelloAnswer};
 use crate::types::Endpoint;
 use muster_lifecycle::replica::ReplicaId;
 
@@ -30,13 +30,13 @@ pub enum FormationError {
     Wiped { id: ReplicaId, witness: ReplicaId },
     #[error("replica {id} was removed from the cluster; ids are never reused, add this machine under a new id")]
     Retired { id: ReplicaId },
-    #[error("cannot found the cluster: {0}")]
+    #[error("cannot form the cluster: {0}")]
     Consensus(String),
 }
 
 /// The conclusion of an empty replica from the greetings of one round.
 #[derive(Debug, PartialEq, Eq)]
-enum Verdict {
+enum FormationStep {
     Found,
     WaitForOthers,
     /// The cluster exists; its leader will send the log.
@@ -76,16 +76,16 @@ impl Replica {
             .filter_map(|(id, reached)| Some((id, reached.ok()?)))
             .collect();
         match judge(self.id(), initial.len(), &reached, self.info.store_id) {
-            Verdict::Found => self.found(initial).await,
-            Verdict::WaitForOthers | Verdict::WaitForLog => Ok(()),
-            Verdict::Refuse(error) => Err(error),
+            FormationStep::Found => self.found(initial).await,
+            FormationStep::WaitForOthers | FormationStep::WaitForLog => Ok(()),
+            FormationStep::Refuse(error) => Err(error),
         }
     }
 
     async fn found(&self, initial: &BTreeMap<ReplicaId, Endpoint>) -> Result<(), FormationError> {
         match self.raft.initialize(initial.clone()).await {
             Ok(()) => {
-                tracing::info!(members = ?initial.keys().collect::<Vec<_>>(), "founded the cluster");
+                tracing::info!(members = ?initial.keys().collect::<Vec<_>>(), "formed the cluster");
                 Ok(())
             }
             // A log or a vote of another replica arrived in between: the cluster exists.
@@ -98,23 +98,23 @@ impl Replica {
 fn judge(
     id: ReplicaId,
     members: usize,
-    reached: &BTreeMap<ReplicaId, Reached>,
+    reached: &BTreeMap<ReplicaId, HelloAnswer>,
     store: muster_lifecycle::meta::Uid,
-) -> Verdict {
+) -> FormationStep {
     for (witness, other) in reached {
         if other.retired {
-            return Verdict::Refuse(FormationError::Retired { id });
+            return FormationStep::Refuse(FormationError::Retired { id });
         }
         if other.known_store.is_some_and(|known| known != store) {
-            return Verdict::Refuse(FormationError::Wiped { id, witness: *witness });
+            return FormationStep::Refuse(FormationError::Wiped { id, witness: *witness });
         }
     }
     if reached.values().any(|other| other.initialized) {
-        return Verdict::WaitForLog;
+        return FormationStep::WaitForLog;
     }
     let all_present = reached.len() + 1 == members;
     let lowest = reached.keys().all(|other| *other > id);
-    if all_present && lowest { Verdict::Found } else { Verdict::WaitForOthers }
+    if all_present && lowest { FormationStep::Found } else { FormationStep::WaitForOthers }
 }
 
 #[cfg(test)]
@@ -123,8 +123,8 @@ mod tests {
 
     use super::*;
 
-    fn reached(initialized: bool, known: Option<u128>) -> Reached {
-        Reached {
+    fn reached(initialized: bool, known: Option<u128>) -> HelloAnswer {
+        HelloAnswer {
             initialized,
             known_store: known.map(Uid),
             retired: false,
@@ -137,33 +137,33 @@ mod tests {
     }
 
     #[test]
-    fn an_empty_replica_founds_only_when_all_are_there_and_as_the_lowest() {
+    fn an_empty_replica_forms_the_cluster_only_as_the_lowest_id_when_all_are_reached() {
         let mine = Uid(1);
         let none = BTreeMap::new();
-        assert_eq!(judge(ReplicaId(1), 3, &none, mine), Verdict::WaitForOthers);
-        assert_eq!(judge(ReplicaId(1), 1, &none, mine), Verdict::Found);
+        assert_eq!(judge(ReplicaId(1), 3, &none, mine), FormationStep::WaitForOthers);
+        assert_eq!(judge(ReplicaId(1), 1, &none, mine), FormationStep::Found);
         let second = BTreeMap::from([(ReplicaId(2), reached(false, None))]);
-        assert_eq!(judge(ReplicaId(1), 3, &second, mine), Verdict::WaitForOthers);
+        assert_eq!(judge(ReplicaId(1), 3, &second, mine), FormationStep::WaitForOthers);
         let both = BTreeMap::from([(ReplicaId(2), reached(false, None)), (ReplicaId(3), reached(false, None))]);
-        assert_eq!(judge(ReplicaId(1), 3, &both, mine), Verdict::Found);
+        assert_eq!(judge(ReplicaId(1), 3, &both, mine), FormationStep::Found);
         let others = BTreeMap::from([(ReplicaId(1), reached(false, None)), (ReplicaId(3), reached(false, None))]);
-        assert_eq!(judge(ReplicaId(2), 3, &others, mine), Verdict::WaitForOthers);
+        assert_eq!(judge(ReplicaId(2), 3, &others, mine), FormationStep::WaitForOthers);
     }
 
     #[test]
     fn i_28_a_wiped_replica_never_comes_back_under_its_old_id() {
         let mine = Uid(1);
         let joined = BTreeMap::from([(ReplicaId(2), reached(true, Some(1)))]);
-        assert_eq!(judge(ReplicaId(1), 3, &joined, mine), Verdict::WaitForLog);
+        assert_eq!(judge(ReplicaId(1), 3, &joined, mine), FormationStep::WaitForLog);
         let wiped = BTreeMap::from([(ReplicaId(2), reached(true, Some(7)))]);
         assert_eq!(
             judge(ReplicaId(1), 3, &wiped, mine),
-            Verdict::Refuse(FormationError::Wiped { id: ReplicaId(1), witness: ReplicaId(2) })
+            FormationStep::Refuse(FormationError::Wiped { id: ReplicaId(1), witness: ReplicaId(2) })
         );
-        let removed = BTreeMap::from([(ReplicaId(3), Reached { retired: true, ..reached(true, None) })]);
+        let removed = BTreeMap::from([(ReplicaId(3), HelloAnswer { retired: true, ..reached(true, None) })]);
         assert_eq!(
             judge(ReplicaId(1), 3, &removed, mine),
-            Verdict::Refuse(FormationError::Retired { id: ReplicaId(1) })
+            FormationStep::Refuse(FormationError::Retired { id: ReplicaId(1) })
         );
     }
 }

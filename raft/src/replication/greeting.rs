@@ -20,7 +20,7 @@ pub struct ProvenReplica(pub ReplicaId);
 
 /// This replica, as it introduces itself.
 #[derive(Debug, Clone)]
-pub struct Introduction {
+pub struct PeerIdentity {
     pub fleet: Arc<str>,
     pub id: ReplicaId,
     pub store: Uid,
@@ -28,7 +28,7 @@ pub struct Introduction {
 
 /// The reason why a message from another replica was refused.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
-pub enum Refusal {
+pub enum GreetingRefusal {
     #[error("the message carries no greeting")]
     NoGreeting,
     #[error("the caller's certificate is not a replica's")]
@@ -51,15 +51,15 @@ pub enum Refusal {
     Retired { id: ReplicaId },
 }
 
-impl From<Refusal> for tonic::Status {
-    fn from(refusal: Refusal) -> Self {
+impl From<GreetingRefusal> for tonic::Status {
+    fn from(refusal: GreetingRefusal) -> Self {
         Self::permission_denied(refusal.to_string())
     }
 }
 
-// === impl Introduction ===
+// === impl PeerIdentity ===
 
-impl Introduction {
+impl PeerIdentity {
     /// The greeting for `to`, which names the store that the cluster knows it by.
     pub fn greet(&self, to: ReplicaId, feed: &Feed) -> v1::Greeting {
         let current = feed.current();
@@ -80,21 +80,21 @@ impl Introduction {
         proven: Option<ProvenReplica>,
         greeting: Option<&v1::Greeting>,
         feed: &Feed,
-    ) -> Result<ReplicaId, Refusal> {
-        let greeting = greeting.ok_or(Refusal::NoGreeting)?;
+    ) -> Result<ReplicaId, GreetingRefusal> {
+        let greeting = greeting.ok_or(GreetingRefusal::NoGreeting)?;
         let from = ReplicaId(greeting.from);
         self.check_belonging(proven, greeting)?;
         let current = feed.current();
         let ours = wire_generation(&current);
         if ours != UNSETTLED && greeting.generation != UNSETTLED && greeting.generation != ours {
-            return Err(Refusal::OtherGeneration { theirs: greeting.generation, ours });
+            return Err(GreetingRefusal::OtherGeneration { theirs: greeting.generation, ours });
         }
         if let Some(known) = current.state.replicas().get(&from) {
             if known.retired {
-                return Err(Refusal::Retired { id: from });
+                return Err(GreetingRefusal::Retired { id: from });
             }
             if store_bytes(known.store) != greeting.from_store {
-                return Err(Refusal::OtherStore { subject: format!("replica {from}") });
+                return Err(GreetingRefusal::OtherStore { subject: format!("replica {from}") });
             }
         }
         Ok(from)
@@ -104,20 +104,20 @@ impl Introduction {
         &self,
         proven: Option<ProvenReplica>,
         greeting: &v1::Greeting,
-    ) -> Result<(), Refusal> {
-        let ProvenReplica(proven) = proven.ok_or(Refusal::NotProven)?;
+    ) -> Result<(), GreetingRefusal> {
+        let ProvenReplica(proven) = proven.ok_or(GreetingRefusal::NotProven)?;
         let (from, to) = (ReplicaId(greeting.from), ReplicaId(greeting.to));
         if proven != from {
-            return Err(Refusal::Impostor { claimed: from, proven });
+            return Err(GreetingRefusal::Impostor { claimed: from, proven });
         }
         if greeting.fleet != *self.fleet {
-            return Err(Refusal::OtherFleet { theirs: greeting.fleet.clone(), ours: self.fleet.to_string() });
+            return Err(GreetingRefusal::OtherFleet { theirs: greeting.fleet.clone(), ours: self.fleet.to_string() });
         }
         if to != self.id {
-            return Err(Refusal::WrongAddress { meant: to, ours: self.id });
+            return Err(GreetingRefusal::WrongAddress { meant: to, ours: self.id });
         }
         if !greeting.to_store.is_empty() && greeting.to_store != store_bytes(self.store) {
-            return Err(Refusal::OtherStore { subject: format!("this replica ({})", self.id) });
+            return Err(GreetingRefusal::OtherStore { subject: format!("this replica ({})", self.id) });
         }
         Ok(())
     }

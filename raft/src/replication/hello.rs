@@ -13,7 +13,7 @@ const GREETING_TIMEOUT: Duration = Duration::from_millis(500);
 
 /// The answer of a greeted replica.
 #[derive(Debug, Clone)]
-pub struct Reached {
+pub struct HelloAnswer {
     /// It has a vote or a log: it is part of a cluster already.
     pub initialized: bool,
     /// The store by which it knows this replica.
@@ -27,14 +27,14 @@ pub struct Reached {
     pub version: String,
 }
 
-pub async fn greet(peers: &Peers, target: ReplicaId, endpoint: &Endpoint) -> Result<Reached, String> {
+pub async fn greet(peers: &Peers, target: ReplicaId, endpoint: &Endpoint) -> Result<HelloAnswer, String> {
     let mut client = peers.client(target, endpoint, Lane::Request);
     let answer = match tokio::time::timeout(GREETING_TIMEOUT, client.hello(peers.greet(target))).await {
         Ok(Ok(answer)) => answer.into_inner(),
         Ok(Err(status)) => return Err(describe(&status)),
         Err(_) => return Err(format!("no answer within {} ms", GREETING_TIMEOUT.as_millis())),
     };
-    Ok(Reached {
+    Ok(HelloAnswer {
         initialized: answer.initialized,
         known_store: u128_from(&answer.known_store).map(Uid),
         retired: answer.retired,

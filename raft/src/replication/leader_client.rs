@@ -16,7 +16,7 @@ use crate::replica::{Raft, Replica, RequestError};
 use crate::replication::codec::{decode, encode};
 use crate::replication::peers::{Lane, Peers};
 use crate::write::forwarder::{Answer, Call, Leaders};
-use crate::write::proposer::{ProposeError, Settled};
+use crate::write::proposer::{Committed, ProposeError};
 use muster_lifecycle::replica::ReplicaId;
 
 /// Asks leaders at their peers' door.
@@ -74,7 +74,7 @@ fn answer(proposed: v1::Proposed) -> Answer {
         return Err(forwarding(Status::new(code, proposed.message)));
     }
     let outcome = decode("outcome", &proposed.outcome).map_err(forwarding)?;
-    Ok(Settled { outcome, index: proposed.index })
+    Ok(Committed { outcome, index: proposed.index })
 }
 
 impl Replica {

@@ -115,7 +115,7 @@ impl Link {
     }
 
     fn timeout(&self, timeout: Duration) -> Timeout<TypeConfig> {
-        Timeout { action: RPCTypes::AppendEntries, id: self.peers.introduction.id, target: self.target, timeout }
+        Timeout { action: RPCTypes::AppendEntries, id: self.peers.identity.id, target: self.target, timeout }
     }
 
     async fn send_snapshot(

@@ -5,7 +5,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
-use muster_lifecycle::command::{Command, Entitled, Operation, Origin};
+use muster_lifecycle::command::{Command, Operation, OperatorOperation, Origin, ReplicaOperation};
 use muster_proto::v1;
 use muster_proto::v1::peer_server::{Peer, PeerServer};
 use openraft::alias::SnapshotOf;
@@ -17,14 +17,14 @@ use tonic::{Request, Response, Status, Streaming};
 use crate::membership::MembershipError;
 use crate::replica::{Replica, RequestError};
 use crate::replication::codec::{decode, encode, not_understood};
-use crate::replication::greeting::{ProvenReplica, Refusal, store_bytes};
+use crate::replication::greeting::{GreetingRefusal, ProvenReplica, store_bytes};
 use crate::replication::network::SnapshotAnnouncement;
 use crate::replication::peers::PEER_MESSAGE_MAX;
 use crate::storage::snapshot_store::{SnapshotError, SnapshotFile};
 use crate::types::TypeConfig;
-use crate::write::encoded::Draft;
+use crate::write::encoded::EncodedCommand;
 use crate::write::forwarder::CALL_COMMANDS_MAX;
-use crate::write::proposer::{ProposeError, Settled};
+use crate::write::proposer::{Committed, ProposeError};
 use muster_lifecycle::replica::ReplicaId;
 
 /// The longest that a forwarded request may keep the leader busy, whatever the caller asks for.
@@ -43,7 +43,7 @@ pub fn peer_service(replica: Replica) -> PeerServer<PeerService> {
 pub struct PeerService {
     replica: Replica,
     /// The last reason why each replica was refused: many heartbeats refused in a second are worth one line.
-    refused: Mutex<BTreeMap<ReplicaId, Refusal>>,
+    refused: Mutex<BTreeMap<ReplicaId, GreetingRefusal>>,
 }
 
 // === impl PeerService ===
@@ -53,7 +53,7 @@ impl PeerService {
         self.replica.admit(proven, greeting).map_err(|refusal| self.refuse(proven, refusal))
     }
 
-    fn refuse(&self, proven: Option<ProvenReplica>, refusal: Refusal) -> Status {
+    fn refuse(&self, proven: Option<ProvenReplica>, refusal: GreetingRefusal) -> Status {
         let from = proven.map_or_else(ReplicaId::default, |proven| proven.0);
         let mut refused = self.refused.lock().unwrap_or_else(PoisonError::into_inner);
         if refused.insert(from, refusal.clone()).as_ref() != Some(&refusal) {
@@ -69,7 +69,7 @@ impl PeerService {
         Ok(message.payload)
     }
 
-    async fn propose_within(&self, timeout_ms: u32, drafts: Vec<Draft>) -> Result<Vec<Settled>, Status> {
+    async fn propose_within(&self, timeout_ms: u32, drafts: Vec<EncodedCommand>) -> Result<Vec<Committed>, Status> {
         let limit = Duration::from_millis(u64::from(timeout_ms)).min(REQUEST_TIMEOUT_MAX);
         let proposed = timeout(limit, self.replica.proposer.propose_all(drafts)).await;
         proposed.map_err(|_| Status::deadline_exceeded("not committed in time"))?.map_err(propose_status)
@@ -102,7 +102,7 @@ impl Peer for PeerService {
         let proven = proven(&request);
         let greeting = request.into_inner();
         let replica = &self.replica;
-        let belonging = replica.peers.introduction.check_belonging(proven, &greeting);
+        let belonging = replica.peers.identity.check_belonging(proven, &greeting);
         belonging.map_err(|refusal| self.refuse(proven, refusal))?;
         let current = replica.current();
         let known = current.state.replicas().get(&ReplicaId(greeting.from));
@@ -173,9 +173,9 @@ impl Peer for PeerService {
         let mut drafts = Vec::with_capacity(request.commands.len());
         let take = |command| read_draft(command, from).map(|draft| drafts.push(draft));
         let taken: Vec<Result<(), Status>> = request.commands.into_iter().map(take).collect();
-        let mut settled = self.propose_within(request.timeout_ms, drafts).await.map(Vec::into_iter);
-        let mut next = || match &mut settled {
-            Ok(settled) => settled.next().ok_or_else(|| Status::internal("a command was left out")),
+        let mut committed = self.propose_within(request.timeout_ms, drafts).await.map(Vec::into_iter);
+        let mut next = || match &mut committed {
+            Ok(committed) => committed.next().ok_or_else(|| Status::internal("a command was left out")),
             Err(status) => Err(status.clone()),
         };
         let answers = taken.into_iter().map(|taken| answer(taken.and_then(|()| next()))).collect();
@@ -208,15 +208,15 @@ impl Peer for PeerService {
 }
 
 /// A forwarded command, if `from` may forward it.
-fn read_draft(encoded: Bytes, from: ReplicaId) -> Result<Draft, Status> {
-    let draft = Draft::decode(encoded).map_err(|error| not_understood("command", error))?;
+fn read_draft(encoded: Bytes, from: ReplicaId) -> Result<EncodedCommand, Status> {
+    let draft = EncodedCommand::decode(encoded).map_err(|error| not_understood("command", error))?;
     require_own(draft.command(), from)?;
     Ok(draft)
 }
 
 /// The answer to one forwarded command.
-fn answer(settled: Result<Settled, Status>) -> v1::Proposed {
-    let proposed = settled.and_then(|Settled { outcome, index }| {
+fn answer(committed: Result<Committed, Status>) -> v1::Proposed {
+    let proposed = committed.and_then(|Committed { outcome, index }| {
         Ok(v1::Proposed { outcome: encode(&outcome)?, index, ..v1::Proposed::default() })
     });
     proposed.unwrap_or_else(|status| v1::Proposed {
@@ -229,11 +229,20 @@ fn answer(settled: Result<Settled, Status>) -> v1::Proposed {
 /// Operators' writes, agents' reports and a replica's own announcement may be forwarded; nothing else may.
 fn require_own(command: &Command, from: ReplicaId) -> Result<(), Status> {
     let own = match (&command.origin, &command.operation) {
-        (Origin::Replica { id }, Operation::AnnounceReplica { replica }) => *id == from && replica.id == from,
-        (Origin::Operator { .. }, Operation::SetPolicy { .. } | Operation::SetAggregator { .. }) => true,
-        (Origin::Operator { .. }, Operation::CreateToken { .. } | Operation::RevokeToken { .. }) => true,
-        (Origin::Operator { .. }, operation) => operation.object_name().is_some(),
-        (Origin::Node { .. }, operation) => operation.entitled() == Entitled::Agent,
+        (Origin::Replica { id }, Operation::Replica(ReplicaOperation::AnnounceReplica { replica })) => {
+            *id == from && replica.id == from
+        }
+        (
+            Origin::Operator { .. },
+            Operation::Operator(
+                OperatorOperation::SetPolicy { .. }
+                | OperatorOperation::SetAggregator { .. }
+                | OperatorOperation::CreateToken { .. }
+                | OperatorOperation::RevokeToken { .. },
+            ),
+        ) => true,
+        (Origin::Operator { .. }, operation) => operation.node_name().is_some(),
+        (Origin::Node { .. }, operation) => matches!(operation, Operation::Agent(_)),
         (Origin::Replica { .. } | Origin::Controller { .. }, _) => false,
     };
     if own { Ok(()) } else { Err(Status::permission_denied("this command may not be forwarded")) }

@@ -13,7 +13,7 @@ use tower::service_fn;
 use crate::feed::Feed;
 use crate::replica::Replica;
 use crate::replication::connector::Connector;
-use crate::replication::greeting::{Introduction, ProvenReplica, Refusal};
+use crate::replication::greeting::{GreetingRefusal, PeerIdentity, ProvenReplica};
 use crate::types::Endpoint;
 use muster_lifecycle::replica::ReplicaId;
 
@@ -25,7 +25,7 @@ const KEEP_ALIVE_TIMEOUT: Duration = Duration::from_secs(3);
 const WINDOW_BYTES: u32 = 4 * 1024 * 1024;
 
 pub struct Peers {
-    pub introduction: Introduction,
+    pub identity: PeerIdentity,
     pub feed: Arc<Feed>,
     connector: Arc<dyn Connector>,
     /// Keyed by lane too: a snapshot must not stand in front of a heartbeat.
@@ -46,8 +46,8 @@ pub enum Lane {
 // === impl Peers ===
 
 impl Peers {
-    pub fn new(introduction: Introduction, feed: Arc<Feed>, connector: Arc<dyn Connector>) -> Arc<Self> {
-        Arc::new(Self { introduction, feed, connector, channels: Mutex::new(BTreeMap::new()) })
+    pub fn new(identity: PeerIdentity, feed: Arc<Feed>, connector: Arc<dyn Connector>) -> Arc<Self> {
+        Arc::new(Self { identity, feed, connector, channels: Mutex::new(BTreeMap::new()) })
     }
 
     pub fn client(&self, target: ReplicaId, endpoint: &Endpoint, lane: Lane) -> PeerClient<Channel> {
@@ -70,7 +70,7 @@ impl Peers {
     }
 
     pub fn greet(&self, target: ReplicaId) -> v1::Greeting {
-        self.introduction.greet(target, &self.feed)
+        self.identity.greet(target, &self.feed)
     }
 
     fn open(&self, target: ReplicaId, address: String) -> Channel {
@@ -109,7 +109,11 @@ impl Replica {
     }
 
     /// The id of a caller at the peers' door, if it may speak to this replica.
-    pub fn admit(&self, proven: Option<ProvenReplica>, greeting: Option<&v1::Greeting>) -> Result<ReplicaId, Refusal> {
-        self.peers.introduction.check(proven, greeting, self.feed())
+    pub fn admit(
+        &self,
+        proven: Option<ProvenReplica>,
+        greeting: Option<&v1::Greeting>,
+    ) -> Result<ReplicaId, GreetingRefusal> {
+        self.peers.identity.check(proven, greeting, self.feed())
     }
 }

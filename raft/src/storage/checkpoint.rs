@@ -38,7 +38,7 @@ const DIRTY_MAX: usize = 800_000;
 
 /// A state, its position in the log, and the membership there.
 #[derive(Debug, Clone)]
-pub struct Moment {
+pub struct AppliedState {
     pub state: State,
     pub applied: LogId,
     pub membership: StoredMembership,
@@ -46,19 +46,19 @@ pub struct Moment {
 
 /// The handle. Dropping it writes what is pending and waits for the thread.
 pub struct Checkpoint {
-    shared: Arc<Shared>,
+    shared: Arc<CheckpointQueue>,
     thread: Option<JoinHandle<()>>,
 }
 
 #[derive(Default)]
-struct Shared {
+struct CheckpointQueue {
     pending: Mutex<Pending>,
     wake: Condvar,
 }
 
 #[derive(Default)]
 struct Pending {
-    newest: Option<Moment>,
+    newest: Option<AppliedState>,
     dirty: BTreeSet<RecordKey>,
     /// The content on disk is no base for changes: everything is written.
     everything: bool,
@@ -76,7 +76,7 @@ struct LastWrite {
 
 /// The next write.
 struct Work {
-    moment: Moment,
+    moment: AppliedState,
     dirty: BTreeSet<RecordKey>,
     everything: bool,
 }
@@ -86,8 +86,8 @@ struct Work {
 impl Checkpoint {
     /// Opens the checkpoint in `dir`, and loads its content if that is sound. `store` is the store that it must belong
     /// to. Trouble is logged, not returned: a replica starts without its checkpoint.
-    pub fn open(dir: PathBuf, store: Uid) -> (Self, Option<Moment>) {
-        let shared = Arc::new(Shared::default());
+    pub fn open(dir: PathBuf, store: Uid) -> (Self, Option<AppliedState>) {
+        let shared = Arc::new(CheckpointQueue::default());
         let (report, loaded) = mpsc::channel();
         let for_thread = Arc::clone(&shared);
         let spawned = thread::Builder::new().name("muster-checkpoint".to_owned()).spawn(move || {
@@ -112,7 +112,7 @@ impl Checkpoint {
     }
 
     /// The state has moved on, and these records changed with it.
-    pub fn note(&self, moment: Moment, touched: impl IntoIterator<Item = RecordKey>) {
+    pub fn note(&self, moment: AppliedState, touched: impl IntoIterator<Item = RecordKey>) {
         let mut pending = self.shared.pending();
         if pending.disabled {
             return;
@@ -130,7 +130,7 @@ impl Checkpoint {
     }
 
     /// The state was replaced as a whole.
-    pub fn replace(&self, moment: Moment) {
+    pub fn replace(&self, moment: AppliedState) {
         self.discard();
         self.note(moment, []);
     }
@@ -152,9 +152,9 @@ impl Drop for Checkpoint {
     }
 }
 
-// === impl Shared ===
+// === impl CheckpointQueue ===
 
-impl Shared {
+impl CheckpointQueue {
     fn pending(&self) -> MutexGuard<'_, Pending> {
         self.pending.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -195,7 +195,7 @@ impl Pending {
 }
 
 /// The thread that owns the files.
-fn run(dir: PathBuf, store: Uid, shared: &Shared, report: &mpsc::Sender<Option<Moment>>) {
+fn run(dir: PathBuf, store: Uid, shared: &CheckpointQueue, report: &mpsc::Sender<Option<AppliedState>>) {
     // The threads that it starts inherit the niceness. If it cannot be set, they compete on equal terms, which costs
     // time but no data.
     let _ = setpriority_process(None, NICENESS);
@@ -236,7 +236,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_storm_puts_a_write_off_and_none_takes_more_than_its_share() {
+    fn many_changes_delay_a_write_and_no_write_takes_more_than_its_share() {
         let (now, ms) = (Instant::now(), Duration::from_millis);
         let wait = |took, dirty| LastWrite { ended: now, took: ms(took) }.wait(now + ms(1_000), dirty);
         assert_eq!(wait(10, 1), INTERVAL - ms(1_000));

@@ -80,13 +80,13 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_was_sealed_opens(key: Vec<u8>, payload: Vec<u8>) {
+        fn a_sealed_frame_opens_to_its_payload(key: Vec<u8>, payload: Vec<u8>) {
             let frame = seal(&key, &payload);
             prop_assert_eq!(open(&key, &frame), Ok(payload.as_slice()));
         }
 
         #[test]
-        fn any_flipped_bit_and_any_cut_is_seen(payload: Vec<u8>, at: prop::sample::Index, cut: prop::sample::Index) {
+        fn any_flipped_bit_and_any_truncation_is_detected(payload: Vec<u8>, at: prop::sample::Index, cut: prop::sample::Index) {
             let frame = seal(b"key", &payload);
             let mut flipped = frame.clone();
             let bit = at.index(frame.len() * 8);

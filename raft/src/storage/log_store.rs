@@ -27,16 +27,16 @@ use openraft::storage::{IOFlushed, LogState, RaftLogReader, RaftLogStorage};
 use redb::{Database, ReadableDatabase};
 use tokio::sync::{Semaphore, mpsc, oneshot};
 
-pub use self::capacity::{Capacity, DiskFull, RESERVE_BYTES};
-pub use self::tables::{Birth, DATA_VERSION_NOW, Identity, LOG_FILE, OpenError};
-pub(crate) use self::tables::{Origin, create};
+pub use self::capacity::{DiskFull, LogCapacity, RESERVE_BYTES};
+pub use self::tables::{DATA_VERSION_NOW, LOG_FILE, LogOpenError, NewStore, StoreOwner};
+pub(crate) use self::tables::{RestoredStart, create};
 use self::tail::{Encoded, Tail};
 use self::writer::{Append, Op, Writer};
 use crate::storage::abort::Abort;
 use crate::storage::disk::Disk;
 use crate::storage::snapshot_pressure::SnapshotPressure;
 use crate::storage::{frame, persisted};
-use crate::types::{Entry, LogId, TypeConfig, Vote};
+use crate::types::{LogEntry, LogId, TypeConfig, Vote};
 
 /// The most operations that wait for the writer. Beyond this, callers wait.
 const QUEUE_MAX: usize = 1_024;
@@ -51,19 +51,19 @@ const READ_ATTEMPTS_MAX: usize = 16;
 /// A handle to the log; clones share it.
 #[derive(Clone)]
 pub struct LogStore {
-    shared: Arc<Shared>,
+    shared: Arc<SharedLog>,
     queue: mpsc::Sender<Op>,
     /// Bounds the bytes that wait to be written.
     room: Arc<Semaphore>,
 }
 
-struct Shared {
+struct SharedLog {
     tail: Mutex<Tail>,
     /// `None` once closed.
     database: RwLock<Option<Database>>,
     location: String,
     disk: Arc<dyn Disk>,
-    birth: Birth,
+    new_store: NewStore,
     pressure: Arc<SnapshotPressure>,
 }
 
@@ -71,17 +71,17 @@ struct Shared {
 
 impl LogStore {
     /// Opens the log of this replica; it must exist. Reads and verifies all of it.
-    pub fn open(disk: Arc<dyn Disk>, identity: &Identity, abort: Arc<dyn Abort>) -> Result<Self, OpenError> {
+    pub fn open(disk: Arc<dyn Disk>, identity: &StoreOwner, abort: Arc<dyn Abort>) -> Result<Self, LogOpenError> {
         let (database, witness, content) = tables::open(&disk, identity)?;
         let pressure = Arc::new(SnapshotPressure::new(content.log_bytes));
         let location = disk.location();
         let (queue, received) = mpsc::channel(QUEUE_MAX);
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(SharedLog {
             tail: Mutex::new(Tail::new(&content)),
             database: RwLock::new(Some(database)),
             location: location.clone(),
             disk,
-            birth: content.birth,
+            new_store: content.new_store,
             pressure,
         });
         let writer = Writer {
@@ -95,7 +95,7 @@ impl LogStore {
         thread::Builder::new()
             .name("muster-log".to_owned())
             .spawn(move || writer.run())
-            .map_err(|source| OpenError::Io { location, source })?;
+            .map_err(|source| LogOpenError::Io { location, source })?;
         let room = Arc::new(Semaphore::new(ROOM_UNITS as usize));
         Ok(Self { shared, queue, room })
     }
@@ -103,19 +103,19 @@ impl LogStore {
     /// Like [`LogStore::open`], but a missing log is created first. Only for a replica that never ran.
     pub fn open_or_create(
         disk: Arc<dyn Disk>,
-        identity: &Identity,
-        birth: &Birth,
+        identity: &StoreOwner,
+        new_store: &NewStore,
         abort: Arc<dyn Abort>,
-    ) -> Result<Self, OpenError> {
-        match create(&disk, identity, birth, None) {
-            Ok(()) | Err(OpenError::Present { .. }) => Self::open(disk, identity, abort),
+    ) -> Result<Self, LogOpenError> {
+        match create(&disk, identity, new_store, None) {
+            Ok(()) | Err(LogOpenError::Present { .. }) => Self::open(disk, identity, abort),
             Err(error) => Err(error),
         }
     }
 
     /// The identity that the store was given when it was created.
-    pub fn birth(&self) -> Birth {
-        self.shared.birth
+    pub fn new_store(&self) -> NewStore {
+        self.shared.new_store
     }
 
     /// Whether a cluster has ever been formed or joined with this store.
@@ -124,8 +124,8 @@ impl LogStore {
         tail.last.is_some() || tail.vote.is_some()
     }
 
-    pub fn capacity(&self) -> Capacity {
-        Capacity::new(Arc::clone(&self.shared.disk))
+    pub fn capacity(&self) -> LogCapacity {
+        LogCapacity::new(Arc::clone(&self.shared.disk))
     }
 
     /// The measure of how urgent a snapshot is.
@@ -156,7 +156,7 @@ impl LogStore {
         }
     }
 
-    async fn read_blocking(&self, start: u64, end: u64, bytes_max: usize) -> io::Result<Vec<Entry>> {
+    async fn read_blocking(&self, start: u64, end: u64, bytes_max: usize) -> io::Result<Vec<LogEntry>> {
         if let Some(entries) = self.shared.read_recent(start, end, bytes_max) {
             return Ok(entries);
         }
@@ -180,7 +180,7 @@ fn bounds(range: &impl RangeBounds<u64>) -> (u64, u64) {
     (start, end)
 }
 
-fn encode(entry: Entry) -> io::Result<Encoded> {
+fn encode(entry: LogEntry) -> io::Result<Encoded> {
     let payload = persisted::encode_entry(&entry).map_err(io::Error::other)?;
     let frame = frame::seal(&entry.log_id.index.to_be_bytes(), &payload);
     Ok(Encoded { entry: Arc::new(entry), frame })
@@ -190,20 +190,20 @@ fn closed() -> io::Error {
     io::Error::new(io::ErrorKind::BrokenPipe, "the log is closed, or its disk failed")
 }
 
-// === impl Shared ===
+// === impl SharedLog ===
 
-impl Shared {
+impl SharedLog {
     fn tail(&self) -> MutexGuard<'_, Tail> {
         self.tail.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Answers from memory alone, if that is possible.
-    fn read_recent(&self, start: u64, end: u64, bytes_max: usize) -> Option<Vec<Entry>> {
+    fn read_recent(&self, start: u64, end: u64, bytes_max: usize) -> Option<Vec<LogEntry>> {
         let plan = self.tail().plan(start, end, bytes_max);
-        plan.stored.is_empty().then(|| plan.recent.iter().map(|entry| Entry::clone(entry)).collect())
+        plan.stored.is_empty().then(|| plan.recent.iter().map(|entry| LogEntry::clone(entry)).collect())
     }
 
-    fn read(&self, start: u64, end: u64, bytes_max: usize) -> io::Result<Vec<Entry>> {
+    fn read(&self, start: u64, end: u64, bytes_max: usize) -> io::Result<Vec<LogEntry>> {
         for _ in 0..READ_ATTEMPTS_MAX {
             let plan = self.tail().plan(start, end, bytes_max);
             let (mut entries, complete) = self.read_stored(plan.stored.start, plan.stored.end, bytes_max)?;
@@ -220,7 +220,7 @@ impl Shared {
             check_gapless(&entries, expected, plan.stored.end, complete)?;
             if complete {
                 entries.extend(
-                    plan.recent.iter().map(|entry| Entry::clone(entry)).filter(|entry| entry.log_id.index >= first),
+                    plan.recent.iter().map(|entry| LogEntry::clone(entry)).filter(|entry| entry.log_id.index >= first),
                 );
             }
             return Ok(entries);
@@ -229,7 +229,7 @@ impl Shared {
     }
 
     /// Entries from the database, and whether all of them fit within the bound on bytes.
-    fn read_stored(&self, start: u64, end: u64, bytes_max: usize) -> io::Result<(Vec<Entry>, bool)> {
+    fn read_stored(&self, start: u64, end: u64, bytes_max: usize) -> io::Result<(Vec<LogEntry>, bool)> {
         if start >= end {
             return Ok((Vec::new(), true));
         }
@@ -251,7 +251,7 @@ impl Shared {
 }
 
 /// Entries that are read are sent to other replicas and applied, so a hole must be found here.
-fn check_gapless(entries: &[Entry], start: u64, end: u64, complete: bool) -> io::Result<()> {
+fn check_gapless(entries: &[LogEntry], start: u64, end: u64, complete: bool) -> io::Result<()> {
     let mut expected = start;
     for entry in entries {
         if entry.log_id.index != expected {
@@ -273,7 +273,7 @@ impl RaftLogReader<TypeConfig> for LogStore {
     async fn try_get_log_entries<RB: RangeBounds<u64> + Clone + Debug + Send>(
         &mut self,
         range: RB,
-    ) -> io::Result<Vec<Entry>> {
+    ) -> io::Result<Vec<LogEntry>> {
         let (start, end) = bounds(&range);
         self.read_blocking(start, end, usize::MAX).await
     }
@@ -282,12 +282,12 @@ impl RaftLogReader<TypeConfig> for LogStore {
         Ok(self.shared.tail().vote)
     }
 
-    async fn limited_get_log_entries(&mut self, start: u64, end: u64) -> io::Result<Vec<Entry>> {
+    async fn limited_get_log_entries(&mut self, start: u64, end: u64) -> io::Result<Vec<LogEntry>> {
         self.read_blocking(start, end, MESSAGE_BYTES_MAX).await
     }
 
     /// A replica far behind applies its whole backlog through this: page by page, never all at once.
-    async fn entries_stream<RB>(&mut self, range: RB) -> impl Stream<Item = io::Result<Entry>> + Send
+    async fn entries_stream<RB>(&mut self, range: RB) -> impl Stream<Item = io::Result<LogEntry>> + Send
     where
         RB: RangeBounds<u64> + Clone + Debug + Send,
     {
@@ -348,7 +348,7 @@ impl RaftLogStorage<TypeConfig> for LogStore {
 
     async fn append<I>(&mut self, entries: I, callback: IOFlushed<TypeConfig>) -> io::Result<()>
     where
-        I: IntoIterator<Item = Entry> + Send,
+        I: IntoIterator<Item = LogEntry> + Send,
         I::IntoIter: Send,
     {
         let entries = entries.into_iter().map(encode).collect::<io::Result<Vec<_>>>()?;

@@ -11,8 +11,8 @@ use openraft::alias::CommittedLeaderIdOf;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-use crate::types::{Endpoint, Entry, LogId, StoredMembership, TypeConfig, Vote};
-use crate::write::encoded::Sealed;
+use crate::types::{Endpoint, LogEntry, LogId, StoredMembership, TypeConfig, Vote};
+use crate::write::encoded::EncodedBatch;
 use muster_lifecycle::replica::ReplicaId;
 
 type Membership = openraft::Membership<ReplicaId, Endpoint>;
@@ -85,7 +85,7 @@ pub fn decode<'a, T: Deserialize<'a>>(bytes: &'a [u8]) -> Result<T, DecodeError>
     }
 }
 
-pub fn encode_entry(entry: &Entry) -> Result<Vec<u8>, DecodeError> {
+pub fn encode_entry(entry: &LogEntry) -> Result<Vec<u8>, DecodeError> {
     let (kind, content) = match &entry.payload {
         EntryPayload::Blank => (BLANK, Bytes::new()),
         EntryPayload::Normal(batch) => (BATCH, batch.encoded().clone()),
@@ -96,15 +96,15 @@ pub fn encode_entry(entry: &Entry) -> Result<Vec<u8>, DecodeError> {
     Ok(bytes)
 }
 
-pub fn decode_entry(bytes: &[u8]) -> Result<Entry, DecodeError> {
+pub fn decode_entry(bytes: &[u8]) -> Result<LogEntry, DecodeError> {
     let (head, content): (EntryHead, _) = postcard::take_from_bytes(bytes).map_err(DecodeError::Undecodable)?;
     let payload = match head.kind {
         BLANK => decode::<()>(content).map(|()| EntryPayload::Blank)?,
-        BATCH => EntryPayload::Normal(Sealed::decode(Bytes::copy_from_slice(content))?),
+        BATCH => EntryPayload::Normal(EncodedBatch::decode(Bytes::copy_from_slice(content))?),
         MEMBERSHIP => EntryPayload::Membership(decode::<MembershipRecord>(content)?.try_into()?),
         unknown => return Err(DecodeError::UnknownKind(unknown)),
     };
-    Ok(Entry { log_id: head.id.into(), payload })
+    Ok(LogEntry { log_id: head.id.into(), payload })
 }
 
 // === conversions ===

@@ -32,10 +32,10 @@ const RECEIVING_MAX: usize = 2;
 /// A handle; clones share the store.
 #[derive(Clone)]
 pub struct SnapshotStore {
-    shared: Arc<Shared>,
+    shared: Arc<SharedSnapshots>,
 }
 
-struct Shared {
+struct SharedSnapshots {
     disk: Arc<dyn Disk>,
     fleet: u128,
     generation: u64,
@@ -82,7 +82,8 @@ impl SnapshotStore {
         let current = Mutex::new(found.newest.as_ref().map(|(file, _)| file.clone()));
         let receiving = Arc::new(Semaphore::new(RECEIVING_MAX));
         let numbers = AtomicU64::new(0);
-        let shared = Arc::new(Shared { disk, fleet, generation, abort, pressure, current, receiving, numbers });
+        let shared =
+            Arc::new(SharedSnapshots { disk, fleet, generation, abort, pressure, current, receiving, numbers });
         Ok((Self { shared }, found))
     }
 

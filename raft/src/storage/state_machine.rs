@@ -15,10 +15,10 @@ use muster_lifecycle::table::Digest;
 use openraft::EntryPayload;
 use openraft::storage::{ApplyResponder, EntryResponder, RaftSnapshotBuilder, RaftStateMachine};
 
-use crate::storage::checkpoint::{Checkpoint, Moment};
+use crate::storage::checkpoint::{AppliedState, Checkpoint};
 use crate::storage::snapshot_pressure::{Mark, SnapshotPressure};
 use crate::storage::snapshot_store::{SnapshotFile, SnapshotHeader, SnapshotStore};
-use crate::types::{Entry, LogId, Outcomes, SnapshotMeta, StoredMembership, TypeConfig};
+use crate::types::{LogEntry, LogId, Outcomes, SnapshotMeta, StoredMembership, TypeConfig};
 
 type Snapshot = openraft::alias::SnapshotOf<TypeConfig, SnapshotFile>;
 
@@ -94,7 +94,7 @@ impl StateMachine {
         Arc::clone(&self.parts.pressure)
     }
 
-    fn apply_entry(&mut self, entry: Entry, responder: Option<ApplyResponder<TypeConfig>>, news: &mut Unpublished) {
+    fn apply_entry(&mut self, entry: LogEntry, responder: Option<ApplyResponder<TypeConfig>>, news: &mut Unpublished) {
         let id = entry.log_id;
         let outcomes = match entry.payload {
             EntryPayload::Blank => Outcomes::default(),
@@ -129,8 +129,8 @@ impl StateMachine {
         }
     }
 
-    fn moment(&self, applied: LogId) -> Moment {
-        Moment { state: self.state.clone(), applied, membership: self.membership.clone() }
+    fn moment(&self, applied: LogId) -> AppliedState {
+        AppliedState { state: self.state.clone(), applied, membership: self.membership.clone() }
     }
 }
 

@@ -1,4 +1,4 @@
-//! Store: a replica's whole data directory, with log, snapshots and checkpoint.
+//! ReplicaStore: a replica's whole data directory, with log, snapshots and checkpoint.
 //!
 //! ```text
 //! open:  log (verified)  +  newest of { snapshot (verified), checkpoint (verified, known to the log) }
@@ -15,9 +15,9 @@ use muster_lifecycle::state::State;
 use thiserror::Error;
 
 use crate::storage::abort::Abort;
-use crate::storage::checkpoint::{Checkpoint, Moment};
+use crate::storage::checkpoint::{AppliedState, Checkpoint};
 use crate::storage::disk::Disk;
-use crate::storage::log_store::{self, Birth, Identity, LOG_FILE, LogStore, OpenError, Origin};
+use crate::storage::log_store::{self, LOG_FILE, LogOpenError, LogStore, NewStore, RestoredStart, StoreOwner};
 use crate::storage::persisted::log_id;
 use crate::storage::snapshot_pressure::SnapshotPressure;
 use crate::storage::snapshot_store::{self, Found, SnapshotHeader, SnapshotStore};
@@ -33,9 +33,9 @@ pub struct OpenOptions {
     pub disk: Arc<dyn Disk>,
     /// `None`: no checkpoint, a restart replays the log from the newest snapshot.
     pub checkpoint_dir: Option<PathBuf>,
-    pub identity: Identity,
+    pub identity: StoreOwner,
     /// Allows an empty directory to become a new store. Only for a replica that never ran.
-    pub create: Option<Birth>,
+    pub create: Option<NewStore>,
     pub publisher: Arc<dyn Publisher>,
     pub abort: Arc<dyn Abort>,
 }
@@ -51,8 +51,8 @@ pub struct StoreInfo {
 
 /// The initial content of a restored replica.
 pub struct Restoration<'a> {
-    pub identity: Identity,
-    /// Random, as in [`Birth`].
+    pub identity: StoreOwner,
+    /// Random, as in [`NewStore`].
     pub store: Uid,
     /// Already raised: see [`State::raise_revision`].
     pub state: &'a State,
@@ -61,9 +61,9 @@ pub struct Restoration<'a> {
 }
 
 #[derive(Debug, Error)]
-pub enum StoreError {
+pub enum ReplicaStoreError {
     #[error(transparent)]
-    Log(#[from] OpenError),
+    Log(#[from] LogOpenError),
     #[error("the snapshots in {location} cannot be read or written: check the disk")]
     Snapshots { location: String, source: io::Error },
     #[error(
@@ -76,7 +76,7 @@ pub enum StoreError {
     NoMembers,
 }
 
-pub struct Store;
+pub struct ReplicaStore;
 
 /// The state from which replaying starts.
 struct Base {
@@ -85,23 +85,23 @@ struct Base {
     membership: StoredMembership,
 }
 
-// === impl Store ===
+// === impl ReplicaStore ===
 
-impl Store {
+impl ReplicaStore {
     /// Opens everything, verified. Reads the whole log and state: blocks for as long as that takes.
-    pub fn open(options: OpenOptions) -> Result<(LogStore, StateMachine, StoreInfo), StoreError> {
+    pub fn open(options: OpenOptions) -> Result<(LogStore, StateMachine, StoreInfo), ReplicaStoreError> {
         let OpenOptions { disk, checkpoint_dir, identity, create, publisher, abort } = options;
         let log = open_log(&disk, &identity, create, &abort)?;
-        let birth = log.birth();
-        let unreadable = |source| StoreError::Snapshots { location: disk.location(), source };
+        let new_store = log.new_store();
+        let unreadable = |source| ReplicaStoreError::Snapshots { location: disk.location(), source };
         let (snapshots, found) =
-            SnapshotStore::open(Arc::clone(&disk), identity.fleet.0, birth.generation, abort, log.pressure())
+            SnapshotStore::open(Arc::clone(&disk), identity.fleet.0, new_store.generation, abort, log.pressure())
                 .map_err(unreadable)?;
         report_damage(&found);
         let damage = describe_damage(&found);
         let (checkpoint, moment) = match checkpoint_dir {
             Some(dir) => {
-                let (checkpoint, moment) = Checkpoint::open(dir, birth.store);
+                let (checkpoint, moment) = Checkpoint::open(dir, new_store.store);
                 (Some(checkpoint), moment)
             }
             None => (None, None),
@@ -109,11 +109,11 @@ impl Store {
         let base = choose(&log, found, checkpoint.as_ref(), moment).map_err(unreadable)?;
         if let Some(purged) = log.purged().filter(|purged| Some(*purged) > base.applied) {
             let (location, replica) = (disk.location(), identity.replica);
-            return Err(StoreError::NoBase { location, replica, purged, detail: damage });
+            return Err(ReplicaStoreError::NoBase { location, replica, purged, detail: damage });
         }
         let info = StoreInfo {
-            store_id: birth.store,
-            generation: birth.generation,
+            store_id: new_store.store,
+            generation: new_store.generation,
             initialized: log.is_initialized() || base.applied.is_some(),
         };
         let parts = Parts { snapshots, checkpoint, publisher, pressure: log.pressure() };
@@ -126,19 +126,20 @@ impl Store {
         disk: &Arc<dyn Disk>,
         restoration: &Restoration<'_>,
         abort: Arc<dyn Abort>,
-    ) -> Result<(), StoreError> {
+    ) -> Result<(), ReplicaStoreError> {
         let Restoration { identity, store, state, members } = restoration;
         let location = disk.location();
-        let smallest = *members.keys().next().ok_or(StoreError::NoMembers)?;
-        let unreadable = |source| StoreError::Snapshots { location: location.clone(), source };
+        let smallest = *members.keys().next().ok_or(ReplicaStoreError::NoMembers)?;
+        let unreadable = |source| ReplicaStoreError::Snapshots { location: location.clone(), source };
         if disk.exists(LOG_FILE).map_err(unreadable)? {
-            return Err(OpenError::Present { location }.into());
+            return Err(LogOpenError::Present { location }.into());
         }
         // An interrupted restore leaves snapshots without a log.
         snapshot_store::remove_all(&**disk).map_err(unreadable)?;
         let start = log_id(RESTORED_TERM, RESTORED_INDEX);
         let voters = vec![members.keys().copied().collect()];
-        let membership = openraft::Membership::new(voters, members.clone()).map_err(|_| StoreError::NoMembers)?;
+        let membership =
+            openraft::Membership::new(voters, members.clone()).map_err(|_| ReplicaStoreError::NoMembers)?;
         let header =
             SnapshotHeader::new(state, identity.fleet.0, Some(start), &StoredMembership::new(Some(start), membership));
         let pressure = Arc::new(SnapshotPressure::new(0));
@@ -148,33 +149,38 @@ impl Store {
                 .map_err(unreadable)?;
         snapshots.write(header, state, pressure.mark()).map_err(unreadable)?;
         // No replica leads in that term: an uncommitted vote makes the first election use the next one.
-        let origin = Origin { vote: Vote::new(RESTORED_TERM, smallest), purged: start };
-        log_store::create(disk, identity, &Birth { store: *store, generation }, Some(&origin))?;
+        let origin = RestoredStart { vote: Vote::new(RESTORED_TERM, smallest), purged: start };
+        log_store::create(disk, identity, &NewStore { store: *store, generation }, Some(&origin))?;
         Ok(())
     }
 }
 
 fn open_log(
     disk: &Arc<dyn Disk>,
-    identity: &Identity,
-    create: Option<Birth>,
+    identity: &StoreOwner,
+    create: Option<NewStore>,
     abort: &Arc<dyn Abort>,
-) -> Result<LogStore, StoreError> {
+) -> Result<LogStore, ReplicaStoreError> {
     let (disk, abort) = (Arc::clone(disk), Arc::clone(abort));
-    let Some(birth) = create else { return Ok(LogStore::open(disk, identity, abort)?) };
-    let unreadable = |source| StoreError::Snapshots { location: disk.location(), source };
+    let Some(new_store) = create else { return Ok(LogStore::open(disk, identity, abort)?) };
+    let unreadable = |source| ReplicaStoreError::Snapshots { location: disk.location(), source };
     let has_log = disk.exists(LOG_FILE).map_err(unreadable)?;
     let has_snapshots = snapshot_store::any(&*disk).map_err(unreadable)?;
     if has_snapshots && !has_log {
         // An empty log beside a snapshot has lost its vote. A new log would break agreement.
         let detail = "there are snapshots but no log".to_owned();
-        return Err(OpenError::Damaged { location: disk.location(), replica: identity.replica, detail }.into());
+        return Err(LogOpenError::Damaged { location: disk.location(), replica: identity.replica, detail }.into());
     }
-    Ok(LogStore::open_or_create(disk, identity, &birth, abort)?)
+    Ok(LogStore::open_or_create(disk, identity, &new_store, abort)?)
 }
 
 /// The newest state that can be trusted.
-fn choose(log: &LogStore, found: Found, checkpoint: Option<&Checkpoint>, moment: Option<Moment>) -> io::Result<Base> {
+fn choose(
+    log: &LogStore,
+    found: Found,
+    checkpoint: Option<&Checkpoint>,
+    moment: Option<AppliedState>,
+) -> io::Result<Base> {
     let base = match found.newest {
         Some((file, state)) => Base {
             state,

@@ -17,21 +17,21 @@ use crate::storage::persisted::{self, DecodeError};
 
 /// Cheap to clone.
 #[derive(Clone, PartialEq, Eq)]
-pub struct Sealed {
+pub struct EncodedBatch {
     batch: Arc<Batch>,
     encoded: Bytes,
 }
 
 /// A command with its encoded form.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Draft {
+pub struct EncodedCommand {
     command: Command,
     encoded: Bytes,
 }
 
-// === impl Draft ===
+// === impl EncodedCommand ===
 
-impl Draft {
+impl EncodedCommand {
     pub fn new(command: Command) -> Result<Self, DecodeError> {
         let encoded = persisted::encode(&command)?.into();
         Ok(Self { command, encoded })
@@ -51,9 +51,9 @@ impl Draft {
     }
 }
 
-// === impl Sealed ===
+// === impl EncodedBatch ===
 
-impl Sealed {
+impl EncodedBatch {
     pub fn new(batch: Batch) -> Result<Self, DecodeError> {
         let encoded = persisted::encode(&batch)?.into();
         Ok(Self { batch: Arc::new(batch), encoded })
@@ -61,7 +61,7 @@ impl Sealed {
 
     /// A batch of these, in their order. Their encoded forms are joined in the way a batch is encoded: the stamp, the
     /// number of commands, each command.
-    pub fn of(stamp: Stamp, drafts: Vec<Draft>) -> Result<Self, DecodeError> {
+    pub fn of(stamp: Stamp, drafts: Vec<EncodedCommand>) -> Result<Self, DecodeError> {
         let mut encoded = persisted::encode(&(stamp, drafts.len()))?;
         encoded.reserve_exact(drafts.iter().map(|draft| draft.encoded.len()).sum());
         drafts.iter().for_each(|draft| encoded.extend_from_slice(&draft.encoded));
@@ -78,7 +78,7 @@ impl Sealed {
     }
 }
 
-impl Deref for Sealed {
+impl Deref for EncodedBatch {
     type Target = Batch;
 
     fn deref(&self) -> &Batch {
@@ -86,37 +86,37 @@ impl Deref for Sealed {
     }
 }
 
-impl fmt::Debug for Sealed {
+impl fmt::Debug for EncodedBatch {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Debug::fmt(&self.batch, f)
     }
 }
 
-impl fmt::Display for Sealed {
+impl fmt::Display for EncodedBatch {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(&self.batch, f)
     }
 }
 
-impl Serialize for Sealed {
+impl Serialize for EncodedBatch {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.serialize_bytes(&self.encoded)
     }
 }
 
-impl<'de> Deserialize<'de> for Sealed {
+impl<'de> Deserialize<'de> for EncodedBatch {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         struct SealedVisitor;
 
         impl Visitor<'_> for SealedVisitor {
-            type Value = Sealed;
+            type Value = EncodedBatch;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.write_str("an encoded batch")
             }
 
-            fn visit_bytes<E: de::Error>(self, bytes: &[u8]) -> Result<Sealed, E> {
-                Sealed::decode(Bytes::copy_from_slice(bytes)).map_err(E::custom)
+            fn visit_bytes<E: de::Error>(self, bytes: &[u8]) -> Result<EncodedBatch, E> {
+                EncodedBatch::decode(Bytes::copy_from_slice(bytes)).map_err(E::custom)
             }
         }
 
@@ -126,43 +126,47 @@ impl<'de> Deserialize<'de> for Sealed {
 
 #[cfg(test)]
 mod tests {
-    use muster_lifecycle::command::{Operation, Origin};
+    use muster_lifecycle::command::{LeaderOperation, Origin};
     use muster_lifecycle::time::{ClusterTime, WallTime};
 
     use super::*;
 
     fn command(number: u64) -> Command {
-        Command { origin: Origin::Controller { term: number }, request: None, operation: Operation::AssessZones }
-    }
-
-    #[test]
-    fn what_is_put_together_is_what_would_have_been_encoded() {
-        let stamp = Stamp { cluster: ClusterTime(70_000), wall: WallTime(-3) };
-        for count in [0, 1, 3, 300] {
-            let commands: Vec<Command> = (0..count).map(command).collect();
-            let drafts = commands.iter().cloned().map(|command| Draft::new(command).unwrap()).collect();
-            let together = Sealed::of(stamp, drafts).unwrap();
-            assert_eq!(together, Sealed::new(Batch { stamp, commands }).unwrap());
-            assert_eq!(Sealed::decode(together.encoded().clone()).unwrap(), together);
+        Command {
+            origin: Origin::Controller { term: number },
+            request: None,
+            operation: LeaderOperation::AssessZones.into(),
         }
     }
 
     #[test]
-    fn a_message_carries_it_and_no_damaged_one() {
-        let sealed = Sealed::of(Stamp::default(), vec![Draft::new(command(1)).unwrap()]).unwrap();
-        let message = postcard::to_stdvec(&(7_u8, &sealed, 9_u8)).unwrap();
-        assert_eq!(postcard::from_bytes::<(u8, Sealed, u8)>(&message).unwrap(), (7, sealed.clone(), 9));
-        let mut longer = sealed.encoded().to_vec();
-        longer.push(0);
-        // A vector of bytes is encoded in the same way as bytes.
-        let message = postcard::to_stdvec(&longer).unwrap();
-        assert!(postcard::from_bytes::<Sealed>(&message).is_err());
+    fn a_batch_assembled_from_encoded_commands_equals_an_encoded_batch() {
+        let stamp = Stamp { cluster: ClusterTime(70_000), wall: WallTime(-3) };
+        for count in [0, 1, 3, 300] {
+            let commands: Vec<Command> = (0..count).map(command).collect();
+            let drafts = commands.iter().cloned().map(|command| EncodedCommand::new(command).unwrap()).collect();
+            let together = EncodedBatch::of(stamp, drafts).unwrap();
+            assert_eq!(together, EncodedBatch::new(Batch { stamp, commands }).unwrap());
+            assert_eq!(EncodedBatch::decode(together.encoded().clone()).unwrap(), together);
+        }
     }
 
     #[test]
-    fn a_command_with_something_behind_it_is_none() {
-        let mut encoded = Draft::new(command(1)).unwrap().encoded().to_vec();
+    fn an_encoded_batch_is_read_from_a_message_unless_damaged() {
+        let batch = EncodedBatch::of(Stamp::default(), vec![EncodedCommand::new(command(1)).unwrap()]).unwrap();
+        let message = postcard::to_stdvec(&(7_u8, &batch, 9_u8)).unwrap();
+        assert_eq!(postcard::from_bytes::<(u8, EncodedBatch, u8)>(&message).unwrap(), (7, batch.clone(), 9));
+        let mut longer = batch.encoded().to_vec();
+        longer.push(0);
+        // A vector of bytes is encoded in the same way as bytes.
+        let message = postcard::to_stdvec(&longer).unwrap();
+        assert!(postcard::from_bytes::<EncodedBatch>(&message).is_err());
+    }
+
+    #[test]
+    fn a_command_with_trailing_bytes_is_refused() {
+        let mut encoded = EncodedCommand::new(command(1)).unwrap().encoded().to_vec();
         encoded.push(0);
-        assert_eq!(Draft::decode(encoded.into()), Err(DecodeError::TooLong(1)));
+        assert_eq!(EncodedCommand::decode(encoded.into()), Err(DecodeError::TooLong(1)));
     }
 }

@@ -12,7 +12,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
 use tokio::time::Instant;
 
 use crate::replica::RequestError;
-use crate::write::proposer::{ProposeError, Settled};
+use crate::write::proposer::{Committed, ProposeError};
 use muster_lifecycle::replica::ReplicaId;
 
 /// Writes waiting for a call. Beyond this the caller is told to come back later.
@@ -24,7 +24,7 @@ const CALL_BYTES_MAX: usize = 512 * 1024;
 /// Calls under way.
 const CALLS_MAX: usize = 4;
 
-pub(crate) type Answer = Result<Settled, RequestError>;
+pub(crate) type Answer = Result<Committed, RequestError>;
 
 /// Several writes, to be made by `leader`.
 #[derive(Debug)]
@@ -183,7 +183,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_waits_together_goes_together_and_each_has_its_own_answer() {
+    async fn waiting_writes_share_a_call_and_each_gets_its_own_answer() {
         let (leader, forwarder) = scripted(echo);
         let writes = (0..40).map(|number| write(&forwarder, ReplicaId(1), number));
         leader.gate.add_permits(40);
@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn one_that_is_refused_takes_nobody_along() {
+    async fn a_refused_write_does_not_affect_others_of_its_call() {
         let (leader, forwarder) = scripted(|said| Ok(said.iter().map(|number| odd_refused(*number)).collect()));
         leader.gate.add_permits(8);
         let answers = join_all((0..8).map(|number| write(&forwarder, ReplicaId(1), number))).await;
@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_became_of_all_is_told_to_each_and_the_forgotten_do_not_wait() {
+    async fn a_failed_call_fails_each_write_and_writes_without_an_answer_fail_too() {
         let (leader, forwarder) = scripted(|_| Err(ProposeError::Unknown.into()));
         leader.gate.add_permits(3);
         let answers = join_all((0..3).map(|number| write(&forwarder, ReplicaId(1), number))).await;
@@ -217,7 +217,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn so_many_calls_are_under_way_and_no_call_is_larger_than_it_may_be() {
+    async fn the_number_and_the_size_of_calls_are_bounded() {
         let (leader, forwarder) = scripted(echo);
         let writes: Vec<_> =
             (0..2_000).map(|number| tokio::spawn(write(&forwarder, ReplicaId(1), number as u8))).collect();
@@ -233,7 +233,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_full_queue_turns_away_and_who_went_away_is_not_sent() {
+    async fn a_full_queue_refuses_writes_and_abandoned_writes_are_not_sent() {
         let (leader, forwarder) = scripted(echo);
         for calls in 1..=CALLS_MAX {
             tokio::spawn(write(&forwarder, ReplicaId(1), 1));
@@ -302,7 +302,7 @@ mod tests {
 
     fn done(number: u8) -> Answer {
         let receipt = Receipt { revision: Revision(number.into()), effect: ReceiptEffect::Created };
-        Ok(Settled { outcome: Outcome::Done(receipt), index: number.into() })
+        Ok(Committed { outcome: Outcome::Done(receipt), index: number.into() })
     }
 
     fn odd_refused(number: u8) -> Answer {

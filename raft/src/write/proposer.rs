@@ -15,10 +15,10 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
 
 use crate::feed::Feed;
 use crate::replica::Raft;
-use crate::storage::log_store::Capacity;
+use crate::storage::log_store::LogCapacity;
 use crate::storage::persisted::DecodeError;
 use crate::types::TypeConfig;
-use crate::write::encoded::{Draft, Sealed};
+use crate::write::encoded::{EncodedBatch, EncodedCommand};
 use muster_lifecycle::replica::ReplicaId;
 
 /// Commands waiting to be proposed. Beyond this the caller is told to come back later.
@@ -48,16 +48,16 @@ pub enum ProposeError {
 
 /// The outcome of a command, and the log index at which it was applied.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Settled {
+pub struct Committed {
     pub outcome: Outcome,
     pub index: u64,
 }
 
-type Reply = oneshot::Sender<Result<Vec<Settled>, ProposeError>>;
+type Reply = oneshot::Sender<Result<Vec<Committed>, ProposeError>>;
 
 /// Commands that came together; they go into one entry.
 struct Proposal {
-    drafts: Vec<Draft>,
+    drafts: Vec<EncodedCommand>,
     reply: Reply,
     /// Its share of the commands that may wait.
     _room: OwnedSemaphorePermit,
@@ -74,7 +74,7 @@ pub struct Proposer {
 // === impl Proposer ===
 
 impl Proposer {
-    pub fn spawn(raft: Raft, feed: Arc<Feed>, capacity: Capacity) -> Self {
+    pub fn spawn(raft: Raft, feed: Arc<Feed>, capacity: LogCapacity) -> Self {
         let (queue, proposals) = mpsc::unbounded_channel();
         let gatherer = Gatherer { raft, feed, capacity, proposals, in_flight: Arc::new(Semaphore::new(IN_FLIGHT_MAX)) };
         tokio::spawn(gatherer.run());
@@ -82,26 +82,26 @@ impl Proposer {
     }
 
     /// Proposes one command. Dropping the future does not take the command back.
-    pub async fn propose(&self, command: Command) -> Result<Settled, ProposeError> {
-        self.propose_draft(Draft::new(command).map_err(unencodable)?).await
+    pub async fn propose(&self, command: Command) -> Result<Committed, ProposeError> {
+        self.propose_draft(EncodedCommand::new(command).map_err(unencodable)?).await
     }
 
-    pub(crate) async fn propose_draft(&self, draft: Draft) -> Result<Settled, ProposeError> {
-        let settled = self.propose_all(vec![draft]).await?;
-        settled.into_iter().next().ok_or(ProposeError::Unknown)
+    pub(crate) async fn propose_draft(&self, draft: EncodedCommand) -> Result<Committed, ProposeError> {
+        let committed = self.propose_all(vec![draft]).await?;
+        committed.into_iter().next().ok_or(ProposeError::Unknown)
     }
 
     /// Proposes commands that came together, in one entry: one answer each, in their order, or one error for all. The
     /// caller bounds how many they are.
-    pub(crate) async fn propose_all(&self, drafts: Vec<Draft>) -> Result<Vec<Settled>, ProposeError> {
+    pub(crate) async fn propose_all(&self, drafts: Vec<EncodedCommand>) -> Result<Vec<Committed>, ProposeError> {
         if drafts.is_empty() {
             return Ok(Vec::new());
         }
-        let (reply, settled) = oneshot::channel();
+        let (reply, committed) = oneshot::channel();
         let count = u32::try_from(drafts.len()).map_err(|_| ProposeError::Overloaded)?;
         let room = Arc::clone(&self.room).try_acquire_many_owned(count).map_err(|_| ProposeError::Overloaded)?;
         self.queue.send(Proposal { drafts, reply, _room: room }).map_err(|_| ProposeError::Stopped)?;
-        settled.await.unwrap_or(Err(ProposeError::Unknown))
+        committed.await.unwrap_or(Err(ProposeError::Unknown))
     }
 }
 
@@ -114,7 +114,7 @@ pub(crate) fn unencodable(error: DecodeError) -> ProposeError {
 struct Gatherer {
     raft: Raft,
     feed: Arc<Feed>,
-    capacity: Capacity,
+    capacity: LogCapacity,
     proposals: mpsc::UnboundedReceiver<Proposal>,
     in_flight: Arc<Semaphore>,
 }
@@ -148,7 +148,7 @@ impl Gatherer {
         if let Err(full) = self.capacity.check() {
             return refuse(asked, &ProposeError::Exhausted(full.to_string()));
         }
-        let batch = match Sealed::of(self.feed.stamp(), drafts) {
+        let batch = match EncodedBatch::of(self.feed.stamp(), drafts) {
             Ok(batch) => batch,
             Err(error) => return refuse(asked, &unencodable(error)),
         };
@@ -177,7 +177,7 @@ impl Proposal {
 /// The number of commands asked for, and where to answer.
 type Asked = (usize, Reply);
 
-fn unravelled(gathered: Vec<Proposal>) -> (Vec<Draft>, Vec<Asked>) {
+fn unravelled(gathered: Vec<Proposal>) -> (Vec<EncodedCommand>, Vec<Asked>) {
     let mut all = Vec::with_capacity(gathered.iter().map(|proposal| proposal.drafts.len()).sum());
     let mut asked = Vec::with_capacity(gathered.len());
     for Proposal { drafts, reply, .. } in gathered {
@@ -191,10 +191,10 @@ fn answer(asked: Vec<Asked>, result: ClientWriteResult<TypeConfig>) {
     match result {
         Ok(written) => {
             let index = written.log_id.index;
-            let mut settled = written.data.0.into_iter().map(|outcome| Settled { outcome, index });
+            let mut committed = written.data.0.into_iter().map(|outcome| Committed { outcome, index });
             for (count, reply) in asked {
                 // A caller that went away no longer wants to know.
-                let _ = reply.send(Ok(settled.by_ref().take(count).collect()));
+                let _ = reply.send(Ok(committed.by_ref().take(count).collect()));
             }
         }
         Err(error) => refuse(asked, &propose_error(error)),

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use muster_lifecycle::meta::Uid;
-use muster_raft::checkpoint::{Checkpoint, Moment};
+use muster_raft::checkpoint::{AppliedState, Checkpoint};
 use muster_raft::disk::sim::SimDisk;
 use muster_raft::persisted::log_id;
 use muster_raft::types::StoredMembership;
@@ -75,7 +75,7 @@ fn a_restart_starts_from_the_checkpoint_with_the_same_digest() {
 
 /// More than fits into one batch, and more events than are kept: most of them come and go between two writes.
 #[test]
-fn a_storm_is_written_in_parts() {
+fn many_changes_are_written_in_parts() {
     fixture::run(async {
         let machine = with_checkpoint().await;
         let mut store = machine.open();
@@ -112,7 +112,7 @@ fn a_checkpoint_ahead_of_the_log_is_ignored_and_overwritten() {
 }
 
 #[test]
-fn a_checkpoint_of_entries_that_the_log_has_otherwise_is_ignored() {
+fn a_checkpoint_of_entries_that_differ_in_the_log_is_ignored() {
     fixture::run(async {
         let machine = with_checkpoint().await;
         let mut store = fixture::open(machine.sim.mount(), None).unwrap();
@@ -205,7 +205,7 @@ fn the_checkpoint_of_another_store_is_moved_aside() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("checkpoint");
     let state = state_after(&entries(1, 0..3));
-    let moment = Moment { state, applied: log_id(1, 2), membership: StoredMembership::default() };
+    let moment = AppliedState { state, applied: log_id(1, 2), membership: StoredMembership::default() };
     let (checkpoint, found) = Checkpoint::open(path.clone(), BIRTH.store);
     assert!(found.is_none());
     checkpoint.replace(moment.clone());
@@ -217,19 +217,19 @@ fn the_checkpoint_of_another_store_is_moved_aside() {
 }
 
 #[test]
-fn touched_records_are_updated_and_removed_ones_go() {
+fn changed_records_are_updated_and_removed_ones_deleted() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("checkpoint");
     let membership = StoredMembership::default();
     let all = entries(1, 0..40);
     let mut shrunk = state_after(&all);
     let (checkpoint, _) = Checkpoint::open(path.clone(), BIRTH.store);
-    checkpoint.replace(Moment { state: shrunk.clone(), applied: log_id(1, 39), membership: membership.clone() });
+    checkpoint.replace(AppliedState { state: shrunk.clone(), applied: log_id(1, 39), membership: membership.clone() });
     checkpoint.close();
     let (checkpoint, found) = Checkpoint::open(path.clone(), BIRTH.store);
     assert_eq!(found.unwrap().state.digest(), shrunk.digest());
     let applied = delete_node(&mut shrunk, "node-1-7");
-    checkpoint.note(Moment { state: shrunk.clone(), applied: log_id(1, 40), membership }, applied);
+    checkpoint.note(AppliedState { state: shrunk.clone(), applied: log_id(1, 40), membership }, applied);
     checkpoint.close();
     let (_, found) = Checkpoint::open(path, BIRTH.store);
     let found = found.unwrap();
@@ -253,9 +253,10 @@ fn a_checkpoint_that_cannot_be_written_does_not_stop_the_replica() {
 }
 
 fn delete_node(state: &mut muster_lifecycle::state::State, name: &str) -> Vec<muster_lifecycle::record::RecordKey> {
-    use muster_lifecycle::command::{Operation, Position, Precondition};
+    use muster_lifecycle::command::{OperatorOperation, Position, Precondition};
     let mut batch = fixture::batch(1, 40);
-    batch.commands[0].operation = Operation::DeleteNode { name: name.into(), precondition: Precondition::default() };
+    batch.commands[0].operation =
+        OperatorOperation::DeleteNode { name: name.into(), precondition: Precondition::default() }.into();
     state.apply(Position { term: 1, index: 40 }, &batch).touched
 }
 

@@ -5,9 +5,9 @@ use std::sync::LazyLock;
 use muster_lifecycle::meta::Uid;
 use muster_lifecycle::replica::ReplicaId;
 use muster_raft::disk::sim::SimDisk;
-use muster_raft::log_store::{Identity, LOG_FILE, LogStore, OpenError};
+use muster_raft::log_store::{LOG_FILE, LogOpenError, LogStore, StoreOwner};
 use muster_raft::persisted::log_id;
-use muster_raft::store::StoreError;
+use muster_raft::store::ReplicaStoreError;
 use openraft::storage::{RaftLogReader, RaftLogStorage};
 use proptest::prelude::*;
 
@@ -45,7 +45,7 @@ fn log_bytes(files: &[(String, Vec<u8>)]) -> &[u8] {
 /// Asserts that the store is refused, or holds exactly what was written. Returns whether it was refused.
 async fn assert_refused_or_unharmed(sim: &SimDisk, what: &str) -> bool {
     match fixture::open(sim.mount(), None) {
-        Err(StoreError::Log(error @ (OpenError::Damaged { .. } | OpenError::NewerVersion { .. }))) => {
+        Err(ReplicaStoreError::Log(error @ (LogOpenError::Damaged { .. } | LogOpenError::NewerVersion { .. }))) => {
             assert!(error.to_string().contains("muster member") || error.to_string().contains("release"), "{error}");
             true
         }
@@ -87,7 +87,7 @@ fn f_26_a_truncated_log_is_refused() {
 }
 
 #[test]
-fn f_26_entries_and_votes_are_where_damage_is_always_refused() {
+fn f_26_damaged_entries_and_votes_are_always_refused() {
     fixture::run(async {
         let intact = filled(Ended::Orderly).await;
         let needle = b"node-1-200";
@@ -137,7 +137,7 @@ fn f_28_an_older_copy_of_the_log_is_refused() {
 }
 
 #[test]
-fn a_witness_that_is_lost_or_damaged_is_made_anew() {
+fn a_lost_or_damaged_witness_is_rebuilt() {
     fixture::run(async {
         let intact = filled(Ended::Killed).await;
         for damage in [
@@ -166,10 +166,10 @@ fn with_files(files: &[(String, Vec<u8>)]) -> SimDisk {
 }
 
 #[test]
-fn a_missing_log_is_not_made_up() {
+fn a_missing_log_is_refused_with_advice() {
     let sim = SimDisk::new();
     let error = LogStore::open(sim.mount(), &IDENTITY, recorder()).err().unwrap();
-    assert!(matches!(error, OpenError::Missing { .. }), "{error}");
+    assert!(matches!(error, LogOpenError::Missing { .. }), "{error}");
     assert!(error.to_string().contains("muster member remove 1"), "{error}");
     assert!(sim.names().is_empty());
 }
@@ -185,7 +185,7 @@ fn a_log_that_was_deleted_beside_its_snapshot_is_not_replaced_by_an_empty_one() 
         store.close().await;
         sim.mount().remove(LOG_FILE).unwrap();
         let error = fixture::open(sim.mount(), None).err().unwrap();
-        assert!(matches!(error, StoreError::Log(OpenError::Damaged { .. })), "{error}");
+        assert!(matches!(error, ReplicaStoreError::Log(LogOpenError::Damaged { .. })), "{error}");
     });
 }
 
@@ -194,12 +194,12 @@ fn f_28_the_data_of_another_replica_or_fleet_is_refused() {
     fixture::run(async {
         let sim = SimDisk::new();
         open_sim(&sim).close().await;
-        let open = |identity: Identity| LogStore::open(sim.mount(), &identity, recorder()).err().unwrap().to_string();
-        let error = open(Identity { replica: ReplicaId(2), ..IDENTITY });
+        let open = |identity: StoreOwner| LogStore::open(sim.mount(), &identity, recorder()).err().unwrap().to_string();
+        let error = open(StoreOwner { replica: ReplicaId(2), ..IDENTITY });
         assert!(error.contains("belongs to replica 1, this is replica 2"), "{error}");
-        let error = open(Identity { fleet: Uid(9), ..IDENTITY });
+        let error = open(StoreOwner { fleet: Uid(9), ..IDENTITY });
         assert!(error.contains("check the data directory"), "{error}");
         let again = LogStore::open_or_create(sim.mount(), &IDENTITY, &BIRTH, recorder()).unwrap();
-        assert_eq!(again.birth(), BIRTH);
+        assert_eq!(again.new_store(), BIRTH);
     });
 }

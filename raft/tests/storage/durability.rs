@@ -9,7 +9,7 @@ use muster_lifecycle::replica::ReplicaId;
 use muster_raft::disk::sim::SimDisk;
 use muster_raft::log_store::{LogStore, RESERVE_BYTES};
 use muster_raft::persisted::log_id;
-use muster_raft::types::{Entry, LogId, TypeConfig, Vote};
+use muster_raft::types::{LogEntry, LogId, TypeConfig, Vote};
 use openraft::storage::{IOFlushed, RaftLogReader, RaftLogStorage, RaftStateMachine};
 use openraft::type_config::TypeConfigExt;
 use proptest::prelude::*;
@@ -301,7 +301,7 @@ struct Promise {
     term: u64,
     vote: Option<Vote>,
     /// Everything ever appended and not truncated, purged or not.
-    entries: BTreeMap<u64, Entry>,
+    entries: BTreeMap<u64, LogEntry>,
     applied: Option<u64>,
     snapshot: Option<LogId>,
     purged: Option<LogId>,
@@ -382,7 +382,7 @@ impl Promise {
             return Err(format!("purged {:?} instead of at most {:?}", state.last_purged_log_id, self.purged));
         }
         if found != expected {
-            let ids = |entries: &[Entry]| entries.iter().map(|entry| entry.log_id.to_string()).collect::<Vec<_>>();
+            let ids = |entries: &[LogEntry]| entries.iter().map(|entry| entry.log_id.to_string()).collect::<Vec<_>>();
             return Err(format!("entries {:?} instead of {:?}", ids(&found), ids(&expected)));
         }
         let applied = store.machine.applied_state().await.unwrap().0;
@@ -461,7 +461,7 @@ proptest! {
     }
 
     #[test]
-    fn f_20_f_25_a_machine_that_stops_in_the_middle_of_a_step_keeps_the_promises_before_it(
+    fn f_20_f_25_a_machine_that_stops_within_a_step_keeps_everything_acknowledged_before(
         steps in prop::collection::vec(step(), 1..16),
         stop in 0..200_u64,
         seed: u64,

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 
 use futures::stream;
 use muster_lifecycle::change::Change;
-use muster_lifecycle::command::{Batch, Command, Operation, Origin, Position};
+use muster_lifecycle::command::{Batch, Command, OperatorOperation, Origin, Position};
 use muster_lifecycle::meta::Uid;
 use muster_lifecycle::node::NodeDraft;
 use muster_lifecycle::replica::ReplicaId;
@@ -16,21 +16,21 @@ use muster_lifecycle::time::{ClusterTime, Stamp, WallTime};
 use muster_raft::abort::{Abort, RecordAbort};
 use muster_raft::disk::Disk;
 use muster_raft::disk::sim::SimDisk;
-use muster_raft::encoded::Sealed;
-use muster_raft::log_store::{Birth, Identity, LogStore};
+use muster_raft::encoded::EncodedBatch;
+use muster_raft::log_store::{LogStore, NewStore, StoreOwner};
 use muster_raft::persisted::log_id;
 use muster_raft::snapshot_store::SnapshotFile;
 use muster_raft::state_machine::{Publisher, StateMachine};
-use muster_raft::store::{OpenOptions, Store, StoreError, StoreInfo};
-use muster_raft::types::{Entry, LogId, StoredMembership, TypeConfig, Vote};
+use muster_raft::store::{OpenOptions, ReplicaStore, ReplicaStoreError, StoreInfo};
+use muster_raft::types::{LogEntry, LogId, StoredMembership, TypeConfig, Vote};
 use openraft::EntryPayload;
 use openraft::storage::{IOFlushed, RaftLogReader, RaftLogStorage, RaftSnapshotBuilder, RaftStateMachine};
 use openraft::type_config::TypeConfigExt;
 
 pub(crate) const FLEET: Uid = Uid(0xf1ee7);
 pub(crate) const REPLICA: u64 = 1;
-pub(crate) const IDENTITY: Identity = Identity { replica: ReplicaId(REPLICA), fleet: FLEET };
-pub(crate) const BIRTH: Birth = Birth { store: Uid(0x57073), generation: 0 };
+pub(crate) const IDENTITY: StoreOwner = StoreOwner { replica: ReplicaId(REPLICA), fleet: FLEET };
+pub(crate) const BIRTH: NewStore = NewStore { store: Uid(0x57073), generation: 0 };
 
 /// An opened store, and what it published.
 pub(crate) struct Opened {
@@ -80,10 +80,10 @@ impl Publisher for Published {
     }
 }
 
-pub(crate) fn open(disk: Arc<dyn Disk>, checkpoint_dir: Option<PathBuf>) -> Result<Opened, StoreError> {
+pub(crate) fn open(disk: Arc<dyn Disk>, checkpoint_dir: Option<PathBuf>) -> Result<Opened, ReplicaStoreError> {
     let published = Arc::new(Published::default());
     let abort = Arc::new(RecordAbort::default());
-    let (log, machine, info) = Store::open(OpenOptions {
+    let (log, machine, info) = ReplicaStore::open(OpenOptions {
         disk,
         checkpoint_dir,
         identity: IDENTITY,
@@ -105,7 +105,7 @@ impl Opened {
     }
 
     /// Appends and waits for the acknowledgement.
-    pub(crate) async fn append(&mut self, entries: Vec<Entry>) -> io::Result<()> {
+    pub(crate) async fn append(&mut self, entries: Vec<LogEntry>) -> io::Result<()> {
         let (flushed, acknowledged) = TypeConfig::oneshot();
         self.log.append(entries, IOFlushed::signal(flushed)).await?;
         acknowledged.await.map_err(io::Error::other)?
@@ -126,38 +126,38 @@ impl Opened {
         Ok(self.machine.get_snapshot_builder().await.build_snapshot().await?.snapshot)
     }
 
-    pub(crate) async fn entries(&mut self) -> Vec<Entry> {
+    pub(crate) async fn entries(&mut self) -> Vec<LogEntry> {
         self.log.try_get_log_entries(..).await.unwrap()
     }
 }
 
-/// An entry that creates a node of its own. Entry 0 is the blank one that a cluster begins with.
-pub(crate) fn entry(term: u64, index: u64) -> Entry {
+/// An entry that creates a node of its own. LogEntry 0 is the blank one that a cluster begins with.
+pub(crate) fn entry(term: u64, index: u64) -> LogEntry {
     let payload = if index == 0 { EntryPayload::Blank } else { EntryPayload::Normal(sealed(batch(term, index))) };
-    Entry { log_id: log_id(term, index), payload }
+    LogEntry { log_id: log_id(term, index), payload }
 }
 
-pub(crate) fn entries(term: u64, indexes: std::ops::Range<u64>) -> Vec<Entry> {
+pub(crate) fn entries(term: u64, indexes: std::ops::Range<u64>) -> Vec<LogEntry> {
     indexes.map(|index| entry(term, index)).collect()
 }
 
-pub(crate) fn sealed(batch: Batch) -> Sealed {
-    Sealed::new(batch).unwrap()
+pub(crate) fn sealed(batch: Batch) -> EncodedBatch {
+    EncodedBatch::new(batch).unwrap()
 }
 
 pub(crate) fn batch(term: u64, index: u64) -> Batch {
     let draft = NodeDraft { name: format!("node-{term}-{index}").into(), ..NodeDraft::default() };
     let operation =
-        Operation::CreateNode { draft: Box::new(draft), uid: Uid(u128::from(index) << 64 | u128::from(term)) };
+        OperatorOperation::CreateNode { draft: Box::new(draft), uid: Uid(u128::from(index) << 64 | u128::from(term)) };
     let origin = Origin::Operator { user: "tester".into() };
     Batch {
         stamp: Stamp { cluster: ClusterTime(index), wall: WallTime(1_700_000_000_000) },
-        commands: vec![Command { origin, request: None, operation }],
+        commands: vec![Command { origin, request: None, operation: operation.into() }],
     }
 }
 
 /// The state after the given entries, computed by applying them alone.
-pub(crate) fn state_after<'a>(entries: impl IntoIterator<Item = &'a Entry>) -> State {
+pub(crate) fn state_after<'a>(entries: impl IntoIterator<Item = &'a LogEntry>) -> State {
     let mut state = State::new();
     for entry in entries {
         if let EntryPayload::Normal(batch) = &entry.payload {

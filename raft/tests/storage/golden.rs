@@ -8,7 +8,7 @@ use muster_raft::persisted::{
     LogIdRecord, MembershipRecord, StoredMembershipRecord, VoteRecord, encode, encode_entry, log_id,
 };
 use muster_raft::snapshot_store::{SnapshotHeader, read_header, write_snapshot};
-use muster_raft::types::{Endpoint, Entry};
+use muster_raft::types::{Endpoint, LogEntry};
 use openraft::EntryPayload;
 
 use crate::fixture::{entry, state_after};
@@ -26,23 +26,24 @@ fn membership() -> MembershipRecord {
 }
 
 #[test]
-fn frames_of_log_entries() {
-    let blank = Entry { log_id: log_id(3, 500), payload: EntryPayload::Blank };
-    let change = Entry { log_id: log_id(3, 501), payload: EntryPayload::Membership(membership().try_into().unwrap()) };
-    let sealed = |entry: &Entry| hex(&frame::seal(&entry.log_id.index.to_be_bytes(), &encode_entry(entry).unwrap()));
+fn the_bytes_of_log_entries_are_pinned() {
+    let blank = LogEntry { log_id: log_id(3, 500), payload: EntryPayload::Blank };
+    let change =
+        LogEntry { log_id: log_id(3, 501), payload: EntryPayload::Membership(membership().try_into().unwrap()) };
+    let sealed = |entry: &LogEntry| hex(&frame::seal(&entry.log_id.index.to_be_bytes(), &encode_entry(entry).unwrap()));
     assert_eq!(sealed(&blank), "01be92b8be03f40300");
     assert_eq!(sealed(&change), "0142c6f54603f50302010101010103703a3103613a3103633a31");
     assert_eq!(&sealed(&entry(3, 502))[10..18], "03f60301", "id and kind; the batch is pinned in lifecycle");
 }
 
 #[test]
-fn records_of_vote_and_position() {
+fn the_bytes_of_vote_and_position_are_pinned() {
     assert_eq!(hex(&encode(&VoteRecord { term: 300, candidate: ReplicaId(2), committed: true }).unwrap()), "ac020201");
     assert_eq!(hex(&encode(&LogIdRecord { term: 300, index: 7 }).unwrap()), "ac0207");
 }
 
 #[test]
-fn head_of_a_snapshot() {
+fn the_bytes_of_a_snapshot_head_are_pinned() {
     let header = SnapshotHeader {
         last_log_id: Some(LogIdRecord { term: 3, index: 9 }),
         membership: StoredMembershipRecord {

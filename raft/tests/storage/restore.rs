@@ -7,10 +7,10 @@ use std::time::Duration;
 use muster_lifecycle::replica::ReplicaId;
 use muster_lifecycle::state::State;
 use muster_raft::disk::sim::SimDisk;
-use muster_raft::log_store::OpenError;
+use muster_raft::log_store::LogOpenError;
 use muster_raft::persisted::log_id;
 use muster_raft::snapshot_store::SnapshotFile;
-use muster_raft::store::{Restoration, Store, StoreError};
+use muster_raft::store::{ReplicaStore, ReplicaStoreError, Restoration};
 use muster_raft::types::{Endpoint, TypeConfig, Vote};
 use openraft::Raft;
 use openraft::error::{RPCError, ReplicationClosed, StreamingError, Unreachable};
@@ -34,9 +34,9 @@ fn members() -> BTreeMap<ReplicaId, Endpoint> {
         .into()
 }
 
-fn restore(sim: &SimDisk, state: &State) -> Result<(), StoreError> {
+fn restore(sim: &SimDisk, state: &State) -> Result<(), ReplicaStoreError> {
     let restoration = Restoration { identity: IDENTITY, store: BIRTH.store, state, members: members() };
-    Store::restore(&sim.mount(), &restoration, recorder())
+    ReplicaStore::restore(&sim.mount(), &restoration, recorder())
 }
 
 #[test]
@@ -69,7 +69,7 @@ fn a_restored_cluster_of_one_elects_itself_and_writes() {
         let (sim, state) = (SimDisk::new(), raised());
         let members = members().into_iter().take(1).collect();
         let restoration = Restoration { identity: IDENTITY, store: BIRTH.store, state: &state, members };
-        Store::restore(&sim.mount(), &restoration, recorder()).unwrap();
+        ReplicaStore::restore(&sim.mount(), &restoration, recorder()).unwrap();
         let store = open_sim(&sim);
         let config = Arc::new(openraft::Config::default().validate().unwrap());
         let raft = Raft::new(ReplicaId(1), config, Alone, store.log.clone(), store.machine).await.unwrap();
@@ -104,7 +104,7 @@ impl RaftNetworkV2<TypeConfig> for Alone {
         _: AppendEntriesRequest<TypeConfig>,
         _: RPCOption,
     ) -> Result<AppendEntriesResponse<TypeConfig>, RPCError<TypeConfig>> {
-        Err(RPCError::Unreachable(Unreachable::from_string("nobody is there")))
+        Err(RPCError::Unreachable(Unreachable::from_string("no peer is running")))
     }
 
     async fn vote(
@@ -112,7 +112,7 @@ impl RaftNetworkV2<TypeConfig> for Alone {
         _: VoteRequest<TypeConfig>,
         _: RPCOption,
     ) -> Result<VoteResponse<TypeConfig>, RPCError<TypeConfig>> {
-        Err(RPCError::Unreachable(Unreachable::from_string("nobody is there")))
+        Err(RPCError::Unreachable(Unreachable::from_string("no peer is running")))
     }
 
     async fn full_snapshot(
@@ -122,7 +122,7 @@ impl RaftNetworkV2<TypeConfig> for Alone {
         _: impl Future<Output = ReplicationClosed> + Send + 'static,
         _: RPCOption,
     ) -> Result<SnapshotResponse<TypeConfig>, StreamingError<TypeConfig>> {
-        Err(StreamingError::Unreachable(Unreachable::from_string("nobody is there")))
+        Err(StreamingError::Unreachable(Unreachable::from_string("no peer is running")))
     }
 }
 
@@ -132,7 +132,7 @@ fn restoring_over_data_is_refused() {
         let (sim, state) = (SimDisk::new(), raised());
         restore(&sim, &state).unwrap();
         let error = restore(&sim, &state).unwrap_err();
-        assert!(matches!(error, StoreError::Log(OpenError::Present { .. })), "{error}");
+        assert!(matches!(error, ReplicaStoreError::Log(LogOpenError::Present { .. })), "{error}");
     });
 }
 
@@ -140,8 +140,8 @@ fn restoring_over_data_is_refused() {
 fn restoring_without_members_is_refused() {
     let state = raised();
     let restoration = Restoration { identity: IDENTITY, store: BIRTH.store, state: &state, members: BTreeMap::new() };
-    let error = Store::restore(&SimDisk::new().mount(), &restoration, recorder()).unwrap_err();
-    assert!(matches!(error, StoreError::NoMembers), "{error}");
+    let error = ReplicaStore::restore(&SimDisk::new().mount(), &restoration, recorder()).unwrap_err();
+    assert!(matches!(error, ReplicaStoreError::NoMembers), "{error}");
 }
 
 proptest! {
@@ -154,7 +154,7 @@ proptest! {
         let finished = restore(&sim, &state).is_ok();
         sim.power_loss(seed);
         let again = restore(&sim, &state);
-        let present = matches!(again, Err(StoreError::Log(OpenError::Present { .. })));
+        let present = matches!(again, Err(ReplicaStoreError::Log(LogOpenError::Present { .. })));
         prop_assert!(again.is_ok() || present, "{again:?}");
         prop_assert!(present || !finished, "a finished restore stays");
         prop_assert_eq!(open_sim(&sim).machine.state().digest(), state.digest());

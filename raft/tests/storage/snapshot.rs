@@ -3,7 +3,7 @@
 use muster_raft::disk::sim::SimDisk;
 use muster_raft::persisted::log_id;
 use muster_raft::snapshot_store::{SnapshotError, SnapshotFile, SnapshotHeader, read_snapshot, write_snapshot};
-use muster_raft::store::StoreError;
+use muster_raft::store::ReplicaStoreError;
 use muster_raft::types::StoredMembership;
 use openraft::storage::{RaftLogStorage, RaftStateMachine};
 
@@ -40,7 +40,7 @@ fn a_snapshot_survives_power_loss_and_restores_the_state() {
 }
 
 #[test]
-fn a_newer_snapshot_replaces_the_older_one_whose_readers_go_on() {
+fn a_newer_snapshot_replaces_the_older_one_whose_readers_continue() {
     fixture::run(async {
         let sim = SimDisk::new();
         let (mut store, old) = with_snapshot(&sim).await;
@@ -155,14 +155,14 @@ fn f_26_a_damaged_snapshot_that_the_log_needs_stops_the_replica_with_advice() {
         store.close().await;
         sim.flip_bit(NAME, 900);
         let error = fixture::open(sim.mount(), None).err().unwrap();
-        assert!(matches!(error, StoreError::NoBase { .. }), "{error}");
+        assert!(matches!(error, ReplicaStoreError::NoBase { .. }), "{error}");
         let text = error.to_string();
         assert!(text.contains(NAME) && text.contains("muster member remove 1"), "{text}");
     });
 }
 
 #[test]
-fn f_26_every_flipped_bit_and_every_cut_of_a_snapshot_is_seen() {
+fn f_26_every_flipped_bit_and_every_truncation_of_a_snapshot_is_detected() {
     let state = state_after(&entries(1, 0..4));
     let header = SnapshotHeader::new(&state, FLEET.0, Some(log_id(1, 3)), &StoredMembership::default());
     let mut file = Vec::new();
@@ -182,7 +182,7 @@ fn f_26_every_flipped_bit_and_every_cut_of_a_snapshot_is_seen() {
 }
 
 #[test]
-fn an_announced_length_is_not_believed() {
+fn an_implausible_length_is_refused_before_it_is_allocated() {
     let mut file = b"MUSTERSN\x01\0\0\0".to_vec();
     file.extend_from_slice(&u32::MAX.to_le_bytes());
     file.extend_from_slice(&[0; 64]);

@@ -41,13 +41,13 @@ pub const NOT_READY: &str = "node.kubernetes.io/not-ready";
 
 /// One node as the cluster shows it.
 #[derive(Debug, Clone)]
-pub struct Seen {
+pub struct ListedNode {
     pub ready: String,
     pub zone: String,
     pub taints: BTreeSet<String>,
 }
 
-impl Seen {
+impl ListedNode {
     pub fn is_ready(&self) -> bool {
         self.ready == "True"
     }
@@ -78,22 +78,22 @@ pub fn start_with(wanted: usize, arguments: &[&str]) -> DevCluster {
     let cluster = DevCluster::start_exactly(&[&["--nodes", count.as_str()], arguments].concat());
     eventually_within(FLEET_PATIENCE, "all nodes are ready", || {
         let nodes = nodes(&cluster);
-        (nodes.len() == wanted && nodes.values().all(Seen::is_ready)).then_some(())
+        (nodes.len() == wanted && nodes.values().all(ListedNode::is_ready)).then_some(())
     });
     cluster
 }
 
-pub fn nodes(cluster: &DevCluster) -> BTreeMap<String, Seen> {
+pub fn nodes(cluster: &DevCluster) -> BTreeMap<String, ListedNode> {
     let list: Value = serde_json::from_str(&cluster.ok(&["get", "nodes", "-o", "json"])).unwrap();
     list["items"].as_array().unwrap().iter().map(seen).collect()
 }
 
-fn seen(node: &Value) -> (String, Seen) {
+fn seen(node: &Value) -> (String, ListedNode) {
     let conditions = node["status"]["conditions"].as_array().cloned().unwrap_or_default();
     let ready = conditions.iter().find(|condition| condition["type"] == "Ready");
     let taints = node["spec"]["taints"].as_array().cloned().unwrap_or_default();
     let taint = |taint: &Value| format!("{}:{}", taint["key"].as_str().unwrap(), taint["effect"].as_str().unwrap());
-    let seen = Seen {
+    let seen = ListedNode {
         ready: ready.map_or("none", |ready| ready["status"].as_str().unwrap()).to_owned(),
         zone: node["metadata"]["labels"]["topology.kubernetes.io/zone"].as_str().unwrap_or_default().to_owned(),
         taints: taints.iter().map(taint).collect(),

@@ -32,8 +32,8 @@ use tokio_util::sync::CancellationToken;
 
 use self::agents::Agents;
 use self::clock::SkewedClock;
-use self::links::{Fault, Links};
-use self::view::{Seen, Verdict};
+use self::links::{LinkFault, Links};
+use self::view::{NodeView, ObservedVerdict};
 use crate::members::{ANSWER_PATIENCE, Members};
 use crate::turn::Turn;
 use crate::waiting::{PATIENCE, soon};
@@ -106,7 +106,7 @@ impl InprocessCluster {
     }
 
     /// Cuts a replica off from the other two; agents and operators still reach it.
-    pub fn isolate(&self, id: u64, fault: Fault) {
+    pub fn isolate(&self, id: u64, fault: LinkFault) {
         self.links.cut(id, REPLICAS.into_iter().filter(|other| *other != id), fault);
     }
 
@@ -153,11 +153,11 @@ impl InprocessCluster {
         .await;
     }
 
-    pub async fn nodes(&self) -> BTreeMap<String, Seen> {
+    pub async fn nodes(&self) -> BTreeMap<String, NodeView> {
         soon("the nodes can be read", async || view::nodes(&self.client).await).await
     }
 
-    pub async fn verdicts(&self) -> Vec<Verdict> {
+    pub async fn verdicts(&self) -> Vec<ObservedVerdict> {
         soon("the events can be read", async || view::verdicts(&self.client).await).await
     }
 
@@ -165,7 +165,7 @@ impl InprocessCluster {
     pub async fn ready(&self, names: &[String]) {
         soon("the nodes are ready", async || {
             let nodes = view::nodes(&self.client).await?;
-            let ready = |name: &&String| nodes.get(*name).is_some_and(Seen::is_ready);
+            let ready = |name: &&String| nodes.get(*name).is_some_and(NodeView::is_ready);
             let missing: Vec<_> = names.iter().filter(|name| !ready(name)).collect();
             let seen = || missing.iter().map(|name| format!("{name}: {:?}\n", nodes.get(*name))).collect();
             if missing.is_empty() { Ok(()) } else { Err(seen()) }
@@ -173,7 +173,7 @@ impl InprocessCluster {
         .await;
     }
 
-    pub async fn seen_when(&self, what: &str, node: &str, is_so: impl Fn(&Seen) -> bool) -> Seen {
+    pub async fn seen_when(&self, what: &str, node: &str, is_so: impl Fn(&NodeView) -> bool) -> NodeView {
         soon(&format!("{node} is {what}"), async || {
             let seen = view::nodes(&self.client).await?.remove(node);
             seen.clone().filter(|seen| is_so(seen)).ok_or_else(|| format!("{seen:?}"))

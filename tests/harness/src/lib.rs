@@ -1,7 +1,8 @@
-//! Test clusters in three layers. All take their members from one description and share the
+//! Test clusters in four layers. All take their members from one description and share the
 //! functions that ask, wait and kill.
 //!
 //! ```text
+//!   parts       pieces of replicas as tasks of the test: consensus and heartbeats, without a controller
 //!   inprocess   replicas as tasks of the test: links that can be cut, clocks that can be set, a probe in every actor
 //!   dev         replicas as processes of `muster dev`, which can be killed and frozen; `fleet` is its simulated nodes
 //!   network     replicas and agents as processes on machines that are network namespaces: cables can be pulled
@@ -18,6 +19,7 @@ pub mod inprocess;
 pub mod members;
 pub mod network;
 pub mod operator;
+pub mod parts;
 pub mod process;
 pub mod turn;
 pub mod waiting;

@@ -8,14 +8,14 @@ use std::process::Command;
 pub const SUBNET: &str = "10.90.0";
 const OPERATOR: u8 = 254;
 
-pub struct Network {
+pub struct MachineNetwork {
     prefix: String,
     hosts: Vec<&'static str>,
 }
 
-// === impl Network ===
+// === impl MachineNetwork ===
 
-impl Network {
+impl MachineNetwork {
     /// The reason if network namespaces cannot be made here.
     pub fn impossible() -> Option<String> {
         let probe = format!("muster-{}-probe", std::process::id());
@@ -88,7 +88,7 @@ impl Network {
     }
 }
 
-impl Drop for Network {
+impl Drop for MachineNetwork {
     /// All processes that still run there were started by this test.
     fn drop(&mut self) {
         for name in self.hosts.iter().chain(&["switch"]) {

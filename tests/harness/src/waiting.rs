@@ -6,7 +6,7 @@ use tokio::time::{sleep, timeout};
 
 /// Far longer than anything here takes; only a failure waits for it.
 pub const PATIENCE: Duration = Duration::from_secs(60);
-const LOOK_PAUSE: Duration = Duration::from_millis(20);
+const LOOK_PAUSE: Duration = Duration::from_millis(10);
 
 /// Looks until `condition` gives something, for as long as [`PATIENCE`].
 pub fn eventually<T>(what: &str, condition: impl FnMut() -> Option<T>) -> T {
@@ -22,6 +22,21 @@ pub fn eventually_within<T>(patience: Duration, what: &str, mut condition: impl 
         assert!(start.elapsed() < patience, "waited {patience:?} in vain: {what}");
         std::thread::sleep(LOOK_PAUSE);
     }
+}
+
+/// Waits in an async test until `condition` holds.
+pub async fn until(what: &str, condition: impl FnMut() -> bool) {
+    assert!(within(PATIENCE, condition).await, "waited {PATIENCE:?} in vain: {what}");
+}
+
+/// Whether `condition` holds at some moment within `patience`.
+pub async fn within(patience: Duration, mut condition: impl FnMut() -> bool) -> bool {
+    let looking = async {
+        while !condition() {
+            sleep(LOOK_PAUSE).await;
+        }
+    };
+    timeout(patience, looking).await.is_ok()
 }
 
 /// As [`eventually`], in an async test. If the condition never holds, the failure tells what was there instead.

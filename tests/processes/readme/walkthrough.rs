@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn what_varies_by_its_nature_may_vary_and_nothing_else() {
+    fn times_ages_and_ellipses_may_vary_and_nothing_else() {
         for (shown, printed) in [
             ("ZONE   SINCE\ndev/a  5s", "ZONE        SINCE\ndev/a       1m12s\n"),
             ("at 05:32:25 (2 s ago)  x", "at 17:00:01 (now)  x"),

@@ -268,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn a_status_asked_for_in_silence_is_owed_and_none_is_posted_twice_at_once() {
+    fn a_silent_node_posts_its_status_later_and_one_post_runs_at_a_time() {
         let mut nodes = bound(2);
         nodes.silence(100);
         assert!(!nodes.ask_status(0) && nodes.ask_status(1));
@@ -281,7 +281,7 @@ mod tests {
     }
 
     #[test]
-    fn bindings_under_way_are_bounded() {
+    fn pending_bindings_are_bounded() {
         let mut nodes = CarriedNodes::new(0..10);
         nodes.bind_all();
         assert_eq!(nodes.take_unbound(4, 6).len(), 4);

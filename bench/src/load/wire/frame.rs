@@ -166,7 +166,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn frames_are_read_as_they_were_written_and_only_whole() {
+    fn only_whole_frames_are_read_and_equal_those_written() {
         let mut bytes = BytesMut::new();
         put_message(&mut bytes, 7, b"beat");
         put_ping(&mut bytes, 42, flag::ACK);

@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn ours_is_a_multiple_of_theirs() {
+    fn the_table_shows_muster_as_a_multiple_of_etcd() {
         let (ours, theirs) = both();
         let table = &tables(&ours, &theirs)[0];
         let rows: Vec<Vec<&str>> = table.rows.iter().map(|row| row.iter().map(String::as_str).collect()).collect();

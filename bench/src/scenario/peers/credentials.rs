@@ -7,7 +7,7 @@ use std::time::SystemTime;
 
 use anyhow::Result;
 use muster_pki::secret::{self, Access};
-use muster_pki::{Authority, FleetId, Issued, REPLICA_LIFETIME, Subject, Usage, Validity, tls};
+use muster_pki::{Authority, CertificateSubject, FleetId, Issued, REPLICA_LIFETIME, Usage, Validity, tls};
 use rustls::ClientConfig;
 
 #[derive(Debug)]
@@ -32,13 +32,19 @@ impl Credentials {
         let (fleet, validity) = (FleetId::random(), Validity::starting(SystemTime::now(), REPLICA_LIFETIME));
         let authority = Authority::generate("etcd", &fleet, validity)?;
         let hosts = ["127.0.0.1".to_owned()];
-        let server =
-            Subject { user: "etcd", group: None, fleet: &fleet, usage: Usage::Server, hosts: &hosts, validity };
-        let client = Subject { user: "bench", usage: Usage::Client, hosts: &[], ..server.clone() };
+        let server = CertificateSubject {
+            user: "etcd",
+            group: None,
+            fleet: &fleet,
+            usage: Usage::Server,
+            hosts: &hosts,
+            validity,
+        };
+        let client = CertificateSubject { user: "bench", usage: Usage::Client, hosts: &[], ..server.clone() };
         let (server, client) = (authority.issue(&server)?, authority.issue(&client)?);
         let files = Files { ca: dir.join("ca.crt"), certificate: dir.join("etcd.crt"), key: dir.join("etcd.key") };
-        secret::write_new(&files.ca, authority.certificate_pem(), Access::Everybody)?;
-        secret::write_new(&files.certificate, &server.certificate, Access::Everybody)?;
+        secret::write_new(&files.ca, authority.certificate_pem(), Access::Public)?;
+        secret::write_new(&files.certificate, &server.certificate, Access::Public)?;
         secret::write_new(&files.key, &server.key, Access::Owner)?;
         Ok(Self { authority, client, files })
     }

@@ -260,7 +260,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_what_can_be_run_is_found() {
+    fn only_an_executable_etcd_is_found() {
         let dirs = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
         let path = env::join_paths(dirs.iter().map(|dir| dir.path())).unwrap();
         assert_eq!(find_in(&path, "etcd"), None);
@@ -274,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn the_version_is_read_from_among_other_lines() {
+    fn the_version_is_read_from_several_lines_of_output() {
         assert_eq!(version("etcd Version: 3.4.23\nGit SHA: none\nGo Version: go1.19.8\n"), Some("3.4.23"));
         assert_eq!(version("usage: etcd"), None);
     }

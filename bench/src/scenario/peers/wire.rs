@@ -143,14 +143,14 @@ mod tests {
     }
 
     #[test]
-    fn requests_are_what_etcd_reads() {
+    fn requests_are_encoded_as_etcd_expects() {
         check_both_ways(&LeaseGrantRequest { ttl_seconds: 60 }, &[0x08, 60]);
         check_both_ways(&LeaseKeepAliveRequest { id: 300 }, &[0x08, 0xac, 0x02]);
         check_both_ways(&RangeRequest { key: "k".into() }, &[0x0a, 1, b'k']);
     }
 
     #[test]
-    fn a_renewal_names_the_revision_it_follows_even_when_there_is_none() {
+    fn a_renewal_always_encodes_the_revision_even_zero() {
         let (key, value) = (Bytes::from_static(b"k"), Bytes::from_static(b"v"));
         for revision in [9, 0] {
             let compare = [0x0a, 7, 0x10, 2, 0x1a, 1, b'k', 0x30, revision];
@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn answers_are_read_past_what_is_of_no_interest() {
+    fn unknown_fields_of_answers_are_skipped() {
         let header = Some(ResponseHeader { member_id: 2, revision: 3 });
         let granted: LeaseGrantResponse = answer(&[0x10, 5, 0x18, 60]);
         assert_eq!(granted, LeaseGrantResponse { id: 5 });

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use anyhow::{Result, bail, ensure};
-use muster_lifecycle::command::{Command, Operation};
+use muster_lifecycle::command::{Command, OperatorOperation};
 use muster_lifecycle::meta::Uid;
 use muster_lifecycle::time::ClusterTime;
 use muster_lifecycle::todo;
@@ -95,8 +95,8 @@ fn with_bare_pods(nodes: usize, shapes: &[PodShape]) -> Result<LocalState> {
 fn create(manifest: &serde_json::Value, number: usize) -> Result<Command> {
     let uid = Uid(number as u128 + 1);
     let operation = match Manifest::from_json(manifest.to_string().as_bytes())? {
-        Manifest::Pod(read) => Operation::CreatePod { draft: Box::new(read.draft), uid },
-        Manifest::Workload(read) => Operation::CreateWorkload { draft: Box::new(read.draft), uid },
+        Manifest::Pod(read) => OperatorOperation::CreatePod { draft: Box::new(read.draft), uid },
+        Manifest::Workload(read) => OperatorOperation::CreateWorkload { draft: Box::new(read.draft), uid },
         Manifest::Node(_) => bail!("nodes register by themselves"),
     };
     Ok(local_state::by_operator(operation))

@@ -9,11 +9,11 @@ use crate::render::{at, items, or, pod, text};
 const CONDITIONS: &[&str] = &["Type", "Status", "LastTransitionTime", "Reason", "Message"];
 
 /// The pod, its state in one line if that is known, and the events about it.
-pub fn pod(object: &Value, standing: Option<&str>, events: &[Value], now: Timestamp) -> String {
+pub fn pod(object: &Value, summary: Option<&str>, events: &[Value], now: Timestamp) -> String {
     let mut page = Page::default();
     page.field("Name", text(object, &["metadata", "name"]));
     page.field("Namespace", text(object, &["metadata", "namespace"]));
-    page.optional("Standing", standing.unwrap_or_default());
+    page.optional("Summary", summary.unwrap_or_default());
     page.field("Priority", &at(object, &["spec", "priority"]).as_i64().unwrap_or(0).to_string());
     page.field("Node", text(object, &["spec", "nodeName"]));
     page.field("Start Time", text(object, &["status", "startTime"]));
@@ -108,7 +108,7 @@ mod tests {
             "lastTimestamp": "2026-01-01T00:00:00Z", "source": {"component": "default-scheduler"}});
         let page = pod(&object, Some("terminating since 00:01:00"), &[event], "2026-01-01T00:01:00Z".parse().unwrap());
         for part in [
-            "Name:               web-x\nNamespace:          shop\nStanding:           terminating since 00:01:00\n",
+            "Name:               web-x\nNamespace:          shop\nSummary:            terminating since 00:01:00\n",
             "Priority:           7\nNode:               n1\nStart Time:         2026-01-01T00:00:02Z\n",
             "Labels:             app=web\n",
             "Annotations:        <none>\n",
@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pod_that_waits_has_a_page_too() {
+    fn a_pending_pod_is_described_too() {
         let object = json!({"metadata": {"name": "p", "namespace": "default"}, "status": {"phase": "Pending"}});
         let page = pod(&object, None, &[], "2026-01-01T00:01:00Z".parse().unwrap());
         for part in ["Node:               <none>\n", "Status:             Pending\n", "Events:             <none>\n"] {

@@ -37,7 +37,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_description_says_whose_pods_and_how_many() {
+    fn a_description_names_selector_and_pod_counts() {
         let object = json!({
             "kind": "ReplicaSet",
             "metadata": {"name": "web", "namespace": "shop", "creationTimestamp": "2026-01-01T00:00:00Z"},

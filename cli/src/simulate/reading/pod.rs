@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use muster_lifecycle::name;
 use muster_lifecycle::taint::Effect;
 use muster_lifecycle::text::Text;
-use muster_lifecycle::toleration::{Operator, Toleration};
+use muster_lifecycle::toleration::{Toleration, TolerationOperator};
 
 use super::duration;
 use super::node::names;
@@ -109,16 +109,16 @@ fn spread(
 fn toleration(field: &Field<'_>) -> Result<Toleration, Fault> {
     let fields = field.fields(&TOLERATION_FIELDS)?;
     let text = |name: &str| fields.get(name).map_or_else(|| Ok(Text::default()), |field| field.text().map(Text::from));
-    let operator = |field: &Field<'_>| field.text()?.parse::<Operator>().map_err(|error| field.fault(error));
+    let operator = |field: &Field<'_>| field.text()?.parse::<TolerationOperator>().map_err(|error| field.fault(error));
     let effect = |field: &Field<'_>| field.text()?.parse::<Effect>().map_err(|error| field.fault(error));
     let toleration = Toleration {
         key: text("key")?,
-        operator: fields.get("operator").map_or(Ok(Operator::default()), operator)?,
+        operator: fields.get("operator").map_or(Ok(TolerationOperator::default()), operator)?,
         value: text("value")?,
         effect: fields.get("effect").map(effect).transpose()?,
         seconds: fields.get("tolerationSeconds").map(seconds).transpose()?,
     };
-    let is_wildcard = toleration.operator == Operator::Exists;
+    let is_wildcard = toleration.operator == TolerationOperator::Exists;
     if toleration.key.is_empty() && !is_wildcard {
         return Err(field.fault("without a key the operator must be Exists"));
     }

@@ -3,7 +3,7 @@
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
-use muster_lifecycle::command::{Command, Operation, Origin, Outcome};
+use muster_lifecycle::command::{AgentOperation, Command, LeaderOperation, OperatorOperation, Origin, Outcome};
 use muster_lifecycle::node::{ConditionStatus, Node, NodeStatus};
 use muster_lifecycle::policy::Policy;
 use muster_lifecycle::rejection::Rejection;
@@ -27,9 +27,12 @@ impl<W: Witness> World<W> {
         for (place, machine) in self.machines.iter().enumerate() {
             by_creation.entry(machine.spec.created).or_default().push(place);
         }
-        let founding = Operation::FoundPolicy { policy: Box::new(policy) };
+        let founding = LeaderOperation::FoundPolicy { policy: Box::new(policy) };
         let origin = Origin::Controller { term: self.term };
-        self.write_down(stamp(-FOUNDED_BEFORE_START), vec![Command { origin, request: None, operation: founding }])?;
+        self.write_down(
+            stamp(-FOUNDED_BEFORE_START),
+            vec![Command { origin, request: None, operation: founding.into() }],
+        )?;
         for (created, places) in by_creation {
             match Millis::try_from(created) {
                 Ok(later) if later > 0 => drop(self.births.insert(later, places)),
@@ -62,7 +65,7 @@ impl<W: Witness> World<W> {
 
     fn creation(&mut self, place: MachineIndex) -> Command {
         let draft = Box::new(self.machines[place].initial_draft());
-        by_operator(Operation::CreateNode { draft, uid: self.next_uid() })
+        by_operator(OperatorOperation::CreateNode { draft, uid: self.next_uid() })
     }
 
     /// A machine is created after the start.
@@ -134,8 +137,8 @@ impl<W: Witness> World<W> {
         let (name, draft) = (machine.spec.name.clone(), Box::new(machine.registration()));
         self.says_of_stopped(place).into_iter().for_each(|command| self.submit(command));
         // The pods of a former life have stopped by now.
-        let operation = Operation::RegisterNode { draft, uid: self.next_uid(), running: Some(Vec::new()) };
-        self.submit(Command { origin: Origin::Node { name }, request: None, operation });
+        let operation = AgentOperation::RegisterNode { draft, uid: self.next_uid(), running: Some(Vec::new()) };
+        self.submit(Command { origin: Origin::Node { name }, request: None, operation: operation.into() });
         self.says_of_well(place).into_iter().for_each(|command| self.submit(command));
         self.begin(place);
     }
@@ -206,8 +209,8 @@ impl<W: Witness> World<W> {
         let stopped = is_there.then(|| self.says_of_stopped(place)).flatten();
         let well = (is_there && is_well).then(|| self.says_of_well(place)).flatten();
         let status = Box::new(status);
-        let operation = Operation::ReportStatus { name: name.clone(), incarnation, status, running: None };
-        let says = Command { origin: Origin::Node { name }, request: None, operation };
+        let operation = AgentOperation::ReportStatus { name: name.clone(), incarnation, status, running: None };
+        let says = Command { origin: Origin::Node { name }, request: None, operation: operation.into() };
         stopped.into_iter().chain([says]).chain(well).collect()
     }
 
@@ -271,8 +274,8 @@ impl<W: Witness> World<W> {
     }
 }
 
-pub(super) fn by_operator(operation: Operation) -> Command {
-    Command { origin: Origin::Operator { user: Text::from("operator") }, request: None, operation }
+pub(super) fn by_operator(operation: OperatorOperation) -> Command {
+    Command { origin: Origin::Operator { user: Text::from("operator") }, request: None, operation: operation.into() }
 }
 
 /// A moment before the start, or the start itself.

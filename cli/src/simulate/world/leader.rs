@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 use muster_lifecycle::change::{Change, Object};
 use muster_lifecycle::clerk_task::EvictionsFirst;
-use muster_lifecycle::command::Operation;
+use muster_lifecycle::command::LeaderOperation;
 use muster_lifecycle::node::Node;
 use muster_lifecycle::policy::Policy;
 use muster_lifecycle::spared::Spared;
@@ -84,7 +84,7 @@ impl Leader {
 
     /// Finds which nodes fell silent and which are back. Returns the operations to propose about those that are due,
     /// by name.
-    pub(super) fn judge(&mut self, state: &State, pulses: &PulseMonitor, moment: Moment) -> Vec<Operation> {
+    pub(super) fn judge(&mut self, state: &State, pulses: &PulseMonitor, moment: Moment) -> Vec<LeaderOperation> {
         let (tables, mut blindness) = (pulses.tables(), pulses.blindness());
         let judging = JudgingLoop::of(state.policy());
         blindness.tick(moment.tick, judging);
@@ -109,12 +109,12 @@ impl Leader {
     }
 
     /// The proposals of a round were decided.
-    pub(super) fn settled(&mut self, operations: &[Operation]) {
-        let names = operations.iter().filter_map(Operation::object_name);
+    pub(super) fn settled(&mut self, operations: &[LeaderOperation]) {
+        let names = operations.iter().filter_map(LeaderOperation::node_name);
         names.for_each(|name| self.candidates.settled(&Text::from(name)));
     }
 
-    fn hear(&mut self, change: sweep::Change) {
+    fn hear(&mut self, change: sweep::PulseChange) {
         if let Some(name) = self.holders.get(change.slot.index as usize).cloned().flatten() {
             self.candidates.hear(name, change.hearing);
         }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use muster_lifecycle::change::Change;
-use muster_lifecycle::command::{Command, Operation, Origin, Outcome};
+use muster_lifecycle::command::{Command, LeaderOperation, Origin, Outcome};
 use muster_pulse::monitor::PulseMonitor;
 use muster_pulse::tick::Tick;
 
@@ -22,11 +22,12 @@ impl<W: Witness> World<W> {
     }
 
     /// The leader's proposals, committed at once.
-    pub fn propose(&mut self, operations: Vec<Operation>) -> Vec<Outcome> {
-        let assesses = operations.contains(&Operation::AssessZones);
-        let transition = assesses.then(|| self.state.zone_transition(self.cluster_now()));
+    pub fn propose(&mut self, operations: Vec<LeaderOperation>) -> Vec<Outcome> {
+        let assesses = operations.contains(&LeaderOperation::AssessZones);
+        let transition = assesses.then(|| self.state.zone_transition(self.stamp()));
         let origin = Origin::Controller { term: self.term };
-        let command = |operation| Command { origin: origin.clone(), request: None, operation };
+        let command =
+            |operation: LeaderOperation| Command { origin: origin.clone(), request: None, operation: operation.into() };
         let outcomes = self.apply(operations.into_iter().map(command).collect());
         if let Some(transition) = transition {
             self.witness.zones_moved(self.now, &transition);

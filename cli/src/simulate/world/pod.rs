@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use muster_lifecycle::command::{Command, Operation};
+use muster_lifecycle::command::{Command, OperatorOperation};
 use muster_lifecycle::kind::WorkloadKind;
 use muster_lifecycle::meta::{OwnerReference, Pairs, Uid};
 use muster_lifecycle::pod::{PodDraft, PodKey, PodTemplate};
@@ -110,14 +110,15 @@ impl<W: Witness> World<W> {
         for (key, (model, replicas)) in workloads(pods) {
             let uid = self.next_uid();
             owners.insert(key, uid);
-            commands.push(by_operator(Operation::CreateWorkload {
+            commands.push(by_operator(OperatorOperation::CreateWorkload {
                 draft: Box::new(model.workload_draft(key, replicas)),
                 uid,
             }));
         }
         for (name, spec) in pods {
             let owner = spec.owner.as_ref().and_then(|key| owners.get(key)).copied();
-            let operation = Operation::CreatePod { draft: Box::new(spec.draft(name, owner)), uid: self.next_uid() };
+            let operation =
+                OperatorOperation::CreatePod { draft: Box::new(spec.draft(name, owner)), uid: self.next_uid() };
             commands.push(by_operator(operation));
         }
         self.write_down(stamp(0), commands)?;

@@ -9,9 +9,9 @@ use muster_lifecycle::replica::ReplicaId;
 use muster_lifecycle::time::{ClusterTime, Stamp, WallTime};
 use muster_pulse::digest::Boot;
 use muster_pulse::excuse::REATTACH_MAX;
-use muster_pulse::inbox::Inbox;
+use muster_pulse::inbox::DigestInbox;
 use muster_pulse::monitor::PulseMonitor;
-use muster_pulse::outbox::Outbox;
+use muster_pulse::outbox::DigestOutbox;
 use muster_pulse::tick::Tick;
 
 use super::{CLUSTER_TIME_AT_START, DIGEST_PERIOD, Millis, REPLICAS, ReplicaIndex};
@@ -22,9 +22,9 @@ pub(super) struct Replica {
     booted: i64,
     pub(super) pulses: Arc<PulseMonitor>,
     /// The source of each peer's digests, by the peer's index.
-    outboxes: Vec<Outbox>,
+    outboxes: Vec<DigestOutbox>,
     /// The digests from each peer, by the peer's index; none for itself.
-    inboxes: Vec<Option<Inbox>>,
+    inboxes: Vec<Option<DigestInbox>>,
     /// Whether a peer, by its index, has not been told everything yet.
     untold: [bool; REPLICAS],
     pub(super) alive: bool,
@@ -70,13 +70,13 @@ impl Replica {
     fn booted(index: ReplicaIndex, booted: i64, life: u64, backoff_cap: Duration) -> Self {
         let pulses = PulseMonitor::new(replica_id(index), backoff_cap);
         let inboxes = (0..REPLICAS)
-            .map(|peer| pulses.admit(replica_id(peer)).ok().map(|table| Inbox::new(replica_id(peer), table)))
+            .map(|peer| pulses.admit(replica_id(peer)).ok().map(|table| DigestInbox::new(replica_id(peer), table)))
             .collect();
         let boot = Boot(life);
         Self {
             index,
             booted,
-            outboxes: (0..REPLICAS).map(|_| Outbox::new(&pulses.tables(), boot)).collect(),
+            outboxes: (0..REPLICAS).map(|_| DigestOutbox::new(&pulses.tables(), boot)).collect(),
             inboxes,
             pulses: Arc::new(pulses),
             untold: [true; REPLICAS],

@@ -5,7 +5,7 @@
 //! elsewhere.
 
 use muster_lifecycle::clerk_task::ClerkTask;
-use muster_lifecycle::command::{Operation, Outcome, ReceiptEffect};
+use muster_lifecycle::command::{LeaderOperation, Outcome, ReceiptEffect};
 use muster_lifecycle::leader_view::NextEviction;
 use muster_lifecycle::oversight;
 use muster_lifecycle::time::ClusterTime;
@@ -64,7 +64,7 @@ impl<W: Witness> World<W> {
 
     fn assess(&mut self) {
         if oversight::assessment_is_due(&self.state, self.cluster_now()) {
-            self.propose(vec![Operation::AssessZones]);
+            self.propose(vec![LeaderOperation::AssessZones]);
             self.lift();
         }
     }

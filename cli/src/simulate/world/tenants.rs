@@ -4,7 +4,7 @@
 //! own status, and then which pods are well again: the rules accept no other order (I-12).
 
 use muster_lifecycle::change::{Change, Object};
-use muster_lifecycle::command::{Command, Operation, Origin};
+use muster_lifecycle::command::{AgentOperation, Command, Origin};
 use muster_lifecycle::pod::{Phase, Pod, PodReport};
 use muster_lifecycle::record::Stored;
 use muster_lifecycle::text::Text;
@@ -63,8 +63,8 @@ impl<W: Witness> World<W> {
         if reports.is_empty() {
             return None;
         }
-        let operation = Operation::ReportPods { node: node.clone(), incarnation, reports };
-        Some(Command { origin: Origin::Node { name: node }, request: None, operation })
+        let operation = AgentOperation::ReportPods { node: node.clone(), incarnation, reports };
+        Some(Command { origin: Origin::Node { name: node }, request: None, operation: operation.into() })
     }
 }
 

@@ -161,7 +161,7 @@ mod tests {
         );
     }
     #[test]
-    fn two_of_one_name_are_two() {
+    fn objects_of_one_name_in_two_namespaces_are_kept_apart() {
         let pod = |namespace: &str| json!({"metadata": {"namespace": namespace, "name": "a", "resourceVersion": "1"}});
         let mut seen = Seen::default();
         assert_eq!(seen.replace(vec![pod("x"), pod("y")]).len(), 2);

@@ -255,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn what_happened_and_the_namespace_come_first() {
+    fn event_and_namespace_are_the_first_columns() {
         let printer = printer("muster get pods -A --watch --output-watch-events", Resource::Pods);
         assert_eq!(printer.table.header(), "EVENT   NAMESPACE   NAME   READY   STATUS   RESTARTS   AGE");
         let pod = json!({"metadata": {"name": "a", "namespace": "web"}, "status": {"phase": "Running"}});
@@ -264,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn who_finds_nothing_is_told_where_was_looked() {
+    fn an_empty_result_names_the_namespace_that_was_searched() {
         assert_eq!(printer("muster get nodes", Resource::Nodes).nothing(), "no nodes found");
         assert_eq!(printer("muster get rs -A", Resource::ReplicaSets).nothing(), "no replicasets found");
         let shop = printer("muster get pods -n shop", Resource::Pods).nothing();
@@ -272,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn what_left_a_selection_is_not_called_deleted() {
+    fn an_object_that_left_the_selection_is_not_shown_as_deleted() {
         let printer = printer("muster get pods --watch --field-selector status.phase=Pending", Resource::Pods);
         assert_eq!(printer.row(Happened::Deleted, &json!({}))[pod::STATUS_COLUMN], "Gone");
     }

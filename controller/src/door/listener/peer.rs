@@ -12,7 +12,7 @@ use muster_pki::identity::{Identity, Role};
 use tokio::time::sleep;
 use tonic::{Request, Status};
 
-use crate::door::listener::Refusal;
+use crate::door::listener::DoorRefusal;
 
 /// The identity at the other end. Every request of a connection carries it as an extension.
 #[derive(Debug, Clone)]
@@ -48,11 +48,11 @@ impl Peer {
 
     /// The peer as of `now`. A node whose certificate has expired may only renew it for a while; any other expired peer
     /// is refused.
-    pub fn as_of(&self, now: SystemTime) -> Result<Self, Refusal> {
+    pub fn as_of(&self, now: SystemTime) -> Result<Self, DoorRefusal> {
         let Some(ago) = self.term.over_for(now) else { return Ok(self.clone()) };
-        let identity = Identity::clone(&self.identity).lapsed().ok_or(Refusal::Expired)?;
+        let identity = Identity::clone(&self.identity).lapsed().ok_or(DoorRefusal::Expired)?;
         if ago > self.term.renewal_grace {
-            return Err(Refusal::Lapsed { user: identity.user, ago: ago.as_secs() });
+            return Err(DoorRefusal::Lapsed { user: identity.user, ago: ago.as_secs() });
         }
         Ok(Self { identity: Arc::new(identity), ..self.clone() })
     }
@@ -109,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn a_connection_is_judged_as_its_handshake_would_be_now() {
+    fn an_open_connection_has_the_role_a_new_handshake_would_get() {
         let (node, lapsed) = (Role::Node("a".into()), Role::Lapsed("a".into()));
         let expired = "the certificate has expired";
         let cases = [
@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn a_canary_that_was_let_in_goes_on_singing() {
+    fn an_admitted_canary_is_accepted_after_its_certificate_expired() {
         let asks = |kind| {
             let mut request = Request::new(());
             request.extensions_mut().insert(peer(kind));
@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn a_term_counts_down_to_its_end() {
+    fn the_remaining_life_of_a_certificate_counts_down_to_zero() {
         let term = peer(Role::Operator).term;
         assert_eq!(term.left(at(UNTIL - 7)), Some(Duration::from_secs(7)));
         assert_eq!(term.left(at(UNTIL + 7)), Some(Duration::ZERO));

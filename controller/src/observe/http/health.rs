@@ -64,7 +64,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_replica_that_hears_nobody_is_not_ready_whoever_it_believes_to_lead() {
+    fn a_replica_without_contact_is_not_ready_even_if_it_knows_a_leader() {
         assert!(Check::contact(Some(SILENCE_LIMIT)).passed());
         let cut_off = Check::contact(Some(SILENCE_LIMIT + Duration::from_millis(1)));
         assert_eq!(cut_off.line(), "[-]contact failed: cut off from the other replicas for 3 s\n");
@@ -72,7 +72,7 @@ mod tests {
     }
 
     #[test]
-    fn a_failure_is_always_said_and_a_success_on_request() {
+    fn failed_checks_are_always_listed_and_passed_ones_on_request() {
         let disk = Check { name: "disk", outcome: Ok(()) };
         let fit = [Check::leader(Some(ReplicaId(2))), disk.clone()];
         assert_eq!(report(&fit, false), "ok\n");

@@ -15,7 +15,7 @@ use tokio::time::timeout;
 use super::Sources;
 use super::health::{self, Check};
 use crate::door::Limits;
-use crate::door::listener::{Peer, Refusal};
+use crate::door::listener::{DoorRefusal, Peer};
 use crate::observe::metrics;
 
 /// Every path, and its purpose.
@@ -29,7 +29,7 @@ const SCRAPES_AT_ONCE: usize = 2;
 /// For a door without a limit of its own.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
 
-struct Shared {
+struct RouteContext {
     sources: Sources,
     scrapes: Semaphore,
     answer_timeout: Duration,
@@ -37,7 +37,7 @@ struct Shared {
 
 pub(super) fn router(sources: Sources, limits: Limits) -> Router {
     let answer_timeout = limits.call_timeout.unwrap_or(ANSWER_TIMEOUT);
-    let shared = Arc::new(Shared { sources, scrapes: Semaphore::new(SCRAPES_AT_ONCE), answer_timeout });
+    let shared = Arc::new(RouteContext { sources, scrapes: Semaphore::new(SCRAPES_AT_ONCE), answer_timeout });
     Router::new()
         .route("/metrics", get(scrape))
         .route("/livez", get(livez))
@@ -50,14 +50,14 @@ pub(super) fn router(sources: Sources, limits: Limits) -> Router {
 
 /// Lets only GET through, within the time limit, and logs the caller and the path.
 async fn guard(
-    State(shared): State<Arc<Shared>>,
+    State(shared): State<Arc<RouteContext>>,
     Extension(peer): Extension<Peer>,
     request: Request,
     next: Next,
 ) -> Response {
     let (method, path) = (request.method().clone(), request.uri().path().to_owned());
     let response = match method {
-        _ if peer.term.is_over(SystemTime::now()) => refuse(StatusCode::UNAUTHORIZED, Refusal::Expired.to_string()),
+        _ if peer.term.is_over(SystemTime::now()) => refuse(StatusCode::UNAUTHORIZED, DoorRefusal::Expired.to_string()),
         Method::GET => match timeout(shared.answer_timeout, next.run(request)).await {
             Ok(response) => response,
             Err(_) => refuse(StatusCode::SERVICE_UNAVAILABLE, "there was no answer in time; try again".into()),
@@ -69,7 +69,7 @@ async fn guard(
     response
 }
 
-async fn scrape(State(shared): State<Arc<Shared>>) -> Response {
+async fn scrape(State(shared): State<Arc<RouteContext>>) -> Response {
     let Ok(_turn) = shared.scrapes.acquire().await else {
         return refuse(StatusCode::SERVICE_UNAVAILABLE, "this replica is stopping".into());
     };
@@ -83,7 +83,7 @@ async fn livez() -> &'static str {
     "ok\n"
 }
 
-async fn readyz(State(shared): State<Arc<Shared>>, RawQuery(query): RawQuery) -> Response {
+async fn readyz(State(shared): State<Arc<RouteContext>>, RawQuery(query): RawQuery) -> Response {
     let checks = (shared.sources.checks)();
     let status = if checks.iter().all(Check::passed) { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
     (status, health::report(&checks, asks_for_detail(query.as_deref()))).into_response()
@@ -114,7 +114,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn detail_is_asked_for_by_name() {
+    fn verbose_is_requested_by_a_query_parameter() {
         for query in ["verbose", "verbose=1", "a=b&verbose", "verbose&a"] {
             assert!(asks_for_detail(Some(query)), "{query}");
         }

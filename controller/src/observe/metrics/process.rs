@@ -74,7 +74,7 @@ mod tests {
         "42 (a) b (c) S 1 42 42 0 -1 4194560 500 0 0 0 250 150 0 0 20 0 8 0 3000 90000 25 18446744073709551615";
 
     #[test]
-    fn a_program_may_have_any_name() {
+    fn a_process_name_with_spaces_and_parentheses_is_read() {
         let figures = ProcessFigures::parse(OWN, "cpu 1 2\nbtime 1000000\n", 7, UNITS).unwrap();
         let expected =
             ProcessFigures { start_time: 1_000_030.0, cpu_seconds: 4.0, resident_bytes: 102_400.0, open_fds: 7.0 };
@@ -82,7 +82,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_understood_gives_no_figures() {
+    fn unreadable_proc_files_give_no_figures() {
         for (own, machine) in [("", "btime 1\n"), ("42 (a) S 1 2", "btime 1\n"), (OWN, "cpu 1 2\n"), (OWN, "btime x\n")]
         {
             assert_eq!(ProcessFigures::parse(own, machine, 7, UNITS), None);
@@ -90,7 +90,7 @@ mod tests {
     }
 
     #[test]
-    fn this_very_process_has_figures() {
+    fn this_process_has_figures() {
         let figures = ProcessFigures::read().unwrap();
         let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_secs_f64();
         assert!(figures.start_time > 1e9 && figures.start_time <= now + 1.0, "{figures:?}");
@@ -98,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn descriptors_are_counted_and_an_absent_folder_has_none() {
+    fn file_descriptors_are_counted_and_an_absent_folder_has_none() {
         let folder = tempfile::tempdir().unwrap();
         let own = format!("/proc/{}/fd", std::process::id());
         let listed = fs::read_dir(&own).unwrap().count() as u64;

@@ -136,7 +136,7 @@ impl EncodeLabelValue for PullOutcome {
 }
 
 pub(super) fn encode_sessions(sessions: &SessionFigures, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
-    let beats = [("session", sessions.session_beats()), ("carrier", sessions.aggregator_beats())];
+    let beats = [("session", sessions.session_beats()), ("aggregator", sessions.aggregator_beats())];
     let beats = beats.into_iter().map(|(door, count)| ([("door", door)], count as f64));
     counters(encoder, ("muster_beats", "Heartbeats heard first-hand, by how they came."), beats)?;
     let open = ("muster_sessions", "Agent sessions open at this replica.");

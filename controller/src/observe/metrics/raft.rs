@@ -11,7 +11,7 @@ use prometheus_client::registry::Registry;
 use super::{gauge, registered};
 
 #[derive(Debug)]
-pub struct Raft {
+pub struct RaftMetrics {
     /// Counted by every replica that sees a leader it did not see before.
     pub leader_changes: Counter,
     proposals: Family<Proposal, Counter>,
@@ -44,9 +44,9 @@ struct Proposal {
     outcome: ProposalResult,
 }
 
-// === impl Raft ===
+// === impl RaftMetrics ===
 
-impl Raft {
+impl RaftMetrics {
     pub(super) fn register(registry: &mut Registry) -> Self {
         Self {
             leader_changes: registered(registry, "muster_raft_leader_changes", "Leaders seen that were new"),

@@ -12,7 +12,7 @@ pub struct StateFigures {
     pub nodes: u64,
     pub nodes_ready: u64,
     pub revision: u64,
-    /// Time since the cluster was founded, as the cluster counts it.
+    /// Time since the cluster was formed, as the cluster counts it.
     pub cluster_time: Duration,
 }
 

@@ -16,7 +16,7 @@ use crate::session::figures::RefusalReason;
 const OPERATIONS: &str = include_str!("../../../../docs/operations.md");
 
 #[test]
-fn the_documented_names_types_and_labels_are_the_exposed_ones() {
+fn exposed_names_types_and_labels_are_the_documented_ones() {
     let exposed = Exposition::of(&busy(), &figures(vec![zone("eu/a", 3, 2)]));
     assert_eq!(documented(), exposed.summary());
 }
@@ -40,7 +40,7 @@ fn every_sample_belongs_to_the_metric_declared_above_it_and_the_end_is_marked() 
 }
 
 #[test]
-fn zones_are_told_under_the_names_of_kubernetes() {
+fn zone_metrics_have_the_names_of_kubernetes() {
     let exposed = Exposition::of(&Metrics::default(), &figures(vec![zone("eu/a", 4, 3), zone("default", 0, 0)]));
     for (series, value) in [
         (r#"node_collector_zone_health{zone="eu/a"}"#, 75.0),
@@ -86,7 +86,7 @@ fn zones_beyond_the_limit_are_summed_under_other() {
 }
 
 #[test]
-fn a_zone_cannot_break_the_text_by_its_name() {
+fn the_name_of_a_zone_is_escaped() {
     let exposed = Exposition::of(&Metrics::default(), &figures(vec![zone("a\"b\\c\nd/e", 1, 1)]));
     assert_eq!(exposed.value(r#"node_collector_zone_size{zone="a\"b\\c\nd/e"}"#), 1.0);
 }
@@ -109,12 +109,12 @@ fn durations_have_the_buckets_of_kubernetes() {
 }
 
 #[test]
-fn handles_and_figures_arrive_in_the_text() {
+fn counters_and_figures_are_exposed() {
     let exposed = Exposition::of(&busy(), &figures(vec![]));
     let refused = format!(r#"muster_sessions_refused_total{{reason="{}"}}"#, RefusalReason::Held.label());
     for (series, value) in [
         (r#"muster_beats_total{door="session"}"#, 2.0),
-        (r#"muster_beats_total{door="carrier"}"#, 500.0),
+        (r#"muster_beats_total{door="aggregator"}"#, 500.0),
         ("muster_sessions", 1.0),
         (&refused, 1.0),
         (r#"muster_digest_pulls_total{origin="2",outcome="merged"}"#, 1.0),
@@ -141,7 +141,7 @@ fn handles_and_figures_arrive_in_the_text() {
 }
 
 #[test]
-fn a_follower_claims_no_quorum() {
+fn a_follower_exposes_no_quorum_age() {
     let mut figures = figures(vec![]);
     figures.raft = Arc::new(RaftFigures::default);
     let exposed = Exposition::of(&Metrics::default(), &figures);

@@ -13,8 +13,8 @@ use std::sync::Arc;
 use muster_lifecycle::aggregator::AggregatorRecord;
 use muster_lifecycle::state::State;
 use muster_proto::v1;
-use muster_proto::v1::carrier_message::Message as Up;
-use muster_proto::v1::carrier_reply::Message as Reply;
+use muster_proto::v1::aggregator_message::Message as Up;
+use muster_proto::v1::aggregator_reply::Message as Reply;
 use muster_proto::v1::server_message::Message as Down;
 use tonic::{Status, Streaming};
 
@@ -25,7 +25,7 @@ use crate::session::stream::caller::{Caller, Opener};
 use crate::session::stream::outbound::server_message;
 use crate::session::stream::pace::terms;
 use crate::session::stream::pending::WriteRequest;
-use crate::session::stream::refusal::Refusal;
+use crate::session::stream::refusal::SessionRefusal;
 use crate::session::stream::{Sender, StreamContext, first_message, heard, require_not_stopped, require_open};
 use crate::session::wake::entry::Signal;
 use crate::session::wake::registry::Stream;
@@ -55,9 +55,9 @@ pub(super) struct AggregatorStream {
     certificate: CertificateLife,
     aggregator: String,
     scope: Arc<AggregatorRecord>,
-    up: Streaming<v1::CarrierMessage>,
-    down: Sender<v1::CarrierReply>,
-    outgoing: VecDeque<v1::CarrierReply>,
+    up: Streaming<v1::AggregatorMessage>,
+    down: Sender<v1::AggregatorReply>,
+    outgoing: VecDeque<v1::AggregatorReply>,
     /// Counts the occurrences on the stream.
     passed: u32,
     /// The newest acknowledgement that was not sent. One that the aggregator does not read holds up nothing else.
@@ -70,7 +70,7 @@ pub(super) struct AggregatorStream {
 }
 
 enum Occurrence {
-    Heard(Result<Option<v1::CarrierMessage>, Refusal>),
+    Heard(Result<Option<v1::AggregatorMessage>, SessionRefusal>),
     /// The aggregator was told something.
     Told,
     /// The aggregator can no longer be told anything.
@@ -86,8 +86,8 @@ pub(crate) async fn serve(
     context: Arc<StreamContext>,
     stream: Stream,
     (aggregator, opener): (String, Opener),
-    up: Streaming<v1::CarrierMessage>,
-    down: Sender<v1::CarrierReply>,
+    up: Streaming<v1::AggregatorMessage>,
+    down: Sender<v1::AggregatorReply>,
 ) {
     let (farewell, ports) = (down.clone(), Arc::clone(&context));
     if let Err(refusal) = converse(context, stream, (&aggregator, opener), up, down).await {
@@ -101,9 +101,9 @@ async fn converse(
     context: Arc<StreamContext>,
     stream: Stream,
     (aggregator, opener): (&str, Opener),
-    mut up: Streaming<v1::CarrierMessage>,
-    down: Sender<v1::CarrierReply>,
-) -> Result<(), Refusal> {
+    mut up: Streaming<v1::AggregatorMessage>,
+    down: Sender<v1::AggregatorReply>,
+) -> Result<(), SessionRefusal> {
     require_open(&stream)?;
     let Some(hello) = hello(&mut up).await? else { return Ok(()) };
     let certificate = opener.certificate;
@@ -134,28 +134,28 @@ async fn converse(
 }
 
 /// `None` if the stream ended before its first message.
-async fn hello(up: &mut Streaming<v1::CarrierMessage>) -> Result<Option<v1::CarrierHello>, Refusal> {
+async fn hello(up: &mut Streaming<v1::AggregatorMessage>) -> Result<Option<v1::AggregatorHello>, SessionRefusal> {
     let Some(first) = first_message(up).await? else { return Ok(None) };
     match first.message {
         Some(Up::Hello(hello)) => Ok(Some(hello)),
-        Some(_) | None => Err(Refusal::message("the first message of a carrier must be hello")),
+        Some(_) | None => Err(SessionRefusal::message("the first message of an aggregator must be hello")),
     }
 }
 
-fn scope(state: &State, aggregator: &str) -> Result<Arc<AggregatorRecord>, Refusal> {
+fn scope(state: &State, aggregator: &str) -> Result<Arc<AggregatorRecord>, SessionRefusal> {
     state.aggregators().get(aggregator).cloned().ok_or_else(|| {
         let text = format!(
             "aggregator {aggregator:?} has no scope: say which nodes it may carry with `muster set aggregator \
              {aggregator} --nodes ...`"
         );
-        Refusal::new(RefusalReason::Scope, Status::permission_denied(text))
+        SessionRefusal::new(RefusalReason::Scope, Status::permission_denied(text))
     })
 }
 
 // === impl AggregatorStream ===
 
 impl AggregatorStream {
-    async fn run(&mut self) -> Result<(), Refusal> {
+    async fn run(&mut self) -> Result<(), SessionRefusal> {
         loop {
             let occurrence = self.next().await;
             self.check_certificate()?;
@@ -177,7 +177,7 @@ impl AggregatorStream {
     }
 
     /// Not at every beat: reading the clock would cost half as much as the rest of a beat.
-    fn check_certificate(&mut self) -> Result<(), Refusal> {
+    fn check_certificate(&mut self) -> Result<(), SessionRefusal> {
         self.passed = self.passed.wrapping_add(1);
         if self.passed.is_multiple_of(CLOCK_EVERY) { require_unexpired(&self.certificate) } else { Ok(()) }
     }
@@ -226,7 +226,7 @@ impl AggregatorStream {
         }
     }
 
-    fn heard(&mut self, message: Option<Up>) -> Result<(), Refusal> {
+    fn heard(&mut self, message: Option<Up>) -> Result<(), SessionRefusal> {
         let Some(message) = message else { return Ok(()) };
         match message {
             Up::Beats(beats) => {
@@ -251,7 +251,7 @@ impl AggregatorStream {
             Up::Bind(bind) => return self.bind(bind),
             Up::Release(release) => release.handles.into_iter().for_each(|handle| self.release(handle)),
             Up::Hello(_) => {
-                return Err(Refusal::message("hello is the first message of a carrier, and only the first"));
+                return Err(SessionRefusal::message("hello is the first message of an aggregator, and only the first"));
             }
         }
         Ok(())
@@ -286,7 +286,7 @@ impl AggregatorStream {
         }
     }
 
-    fn woken(&mut self) -> Result<(), Refusal> {
+    fn woken(&mut self) -> Result<(), SessionRefusal> {
         let signals = self.stream.wakeup.signals();
         require_not_stopped(signals)?;
         if signals.has(Signal::Scope) {
@@ -329,7 +329,7 @@ impl AggregatorStream {
     }
 
     /// Releases the nodes that fell out of the scope.
-    fn rescope(&mut self) -> Result<(), Refusal> {
+    fn rescope(&mut self) -> Result<(), SessionRefusal> {
         self.scope = scope(&self.context.current().state, &self.aggregator)?;
         let fallen = self.handles.outside(&self.scope);
         let mut news = Vec::with_capacity(fallen.len());
@@ -358,7 +358,7 @@ impl AggregatorStream {
         self.bound(vec![refused_node(handle, why)]);
     }
 
-    fn refuse(&mut self, handle: u32, refusal: &Refusal) {
+    fn refuse(&mut self, handle: u32, refusal: &SessionRefusal) {
         self.context.figures.refuse(refusal.reason);
         self.bound(vec![refused_node(handle, refusal.status.message())]);
     }
@@ -366,7 +366,7 @@ impl AggregatorStream {
     fn welcome(&mut self) {
         let current = self.context.current();
         let (fleet, replica) = (self.caller.fleet.to_string(), self.context.writes.replica().id().0);
-        self.reply(Reply::Welcome(v1::CarrierWelcome { fleet, replica, terms: Some(terms(&current.state)) }));
+        self.reply(Reply::Welcome(v1::AggregatorWelcome { fleet, replica, terms: Some(terms(&current.state)) }));
     }
 
     fn bound(&mut self, nodes: Vec<v1::BoundNode>) {
@@ -380,12 +380,12 @@ impl AggregatorStream {
     }
 
     fn reply(&mut self, message: Reply) {
-        self.outgoing.push_back(v1::CarrierReply { message: Some(message) });
+        self.outgoing.push_back(v1::AggregatorReply { message: Some(message) });
     }
 }
 
-fn acknowledgement(sequence: u64) -> v1::CarrierReply {
-    v1::CarrierReply { message: Some(Reply::Acknowledged(v1::Acknowledged { sequence })) }
+fn acknowledgement(sequence: u64) -> v1::AggregatorReply {
+    v1::AggregatorReply { message: Some(Reply::Acknowledged(v1::Acknowledged { sequence })) }
 }
 
 fn refused_node(handle: u32, refused: &str) -> v1::BoundNode {

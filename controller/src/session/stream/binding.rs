@@ -9,7 +9,7 @@ use std::sync::atomic::Ordering;
 use muster_lifecycle::claim::claim_patience;
 use muster_lifecycle::meta::Revision;
 use muster_lifecycle::node::{Incarnation, Node, Slot};
-use muster_lifecycle::session::{Absence, status_wanted};
+use muster_lifecycle::session::{MissingNode, status_wanted};
 use muster_lifecycle::state::State;
 use muster_proto::v1;
 use muster_proto::v1::server_message::Message as Down;
@@ -25,7 +25,7 @@ use crate::session::figures::{RefusalReason, SessionFigures};
 use crate::session::stream::caller::Caller;
 use crate::session::stream::orders::OrdersSent;
 use crate::session::stream::pace::terms;
-use crate::session::stream::refusal::Refusal;
+use crate::session::stream::refusal::SessionRefusal;
 use crate::session::wake::entry::{Ending, Entry, Wakeup, held};
 use crate::session::wake::lagging::LaggingSessions;
 use crate::session::wake::registry::Registry;
@@ -73,7 +73,7 @@ impl Binder {
         admitted: &Admitted,
         caller: &Caller,
         (wakeup, handle): (&Arc<Wakeup>, u32),
-    ) -> Result<Binding, Refusal> {
+    ) -> Result<Binding, SessionRefusal> {
         let Admitted { node, number, outcome } = admitted;
         self.require_free(node, caller, outcome)?;
         let (name, slot) = (node.meta.name.clone(), node.slot);
@@ -92,13 +92,14 @@ impl Binder {
 
     /// The leader decides, but this replica also keeps two agents of one node apart by itself: a leader that was just
     /// elected may not know yet which agents are here.
-    fn require_free(&self, node: &Node, caller: &Caller, outcome: &ClaimOutcome) -> Result<(), Refusal> {
-        let held_by = |by: &str| Refusal::new(RefusalReason::Held, Status::already_exists(held(&node.meta.name, by)));
+    fn require_free(&self, node: &Node, caller: &Caller, outcome: &ClaimOutcome) -> Result<(), SessionRefusal> {
+        let held_by =
+            |by: &str| SessionRefusal::new(RefusalReason::Held, Status::already_exists(held(&node.meta.name, by)));
         match outcome {
             ClaimOutcome::Held(by) => Err(held_by(by)),
             ClaimOutcome::Provisional if caller.moving => {
                 let why = "no leader can be asked whether the session may move here; stay where you are";
-                Err(Refusal::new(RefusalReason::NoLeader, Status::unavailable(why)))
+                Err(SessionRefusal::new(RefusalReason::NoLeader, Status::unavailable(why)))
             }
             ClaimOutcome::Granted { .. } | ClaimOutcome::Provisional => match self.rival(node, caller) {
                 Some(rival) => Err(held_by(&rival)),
@@ -180,7 +181,7 @@ impl Binding {
             return Finding::Unbound(Down::Removed(v1::Removed { incarnation, revision }));
         };
         if node.incarnation != self.incarnation {
-            return Finding::Unbound(registration_wanted(Absence::Replaced.shown(&self.entry.node)));
+            return Finding::Unbound(registration_wanted(MissingNode::Replaced.shown(&self.entry.node)));
         }
         if !status_wanted(node) || node.meta.revision <= self.asked {
             return Finding::Bound(None);

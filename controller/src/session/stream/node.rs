@@ -31,7 +31,7 @@ use crate::session::stream::binding::{Binding, Finding, registration_wanted};
 use crate::session::stream::caller::{Caller, Opener};
 use crate::session::stream::outbound::Outbound;
 use crate::session::stream::pending::{PendingWrites, WriteEnd, WriteRequest};
-use crate::session::stream::refusal::Refusal;
+use crate::session::stream::refusal::SessionRefusal;
 use crate::session::stream::{Sender, StreamContext, first_message, heard, require_not_stopped, require_open};
 use crate::session::wake::entry::SOLE;
 use crate::session::wake::registry::Stream;
@@ -73,7 +73,7 @@ pub(crate) struct NodeStream {
 }
 
 enum Occurrence {
-    Heard(Result<Option<v1::AgentMessage>, Refusal>),
+    Heard(Result<Option<v1::AgentMessage>, SessionRefusal>),
     /// The agent was told something.
     Told,
     /// The agent can no longer be told anything.
@@ -126,7 +126,7 @@ impl NodeStream {
         }
     }
 
-    async fn converse(&mut self) -> Result<(), Refusal> {
+    async fn converse(&mut self) -> Result<(), SessionRefusal> {
         // Boxed, because it ends soon and a task keeps the room for the largest future it ever waits for.
         match Box::pin(self.begin()).await? {
             ControlFlow::Continue(()) => self.run().await,
@@ -135,7 +135,7 @@ impl NodeStream {
     }
 
     /// Breaks off if the stream ended before its first message.
-    async fn begin(&mut self) -> Result<ControlFlow<()>, Refusal> {
+    async fn begin(&mut self) -> Result<ControlFlow<()>, SessionRefusal> {
         require_open(&self.stream)?;
         let Some(hello) = self.hello().await? else { return Ok(ControlFlow::Break(())) };
         let orders_revision = hello.orders_revision;
@@ -144,21 +144,21 @@ impl NodeStream {
         Ok(ControlFlow::Continue(()))
     }
 
-    async fn hello(&mut self) -> Result<Option<v1::Hello>, Refusal> {
+    async fn hello(&mut self) -> Result<Option<v1::Hello>, SessionRefusal> {
         let Some(first) = first_message(&mut self.up).await? else { return Ok(None) };
         let Some(Up::Hello(hello)) = first.message else {
-            return Err(Refusal::message("the first message of a session must be hello"));
+            return Err(SessionRefusal::message("the first message of a session must be hello"));
         };
         if self.node != *hello.node {
             let (own, said) = (&self.node, Text::clipped(&hello.node, QUOTED_MAX));
             tracing::warn!(node = %own, remote = %self.caller.remote, %said, "denied: hello in another node's name");
             let text = format!("the certificate is that of node {own:?}, it cannot speak for node {said:?}");
-            return Err(Refusal::new(RefusalReason::Identity, Status::permission_denied(text)));
+            return Err(SessionRefusal::new(RefusalReason::Identity, Status::permission_denied(text)));
         }
         Ok(Some(hello))
     }
 
-    async fn greet(&mut self, incarnation: u64) -> Result<(), Refusal> {
+    async fn greet(&mut self, incarnation: u64) -> Result<(), SessionRefusal> {
         self.context.require_contact_to_move(&self.caller)?;
         let admitted = self.context.writes.admits_key(&self.node, &self.key).await?;
         admitted.map_err(|distrust| self.distrusted(&distrust))?;
@@ -175,7 +175,7 @@ impl NodeStream {
         }
     }
 
-    async fn run(&mut self) -> Result<(), Refusal> {
+    async fn run(&mut self) -> Result<(), SessionRefusal> {
         loop {
             let occurrence = self.next().await;
             require_unexpired(&self.certificate)?;
@@ -231,7 +231,7 @@ impl NodeStream {
         self.binding.is_none() && self.pending.is_idle()
     }
 
-    fn due(&mut self) -> Result<(), Refusal> {
+    fn due(&mut self) -> Result<(), SessionRefusal> {
         let now = Instant::now();
         if self.binding.is_none() && self.trust_at <= now {
             self.require_trust()?;
@@ -246,7 +246,7 @@ impl NodeStream {
         Ok(())
     }
 
-    fn heard(&mut self, message: Option<Up>) -> Result<ControlFlow<()>, Refusal> {
+    fn heard(&mut self, message: Option<Up>) -> Result<ControlFlow<()>, SessionRefusal> {
         if let Some(binding) = &self.binding
             && binding.beat() == Beat::Outdated
         {
@@ -264,7 +264,7 @@ impl NodeStream {
             }
             Up::Goodbye(_) => return Ok(ControlFlow::Break(())),
             Up::Hello(_) => {
-                return Err(Refusal::message("hello is the first message of a session, and only the first"));
+                return Err(SessionRefusal::message("hello is the first message of a session, and only the first"));
             }
         }
         Ok(ControlFlow::Continue(()))
@@ -297,7 +297,7 @@ impl NodeStream {
         self.running = write.map(|write| write.run(node.clone(), caller.clone(), admission.clone()).boxed());
     }
 
-    fn written(&mut self, end: WriteEnd) -> Result<(), Refusal> {
+    fn written(&mut self, end: WriteEnd) -> Result<(), SessionRefusal> {
         self.pending.end();
         match end {
             WriteEnd::Admitted(admitted) => self.bind(&admitted)?,
@@ -310,18 +310,18 @@ impl NodeStream {
     }
 
     /// The node was trusted when it came; that may have changed.
-    fn require_trust(&self) -> Result<(), Refusal> {
+    fn require_trust(&self) -> Result<(), SessionRefusal> {
         let current = self.context.current();
         current.state.admits_lineage(&self.node, &self.lineage).map_err(|distrust| self.distrusted(&distrust))
     }
 
-    fn distrusted(&self, distrust: &Distrust) -> Refusal {
+    fn distrusted(&self, distrust: &Distrust) -> SessionRefusal {
         let (node, remote) = (&self.node, self.caller.remote);
         tracing::warn!(%node, %remote, reason = distrust.reason(), why = %distrust, "denied");
-        Refusal::from(distrust)
+        SessionRefusal::from(distrust)
     }
 
-    fn woken(&mut self) -> Result<(), Refusal> {
+    fn woken(&mut self) -> Result<(), SessionRefusal> {
         let signals = self.stream.wakeup.signals();
         require_not_stopped(signals)?;
         if !self.stream.wakeup.take_touched(1).is_empty() {
@@ -333,11 +333,11 @@ impl NodeStream {
         Ok(())
     }
 
-    fn examine(&mut self) -> Result<(), Refusal> {
+    fn examine(&mut self) -> Result<(), SessionRefusal> {
         self.require_trust()?;
         let Some(binding) = &mut self.binding else { return Ok(()) };
         match binding.examine(&self.context.current().state) {
-            Finding::Ended(ending) => return Err(Refusal::ended(&ending, &self.node)),
+            Finding::Ended(ending) => return Err(SessionRefusal::ended(&ending, &self.node)),
             Finding::Bound(news) => {
                 news.into_iter().for_each(|news| self.outbound.add(news));
                 self.outbound.add_orders();
@@ -347,7 +347,7 @@ impl NodeStream {
         Ok(())
     }
 
-    fn bind(&mut self, admitted: &Admitted) -> Result<(), Refusal> {
+    fn bind(&mut self, admitted: &Admitted) -> Result<(), SessionRefusal> {
         let place = (&self.stream.wakeup, SOLE);
         let binding = self.context.binder.bind(admitted, &self.caller, place)?;
         // From now on the agent's session is here.
@@ -369,9 +369,9 @@ impl NodeStream {
     }
 }
 
-fn not_registered() -> Refusal {
+fn not_registered() -> SessionRefusal {
     let text = format!("the node did not register within {} s of being asked to", REGISTRATION_PATIENCE.as_secs());
-    Refusal::new(RefusalReason::Silence, Status::deadline_exceeded(text))
+    SessionRefusal::new(RefusalReason::Silence, Status::deadline_exceeded(text))
 }
 
 /// Waits for the write under way; for ever if there is none.
@@ -390,7 +390,7 @@ mod tests {
     const TASK_BYTES_MAX: usize = 2_048;
 
     #[test]
-    fn a_session_is_small() {
+    fn the_memory_of_a_session_is_bounded() {
         let bytes = size_of::<NodeStream>() + size_of_future(NodeStream::serve);
         assert!(bytes <= TASK_BYTES_MAX, "a session takes {bytes} bytes");
     }

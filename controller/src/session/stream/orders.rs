@@ -71,7 +71,7 @@ fn wanted<'a>(state: &'a State, node: &str, incarnation: Incarnation) -> BTreeMa
 
 #[cfg(test)]
 mod tests {
-    use muster_lifecycle::command::{Batch, Command, Operation, Origin, Outcome, Position, Precondition};
+    use muster_lifecycle::command::{Batch, Command, OperatorOperation, Origin, Outcome, Position, Precondition};
     use muster_lifecycle::node::NodeDraft;
     use muster_lifecycle::pod::{PodDraft, PodKey, PodTemplate};
     use muster_lifecycle::text::Text;
@@ -86,7 +86,7 @@ mod tests {
         fn with_pods(names: &[&str]) -> Self {
             let mut world = Self(State::new());
             let draft = NodeDraft { name: "a".into(), ..NodeDraft::default() };
-            world.done(Operation::CreateNode { draft: Box::new(draft), uid: Uid(1) });
+            world.done(OperatorOperation::CreateNode { draft: Box::new(draft), uid: Uid(1) });
             names.iter().for_each(|name| world.add(name));
             world
         }
@@ -97,17 +97,20 @@ mod tests {
             let node = Some("a".into());
             let draft = PodDraft { key: PodKey::new("default", name), node, template, ..PodDraft::default() };
             let uid = Uid(100 + u128::from(name.as_bytes()[0]));
-            self.done(Operation::CreatePod { draft: Box::new(draft), uid });
+            self.done(OperatorOperation::CreatePod { draft: Box::new(draft), uid });
         }
 
         fn delete(&mut self, name: &str, grace: u32) {
             let (key, precondition) = (PodKey::new("default", name), Precondition::default());
-            self.done(Operation::DeletePod { key, grace: Some(grace), precondition });
+            self.done(OperatorOperation::DeletePod { key, grace: Some(grace), precondition });
         }
 
-        fn done(&mut self, operation: Operation) {
+        fn done(&mut self, operation: OperatorOperation) {
             let origin = Origin::Operator { user: "alice".into() };
-            let batch = Batch { stamp: Stamp::default(), commands: vec![Command { origin, request: None, operation }] };
+            let batch = Batch {
+                stamp: Stamp::default(),
+                commands: vec![Command { origin, request: None, operation: operation.into() }],
+            };
             let applied = self.0.apply(Position { term: 1, index: 1 }, &batch);
             assert!(matches!(applied.outcomes[..], [Outcome::Done(_)]), "{applied:?}");
         }
@@ -124,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn a_new_stream_is_told_everything_and_then_differences() {
+    fn a_new_stream_gets_all_orders_and_then_differences() {
         let mut world = World::with_pods(&["p", "q"]);
         let mut told = OrdersSent::default();
         assert_eq!(world.told(&mut told), (vec!["Run p".into(), "Run q".into()], 1));
@@ -138,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn a_node_without_pods_hears_that_there_are_none() {
+    fn a_node_without_pods_gets_empty_orders() {
         let world = World::with_pods(&[]);
         let mut told = OrdersSent::default();
         assert_eq!(world.told(&mut told), (vec![], 1), "so that it stops what it should not run");
@@ -153,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn orders_are_about_this_life_of_the_node_only() {
+    fn orders_are_about_the_current_incarnation_only() {
         let world = World::with_pods(&["p"]);
         let orders = OrdersSent::default().orders(&world.0, "a", Incarnation(99)).unwrap();
         assert!(orders.complete && orders.orders.is_empty(), "{orders:?}");

@@ -111,7 +111,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_newest_terms_win_and_a_move_goes_first() {
+    fn the_newest_terms_win_and_a_move_is_sent_first() {
         let mut outbound = Outbound::default();
         assert!(!outbound.is_waiting());
         let terms = |revision| Down::Terms(v1::Terms { revision, ..Default::default() });
@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn a_removal_silences_what_concerned_the_removed_node() {
+    fn a_removal_drops_messages_about_the_removed_node() {
         let mut outbound = Outbound::default();
         outbound.add(Down::StatusWanted(v1::StatusWanted { revision: 1 }));
         outbound.add(Down::StatusTaken(v1::StatusTaken::default()));

@@ -14,7 +14,7 @@ use muster_proto::v1;
 use muster_proto::v1::server_message::Message as Down;
 
 use crate::session::stream::caller::Caller;
-use crate::session::stream::refusal::Refusal;
+use crate::session::stream::refusal::SessionRefusal;
 use crate::session::write::admission::{Admission, Admitted};
 use crate::session::write::pods::report_pods;
 use crate::session::write::reconcile::reconcile;
@@ -61,7 +61,7 @@ pub(super) enum WriteEnd {
     /// The node was registered, and its session claimed.
     Admitted(Admitted),
     /// The node was not registered.
-    Refused(Refusal),
+    Refused(SessionRefusal),
     /// A message for the agent.
     Answered(Down),
     /// The node is no longer the one that wrote.
@@ -166,7 +166,7 @@ mod tests {
     const BOUND: Option<Incarnation> = Some(Incarnation(3));
 
     #[test]
-    fn one_write_is_under_way_and_the_newest_of_each_kind_waits() {
+    fn one_write_runs_and_the_newest_of_each_kind_waits() {
         let mut pending = PendingWrites::default();
         pending.add(status(1), true);
         assert_eq!(pending.begin(BOUND), Some(Write::Status(Incarnation(3), report(1))));
@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn a_node_that_is_gone_writes_nothing_more_and_gets_no_answer() {
+    fn a_deleted_node_writes_nothing_more_and_gets_no_answer() {
         let mut pending = PendingWrites::default();
         pending.add(status(1), true);
         pending.begin(BOUND);

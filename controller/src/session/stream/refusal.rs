@@ -12,14 +12,14 @@ use crate::session::wake::entry::Ending;
 use crate::session::write::catch_up::NotCaughtUp;
 
 #[derive(Debug)]
-pub(crate) struct Refusal {
+pub(crate) struct SessionRefusal {
     pub(crate) reason: RefusalReason,
     pub(crate) status: Box<Status>,
 }
 
-// === impl Refusal ===
+// === impl SessionRefusal ===
 
-impl Refusal {
+impl SessionRefusal {
     pub(crate) fn new(reason: RefusalReason, status: Status) -> Self {
         Self { reason, status: Box::new(status) }
     }
@@ -42,31 +42,31 @@ impl Refusal {
     }
 }
 
-impl From<RequestError> for Refusal {
+impl From<RequestError> for SessionRefusal {
     fn from(error: RequestError) -> Self {
         Self::unavailable(error.to_string())
     }
 }
 
-impl From<NotCaughtUp> for Refusal {
+impl From<NotCaughtUp> for SessionRefusal {
     fn from(behind: NotCaughtUp) -> Self {
         Self::unavailable(behind.to_string())
     }
 }
 
-impl From<FieldError> for Refusal {
+impl From<FieldError> for SessionRefusal {
     fn from(error: FieldError) -> Self {
         Self::new(RefusalReason::Message, error.into())
     }
 }
 
-impl From<&Distrust> for Refusal {
+impl From<&Distrust> for SessionRefusal {
     fn from(distrust: &Distrust) -> Self {
         Self::new(RefusalReason::Identity, Status::permission_denied(distrust.to_string()))
     }
 }
 
-impl From<&Rejection> for Refusal {
+impl From<&Rejection> for SessionRefusal {
     fn from(rejection: &Rejection) -> Self {
         let status = from_rejection(rejection);
         let denied = status.code() == Code::PermissionDenied;

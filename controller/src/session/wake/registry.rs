@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn a_replaced_session_does_not_take_its_successor_along() {
+    fn the_end_of_a_replaced_session_leaves_its_successor_registered() {
         let registry = Registry::default();
         let (first, second) = (entry(7, 1), entry(7, 1));
         assert!(registry.enter(Arc::clone(&first)).is_none());
@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stream_learns_that_the_registry_is_closed_whenever_it_opened() {
+    fn a_stream_opened_before_or_after_the_close_is_stopped() {
         let registry = Arc::new(Registry::default());
         let before = registry.open();
         assert!(!before.is_closed());

@@ -100,7 +100,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_late_canary_sends_agents_away_only_where_they_are_better_off() {
+    fn a_late_canary_moves_agents_only_if_another_replica_is_healthy() {
         let is_reason = |late_secs: Option<u64>, queue, another_is_well| {
             let canary = late_secs.map(Duration::from_secs);
             Lateness { canary, queue, another_is_well }.is_reason()

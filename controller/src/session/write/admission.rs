@@ -7,7 +7,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use muster_lifecycle::command::{Operation, Outcome};
+use muster_lifecycle::command::{AgentOperation, Outcome};
 use muster_lifecycle::meta::Uid;
 use muster_lifecycle::node::{Incarnation, Node};
 use muster_lifecycle::session::{Recognition, recognise};
@@ -18,7 +18,7 @@ use tokio::time::{Instant, timeout_at};
 
 use crate::session::claim::claimant::{ClaimOutcome, Claimant};
 use crate::session::stream::caller::Caller;
-use crate::session::stream::refusal::Refusal;
+use crate::session::stream::refusal::SessionRefusal;
 use crate::session::write::AgentWrites;
 
 /// How long a registration may take, the agent's patience included.
@@ -49,10 +49,10 @@ impl Admission {
 
     /// The recognition of a node whose agent was last welcomed as `incarnation`, zero if never. It is certain: in doubt
     /// this replica catches up first.
-    pub(crate) async fn recognise(&self, name: &str, incarnation: u64) -> Result<Recognition, Refusal> {
+    pub(crate) async fn recognise(&self, name: &str, incarnation: u64) -> Result<Recognition, SessionRefusal> {
         let look = |state: &State| recognise(state, name, welcomed(incarnation));
         let found = self.writes.look_surely(look, Recognition::is_certain).await;
-        found.map(Recognition::after_catching_up).map_err(|(_, behind)| Refusal::from(behind))
+        found.map(Recognition::after_catching_up).map_err(|(_, behind)| SessionRefusal::from(behind))
     }
 
     /// The same for many nodes at once. Nodes in doubt stay so if this replica cannot catch up.
@@ -94,20 +94,20 @@ impl Admission {
         node: &Text,
         register: &v1::Register,
         caller: &Caller,
-    ) -> Result<Admitted, Refusal> {
+    ) -> Result<Admitted, SessionRefusal> {
         let draft = Box::new(muster_proto::agent::registration(register)?);
         let deadline = Instant::now() + REGISTRATION_LIMIT;
         let running = muster_proto::agent::running(register.running.as_ref())?;
-        let operation = Operation::RegisterNode { draft, uid: Uid(rand::random()), running };
+        let operation = AgentOperation::RegisterNode { draft, uid: Uid(rand::random()), running };
         let settled = self.writes.submit(node, operation, deadline).await?;
         if let Outcome::Rejected(rejection) = &settled.outcome {
-            return Err(Refusal::from(rejection));
+            return Err(SessionRefusal::from(rejection));
         }
         let replica = self.writes.replica();
         let applied = timeout_at(deadline, replica.feed().wait_applied(settled.index)).await;
-        applied.map_err(|_| Refusal::unavailable("this replica lags behind the leader; attach to another"))?;
+        applied.map_err(|_| SessionRefusal::unavailable("this replica lags behind the leader; attach to another"))?;
         let node = replica.current().state.node(node).cloned();
-        let node = node.ok_or_else(|| Refusal::unavailable("the node was deleted again; register once more"))?;
+        let node = node.ok_or_else(|| SessionRefusal::unavailable("the node was deleted again; register once more"))?;
         Ok(self.admit(node, caller).await)
     }
 

@@ -87,7 +87,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn budgets_that_are_whole_again_are_forgotten() {
+    async fn full_budgets_are_removed() {
         let (budgets, now) = (WriteBudgets::default(), Instant::now());
         for number in 0..10 * KEPT_MIN as u32 {
             budgets.spend(&format!("n-{number}").into(), now + number * EACH).unwrap();

@@ -32,9 +32,9 @@ pub(crate) struct NotCaughtUp(String);
 
 /// The catching up of this replica. Clones share the questions to the leader.
 #[derive(Clone)]
-pub(crate) struct CatchUp(Arc<Shared>);
+pub(crate) struct CatchUp(Arc<SharedCatchUp>);
 
-struct Shared {
+struct SharedCatchUp {
     replica: Replica,
     asks: mpsc::Sender<Answer>,
     asked: Mutex<Option<mpsc::Receiver<Answer>>>,
@@ -49,7 +49,13 @@ impl CatchUp {
     pub(crate) fn new(replica: Replica) -> Self {
         let (asks, asked) = mpsc::channel(WAITING_MAX);
         let asked = Mutex::new(Some(asked));
-        Self(Arc::new(Shared { replica, asks, asked, without_orders: Mutex::default(), is_added: Notify::new() }))
+        Self(Arc::new(SharedCatchUp {
+            replica,
+            asks,
+            asked,
+            without_orders: Mutex::default(),
+            is_added: Notify::new(),
+        }))
     }
 
     /// Answers callers and allows orders, for ever. To be run once.
@@ -101,9 +107,9 @@ impl CatchUp {
     }
 }
 
-// === impl Shared ===
+// === impl SharedCatchUp ===
 
-impl Shared {
+impl SharedCatchUp {
     fn without_orders(&self) -> MutexGuard<'_, Vec<Weak<Entry>>> {
         self.without_orders.lock().unwrap_or_else(PoisonError::into_inner)
     }

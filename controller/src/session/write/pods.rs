@@ -1,6 +1,6 @@
 //! An agent's report on the pods of its node: one write.
 
-use muster_lifecycle::command::{Operation, Outcome};
+use muster_lifecycle::command::{AgentOperation, Outcome};
 use muster_lifecycle::node::Incarnation;
 use muster_lifecycle::rejection::Rejection;
 use muster_lifecycle::text::Text;
@@ -20,7 +20,7 @@ pub(crate) async fn report_pods(
         Ok(reports) => reports,
         Err(error) => return taken(error.to_string()),
     };
-    let operation = Operation::ReportPods { node: node.clone(), incarnation, reports };
+    let operation = AgentOperation::ReportPods { node: node.clone(), incarnation, reports };
     match writes.submit_report(node, operation).await {
         Ok(Outcome::Done(_)) => taken(String::new()),
         Ok(Outcome::Rejected(Rejection::NotFound { .. } | Rejection::OtherIncarnation { .. })) => Err(NodeGone),

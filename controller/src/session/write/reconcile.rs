@@ -3,7 +3,7 @@
 //! An agent that starts again finds its Node there and says once how the machine is now. It is answered in either case,
 //! and keeps its session whatever the answer is: labels are no reason to stop hearing a node.
 
-use muster_lifecycle::command::{Operation, Outcome};
+use muster_lifecycle::command::{AgentOperation, Outcome};
 use muster_lifecycle::meta::Uid;
 use muster_lifecycle::node::Incarnation;
 use muster_lifecycle::reconcile::reconciliation;
@@ -28,7 +28,7 @@ pub(crate) async fn reconcile(
     let Some(draft) = reconciliation(known, draft) else { return answered(String::new()) };
     // The status report says what runs. If the Node is deleted at this moment, this write creates it anew, and its
     // agent is asked to stop and to register, as after any deletion.
-    let operation = Operation::RegisterNode { draft: Box::new(draft), uid: Uid(rand::random()), running: None };
+    let operation = AgentOperation::RegisterNode { draft: Box::new(draft), uid: Uid(rand::random()), running: None };
     match writes.submit_report(name, operation).await {
         Ok(Outcome::Done(_)) => answered(String::new()),
         Ok(Outcome::Rejected(rejection)) => answered(rejection.to_string()),

@@ -1,6 +1,6 @@
 //! A node's report on its status: one write, or none if it says what is known (S-1).
 
-use muster_lifecycle::command::{Operation, Outcome, ReceiptEffect};
+use muster_lifecycle::command::{AgentOperation, Outcome, ReceiptEffect};
 use muster_lifecycle::node::Incarnation;
 use muster_lifecycle::rejection::Rejection;
 use muster_lifecycle::session::changes_nothing;
@@ -30,7 +30,7 @@ pub(crate) async fn report_status(
     if changes_nothing(&node.status, &status) {
         return taken(false);
     }
-    let operation = Operation::ReportStatus { name: name.clone(), incarnation, status, running };
+    let operation = AgentOperation::ReportStatus { name: name.clone(), incarnation, status, running };
     match writes.submit_report(name, operation).await {
         Ok(Outcome::Done(receipt)) => taken(receipt.effect != ReceiptEffect::Unchanged),
         Ok(Outcome::Rejected(Rejection::NotFound { .. } | Rejection::OtherIncarnation { .. })) => Err(NodeGone),

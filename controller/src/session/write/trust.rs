@@ -2,7 +2,7 @@
 
 use std::time::{Duration, SystemTime};
 
-use muster_lifecycle::command::Operation;
+use muster_lifecycle::command::AgentOperation;
 use muster_lifecycle::fingerprint::Fingerprint;
 use muster_lifecycle::text::Text;
 use tokio::time::Instant;
@@ -10,18 +10,18 @@ use tonic::Status;
 
 use crate::door::listener::CertificateLife;
 use crate::session::figures::RefusalReason;
-use crate::session::stream::refusal::Refusal;
+use crate::session::stream::refusal::SessionRefusal;
 use crate::session::write::AgentWrites;
 
 /// The time limit for writing that a new key is in use.
 const CONFIRMATION_LIMIT: Duration = Duration::from_secs(10);
 
 /// A stream may outlive the certificate it was opened with; its messages then no longer count.
-pub(crate) fn require_unexpired(certificate: &CertificateLife) -> Result<(), Refusal> {
+pub(crate) fn require_unexpired(certificate: &CertificateLife) -> Result<(), SessionRefusal> {
     match certificate.is_over(SystemTime::now()) {
         true => {
             let status = Status::unauthenticated("the certificate has expired: renew it first");
-            Err(Refusal::new(RefusalReason::Identity, status))
+            Err(SessionRefusal::new(RefusalReason::Identity, status))
         }
         false => Ok(()),
     }
@@ -32,7 +32,7 @@ pub(crate) fn confirm_key(writes: &AgentWrites, node: &Text, key: &Fingerprint) 
     if !writes.replica().current().state.awaits_confirmation(node, key) {
         return;
     }
-    let operation = Operation::ConfirmCredential { node: node.clone(), key: *key };
+    let operation = AgentOperation::ConfirmCredential { node: node.clone(), key: *key };
     let (writes, node) = (writes.clone(), node.clone());
     tokio::spawn(async move {
         let written = writes.submit(&node, operation, Instant::now() + CONFIRMATION_LIMIT).await;

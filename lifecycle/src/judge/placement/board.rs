@@ -8,7 +8,7 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
 use std::sync::Arc;
 
-use crate::judge::placement::{Refusal, Unplaced, refusal, standing_refusal};
+use crate::judge::placement::{PlacementRefusal, Unplaced, refusal, refusal_by_node};
 use crate::object::node::{Incarnation, Node, Resources};
 use crate::object::pod::{Pod, PodSpec};
 use crate::object::taint::Effect;
@@ -111,7 +111,7 @@ impl<'a> Board<'a> {
     fn candidates(&self, pod: &Pod) -> Candidates {
         let mut zones: Vec<Vec<Reverse<Candidate>>> = vec![Vec::new(); self.zones];
         for (index, spot) in self.spots.iter().enumerate() {
-            if !spot.unheard && standing_refusal(&pod.spec, &spot.node).is_none() {
+            if !spot.unheard && refusal_by_node(&pod.spec, &spot.node).is_none() {
                 zones[spot.zone].push(Reverse((is_to_be_avoided(pod, &spot.node), spot.score, index)));
             }
         }
@@ -188,8 +188,8 @@ impl<'a> Board<'a> {
         for spot in &self.spots {
             let own = refusal(&pod.spec, &spot.node, &spot.load);
             // A node that is known to be lost counts as lost, not as unheard.
-            let why = own.filter(|own| !spot.unheard || *own <= Refusal::NotReady);
-            *unplaced.refusals.entry(why.unwrap_or(Refusal::Unheard)).or_default() += 1;
+            let why = own.filter(|own| !spot.unheard || *own <= PlacementRefusal::NotReady);
+            *unplaced.refusals.entry(why.unwrap_or(PlacementRefusal::Unheard)).or_default() += 1;
         }
         unplaced
     }

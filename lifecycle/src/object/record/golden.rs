@@ -111,9 +111,9 @@ fn policy_state() -> FleetPolicyState {
 
 fn zone_record() -> ZoneRecord {
     let key = ZoneKey { region: Text::from("r"), zone: Text::from("z") };
-    let (since, rate) = (ClusterTime(300), Rate(100_000));
+    let (since, rate) = (stamp(300, 3000), Rate(100_000));
     let zone = Zone { state: ZoneState::PartialDisruption, since, rate };
-    ZoneRecord { key, zone, bucket: TokenBucket::new(rate, since), evictions: 7 }
+    ZoneRecord { key, zone, bucket: TokenBucket::new(rate, since.cluster), evictions: 7 }
 }
 
 fn aggregator() -> AggregatorRecord {

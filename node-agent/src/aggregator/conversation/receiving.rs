@@ -1,7 +1,7 @@
 //! Replies of the replica: how the conversation reacts to each.
 
 use muster_proto::v1;
-use muster_proto::v1::carrier_reply::Message as Down;
+use muster_proto::v1::aggregator_reply::Message as Down;
 use muster_proto::v1::server_message::Message as NodeDown;
 use tokio::time::Instant;
 
@@ -10,7 +10,7 @@ use crate::connection::{SessionFailure, quoted};
 use super::{BindingState, Conversation, Reaction};
 
 impl Conversation {
-    pub(in crate::aggregator) fn heard(&mut self, reply: v1::CarrierReply, now: Instant) -> Reaction {
+    pub(in crate::aggregator) fn heard(&mut self, reply: v1::AggregatorReply, now: Instant) -> Reaction {
         self.liveness.heard(now);
         // Messages of later versions are ignored.
         let Some(reply) = reply.message else { return Reaction::Stay };

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use muster_proto::v1;
-use muster_proto::v1::carrier_message::Message as Up;
+use muster_proto::v1::aggregator_message::Message as Up;
 use tokio::time::Instant;
 
 use crate::machine::Fingerprint;
@@ -28,12 +28,12 @@ const BIND_AGAIN_SHARE: u32 = 2;
 const NOTHING_TO_SAY: Duration = Duration::from_secs(3600);
 
 impl Conversation {
-    pub(in crate::aggregator) fn hello(&self, moving: bool) -> v1::CarrierMessage {
-        wrap(Up::Hello(v1::CarrierHello { instance: self.instance, version: self.version.clone(), moving }))
+    pub(in crate::aggregator) fn hello(&self, moving: bool) -> v1::AggregatorMessage {
+        wrap(Up::Hello(v1::AggregatorHello { instance: self.instance, version: self.version.clone(), moving }))
     }
 
     /// The last messages: they release every bound node.
-    pub(in crate::aggregator) fn releases(&self) -> Vec<v1::CarrierMessage> {
+    pub(in crate::aggregator) fn releases(&self) -> Vec<v1::AggregatorMessage> {
         let bound = self.handles().filter(|handle| matches!(self.node(*handle).binding, BindingState::Bound));
         let handles: Vec<u32> = bound.collect();
         let release = |part: &[u32]| wrap(Up::Release(v1::Release { handles: part.to_vec() }));
@@ -51,7 +51,7 @@ impl Conversation {
         }
     }
 
-    pub(in crate::aggregator) fn turn(&mut self, now: Instant) -> Option<v1::CarrierMessage> {
+    pub(in crate::aggregator) fn turn(&mut self, now: Instant) -> Option<v1::AggregatorMessage> {
         let begins = self.next_slice <= now;
         if begins {
             self.begin_slice(now);
@@ -181,6 +181,6 @@ fn take(outbound: &mut BTreeSet<u32>, most: usize) -> Vec<u32> {
     std::iter::from_fn(|| outbound.pop_first()).take(most).collect()
 }
 
-fn wrap(message: Up) -> v1::CarrierMessage {
-    v1::CarrierMessage { message: Some(message) }
+fn wrap(message: Up) -> v1::AggregatorMessage {
+    v1::AggregatorMessage { message: Some(message) }
 }

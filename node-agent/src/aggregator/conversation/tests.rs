@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use muster_proto::v1::carrier_message::Message as Up;
+use muster_proto::v1::aggregator_message::Message as Up;
 use muster_proto::v1::pod_order::Action;
 use muster_proto::v1::server_message::Message as NodeDown;
 
@@ -24,14 +24,14 @@ fn attached_with(count: u32, inbox: &Arc<PodInbox>, now: Instant) -> Conversatio
     };
     let nodes = (0..count).map(carried).collect();
     let mut conversation = Conversation::new(1, "test".into(), nodes, inbox, || 0.0, now);
-    let welcome = v1::CarrierWelcome { fleet: "fleet-1".into(), replica: 1, terms: None };
-    conversation.attached(v1::CarrierReply { message: Some(Down::Welcome(welcome)) }, "a:1", now).unwrap();
+    let welcome = v1::AggregatorWelcome { fleet: "fleet-1".into(), replica: 1, terms: None };
+    conversation.attached(v1::AggregatorReply { message: Some(Down::Welcome(welcome)) }, "a:1", now).unwrap();
     conversation
 }
 
 fn receive_bound(conversation: &mut Conversation, nodes: impl Iterator<Item = v1::BoundNode>, now: Instant) {
     let bound = v1::Bound { nodes: nodes.collect() };
-    conversation.heard(v1::CarrierReply { message: Some(Down::Bound(bound)) }, now);
+    conversation.heard(v1::AggregatorReply { message: Some(Down::Bound(bound)) }, now);
 }
 
 /// Every message of the conversation until it would wait beyond `until`.
@@ -69,7 +69,7 @@ fn questions(said: &[Up]) -> Vec<u64> {
 }
 
 fn acknowledge(conversation: &mut Conversation, sequence: u64, now: Instant) {
-    conversation.heard(v1::CarrierReply { message: Some(Down::Acknowledged(v1::Acknowledged { sequence })) }, now);
+    conversation.heard(v1::AggregatorReply { message: Some(Down::Acknowledged(v1::Acknowledged { sequence })) }, now);
 }
 
 #[tokio::test]
@@ -97,7 +97,7 @@ async fn a_silent_replica_is_asked_and_doubted_and_still_gets_beats() {
     let second = |number| now + Duration::from_secs(number);
     let mut conversation = attached(20, now);
     let terms = v1::Terms { revision: 1, beat_interval_ms: 2000, grace_ms: 8000, backoff_cap_ms: 2000 };
-    conversation.heard(v1::CarrierReply { message: Some(Down::Terms(terms)) }, now);
+    conversation.heard(v1::AggregatorReply { message: Some(Down::Terms(terms)) }, now);
     let bound = |handle| v1::BoundNode { handle, incarnation: 1, ..v1::BoundNode::default() };
     receive_bound(&mut conversation, (0..20).map(bound), now);
     let early = sent_until(&mut conversation, now, second(4));
@@ -137,7 +137,7 @@ async fn registrations_wait_for_those_under_way() {
         message: Some(v1::server_message::Message::Welcome(v1::Welcome { incarnation: 1, ..v1::Welcome::default() })),
     };
     let carried = v1::Carried { handle: 0, message: Some(welcome) };
-    conversation.heard(v1::CarrierReply { message: Some(Down::Carried(carried)) }, now);
+    conversation.heard(v1::AggregatorReply { message: Some(Down::Carried(carried)) }, now);
     let said = sent_until(&mut conversation, now, now + Duration::from_millis(1));
     assert_eq!((registrations(&said), conversation.state().bound), (1, 1));
 }
@@ -193,7 +193,7 @@ async fn a_node_whose_session_ended_here_is_back_within_its_grace() {
     let grace = Duration::from_secs(8);
     let mut conversation = attached(20, now);
     let terms = v1::Terms { revision: 1, beat_interval_ms: 2000, grace_ms: 8000, backoff_cap_ms: 2000 };
-    conversation.heard(v1::CarrierReply { message: Some(Down::Terms(terms)) }, now);
+    conversation.heard(v1::AggregatorReply { message: Some(Down::Terms(terms)) }, now);
     let bound = |handle| v1::BoundNode { handle, incarnation: 1, ..v1::BoundNode::default() };
     receive_bound(&mut conversation, (0..20).map(bound), now);
     sent_until(&mut conversation, now, now + grace);
@@ -206,7 +206,7 @@ async fn a_node_whose_session_ended_here_is_back_within_its_grace() {
 
 fn about(conversation: &mut Conversation, handle: u32, message: NodeDown, now: Instant) -> Reaction {
     let message = Some(v1::ServerMessage { message: Some(message) });
-    conversation.heard(v1::CarrierReply { message: Some(Down::Carried(v1::Carried { handle, message })) }, now)
+    conversation.heard(v1::AggregatorReply { message: Some(Down::Carried(v1::Carried { handle, message })) }, now)
 }
 
 fn orders(revision: u64, action: Action, uid: u128) -> NodeDown {
@@ -272,7 +272,7 @@ async fn a_node_on_the_stream_stops_its_pods_before_it_registers_again() {
 }
 
 #[tokio::test]
-async fn a_node_that_lost_its_pods_or_got_older_orders_is_bound_anew() {
+async fn a_node_that_lost_its_pods_or_got_older_orders_is_bound_again() {
     let now = Instant::now();
     let soon = now + Duration::from_millis(1);
     let (mut conversation, inbox) = carrying(now);

@@ -175,7 +175,7 @@ fn successor(action: Action, uid: PodUid) -> v1::PodOrder {
 }
 
 #[tokio::test]
-async fn nothing_runs_twice_under_one_name() {
+async fn no_two_pods_run_under_one_name() {
     let mut bench = Bench::running(A);
     bench.order(2, vec![stop(A), successor(Action::Run, B)], true);
     bench.order(3, vec![successor(Action::Run, B)], true);
@@ -259,7 +259,7 @@ async fn a_pod_that_never_ran_here_has_stopped_at_once() {
 }
 
 #[tokio::test]
-async fn a_forgotten_pod_is_killed_and_counts_as_running_until_it_has_stopped() {
+async fn a_pod_ordered_to_be_forgotten_is_killed_and_counts_as_running_until_it_stopped() {
     let mut bench = Bench::running(A);
     bench.order(2, vec![forget(A), forget(B)], true);
     assert_eq!((bench.runtime.take(), bench.runs()), (vec![Told::Kill(A)], vec![A]));
@@ -425,7 +425,7 @@ fn recalling(recollection: RecalledNotes) -> (NodePods, Arc<Notes>, Instant) {
 }
 
 #[tokio::test]
-async fn ends_and_orders_are_noted_when_they_happen() {
+async fn ended_pods_and_orders_are_recorded_when_they_happen() {
     let mut bench = Bench::running(A);
     assert!(bench.pods.belongs_to("f"));
     bench.order(7, vec![], false);
@@ -453,7 +453,7 @@ async fn a_restart_neither_runs_ended_pods_again_nor_follows_older_orders() {
 }
 
 #[tokio::test]
-async fn the_revisions_of_another_fleet_are_void() {
+async fn revisions_of_another_fleet_are_discarded() {
     let (mut pods, _, now) = recalling(RecalledNotes { fleet: "old".to_owned(), revision: 7, ended: vec![] });
     assert!(!pods.belongs_to("new"), "it was greeted with a number that means nothing to it");
     assert_eq!(pods.orders_revision(), 0);

@@ -55,7 +55,7 @@ impl Bench {
 }
 
 #[tokio::test]
-async fn a_pod_whose_probes_are_not_run_says_what_ready_means() {
+async fn a_pod_with_probes_has_a_message_that_they_are_not_run() {
     let probed = json!({ "name": "m0", "command": ["true"], "readinessProbe": { "exec": { "command": ["true"] } } });
     let mut bench = Bench::with("Always", 0, 1, json!({ "containers": [probed] }));
     bench.acts();
@@ -88,7 +88,7 @@ async fn the_phase_after_one_container_ended_follows_policy_and_exit_code() {
 }
 
 #[tokio::test]
-async fn a_pod_succeeds_when_all_did_and_fails_when_one_did_not() {
+async fn a_pod_succeeds_if_all_containers_do_and_fails_if_one_fails() {
     for (codes, phase) in [([0, 0], PodPhase::Succeeded), ([0, 1], PodPhase::Failed), ([1, 0], PodPhase::Failed)] {
         let mut bench = Bench::new("Never", 0, 2);
         assert_eq!(bench.acts(), [Action::Start(0), Action::Start(1)]);
@@ -120,7 +120,7 @@ async fn a_failed_init_container_fails_a_pod_that_never_restarts() {
 }
 
 #[tokio::test]
-async fn crashes_back_off_and_ten_good_minutes_reset_the_back_off() {
+async fn crashes_back_off_and_ten_minutes_of_running_reset_it() {
     let mut bench = Bench::new("Always", 0, 1);
     bench.acts();
     assert_eq!(bench.exit(0, 1), [Action::Start(0)], "the first time at once");

@@ -42,7 +42,7 @@ fn a_manifest_is_read_as_kubernetes_would() {
         "containers": [{
             "name": "main",
             "command": ["sh", "-c", "echo $(GREETING) $$(GREETING)"],
-            "args": ["$(PATH)", "$(NOBODY)"],
+            "args": ["$(PATH)", "$(UNSET)"],
             "env": [
                 { "name": "WHO", "value": "world" },
                 { "name": "GREETING", "value": "hello $(WHO)" },
@@ -62,7 +62,7 @@ fn a_manifest_is_read_as_kubernetes_would() {
     let [first, main] = &plan.containers[..] else { panic!("{plan:?}") };
     assert_eq!((&*first.name, &*first.program, &*first.dir, first.user), ("first", "true", "/", Some(7)));
     assert_eq!((&*main.program, &*main.dir), ("sh", "/tmp"));
-    assert_eq!(main.args, ["-c", "echo hello world $(GREETING)", "/bin", "$(NOBODY)"]);
+    assert_eq!(main.args, ["-c", "echo hello world $(GREETING)", "/bin", "$(UNSET)"]);
     let env: Vec<_> = main.env.iter().map(|(name, value)| format!("{name}={value}")).collect();
     assert_eq!(env, ["HOSTNAME=web", "WHO=world", "GREETING=hello world", "PATH=/bin", "EMPTY="]);
     assert_eq!((main.user, main.group), (Some(9), Some(8)));

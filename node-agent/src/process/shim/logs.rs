@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use jiff::Timestamp;
 
-use super::super::durable::with_suffix;
+use crate::durable::with_suffix;
 
 /// Longer lines are written in parts.
 const LINE_MAX: usize = 16 << 10;
@@ -147,7 +147,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lines_are_made_of_pieces_and_long_ones_are_cut() {
+    fn lines_are_assembled_from_reads_and_long_ones_are_split() {
         let (mut lines, mut seen) = (Lines::default(), Vec::new());
         for piece in [&b"a"[..], b"b\n\nc", b"", b"\n", &[b'x'; LINE_MAX + 1], b"y\nlast"] {
             lines.feed(piece, |line, whole| seen.push((line.len(), whole)));

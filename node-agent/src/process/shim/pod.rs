@@ -16,13 +16,13 @@ use tokio::time::{Instant, sleep, sleep_until, timeout};
 
 use super::super::core::{Action, Exit, PodCore};
 use super::super::dir::PodDir;
-use super::super::durable;
 use super::super::manifest::PodPlan;
 use super::super::pod_files::{ContainerState, PodRecord, ShimState};
 use super::link::{Command, Links};
 use super::log;
 use super::logs::{Lines, LogFile, Stream};
 use super::processes::{Output, PodProcesses};
+use crate::durable;
 
 /// Commands received and not yet executed.
 const COMMANDS_WAITING: usize = 16;

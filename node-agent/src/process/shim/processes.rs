@@ -216,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn an_unusable_group_is_removed_in_the_end() {
+    fn an_unusable_cgroup_is_removed() {
         let dir = tempfile::tempdir().unwrap();
         let (pod, home) = (dir.path().join("pod"), dir.path().to_owned());
         // Makes writing the limit fail.

@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 use sled::{Batch, Db};
 use thiserror::Error;
 
-use super::{Moment, Work};
+use super::{AppliedState, Work};
 use crate::storage::frame;
 use crate::storage::persisted::{self, LogIdRecord, StoredMembershipRecord};
 use crate::types::{LogId, StoredMembership};
@@ -84,7 +84,7 @@ pub(super) struct Tree {
 
 impl Tree {
     /// Opens the existing files; if they are not sound, moves them aside and starts empty.
-    pub(super) fn open_or_replace(dir: PathBuf, store: Uid) -> Result<(Self, Option<Moment>), TreeError> {
+    pub(super) fn open_or_replace(dir: PathBuf, store: Uid) -> Result<(Self, Option<AppliedState>), TreeError> {
         let existed = dir.exists();
         let error = match guarded(|| Self::open(&dir, store)) {
             Ok(opened) => return Ok(opened),
@@ -101,7 +101,7 @@ impl Tree {
         guarded(|| Self::open(&dir, store))
     }
 
-    fn open(dir: &Path, store: Uid) -> Result<(Self, Option<Moment>), TreeError> {
+    fn open(dir: &Path, store: Uid) -> Result<(Self, Option<AppliedState>), TreeError> {
         let (dir, complete) = (dir.to_owned(), dir.join(COMPLETE));
         let mut tree = Self { database: open_database(&dir)?, store, dir, written: 0, last_event: None, complete };
         let moment = tree.load()?;
@@ -123,7 +123,7 @@ impl Tree {
     }
 
     /// `None` if there is no complete checkpoint.
-    fn load(&self) -> Result<Option<Moment>, TreeError> {
+    fn load(&self) -> Result<Option<AppliedState>, TreeError> {
         let Some(meta) = self.database.get(META)? else { return Ok(None) };
         let meta = self.check_meta(&meta)?;
         let mut builder = StateBuilder::new();
@@ -137,7 +137,7 @@ impl Tree {
             return Err(damaged("its records do not have the digest they should have"));
         }
         let membership = StoredMembership::try_from(meta.membership).map_err(damaged)?;
-        Ok(Some(Moment { state, applied: LogId::from(meta.applied), membership }))
+        Ok(Some(AppliedState { state, applied: LogId::from(meta.applied), membership }))
     }
 
     fn check_meta(&self, stored: &[u8]) -> Result<Meta, TreeError> {
@@ -184,7 +184,7 @@ impl Tree {
     /// removed first and written last. The earlier content stays unless it is to be cleared.
     fn write_in_parts(
         &mut self,
-        moment: &Moment,
+        moment: &AppliedState,
         clear: bool,
         records: impl Iterator<Item = (RecordKey, Option<Vec<u8>>)>,
     ) -> Result<(), TreeError> {
@@ -236,7 +236,7 @@ impl Tree {
         self.last_event.is_some_and(|last| *sequence > last)
     }
 
-    fn meta(&self, moment: &Moment) -> Result<Vec<u8>, TreeError> {
+    fn meta(&self, moment: &AppliedState) -> Result<Vec<u8>, TreeError> {
         let meta = Meta {
             version: VERSION,
             store: self.store.0,

@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn a_directory_that_cannot_be_made_is_named() {
+    fn a_directory_that_cannot_be_created_is_named() {
         let parent = tempfile::tempdir().unwrap();
         fs::write(parent.path().join("file"), "").unwrap();
         let error = RealDisk::open(parent.path().join("file/sub")).unwrap_err();

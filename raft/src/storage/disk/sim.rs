@@ -22,11 +22,11 @@ const ROOMY: u64 = 1 << 40;
 /// The hardware.
 #[derive(Debug, Clone, Default)]
 pub struct SimDisk {
-    shared: Arc<Shared>,
+    shared: Arc<Hardware>,
 }
 
 #[derive(Debug, Default)]
-struct Shared {
+struct Hardware {
     model: Mutex<Model>,
     /// Notified when a withheld sync may go on.
     released: Condvar,
@@ -312,7 +312,7 @@ mod tests {
     }
 
     #[test]
-    fn a_halted_disk_serves_nobody_until_the_next_boot() {
+    fn a_halted_disk_fails_every_call_until_the_next_boot() {
         let sim = SimDisk::new();
         let disk = sim.mount();
         sim.halt_after(1);

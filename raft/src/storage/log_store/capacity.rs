@@ -1,4 +1,4 @@
-//! Capacity of the disk: whether there is room for more proposals.
+//! LogCapacity of the disk: whether there is room for more proposals.
 //!
 //! A log that runs into a full disk in the middle of a write must end the process. So proposals are refused before
 //! that, while there is still room for everything that is already on its way.
@@ -15,7 +15,7 @@ pub const RESERVE_BYTES: u64 = 64 * 1024 * 1024;
 
 /// Compares the free space of a disk with the reserve.
 #[derive(Clone, Debug)]
-pub struct Capacity {
+pub struct LogCapacity {
     disk: Arc<dyn Disk>,
 }
 
@@ -29,9 +29,9 @@ pub struct DiskFull {
     pub free: u64,
 }
 
-// === impl Capacity ===
+// === impl LogCapacity ===
 
-impl Capacity {
+impl LogCapacity {
     pub(super) fn new(disk: Arc<dyn Disk>) -> Self {
         Self { disk }
     }

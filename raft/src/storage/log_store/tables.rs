@@ -14,7 +14,7 @@ use super::witness::Witness;
 use crate::storage::disk::{DatabaseFile, Disk};
 use crate::storage::frame::{self, FrameError};
 use crate::storage::persisted::{self, DecodeError, LogIdRecord, VoteRecord};
-use crate::types::{Entry, LogId, Vote};
+use crate::types::{LogEntry, LogId, Vote};
 use muster_lifecycle::replica::ReplicaId;
 
 pub(super) const META: TableDefinition<&str, &[u8]> = TableDefinition::new("meta");
@@ -29,9 +29,9 @@ const IDENTITY: &str = "identity";
 const DATA_VERSION: &str = "data-version";
 
 /// The version of everything in the data directory. A newer one is never touched.
-pub const DATA_VERSION_NOW: u32 = 2;
-/// The oldest version that can still be read: agents' reports of their nodes have had another form since.
-const DATA_VERSION_OLDEST: u32 = 2;
+pub const DATA_VERSION_NOW: u32 = 3;
+/// The oldest version that can still be read: commands have been grouped by who may ask for them since.
+const DATA_VERSION_OLDEST: u32 = 3;
 
 pub const LOG_FILE: &str = "log.redb";
 /// The name of an incomplete database. It gets its final name only when it is complete, so that a crash during creation
@@ -43,14 +43,14 @@ const PAGE_CACHE_BYTES: usize = 16 * 1024 * 1024;
 
 /// The replica that may use the store, and its fleet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Identity {
+pub struct StoreOwner {
     pub replica: ReplicaId,
     pub fleet: Uid,
 }
 
 /// The data that a new store is given at its creation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Birth {
+pub struct NewStore {
     /// Random. A replica that comes back with another one has lost its vote.
     pub store: Uid,
     /// How often the fleet was restored from a backup.
@@ -59,7 +59,7 @@ pub struct Birth {
 
 /// The beginning of a restored store.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Origin {
+pub(crate) struct RestoredStart {
     pub(crate) vote: Vote,
     pub(crate) purged: LogId,
 }
@@ -75,7 +75,7 @@ struct IdentityRecord {
 /// The content of a checked database besides its entries.
 #[derive(Debug)]
 pub(super) struct Content {
-    pub(super) birth: Birth,
+    pub(super) new_store: NewStore,
     pub(super) vote: Option<Vote>,
     pub(super) purged: Option<LogId>,
     pub(super) committed: Option<LogId>,
@@ -86,7 +86,7 @@ pub(super) struct Content {
 }
 
 #[derive(Debug, Error)]
-pub enum OpenError {
+pub enum LogOpenError {
     #[error(
         "there is no replica data in {location}: if replica {replica} ran before, its disk was lost and it must not \
          come back under this id; run `muster member remove {replica}` on another replica, then join with a new id \
@@ -112,7 +112,7 @@ pub enum OpenError {
     NewerVersion { location: String, found: u32 },
     #[error(
         "the data in {location} has version {found}, this build reads from version {DATA_VERSION_OLDEST} on: take a \
-         backup with the release that wrote it, and found the cluster anew"
+         backup with the release that wrote it, and form the cluster anew"
     )]
     OlderVersion { location: String, found: u32 },
     #[error(
@@ -125,7 +125,7 @@ pub enum OpenError {
     Io { location: String, source: io::Error },
 }
 
-/// The reason why a check stopped. It becomes an [`OpenError`] once the store's location and identity are added.
+/// The reason why a check stopped. It becomes an [`LogOpenError`] once the store's location and identity are added.
 #[derive(Debug)]
 enum Fault {
     Io(io::Error),
@@ -139,18 +139,23 @@ enum Fault {
 /// Creates the database, complete and durable. A failure leaves no file that counts as a log.
 pub(crate) fn create(
     disk: &Arc<dyn Disk>,
-    identity: &Identity,
-    birth: &Birth,
-    origin: Option<&Origin>,
-) -> Result<(), OpenError> {
-    let present = disk.exists(LOG_FILE).map_err(|source| OpenError::Io { location: disk.location(), source })?;
+    identity: &StoreOwner,
+    new_store: &NewStore,
+    origin: Option<&RestoredStart>,
+) -> Result<(), LogOpenError> {
+    let present = disk.exists(LOG_FILE).map_err(|source| LogOpenError::Io { location: disk.location(), source })?;
     if present {
-        return Err(OpenError::Present { location: disk.location() });
+        return Err(LogOpenError::Present { location: disk.location() });
     }
-    write_new(disk, identity, birth, origin).map_err(|fault| name(fault, disk, identity))
+    write_new(disk, identity, new_store, origin).map_err(|fault| name(fault, disk, identity))
 }
 
-fn write_new(disk: &Arc<dyn Disk>, identity: &Identity, birth: &Birth, origin: Option<&Origin>) -> Result<(), Fault> {
+fn write_new(
+    disk: &Arc<dyn Disk>,
+    identity: &StoreOwner,
+    new_store: &NewStore,
+    origin: Option<&RestoredStart>,
+) -> Result<(), Fault> {
     Witness::create(disk)?;
     let file = disk.create(LOG_FILE_NEW)?;
     let database = builder().create_with_backend(DatabaseFile(file))?;
@@ -164,7 +169,7 @@ fn write_new(disk: &Arc<dyn Disk>, identity: &Identity, birth: &Birth, origin: O
             |key: &str, frame: Vec<u8>| meta.insert(key, frame.as_slice()).map(drop).map_err(redb::Error::from);
         put(DATA_VERSION, meta_frame(DATA_VERSION, &DATA_VERSION_NOW)?)?;
         put(TRANSACTIONS, meta_frame(TRANSACTIONS, &0_u64)?)?;
-        put(IDENTITY, meta_frame(IDENTITY, &IdentityRecord::new(identity, birth))?)?;
+        put(IDENTITY, meta_frame(IDENTITY, &IdentityRecord::new(identity, new_store))?)?;
         if let Some(origin) = origin {
             put(VOTE, meta_frame(VOTE, &VoteRecord::from(origin.vote))?)?;
             put(PURGED, meta_frame(PURGED, &LogIdRecord::from(origin.purged))?)?;
@@ -183,22 +188,22 @@ fn write_new(disk: &Arc<dyn Disk>, identity: &Identity, birth: &Birth, origin: O
 // === opening ===
 
 /// Opens the database and reads every record of it.
-pub(super) fn open(disk: &Arc<dyn Disk>, identity: &Identity) -> Result<(Database, Witness, Content), OpenError> {
+pub(super) fn open(disk: &Arc<dyn Disk>, identity: &StoreOwner) -> Result<(Database, Witness, Content), LogOpenError> {
     let location = disk.location();
     match disk.exists(LOG_FILE) {
         Ok(true) => {}
-        Ok(false) => return Err(OpenError::Missing { location, replica: identity.replica }),
-        Err(source) => return Err(OpenError::Io { location, source }),
+        Ok(false) => return Err(LogOpenError::Missing { location, replica: identity.replica }),
+        Err(source) => return Err(LogOpenError::Io { location, source }),
     }
     // A damaged page may trip an assertion in redb before it trips a check.
     let checked = panic::catch_unwind(AssertUnwindSafe(|| open_checked(disk)))
         .unwrap_or_else(|_| Err(Fault::Damage("the database cannot be opened".to_owned())));
     let (database, witness, content, found) = checked.map_err(|fault| name(fault, disk, identity))?;
     if found.fleet != identity.fleet.0 {
-        return Err(OpenError::OtherFleet { location, found: found.fleet, expected: identity.fleet.0 });
+        return Err(LogOpenError::OtherFleet { location, found: found.fleet, expected: identity.fleet.0 });
     }
     if found.replica != identity.replica {
-        return Err(OpenError::OtherReplica { location, found: found.replica, expected: identity.replica });
+        return Err(LogOpenError::OtherReplica { location, found: found.replica, expected: identity.replica });
     }
     Ok((database, witness, content))
 }
@@ -237,7 +242,7 @@ fn check(database: &Database) -> Result<(Content, IdentityRecord), Fault> {
     let log = transaction.open_table(LOG).map_err(redb::Error::from)?;
     let (last, log_bytes) = check_entries(&log, purged)?;
     let content = Content {
-        birth: Birth { store: Uid(identity.store), generation: identity.generation },
+        new_store: NewStore { store: Uid(identity.store), generation: identity.generation },
         vote: optional::<VoteRecord>(&meta, VOTE)?.map(Vote::from),
         purged,
         committed: optional::<LogIdRecord>(&meta, COMMITTED)?.map(LogId::from),
@@ -275,7 +280,7 @@ fn check_entries(
 }
 
 /// The entry stored at `index`, if it is intact.
-pub(super) fn decode_entry(index: u64, frame: &[u8]) -> io::Result<Entry> {
+pub(super) fn decode_entry(index: u64, frame: &[u8]) -> io::Result<LogEntry> {
     read_entry(index, frame).map_err(|fault| match fault {
         Fault::Io(error) => error,
         Fault::Damage(detail) => io::Error::new(io::ErrorKind::InvalidData, detail),
@@ -285,7 +290,7 @@ pub(super) fn decode_entry(index: u64, frame: &[u8]) -> io::Result<Entry> {
     })
 }
 
-fn read_entry(index: u64, frame: &[u8]) -> Result<Entry, Fault> {
+fn read_entry(index: u64, frame: &[u8]) -> Result<LogEntry, Fault> {
     let damage = |error: &dyn std::fmt::Display| Fault::Damage(format!("entry {index}: {error}"));
     let payload = frame::open(&index.to_be_bytes(), frame).map_err(|error| damage(&error))?;
     let entry = persisted::decode_entry(payload).map_err(|error| damage(&error))?;
@@ -326,19 +331,24 @@ fn builder() -> Builder {
     builder
 }
 
-fn name(fault: Fault, disk: &Arc<dyn Disk>, identity: &Identity) -> OpenError {
+fn name(fault: Fault, disk: &Arc<dyn Disk>, identity: &StoreOwner) -> LogOpenError {
     let location = disk.location();
     match fault {
-        Fault::Io(source) => OpenError::Io { location, source },
-        Fault::Damage(detail) => OpenError::Damaged { location, replica: identity.replica, detail },
-        Fault::NewerVersion(found) => OpenError::NewerVersion { location, found },
-        Fault::OlderVersion(found) => OpenError::OlderVersion { location, found },
+        Fault::Io(source) => LogOpenError::Io { location, source },
+        Fault::Damage(detail) => LogOpenError::Damaged { location, replica: identity.replica, detail },
+        Fault::NewerVersion(found) => LogOpenError::NewerVersion { location, found },
+        Fault::OlderVersion(found) => LogOpenError::OlderVersion { location, found },
     }
 }
 
 impl IdentityRecord {
-    fn new(identity: &Identity, birth: &Birth) -> Self {
-        Self { store: birth.store.0, fleet: identity.fleet.0, generation: birth.generation, replica: identity.replica }
+    fn new(identity: &StoreOwner, new_store: &NewStore) -> Self {
+        Self {
+            store: new_store.store.0,
+            fleet: identity.fleet.0,
+            generation: new_store.generation,
+            replica: identity.replica,
+        }
     }
 }
 

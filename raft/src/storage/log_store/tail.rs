@@ -9,7 +9,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use super::tables::Content;
-use crate::types::{Entry, LogId, Vote};
+use crate::types::{LogEntry, LogId, Vote};
 
 /// Durable entries kept for readers that are close behind.
 const CACHED_ENTRIES_MAX: usize = 4_096;
@@ -36,7 +36,7 @@ pub(super) struct Tail {
 
 #[derive(Debug)]
 struct Recent {
-    entry: Arc<Entry>,
+    entry: Arc<LogEntry>,
     bytes: usize,
     append: u64,
 }
@@ -44,7 +44,7 @@ struct Recent {
 /// An entry with its stored form.
 #[derive(Debug)]
 pub(super) struct Encoded {
-    pub(super) entry: Arc<Entry>,
+    pub(super) entry: Arc<LogEntry>,
     pub(super) frame: Vec<u8>,
 }
 
@@ -52,7 +52,7 @@ pub(super) struct Encoded {
 #[derive(Debug)]
 pub(super) struct Plan {
     pub(super) stored: Range<u64>,
-    pub(super) recent: Vec<Arc<Entry>>,
+    pub(super) recent: Vec<Arc<LogEntry>>,
     pub(super) truncations: u64,
 }
 
@@ -136,7 +136,7 @@ impl Tail {
         }
     }
 
-    fn recent_between(&self, start: u64, end: u64, bytes_max: usize) -> Vec<Arc<Entry>> {
+    fn recent_between(&self, start: u64, end: u64, bytes_max: usize) -> Vec<Arc<LogEntry>> {
         let recent_start = self.recent_start();
         let skip = usize::try_from(start.saturating_sub(recent_start)).unwrap_or(usize::MAX);
         let take = usize::try_from(end.saturating_sub(start.max(recent_start))).unwrap_or(usize::MAX);

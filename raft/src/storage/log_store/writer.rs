@@ -11,7 +11,7 @@ use openraft::storage::IOFlushed;
 use redb::{Database, Durability, ReadableTable, Table};
 use tokio::sync::{OwnedSemaphorePermit, mpsc, oneshot};
 
-use super::Shared;
+use super::SharedLog;
 use super::tables::{COMMITTED, LOG, META, PURGED, TRANSACTIONS, VOTE, meta_frame};
 use super::witness::Witness;
 use crate::storage::abort::Abort;
@@ -43,7 +43,7 @@ pub(super) struct Append {
 }
 
 pub(super) struct Writer {
-    pub(super) shared: Arc<Shared>,
+    pub(super) shared: Arc<SharedLog>,
     pub(super) queue: mpsc::Receiver<Op>,
     pub(super) abort: Arc<dyn Abort>,
     pub(super) witness: Witness,

@@ -17,7 +17,7 @@ use muster_raft::connector::{Connector, Io};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Fault {
+pub enum LinkFault {
     /// Connections are reset and new ones refused.
     Broken,
     /// A black hole: nothing passes and nothing fails. Bytes that wait go on when the link heals.
@@ -40,7 +40,7 @@ struct Link(Mutex<Condition>);
 
 #[derive(Default)]
 struct Condition {
-    fault: Option<Fault>,
+    fault: Option<LinkFault>,
     /// How often the link broke: a connection ends with the first break after it was opened.
     breaks: u64,
     /// Tasks that used the link since its condition last changed.
@@ -64,7 +64,7 @@ impl Links {
     }
 
     /// Cuts one replica off from these others, in both directions.
-    pub fn cut(&self, one: u64, others: impl IntoIterator<Item = u64>, fault: Fault) {
+    pub fn cut(&self, one: u64, others: impl IntoIterator<Item = u64>, fault: LinkFault) {
         for other in others {
             self.link(one, other).become_(Some(fault));
             self.link(other, one).become_(Some(fault));
@@ -103,10 +103,10 @@ impl Connector for Cable {
 // === impl Link ===
 
 impl Link {
-    fn become_(&self, fault: Option<Fault>) {
+    fn become_(&self, fault: Option<LinkFault>) {
         let mut condition = self.lock();
         condition.fault = fault;
-        condition.breaks += u64::from(fault == Some(Fault::Broken));
+        condition.breaks += u64::from(fault == Some(LinkFault::Broken));
         let buried = std::mem::take(&mut condition.buried);
         let users = std::mem::take(&mut condition.users);
         drop(condition);
@@ -121,9 +121,9 @@ impl Link {
             condition.users.push(context.waker().clone());
         }
         match condition.fault {
-            Some(Fault::Broken) => Poll::Ready(Err(io::ErrorKind::ConnectionReset.into())),
+            Some(LinkFault::Broken) => Poll::Ready(Err(io::ErrorKind::ConnectionReset.into())),
             _ if condition.breaks != breaks => Poll::Ready(Err(io::ErrorKind::ConnectionReset.into())),
-            Some(Fault::Hung) => Poll::Pending,
+            Some(LinkFault::Hung) => Poll::Pending,
             None => Poll::Ready(Ok(())),
         }
     }
@@ -149,7 +149,7 @@ impl Wire {
 impl Drop for Wire {
     fn drop(&mut self) {
         let mut condition = self.link.lock();
-        if condition.fault == Some(Fault::Hung) {
+        if condition.fault == Some(LinkFault::Hung) {
             condition.buried.extend(self.io.take());
         }
     }

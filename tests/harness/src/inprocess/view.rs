@@ -13,7 +13,7 @@ pub const TAINTED: &str = "NodeTaintedForEviction";
 pub const QUARANTINED: &str = "NodeQuarantined";
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Seen {
+pub struct NodeView {
     pub ready: String,
     /// As `key:Effect`.
     pub taints: BTreeSet<String>,
@@ -22,7 +22,7 @@ pub struct Seen {
 
 /// An action of the controller on a node.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Verdict {
+pub struct ObservedVerdict {
     pub node: String,
     pub reason: String,
     pub message: String,
@@ -30,9 +30,9 @@ pub struct Verdict {
     pub at: Timestamp,
 }
 
-// === impl Seen ===
+// === impl NodeView ===
 
-impl Seen {
+impl NodeView {
     pub fn is_ready(&self) -> bool {
         self.ready == "True" && self.taints.is_empty()
     }
@@ -46,9 +46,9 @@ impl Seen {
     }
 }
 
-// === impl Verdict ===
+// === impl ObservedVerdict ===
 
-impl Verdict {
+impl ObservedVerdict {
     /// How long before the verdict the node was last heard, in milliseconds.
     pub fn silence_ms(&self) -> u64 {
         let age = self.message.split("last heard ").nth(1).and_then(|rest| rest.split(' ').next());
@@ -56,12 +56,12 @@ impl Verdict {
     }
 }
 
-pub async fn nodes(client: &Client) -> Result<BTreeMap<String, Seen>, String> {
+pub async fn nodes(client: &Client) -> Result<BTreeMap<String, NodeView>, String> {
     Ok(list(client, "nodes").await?.iter().map(seen).collect())
 }
 
 /// All actions of the controller on nodes so far.
-pub async fn verdicts(client: &Client) -> Result<Vec<Verdict>, String> {
+pub async fn verdicts(client: &Client) -> Result<Vec<ObservedVerdict>, String> {
     let by_controller = |event: &&Value| {
         let reason = event["reason"].as_str().unwrap();
         event["source"]["component"] == "node-controller" && [NOT_READY, TAINTED, QUARANTINED].contains(&reason)
@@ -93,12 +93,12 @@ pub async fn list(client: &Client, kind: &str) -> Result<Vec<Value>, String> {
     Ok(read.value.iter().map(|object| serde_json::from_slice(object).unwrap()).collect())
 }
 
-fn seen(node: &Value) -> (String, Seen) {
+fn seen(node: &Value) -> (String, NodeView) {
     let conditions = node["status"]["conditions"].as_array().cloned().unwrap_or_default();
     let ready = conditions.iter().find(|condition| condition["type"] == "Ready");
     let taints = node["spec"]["taints"].as_array().cloned().unwrap_or_default();
     let taint = |taint: &Value| format!("{}:{}", taint["key"].as_str().unwrap(), taint["effect"].as_str().unwrap());
-    let seen = Seen {
+    let seen = NodeView {
         ready: ready.map_or("none", |ready| ready["status"].as_str().unwrap()).to_owned(),
         taints: taints.iter().map(taint).collect(),
         uid: text(&node["metadata"]["uid"]),
@@ -106,8 +106,8 @@ fn seen(node: &Value) -> (String, Seen) {
     (text(&node["metadata"]["name"]), seen)
 }
 
-fn verdict(event: &Value) -> Verdict {
-    Verdict {
+fn verdict(event: &Value) -> ObservedVerdict {
+    ObservedVerdict {
         node: text(&event["involvedObject"]["name"]),
         reason: text(&event["reason"]),
         message: text(&event["message"]),

@@ -18,7 +18,7 @@ fn i_14_another_instance_is_refused_and_told_which_one_holds_the_session() {
 }
 
 #[test]
-fn the_same_instance_takes_over_and_its_old_replica_is_told_until_it_lets_go() {
+fn the_same_instance_takes_over_and_its_old_replica_is_told_until_it_releases() {
     let mut rig = Rig::new();
     rig.claim(ReplicaId(2), FIRST, 0);
     assert_eq!(rig.claim(ReplicaId(2), FIRST, 50), "");
@@ -46,7 +46,7 @@ fn a_replica_that_holds_a_session_again_is_not_told_that_it_lost_it() {
 }
 
 #[test]
-fn a_replica_that_was_cut_off_does_not_take_back_what_moved_on() {
+fn a_replica_that_was_cut_off_does_not_take_back_a_session_that_moved() {
     let mut rig = Rig::new();
     rig.claim(ReplicaId(2), FIRST, 0);
     assert_eq!(rig.claim(ReplicaId(3), FIRST, 10_000), "");
@@ -101,7 +101,7 @@ fn a_holder_silent_for_three_beats_is_displaced() {
 }
 
 #[test]
-fn what_is_heard_elsewhere_does_not_keep_a_holder() {
+fn a_beat_at_another_replica_does_not_keep_a_holder() {
     let mut rig = Rig::new();
     rig.claim(ReplicaId(2), FIRST, 0);
     rig.beat(ReplicaId(1), 29_000);
@@ -145,7 +145,7 @@ fn only_the_holder_releases() {
 }
 
 #[test]
-fn a_new_generation_is_another_node() {
+fn a_slot_of_a_new_generation_is_another_node() {
     let mut rig = Rig::new();
     rig.claim(ReplicaId(2), FIRST, 0);
     rig.generation = 2;
@@ -156,7 +156,7 @@ fn a_new_generation_is_another_node() {
 }
 
 #[test]
-fn a_leader_that_is_elected_again_in_the_middle_of_claiming_begins_anew() {
+fn a_leader_elected_again_while_claims_arrive_starts_over() {
     let mut rig = Rig::new();
     let mut table = TermTable::default();
     table.begin(4);
@@ -183,7 +183,7 @@ fn a_leader_that_is_elected_again_in_the_middle_of_claiming_begins_anew() {
 }
 
 #[test]
-fn strange_claims_are_bounded() {
+fn fields_of_claims_are_bounded() {
     let mut rig = Rig::new();
     let long = v1::SessionClaim { remote: "ä".repeat(500), ..rig.session(FIRST) };
     let tables = rig.tables.clone();

@@ -25,7 +25,7 @@ fn claimed(queue: &mut ReclaimQueue, registry: &Registry) -> Vec<u32> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_new_leader_is_left_alone_at_first_and_then_has_one_batch_at_a_time() {
+async fn a_new_leader_gets_claims_after_a_pause_and_one_batch_at_a_time() {
     let mut queue = ReclaimQueue::all();
     assert!(!queue.take_turn());
     sleep_until(Instant::now() + RECLAIM_REST).await;
@@ -35,7 +35,7 @@ async fn a_new_leader_is_left_alone_at_first_and_then_has_one_batch_at_a_time() 
 }
 
 #[tokio::test(start_paused = true)]
-async fn every_session_that_still_goes_on_is_claimed_once() {
+async fn every_open_session_is_claimed_once() {
     let registry = registry_of(200);
     let mut queue = ReclaimQueue::all();
     let first = queue.next(&registry).unwrap();
@@ -49,7 +49,7 @@ async fn every_session_that_still_goes_on_is_claimed_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_interrupted_walk_goes_on_and_then_begins_again() {
+async fn an_interrupted_round_of_claims_continues_and_is_then_repeated() {
     let registry = registry_of(300);
     let mut queue = ReclaimQueue::all();
     let first: Vec<u32> = (0..100).filter_map(|_| queue.next(&registry)).map(|entry| entry.slot.index).collect();

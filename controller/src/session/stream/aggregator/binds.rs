@@ -17,7 +17,7 @@ use muster_proto::v1;
 use crate::session::claim::arbiter::CLAIMS_MAX;
 use crate::session::figures::RefusalReason;
 use crate::session::stream::caller::Caller;
-use crate::session::stream::refusal::Refusal;
+use crate::session::stream::refusal::SessionRefusal;
 use crate::session::write::admission::{Admission, Admitted};
 
 use super::{AggregatorStream, HANDLES_MAX, refused_node};
@@ -118,10 +118,10 @@ impl Binds {
 // === impl AggregatorStream ===
 
 impl AggregatorStream {
-    pub(super) fn bind(&mut self, v1::Bind { bindings }: v1::Bind) -> Result<(), Refusal> {
+    pub(super) fn bind(&mut self, v1::Bind { bindings }: v1::Bind) -> Result<(), SessionRefusal> {
         if bindings.len() > BINDINGS_MAX {
             let text = format!("{} bindings in one message; at most {BINDINGS_MAX} are taken", bindings.len());
-            return Err(Refusal::message(text));
+            return Err(SessionRefusal::message(text));
         }
         let mut answers = Vec::new();
         let mut handles = HashSet::with_capacity(bindings.len());
@@ -256,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_released_meanwhile_is_not_bound() {
+    fn a_node_released_meanwhile_is_not_bound() {
         let mut binds = Binds::default();
         binds.add(binding(1, "a"));
         let (first, _) = binds.next_batch().unwrap();

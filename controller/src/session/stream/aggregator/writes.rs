@@ -197,7 +197,7 @@ mod tests {
     use crate::session::stream::pending::Write;
 
     #[tokio::test]
-    async fn one_write_per_node_is_under_way_and_the_newest_report_wins() {
+    async fn one_write_per_node_runs_and_the_newest_report_wins() {
         let mut writes = HandleWrites::default();
         writes.add(7, a_report(1), true);
         assert_eq!(begun(&mut writes), [1]);
@@ -211,7 +211,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn so_many_are_under_way_at_once_and_the_rest_waits_in_order() {
+    async fn running_writes_are_bounded_and_the_rest_wait_in_order() {
         let mut writes = HandleWrites::default();
         let all = RUNNING_MAX as u32 + 2;
         (0..all).for_each(|handle| writes.add(handle, a_report(handle.into()), true));
@@ -222,7 +222,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_node_that_writes_too_often_is_put_off_and_its_newest_report_kept() {
+    async fn a_node_that_writes_too_often_is_delayed_and_its_newest_report_kept() {
         let mut writes = HandleWrites::default();
         let later = Instant::now() + Duration::from_secs(1);
         writes.add(7, a_report(1), true);
@@ -242,7 +242,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_was_cleared_is_not_begun() {
+    async fn cleared_writes_are_not_started() {
         let mut writes = HandleWrites::default();
         writes.add(7, a_report(1), true);
         writes.clear(7);

@@ -1,0 +1,44 @@
+//! Commands about aggregators: which nodes each may carry.
+
+use std::sync::Arc;
+
+use crate::apply::{Application, ApplyResult};
+use crate::command::ReceiptEffect;
+use crate::object::aggregator::{AGGREGATORS_MAX, AggregatorRecord};
+use crate::rejection::Rejection;
+use crate::value::invalid::Invalid;
+use crate::value::text::Text;
+
+impl Application<'_> {
+    pub(crate) fn set_aggregator(&mut self, name: &Text, nodes: &[Text]) -> ApplyResult {
+        let record = AggregatorRecord { name: name.clone(), nodes: nodes.into() };
+        let known = self.state.aggregators.get(name).cloned();
+        let effect = match (&known, nodes.is_empty()) {
+            (None, true) => {
+                let rule = "is not known and cannot be forgotten: name the nodes it may carry";
+                return Err(Invalid::new("name", format!("{:?} {rule}", Text::clipped(name, 253))).into());
+            }
+            (Some(_), true) => ReceiptEffect::Deleted,
+            (Some(known), false) if **known == record => return Ok(self.receipt(ReceiptEffect::Unchanged)),
+            (Some(_), false) => ReceiptEffect::Changed,
+            (None, false) => ReceiptEffect::Created,
+        };
+        record.check()?;
+        self.put_aggregator(record, effect)?;
+        Ok(self.receipt(effect))
+    }
+
+    fn put_aggregator(&mut self, record: AggregatorRecord, effect: ReceiptEffect) -> Result<(), Rejection> {
+        if effect == ReceiptEffect::Created && self.state.aggregators.len() >= AGGREGATORS_MAX {
+            return Err(Rejection::LimitReached { what: Text::from("aggregators"), limit: AGGREGATORS_MAX as u64 });
+        }
+        self.touch::<AggregatorRecord>(&record.name);
+        match effect {
+            ReceiptEffect::Deleted => drop(self.state.aggregators.remove(&record.name)),
+            ReceiptEffect::Created | ReceiptEffect::Changed | ReceiptEffect::Unchanged => {
+                self.state.aggregators.insert(Arc::new(record));
+            }
+        }
+        Ok(())
+    }
+}

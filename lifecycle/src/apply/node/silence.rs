@@ -1,0 +1,86 @@
+//! Silence: the leader marks a node that it has not heard, or says that it cannot watch one.
+//!
+//! The verdict names what it was decided on (an incarnation, a Ready status, a time), so that one that was overtaken is
+//! rejected instead of done.
+
+use crate::apply::event::{EVENT_SOURCE, Note, node_subject};
+use crate::apply::{Application, ApplyResult};
+use crate::command::{Origin, ReceiptEffect, Sighting};
+use crate::judge::health;
+use crate::object::event::EventType;
+use crate::object::node::{ConditionStatus, Incarnation};
+use crate::rejection::Rejection;
+use crate::value::text::Text;
+use crate::value::time::{ClusterTime, Period};
+
+const NODE_NOT_READY: &str = "NodeNotReady";
+const NODE_QUARANTINED: &str = "NodeQuarantined";
+
+/// A verdict that takes longer than this from its making to its place in the log must be made anew.
+const VERDICT_LIFETIME: Period = Period::from_secs(5);
+
+impl Application<'_> {
+    pub(crate) fn mark_silent(
+        &mut self,
+        origin: &Origin,
+        name: &Text,
+        incarnation: Incarnation,
+        from: Option<ConditionStatus>,
+        heard: Option<Sighting>,
+        decided: ClusterTime,
+    ) -> ApplyResult {
+        let before = self.incarnate(name, incarnation)?;
+        let actual = before.status.ready().map(|ready| ready.status);
+        if actual != from {
+            return Err(Rejection::ReadyMoved { name: before.meta.name.clone(), expected: from, actual });
+        }
+        self.expect_timely(decided)?;
+        let mut after = before.as_ref().clone();
+        let conditions = &before.status.conditions;
+        after.status.conditions = health::silenced(conditions, before.meta.created, self.now);
+        let receipt = self.commit(origin, &before, after)?;
+        self.mark_endings_unseen(&before);
+        // PD-1: this is no news of a node that was not ready before.
+        if from == Some(ConditionStatus::True) {
+            let sighting = self.describe_sighting(heard);
+            let message = format!("Node {} status is now: {NODE_NOT_READY}; {sighting}", before.meta.name);
+            self.note(&before, NODE_NOT_READY, message);
+            self.mark_tenants_unready(&before);
+        }
+        Ok(receipt)
+    }
+
+    /// A leader may not know yet of a reprieve when it judges, and a log that stood still may bring up verdicts about
+    /// nodes that have been heard since.
+    fn expect_timely(&self, decided: ClusterTime) -> Result<(), Rejection> {
+        let now = self.now.cluster;
+        if self.state.policy_state.spared_until().is_some_and(|until| now <= until) {
+            return Err(Rejection::Spared);
+        }
+        if now > VERDICT_LIFETIME.after(decided) {
+            return Err(Rejection::Stale { age: Period(now.0 - decided.0) });
+        }
+        Ok(())
+    }
+
+    fn describe_sighting(&self, heard: Option<Sighting>) -> String {
+        match heard {
+            Some(Sighting { at, through }) => {
+                let age = Period(self.now.cluster.0.saturating_sub(at.0));
+                format!("it was last heard {age} before, through replica {through}")
+            }
+            None => "no replica remembers having heard it".to_owned(),
+        }
+    }
+
+    pub(crate) fn note_quarantine(&mut self, name: &Text, incarnation: Incarnation, reason: &Text) -> ApplyResult {
+        let node = self.incarnate(name, incarnation)?;
+        let message = format!(
+            "watching node {name} keeps failing ({}): it keeps its last known state until it changes or another replica leads",
+            Text::clipped(reason, 512)
+        );
+        let note = Note { event_type: EventType::Warning, reason: NODE_QUARANTINED, message, source: EVENT_SOURCE };
+        self.record_event(node_subject(&node), note);
+        Ok(self.receipt(ReceiptEffect::Changed))
+    }
+}

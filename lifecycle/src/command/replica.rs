@@ -1,0 +1,29 @@
+//! Commands of replicas about replicas: which store each runs on, and which ids are used up.
+
+use serde::{Deserialize, Serialize};
+use strum::{EnumDiscriminants, IntoStaticStr, VariantArray};
+
+use crate::object::replica::{ReplicaId, ReplicaRecord};
+
+/// An operation that replicas ask for. No agent may.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, EnumDiscriminants)]
+#[strum_discriminants(name(ReplicaOperationKind), derive(IntoStaticStr, VariantArray))]
+#[strum_discriminants(strum(serialize_all = "kebab-case"))]
+#[strum_discriminants(doc = "The kinds of [`ReplicaOperation`], without their data.")]
+pub enum ReplicaOperation {
+    /// A replica announces the store it runs on; a different store under a known id is rejected.
+    AnnounceReplica { replica: ReplicaRecord },
+    /// A replica left the membership; its id is never used again.
+    RetireReplica { id: ReplicaId },
+}
+
+impl ReplicaOperationKind {
+    pub const ALL: &[Self] = <Self as VariantArray>::VARIANTS;
+}
+
+impl ReplicaOperation {
+    /// The operation's name in metrics and messages.
+    pub fn label(&self) -> &'static str {
+        ReplicaOperationKind::from(self).into()
+    }
+}
