@@ -91,7 +91,7 @@ fn every_rule_that_the_source_mentions_is_defined() {
             mentions += 1;
         }
     }
-    assert!(mentions > 500, "only {mentions} mentions");
+    assert!(mentions > 300, "only {mentions} mentions");
 }
 
 /// The words of the form `NH-8`: capitals, a dash, one or two digits.

@@ -226,8 +226,12 @@ fn carry(cluster: &InprocessCluster, tls: &Arc<ClientConfig>) -> AggregatorHandl
 }
 
 async fn expect_one_out_of_scope(cluster: &InprocessCluster, aggregator: &AggregatorHandle) {
-    let state = aggregator.state();
-    assert_eq!((state.bound, state.registering, state.refused), (CARRIED, 0, 1), "{state:?}");
+    let state = soon("all in its scope are bound, one is refused", async || {
+        let state = aggregator.state();
+        let figures = (state.bound, state.registering, state.refused);
+        if figures == (CARRIED, 0, 1) { Ok(state) } else { Err(format!("{state:?}")) }
+    })
+    .await;
     let error = state.last_error.as_ref().map(ToString::to_string).unwrap_or_default();
     assert!(error.contains(STRANGER) && error.contains("not in the scope"), "{state:?}");
     assert!(!cluster.nodes().await.contains_key(STRANGER));

@@ -14,7 +14,8 @@ use crate::output::{Out, say};
 #[derive(Debug, Clone, clap::Args)]
 #[command(args_conflicts_with_subcommands = true)]
 pub struct Args {
-    /// A replica of the new cluster: its id and host, and the first of its four ports (peer, agent, client, http) [default: 7400]
+    /// A replica of the new cluster: its id and host, and the first of its four ports (peer, agent, client, http)
+    /// [default: 7400]
     #[arg(long = "replica", required = true, value_name = "ID=HOST[:PORT]")]
     pub replicas: Vec<Place>,
     #[command(subcommand)]

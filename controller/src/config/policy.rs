@@ -1,7 +1,7 @@
 //! The lifecycle settings among an operator's settings: `[policy]` in the file, flags of the same names.
 //!
-//! A new cluster gets them as its policy; later they are only compared with it. So it matters which of them an operator wrote
-//! down and which are only defaults.
+//! A new cluster gets them as its policy; later they are only compared with it. So it matters which of them an operator
+//! wrote down and which are only defaults.
 
 use std::collections::BTreeMap;
 use std::fmt;

@@ -111,8 +111,9 @@ pub enum LogOpenError {
     )]
     NewerVersion { location: String, found: u32 },
     #[error(
-        "the data in {location} has version {found}, this build reads from version {DATA_VERSION_OLDEST} on: take a \
-         backup with the release that wrote it, and form the cluster anew"
+        "the data in {location} has version {found}, this build reads from version {DATA_VERSION_OLDEST} on. A \
+         backup made by that release is not readable either: keep running that release, or form a new cluster in an \
+         empty directory (`muster init`) and apply its manifests again"
     )]
     OlderVersion { location: String, found: u32 },
     #[error(
