@@ -1,6 +1,6 @@
 //! `muster simulate`: every scenario gives what its golden file says, and the rules it stands for hold.
 //!
-//! The golden files beside the scenarios were checked against the rules by hand. The tests below say the same again
+//! The golden files in `scenarios/golden` were checked against the rules by hand. The tests below say the same again
 //! where it matters: which moment follows from which rule.
 #![allow(clippy::unwrap_used)]
 
@@ -87,7 +87,8 @@ fn every_scenario_gives_its_golden_output_twice() {
     for entry in std::fs::read_dir(scenarios()).unwrap() {
         let path = entry.unwrap().path();
         if path.extension().is_some_and(|extension| extension == "yaml") {
-            let golden = std::fs::read_to_string(path.with_extension("jsonl")).unwrap();
+            let golden = scenarios().join("golden").join(path.file_name().unwrap()).with_extension("jsonl");
+            let golden = std::fs::read_to_string(golden).unwrap();
             let (first, second) = (simulate(&path, &["-o", "json"]), simulate(&path, &["-o", "json"]));
             for (number, (found, expected)) in first.lines().zip(golden.lines()).enumerate() {
                 assert_eq!(found, expected, "{} line {}", path.display(), number + 1);

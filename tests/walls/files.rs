@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use crate::source::{all_rust_files, root};
+use crate::source::{all_files, all_rust_files, root};
 
 const FILES_PER_FOLDER_MAX: usize = 25;
 const COMMENT_COLUMNS_MAX: usize = 120;
@@ -23,7 +23,7 @@ fn every_file_begins_with_a_header() {
 #[test]
 fn no_folder_has_more_files_than_a_reader_takes_in() {
     let mut folders = BTreeMap::<String, usize>::new();
-    for file in all_rust_files() {
+    for file in all_files() {
         *folders.entry(place(file.parent().unwrap())).or_default() += 1;
     }
     folders.retain(|_, files| *files > FILES_PER_FOLDER_MAX);

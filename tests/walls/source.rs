@@ -16,19 +16,32 @@ pub(crate) fn members() -> Vec<String> {
 
 /// Every Rust file of the workspace: those of its crates, and the tests of the whole.
 pub(crate) fn all_rust_files() -> Vec<PathBuf> {
-    let folders = members().into_iter().filter(|member| !member.starts_with("tests/")).chain(["tests".to_owned()]);
-    folders.flat_map(|folder| rust_files(&root().join(folder))).collect()
+    folders().flat_map(|folder| rust_files(&folder)).collect()
+}
+
+/// Every file of the workspace, of whatever kind: those of its crates, the tests of the whole, and the documentation.
+pub(crate) fn all_files() -> Vec<PathBuf> {
+    folders().chain([root().join("docs")]).flat_map(|folder| files(&folder)).collect()
 }
 
 pub(crate) fn rust_files(dir: &Path) -> Vec<PathBuf> {
-    let mut files = Vec::new();
+    files(dir).into_iter().filter(|path| path.extension().is_some_and(|extension| extension == "rs")).collect()
+}
+
+fn folders() -> impl Iterator<Item = PathBuf> {
+    let members = members().into_iter().filter(|member| !member.starts_with("tests/"));
+    members.chain(["tests".to_owned()]).map(|folder| root().join(folder))
+}
+
+fn files(dir: &Path) -> Vec<PathBuf> {
+    let mut found = Vec::new();
     for entry in std::fs::read_dir(dir).unwrap() {
         let path = entry.unwrap().path();
         if path.is_dir() {
-            files.extend(rust_files(&path));
-        } else if path.extension().is_some_and(|extension| extension == "rs") {
-            files.push(path);
+            found.extend(files(&path));
+        } else {
+            found.push(path);
         }
     }
-    files
+    found
 }
