@@ -48,7 +48,7 @@ pub struct Client {
 /// The objects that a list or watch selects.
 #[derive(Debug, Clone, Default)]
 pub struct Query {
-    /// `nodes`, `events`, `zones`, `config` or `aggregators`.
+    /// The plural of a kind, as in `muster get KIND`: `nodes`, `pods`, `events` and so on.
     pub kind: String,
     pub label_selector: String,
     pub field_selector: String,
@@ -163,7 +163,7 @@ impl Client {
         Ok(answer.value)
     }
 
-    /// Why a node or zone is in the state it is in, as the leader sees it; JSON.
+    /// Why a node, zone or pod is in the state it is in, as the leader sees it; JSON.
     pub async fn explain(&self, kind: &str, name: &str) -> Result<Read<Bytes>, Error> {
         self.explain_in("", kind, name).await
     }

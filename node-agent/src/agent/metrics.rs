@@ -254,4 +254,16 @@ mod tests {
             assert_eq!(heads, [1, 1], "{name}");
         }
     }
+
+    #[test]
+    fn the_documented_metrics_are_the_exposed_ones() {
+        let operations = include_str!("../../../docs/operations.md");
+        let rows = operations.lines().filter_map(|line| line.strip_prefix("| `muster_agent_")?.split_once("` | "));
+        let documented: Vec<_> = rows.map(|(name, rest)| (name, rest.split(" |").next().unwrap())).collect();
+        let mut view = sample();
+        view.session.last_acknowledged_age = Some(1.0);
+        let page = exposition(&view, Some(4096));
+        let types = page.lines().filter_map(|line| line.strip_prefix("# TYPE muster_agent_")?.split_once(' '));
+        assert_eq!(documented, types.collect::<Vec<_>>());
+    }
 }

@@ -1,5 +1,6 @@
 //! Back-off after failures: doubles from 200 ms up to a cap, with full jitter, so that agents that failed together do
-//! not come back together.
+//! not come back together. A longer cap makes the leader wait longer for agents: its reattach window is twice the cap
+//! (`pulse/src/blindness.rs`).
 
 use std::time::Duration;
 
