@@ -25,6 +25,7 @@ use std::time::Duration;
 
 use clap::Subcommand;
 use muster_lifecycle::addressing::Addressing;
+use muster_lifecycle::replica::ReplicaId;
 use muster_pki::{FleetFolder, ReplicaPlan};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
@@ -75,7 +76,7 @@ pub struct Args {
 #[derive(Debug, Clone, Subcommand)]
 pub enum Command {
     /// Restart a replica of the running local cluster, dead or alive
-    Restart { id: u64 },
+    Restart { id: ReplicaId },
     /// Stop the running local cluster
     Stop,
 }
@@ -183,7 +184,7 @@ fn plans(count: u16, base: u16) -> Result<Vec<ReplicaPlan>, Failure> {
         let port_base = index.checked_mul(PORTS_PER_REPLICA).and_then(|offset| base.checked_add(offset));
         let port_base = port_base
             .ok_or_else(|| Failure::Usage(format!("--port-base {base} leaves no room for {count} replicas")))?;
-        Place { id: u64::from(index) + 1, host: HOST.into(), port_base }.plan()
+        Place { id: ReplicaId(u64::from(index) + 1), host: HOST.into(), port_base }.plan()
     };
     (0..count).map(place).collect()
 }
@@ -221,7 +222,7 @@ impl Signals {
 }
 
 /// The folder in which a replica of `dir` keeps everything.
-fn replica_dir(dir: &Path, id: u64) -> PathBuf {
+fn replica_dir(dir: &Path, id: ReplicaId) -> PathBuf {
     dir.join(format!("replica-{id}"))
 }
 

@@ -203,9 +203,9 @@ impl World {
     fn new(fakes: Vec<Fake>) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let at = |port: u16| format!("127.0.0.1:{port}").parse().unwrap();
-        let plan = ReplicaPlan { id: 1, hosts: Vec::new(), peer: at(1), agent: at(2), client: at(3) };
+        let plan = ReplicaPlan { id: 1_u64.into(), hosts: Vec::new(), peer: at(1), agent: at(2), client: at(3) };
         let fleet = FleetFolder::create(dir.path(), &[plan]).unwrap();
-        let tls = ReplicaTls::load(&fleet.replica_dir(1).join("tls")).unwrap();
+        let tls = ReplicaTls::load(&fleet.replica_dir(1_u64.into()).join("tls")).unwrap();
         let fakes: Vec<Arc<Fake>> = fakes.into_iter().map(Arc::new).collect();
         let open = |(index, fake): (usize, &Arc<Fake>)| {
             let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();

@@ -15,6 +15,7 @@ use std::path::{Path, PathBuf};
 use muster_lifecycle::addressing::Addressing;
 use muster_lifecycle::invalid::Invalid;
 use muster_lifecycle::policy::Policy;
+use muster_lifecycle::replica::ReplicaId;
 use muster_pki::{FleetId, FleetMember, HostPort, http_beside, secret, settings, unique_members};
 use serde::{Deserialize, Serialize};
 
@@ -28,7 +29,7 @@ use crate::observe::logging::LogFormat;
 #[serde(deny_unknown_fields, default)]
 pub struct Layer {
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub id: Option<u64>,
+    pub id: Option<ReplicaId>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub fleet: Option<FleetId>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -96,7 +97,7 @@ pub struct Doors<T> {
 /// A replica's settings, complete and consistent.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ServerConfig {
-    pub id: u64,
+    pub id: ReplicaId,
     pub fleet: FleetId,
     pub data_dir: PathBuf,
     pub tls_dir: PathBuf,
@@ -229,7 +230,7 @@ impl ServerConfig {
     }
 
     fn validate(&self) -> Result<(), Error> {
-        if self.id == 0 {
+        if self.id == ReplicaId(0) {
             return invalid("id", "replicas are numbered from 1");
         }
         let Listen { peer, agent, client, http } = self.listen;

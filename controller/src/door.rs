@@ -178,6 +178,8 @@ pub fn door_limits(server: Server, kind: DoorKind) -> Server {
 
 #[cfg(test)]
 mod tests {
+    use muster_lifecycle::replica::ReplicaId;
+
     use super::*;
 
     const DOORS: [DoorKind; 4] = [DoorKind::Peer, DoorKind::Agent, DoorKind::Client, DoorKind::Http];
@@ -185,10 +187,10 @@ mod tests {
     #[test]
     fn machines_are_admitted_at_one_door_and_people_at_two() {
         let roles = [
-            (Role::Replica(1), &[DoorKind::Peer][..]),
+            (Role::Replica(ReplicaId(1)), &[DoorKind::Peer][..]),
             (Role::Node("a".into()), &[DoorKind::Agent]),
             (Role::Aggregator("a".into()), &[DoorKind::Agent]),
-            (Role::Canary(1), &[DoorKind::Agent]),
+            (Role::Canary(ReplicaId(1)), &[DoorKind::Agent]),
             (Role::Lapsed("a".into()), &[DoorKind::Agent]),
             (Role::Stranger, &[DoorKind::Agent]),
             (Role::Operator, &[DoorKind::Client, DoorKind::Http]),

@@ -12,7 +12,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use muster_actors::ports::Probe;
-use muster_lifecycle::replica::ReplicaId;
 use muster_pki::tls::ReplicaTls;
 use muster_proto::v1::operator_server::OperatorServer;
 use muster_proto::v1::pulse_server::PulseServer;
@@ -65,7 +64,7 @@ impl Duties {
         // Agents pause no longer between two attempts than between two beats. A leader keeps this up to date.
         let backoff_cap = Duration::from_millis(replica.current().state.policy().beat_interval().0);
         let feed = Arc::clone(replica.feed());
-        let hearing = Hearing::new(ReplicaId(config.id), backoff_cap, clock, feed, handshakes);
+        let hearing = Hearing::new(config.id, backoff_cap, clock, feed, handshakes);
         let contact = Contact::new(hearing.clone());
         let sessions = Sessions::new(replica.clone(), hearing.clone(), contact.clone());
         let (metrics, quarantined) = (Arc::default(), QuarantinedNodes::default());

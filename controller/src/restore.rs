@@ -9,7 +9,6 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use muster_lifecycle::meta::Uid;
-use muster_lifecycle::replica::ReplicaId;
 use muster_raft::abort::AbortProcess;
 use muster_raft::disk::Disk;
 use muster_raft::disk::real::{DiskError, RealDisk};
@@ -68,7 +67,7 @@ pub fn restore(config: &ServerConfig, backup: &Path, generation: Option<u64>) ->
     }
     // A step per generation, so that a second restore of the same backup does not reuse the first one's revisions.
     state.raise_revision(REVISION_STEP.saturating_mul(generation - current), generation);
-    let members = config.initial_members.iter().map(|member| (ReplicaId(member.id), endpoint(member))).collect();
+    let members = config.initial_members.iter().map(|member| (member.id, endpoint(member))).collect();
     let report = RestoreReport {
         nodes: state.node_counts().total as u64,
         revision: state.revision().0,

@@ -129,7 +129,7 @@ pub async fn serve_in(
     let places = Places { listeners, http, agent_runtime };
     let mut performed = open_doors(&config, &tls, places, agent_door, &duties, &closing);
     duties.perform(&config, &tls, &closing, &mut performed);
-    tracing::info!(replica = config.id, fleet = %config.fleet, version = VERSION, "replica started");
+    tracing::info!(replica = config.id.0, fleet = %config.fleet, version = VERSION, "replica started");
     let ended = tokio::select! {
         // In this order: when consensus stops, leading ends too, and its error says less.
         biased;
@@ -145,7 +145,7 @@ pub async fn serve_in(
     if tokio::time::timeout(DOORS_CLOSE_TIMEOUT, performed.all_ended()).await.is_err() {
         tracing::info!("some calls did not end in time and were cut");
     }
-    tracing::info!(replica = config.id, "replica stopped");
+    tracing::info!(replica = config.id.0, "replica stopped");
     ended
 }
 
@@ -167,8 +167,7 @@ async fn start_replica(
     };
     let opened = tokio::task::spawn_blocking(move || ReplicaStore::open(options)).await;
     let store = opened.map_err(|error| ServeError::Start(error.to_string()))??;
-    let identity =
-        PeerIdentity { fleet: config.fleet.to_string().into(), id: ReplicaId(config.id), store: store.2.store_id };
+    let identity = PeerIdentity { fleet: config.fleet.to_string().into(), id: config.id, store: store.2.store_id };
     let started = Replica::start(identity, store, feed, connector, timing, VERSION).await;
     started.map_err(|error| ServeError::Start(error.to_string()))
 }
@@ -204,11 +203,11 @@ async fn take_part(replica: &Replica, config: &ServerConfig, shutdown: &Cancella
 }
 
 fn initial_members(config: &ServerConfig) -> BTreeMap<ReplicaId, Endpoint> {
-    config.initial_members.iter().map(|member| (ReplicaId(member.id), endpoint(member))).collect()
+    config.initial_members.iter().map(|member| (member.id, endpoint(member))).collect()
 }
 
 pub(crate) fn store_identity(config: &ServerConfig) -> StoreOwner {
-    StoreOwner { replica: ReplicaId(config.id), fleet: Uid(config.fleet.number()) }
+    StoreOwner { replica: config.id, fleet: Uid(config.fleet.number()) }
 }
 
 pub(crate) fn endpoint(member: &FleetMember) -> Endpoint {
@@ -279,7 +278,7 @@ async fn run_door(
 /// Tells the services of the peers' door which replica the certificate belongs to.
 pub fn prove_replica(mut request: Request<()>) -> Result<Request<()>, Status> {
     let proven = match request.extensions().get::<Peer>().map(|peer| &peer.identity.kind) {
-        Some(Role::Replica(id)) => ProvenReplica(ReplicaId(*id)),
+        Some(Role::Replica(id)) => ProvenReplica(*id),
         _ => return Err(Status::permission_denied("only replicas may speak here")),
     };
     request.extensions_mut().insert(proven);

@@ -219,7 +219,7 @@ impl Rig {
         fleet.issue_client(&dir.path().join("grace"), "grace", Grant::Viewer, HOUR).unwrap();
         let mut address = "127.0.0.1:0".parse().unwrap();
         let listener = listener(&mut address);
-        let server = ReplicaTls::load(&fleet.replica_dir(1).join("tls")).unwrap().server;
+        let server = ReplicaTls::load(&fleet.replica_dir(ReplicaId(1)).join("tls")).unwrap().server;
         let incoming = Door::new(DoorKind::Http, server, fleet.id().clone()).open(listener);
         let (metrics, leader) = (Arc::new(Metrics::default()), Arc::new(AtomicU64::new(2)));
         let closing = CancellationToken::new();
@@ -274,7 +274,7 @@ impl Rig {
 
 fn plan() -> ReplicaPlan {
     let address = |port: u16| format!("127.0.0.1:{port}").parse().unwrap();
-    ReplicaPlan { id: 1, hosts: vec![], peer: address(7400), agent: address(7401), client: address(7402) }
+    ReplicaPlan { id: ReplicaId(1), hosts: vec![], peer: address(7400), agent: address(7401), client: address(7402) }
 }
 
 fn sources(metrics: &Arc<Metrics>, leader: &Arc<AtomicU64>) -> Sources {

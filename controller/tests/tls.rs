@@ -43,10 +43,10 @@ const GRACE: Duration = Duration::from_secs(2 * 3600);
 async fn the_right_certificate_is_admitted_with_its_identity() {
     let rig = Rig::new();
     let cases = [
-        (DoorKind::Peer, identity::REPLICAS, "system:muster:replica:2", Role::Replica(2)),
+        (DoorKind::Peer, identity::REPLICAS, "system:muster:replica:2", Role::Replica(ReplicaId(2))),
         (DoorKind::Agent, identity::NODES, "system:node:rack-1", Role::Node("rack-1".into())),
         (DoorKind::Agent, identity::AGGREGATORS, "system:muster:aggregator:a", Role::Aggregator("a".into())),
-        (DoorKind::Agent, identity::CANARIES, "system:muster:canary:1", Role::Canary(1)),
+        (DoorKind::Agent, identity::CANARIES, "system:muster:canary:1", Role::Canary(ReplicaId(1))),
         (DoorKind::Client, identity::OPERATORS, "ada", Role::Operator),
         (DoorKind::Client, identity::VIEWERS, "grace", Role::Viewer),
         (DoorKind::Http, identity::OPERATORS, "ada", Role::Operator),
@@ -280,7 +280,7 @@ async fn peers_connect_only_to_the_replica_they_dialled() {
 
     let mut stream = connected(peers.connect(ReplicaId(1), &address)).await.unwrap();
     let mut connection = incoming.next().await.unwrap().unwrap();
-    assert_eq!(connection.peer().identity.kind, Role::Replica(1));
+    assert_eq!(connection.peer().identity.kind, Role::Replica(ReplicaId(1)));
     stream.write_all(b"vote").await.unwrap();
     let mut heard = [0; 4];
     connection.read_exact(&mut heard).await.unwrap();
@@ -421,7 +421,7 @@ impl Rig {
     }
 
     fn replica_tls(&self) -> ReplicaTls {
-        ReplicaTls::load(&self.fleet.replica_dir(1).join("tls")).unwrap()
+        ReplicaTls::load(&self.fleet.replica_dir(ReplicaId(1)).join("tls")).unwrap()
     }
 
     fn door(&self, kind: DoorKind) -> Door {
@@ -527,7 +527,7 @@ impl Rig {
 
 fn plan(id: u64) -> ReplicaPlan {
     let address = |door: u64| format!("127.0.0.1:{}", 7400 + 10 * id + door).parse().unwrap();
-    ReplicaPlan { id, hosts: vec![], peer: address(0), agent: address(1), client: address(2) }
+    ReplicaPlan { id: ReplicaId(id), hosts: vec![], peer: address(0), agent: address(1), client: address(2) }
 }
 
 async fn connected<T>(connecting: impl Future<Output = io::Result<T>>) -> io::Result<T> {

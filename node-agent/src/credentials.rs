@@ -25,7 +25,6 @@ use rustls::{ClientConfig, RootCertStore, SignatureScheme};
 use thiserror::Error;
 use tokio::sync::{Notify, watch};
 use x509_parser::certificate::X509Certificate;
-use x509_parser::extensions::GeneralName;
 use x509_parser::prelude::FromDer;
 
 pub(crate) use self::store::new_key;
@@ -249,13 +248,10 @@ fn read_certificate(der: &CertificateDer<'_>) -> Option<(CertifiedName, Certific
     let (_, certificate) = X509Certificate::from_der(der).ok()?;
     let common_name = certificate.subject().iter_common_name().next()?.as_str().ok()?.to_owned();
     let names = certificate.subject_alternative_name().ok()?.map(|names| names.value.general_names.as_slice());
-    let dns =
-        |name: &GeneralName<'_>| if let GeneralName::DNSName(dns) = name { Some((*dns).to_owned()) } else { None };
-    let dns_names = names.unwrap_or_default().iter().filter_map(dns).collect();
     let moment = |seconds: i64| UNIX_EPOCH + Duration::from_secs(u64::try_from(seconds).unwrap_or_default());
     let validity = certificate.validity();
     Some((
-        CertifiedName { common_name, dns_names },
+        CertifiedName::read(common_name, names.unwrap_or_default()),
         CertificateValidity {
             from: moment(validity.not_before.timestamp()),
             until: moment(validity.not_after.timestamp()),

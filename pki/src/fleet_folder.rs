@@ -13,6 +13,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
 use muster_lifecycle::name;
+use muster_lifecycle::replica::ReplicaId;
 use muster_lifecycle::text::Text;
 use muster_proto::certified_name::CertifiedName;
 use muster_proto::token::sha256;
@@ -73,7 +74,7 @@ pub enum Error {
     #[error("a fleet needs at least one replica")]
     NoReplicas,
     #[error("replica {0} already belongs to the fleet: ids are never reused, take a new one")]
-    ReplicaExists(u64),
+    ReplicaExists(ReplicaId),
     #[error("{0:?} cannot name a person: names that begin with `system:` belong to machines")]
     Name(String),
     #[error("a node or an aggregator cannot have this name: {0}")]
@@ -147,7 +148,7 @@ impl FleetFolder {
         &self.client_ca
     }
 
-    pub fn replica_dir(&self, id: u64) -> PathBuf {
+    pub fn replica_dir(&self, id: ReplicaId) -> PathBuf {
         self.dir.join(replica_folder(id))
     }
 
@@ -335,7 +336,7 @@ impl Grant {
     }
 }
 
-fn replica_folder(id: u64) -> String {
+fn replica_folder(id: ReplicaId) -> String {
     format!("replica-{id}")
 }
 

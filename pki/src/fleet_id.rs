@@ -3,6 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
+use muster_lifecycle::replica::ReplicaId;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
@@ -44,7 +45,7 @@ impl FleetId {
     }
 
     /// The name under which a replica's server certificates can be verified wherever the replica runs.
-    pub fn replica_name(&self, id: u64) -> String {
+    pub fn replica_name(&self, id: ReplicaId) -> String {
         format!("replica-{id}.{self}.muster")
     }
 }

@@ -10,6 +10,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use muster_lifecycle::fingerprint::Fingerprint;
 use muster_lifecycle::name;
+use muster_lifecycle::replica::ReplicaId;
 use muster_proto::certified_name::{CertifiedName, CertifiedNameError, NODE_PREFIX, node_user};
 use muster_proto::token::sha256;
 use rustls::pki_types::CertificateDer;
@@ -47,14 +48,14 @@ pub struct Identity {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Role {
-    Replica(u64),
+    Replica(ReplicaId),
     Operator,
     Viewer,
     Node(String),
     /// Carries many nodes on one stream; which ones is in its scope.
     Aggregator(String),
     /// A replica that calls its own agent door, to notice when agents cannot be heard there.
-    Canary(u64),
+    Canary(ReplicaId),
     /// A node whose certificate has expired: it may only renew it.
     Lapsed(String),
     /// A caller without a certificate: it may only ask for one.
@@ -82,12 +83,12 @@ pub enum Error {
 }
 
 /// The user name of replica `id`.
-pub fn replica_user(id: u64) -> String {
+pub fn replica_user(id: ReplicaId) -> String {
     format!("{REPLICA_PREFIX}{id}")
 }
 
 /// The user name under which replica `id` calls its own agent door.
-pub fn canary_user(id: u64) -> String {
+pub fn canary_user(id: ReplicaId) -> String {
     format!("{CANARY_PREFIX}{id}")
 }
 
@@ -189,10 +190,10 @@ pub fn is_human(user: &str) -> bool {
 }
 
 /// The number must be spelled as we print it: `+1` or `01` would give one replica several names.
-fn number(user: &str, prefix: &str) -> Option<u64> {
+fn number(user: &str, prefix: &str) -> Option<ReplicaId> {
     let digits = user.strip_prefix(prefix)?;
-    let id: u64 = digits.parse().ok()?;
-    (id != 0 && id.to_string() == digits).then_some(id)
+    let id: ReplicaId = digits.parse().ok()?;
+    (id != ReplicaId(0) && id.to_string() == digits).then_some(id)
 }
 
 fn machine_name(user: &str, prefix: &str) -> Option<String> {
@@ -205,10 +206,7 @@ fn user(common_name: String, names: &[GeneralName<'_>]) -> Result<String, Error>
     if !common_name.starts_with(NODE_PREFIX) {
         return Ok(common_name);
     }
-    let dns =
-        |name: &GeneralName<'_>| if let GeneralName::DNSName(dns) = name { Some((*dns).to_owned()) } else { None };
-    let node = CertifiedName { common_name, dns_names: names.iter().filter_map(dns).collect() }.node()?;
-    Ok(node_user(&node))
+    Ok(node_user(&CertifiedName::read(common_name, names).node()?))
 }
 
 fn require_client_only(certificate: &X509Certificate<'_>) -> Result<(), Error> {
@@ -256,12 +254,12 @@ mod tests {
     #[test]
     fn a_role_needs_its_group_and_its_form_of_name() {
         let accepted = [
-            ("system:muster:replica:3", REPLICAS, Role::Replica(3)),
+            ("system:muster:replica:3", REPLICAS, Role::Replica(ReplicaId(3))),
             ("ada", OPERATORS, Role::Operator),
             ("grace@example.org", VIEWERS, Role::Viewer),
             ("system:node:rack-1.example.org", NODES, Role::Node("rack-1.example.org".into())),
             ("system:muster:aggregator:rack-1", AGGREGATORS, Role::Aggregator("rack-1".into())),
-            ("system:muster:canary:3", CANARIES, Role::Canary(3)),
+            ("system:muster:canary:3", CANARIES, Role::Canary(ReplicaId(3))),
         ];
         for (user, group, role) in accepted {
             assert_eq!(Role::decide(user, &groups(&[group])), Ok(role), "{user} in {group}");

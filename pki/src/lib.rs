@@ -8,11 +8,13 @@
 //!  identity   secret        the role of a certificate       files that must not leak or tear
 //! ```
 //!
-//! The crate is below the controller, the client and the benchmarks; it knows no async, no network and no consensus.
+//! The crate is below the controller, the client and the benchmarks; of the network it knows only how to `dial` a
+//! replica, and nothing of consensus.
 
 pub mod address;
 mod authority;
 mod client_config;
+mod dial;
 pub mod fleet_folder;
 mod fleet_id;
 pub mod identity;
@@ -28,6 +30,7 @@ pub use self::authority::{
     OPERATOR_LIFETIME, REPLICA_LIFETIME, USER_LIMIT, Usage, Validity, authority_print,
 };
 pub use self::client_config::{ClientConfig, ClientTls};
+pub use self::dial::dial;
 pub use self::fleet_folder::{FleetFolder, Grant};
 pub use self::fleet_id::{FleetId, NotAFleetId};
 pub use self::member::{FleetMember, http_beside, unique_members};

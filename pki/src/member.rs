@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::str::FromStr;
 
+use muster_lifecycle::replica::ReplicaId;
 use serde::{Deserialize, Serialize};
 
 use crate::HostPort;
@@ -16,7 +17,7 @@ const MEMBERS_LIMIT: usize = 9;
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct FleetMember {
-    pub id: u64,
+    pub id: ReplicaId,
     pub peer: HostPort,
     pub agent: HostPort,
     pub client: HostPort,
@@ -51,7 +52,7 @@ pub fn unique_members(key: &'static str, members: &[FleetMember]) -> Result<(), 
     }
     let (mut ids, mut addresses) = (BTreeSet::new(), BTreeSet::new());
     for member in members {
-        if member.id == 0 {
+        if member.id == ReplicaId(0) {
             return invalid(key, "replicas are numbered from 1");
         }
         if !ids.insert(member.id) {
@@ -77,7 +78,7 @@ mod tests {
     #[test]
     fn a_member_can_be_written_as_a_flag() {
         let member: FleetMember = "2=a:1,b:2,[::1]:3".parse().unwrap();
-        assert_eq!((member.id, member.client.to_string()), (2, "[::1]:3".to_owned()));
+        assert_eq!((member.id, member.client.to_string()), (ReplicaId(2), "[::1]:3".to_owned()));
         for text in ["", "2", "2=a:1,b:2", "x=a:1,b:2,c:3", "2=a:1,b:2,c:3,d:4", "2=a:1,b:2,c"] {
             assert!(text.parse::<FleetMember>().is_err(), "{text}");
         }

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
 
+use muster_lifecycle::replica::ReplicaId;
 use serde::{Deserialize, Serialize};
 
 use crate::member::{FleetMember, http_beside};
@@ -13,7 +14,7 @@ use crate::{FleetId, HostPort};
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ReplicaPlan {
-    pub id: u64,
+    pub id: ReplicaId,
     #[serde(default)]
     pub hosts: Vec<String>,
     pub peer: HostPort,
@@ -24,7 +25,7 @@ pub struct ReplicaPlan {
 /// `config.toml` as a new replica gets it; the replica itself accepts more settings than these.
 #[derive(Debug, Serialize)]
 pub(crate) struct ReplicaSettings {
-    id: u64,
+    id: ReplicaId,
     fleet: FleetId,
     data_dir: &'static str,
     tls_dir: &'static str,

@@ -11,6 +11,7 @@
 use muster_lifecycle::name;
 use muster_lifecycle::text::Text;
 use thiserror::Error;
+use x509_parser::extensions::GeneralName;
 
 use crate::token::sha256;
 
@@ -84,6 +85,13 @@ impl CertifiedName {
         let mut digits = sha256(node.as_bytes()).to_string();
         digits.truncate(HASH_DIGITS);
         Self { common_name: format!("{HASH_PREFIX}{digits}"), dns_names: vec![node.to_owned()] }
+    }
+
+    /// The names of a certificate with this common name and these alternative names.
+    pub fn read(common_name: String, names: &[GeneralName<'_>]) -> Self {
+        let dns =
+            |name: &GeneralName<'_>| if let GeneralName::DNSName(dns) = name { Some((*dns).to_owned()) } else { None };
+        Self { common_name, dns_names: names.iter().filter_map(dns).collect() }
     }
 
     /// The node that a certificate with these names belongs to.

@@ -120,7 +120,7 @@ impl BenchCluster {
         let (fleet, config) = (self.fleet()?, self.operator()?);
         let client = |plan: &ReplicaPlan| {
             let config = ClientConfig { endpoints: vec![plan.client.clone()], ..config.clone() };
-            Ok((plan.id, Client::new(config)?))
+            Ok((plan.id.0, Client::new(config)?))
         };
         fleet.replicas().iter().map(client).collect()
     }

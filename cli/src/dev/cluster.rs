@@ -11,6 +11,7 @@ use futures::future::{join_all, select_all};
 use muster_client::{Client, Query, has_leader};
 use muster_lifecycle::addressing::Addressing;
 use muster_lifecycle::policy::Policy;
+use muster_lifecycle::replica::ReplicaId;
 use muster_pki::{ClientConfig, FleetFolder};
 use muster_proto::v1::write_request::Operation;
 use muster_proto::v1::{PolicyChange, StatusResponse};
@@ -33,7 +34,7 @@ pub(super) struct Cluster {
     /// Flags for the policy of a new cluster, and for the node CIDRs of one that has none.
     initial_flags: Vec<String>,
     program: PathBuf,
-    replicas: BTreeMap<u64, Replica>,
+    replicas: BTreeMap<ReplicaId, Replica>,
     restart_dead: bool,
     client: Client,
 }
@@ -162,7 +163,7 @@ impl Cluster {
         join_all(self.replicas.values_mut().map(Replica::stop)).await;
     }
 
-    async fn wait_until_ready(&mut self, first_start: bool) -> Result<u64, Failure> {
+    async fn wait_until_ready(&mut self, first_start: bool) -> Result<ReplicaId, Failure> {
         let deadline = Instant::now() + READY_TIMEOUT;
         let mut said = String::new();
         while Instant::now() < deadline {
@@ -175,7 +176,7 @@ impl Cluster {
                 status = settled(&client) => status,
             };
             let missing = self.missing(status.as_ref(), first_start);
-            match status.and_then(|status| status.leader) {
+            match status.and_then(|status| status.leader).map(ReplicaId) {
                 Some(leader) if missing.is_empty() => return Ok(leader),
                 leader => {
                     let now = progress(leader, &missing);
@@ -195,11 +196,11 @@ impl Cluster {
 
     /// Our running replicas that the cluster does not see yet. A replica that was prepared but never added, or
     /// was removed, is not the cluster's; at a first start all are.
-    fn missing(&self, status: Option<&StatusResponse>, first_start: bool) -> Vec<u64> {
+    fn missing(&self, status: Option<&StatusResponse>, first_start: bool) -> Vec<ReplicaId> {
         let running = self.replicas.values().filter(|replica| replica.is_running()).map(Replica::id);
-        let is_missing = |id: &u64| match status {
+        let is_missing = |id: &ReplicaId| match status {
             None => true,
-            Some(status) => match status.replicas.iter().find(|replica| replica.id == *id) {
+            Some(status) => match status.replicas.iter().find(|replica| replica.id == id.0) {
                 Some(replica) => !replica.reachable,
                 None => first_start || status.replicas.is_empty(),
             },
@@ -208,7 +209,7 @@ impl Cluster {
     }
 
     /// A first start must be complete; an older cluster may come up without one replica, as it would in real life.
-    fn died_early(&self, id: u64, ended: std::io::Result<ExitStatus>, first_start: bool) -> Result<(), Failure> {
+    fn died_early(&self, id: ReplicaId, ended: std::io::Result<ExitStatus>, first_start: bool) -> Result<(), Failure> {
         let report = self.crash_report(id, ended);
         let running = self.replicas.values().filter(|replica| replica.is_running()).count();
         if first_start || running * 2 <= self.replicas.len() {
@@ -219,7 +220,7 @@ impl Cluster {
         Ok(())
     }
 
-    fn crash_report(&self, id: u64, ended: std::io::Result<ExitStatus>) -> String {
+    fn crash_report(&self, id: ReplicaId, ended: std::io::Result<ExitStatus>) -> String {
         let Some(replica) = self.replicas.get(&id) else { return String::new() };
         let how = ended.map_or_else(|error| error.to_string(), replica::describe);
         format!(
@@ -231,7 +232,7 @@ impl Cluster {
     }
 
     /// A closed terminal does not stop the cluster.
-    fn show(&self, leader: u64) {
+    fn show(&self, leader: ReplicaId) {
         let mut out = Out::stdout();
         for line in guide::lines(&self.dir, leader, self.replicas.values()) {
             if out.line(line).is_err() {
@@ -265,7 +266,7 @@ impl Cluster {
         }
     }
 
-    fn died(&mut self, id: u64, ended: std::io::Result<ExitStatus>) {
+    fn died(&mut self, id: ReplicaId, ended: std::io::Result<ExitStatus>) {
         say(self.crash_report(id, ended).trim_end());
         let Some(replica) = self.replicas.get_mut(&id) else { return };
         let by_hand = format!("restart it with `{} dev restart {id}`", guide::command(&self.dir));
@@ -293,7 +294,7 @@ impl Cluster {
     }
 
     /// Also starts a replica whose folder was prepared while we ran.
-    async fn restart(&mut self, id: u64) -> anyhow::Result<String> {
+    async fn restart(&mut self, id: ReplicaId) -> anyhow::Result<String> {
         let mut replica = match self.replicas.remove(&id) {
             Some(replica) => replica,
             None => Replica::load(&self.dir, id).with_context(|| format!("there is no replica {id} here"))?,
@@ -328,7 +329,7 @@ async fn settled(client: &Client) -> Option<StatusResponse> {
 }
 
 /// The first replica whose process ends.
-async fn any_end(replicas: &mut BTreeMap<u64, Replica>) -> (u64, std::io::Result<ExitStatus>) {
+async fn any_end(replicas: &mut BTreeMap<ReplicaId, Replica>) -> (ReplicaId, std::io::Result<ExitStatus>) {
     let ends = replicas.iter_mut().map(|(id, replica)| replica.ended().map(|ended| (*id, ended)).boxed());
     let ends: Vec<_> = ends.collect();
     match ends.is_empty() {
@@ -344,12 +345,12 @@ async fn at(due: Option<Instant>) {
     }
 }
 
-fn progress(leader: Option<u64>, missing: &[u64]) -> String {
+fn progress(leader: Option<ReplicaId>, missing: &[ReplicaId]) -> String {
     let leads = match leader {
         Some(id) => format!("replica {id} leads"),
         None => "no leader yet".into(),
     };
-    let missing: Vec<String> = missing.iter().map(u64::to_string).collect();
+    let missing: Vec<String> = missing.iter().map(ReplicaId::to_string).collect();
     match missing.is_empty() {
         true => format!("waiting: {leads}"),
         false => format!("waiting: {leads}; not up yet: {}", missing.join(", ")),
@@ -362,7 +363,7 @@ mod tests {
 
     #[test]
     fn progress_names_what_is_still_missing() {
-        assert_eq!(progress(None, &[2, 3]), "waiting: no leader yet; not up yet: 2, 3");
-        assert_eq!(progress(Some(1), &[]), "waiting: replica 1 leads");
+        assert_eq!(progress(None, &[ReplicaId(2), ReplicaId(3)]), "waiting: no leader yet; not up yet: 2, 3");
+        assert_eq!(progress(Some(ReplicaId(1)), &[]), "waiting: replica 1 leads");
     }
 }

@@ -13,6 +13,7 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use muster_client::Client;
+use muster_lifecycle::replica::ReplicaId;
 use muster_pki::ClientConfig;
 use rustix::process::{Pid, test_kill_process};
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
@@ -27,7 +28,7 @@ use muster_node_agent::simulated::{Behaviour, NodeTarget};
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Request {
-    Restart(u64),
+    Restart(ReplicaId),
     Stop,
     Fleet(FleetRequest),
 }
@@ -257,7 +258,7 @@ pub(super) async fn stop(dir: &Path, patience: Duration) -> Result<(), Failure> 
 }
 
 /// Restarts a replica and waits until the cluster sees it again.
-pub(super) async fn restart(dir: &Path, id: u64, patience: Duration) -> Result<(), Failure> {
+pub(super) async fn restart(dir: &Path, id: ReplicaId, patience: Duration) -> Result<(), Failure> {
     let deadline = Instant::now() + patience;
     let answer = ask(dir, Request::Restart(id), patience).await?;
     let pid: Option<i32> = answer.rsplit_once(' ').and_then(|(_, pid)| pid.parse().ok());
@@ -267,7 +268,7 @@ pub(super) async fn restart(dir: &Path, id: u64, patience: Duration) -> Result<(
     loop {
         let known = client.status().await.ok().and_then(|status| {
             let has_leader = status.leader.is_some();
-            let reachable = status.replicas.iter().find(|replica| replica.id == id).map(|replica| replica.reachable);
+            let reachable = status.replicas.iter().find(|replica| replica.id == id.0).map(|replica| replica.reachable);
             has_leader.then_some(reachable)
         });
         match known {
@@ -301,7 +302,7 @@ mod tests {
     fn requests_read_back_as_written() {
         let fleet = |behaviour, target| Request::Fleet(FleetRequest::Apply { behaviour, target });
         let requests = [
-            Request::Restart(2),
+            Request::Restart(ReplicaId(2)),
             Request::Stop,
             Request::Fleet(FleetRequest::Status),
             fleet(Behaviour::Kill, NodeTarget::Node("a".into())),
@@ -330,10 +331,10 @@ mod tests {
         assert_eq!(mode & 0o777, 0o600);
         let serve = async {
             let call = control.next().await;
-            assert_eq!(call.request, Request::Restart(7));
+            assert_eq!(call.request, Request::Restart(ReplicaId(7)));
             call.answer.send(Ok("done".into())).unwrap();
         };
-        let ((), answer) = tokio::join!(serve, ask(dir.path(), Request::Restart(7), Duration::from_secs(5)));
+        let ((), answer) = tokio::join!(serve, ask(dir.path(), Request::Restart(ReplicaId(7)), Duration::from_secs(5)));
         assert_eq!(answer.unwrap(), "done");
         drop(control);
         assert!(!path(dir.path()).exists());

@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use muster_lifecycle::addressing::Addressing;
+use muster_lifecycle::replica::ReplicaId;
 use serde_json::Value;
 
 use super::replica::Replica;
@@ -12,7 +13,7 @@ use crate::render::table;
 const HEADERS: &[&str] = &["REPLICA", "PID", "PEER", "AGENT", "CLIENT", "HTTP", "LOG"];
 const SETTINGS_PER_LINE: usize = 3;
 
-pub(super) fn lines<'a>(dir: &Path, leader: u64, replicas: impl Iterator<Item = &'a Replica>) -> Vec<String> {
+pub(super) fn lines<'a>(dir: &Path, leader: ReplicaId, replicas: impl Iterator<Item = &'a Replica>) -> Vec<String> {
     let rows: Vec<Vec<String>> = replicas.map(row).collect();
     let mut lines = table::render(HEADERS, &rows, true);
     let command = command(dir);

@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use muster_controller::config::{Layer, ServerConfig};
+use muster_lifecycle::replica::ReplicaId;
 use rustix::process::{Pid, Signal, kill_process};
 use tokio::process::{Child, ChildStdin, Command};
 use tokio::time::Instant;
@@ -17,7 +18,7 @@ use tokio::time::Instant;
 use super::replica_dir;
 
 pub(super) struct Replica {
-    id: u64,
+    id: ReplicaId,
     config_file: PathBuf,
     config: ServerConfig,
     log: PathBuf,
@@ -46,7 +47,7 @@ const MAX_QUICK_DEATHS: u32 = 8;
 // === impl Replica ===
 
 impl Replica {
-    pub(super) fn load(dir: &Path, id: u64) -> anyhow::Result<Self> {
+    pub(super) fn load(dir: &Path, id: ReplicaId) -> anyhow::Result<Self> {
         let folder = replica_dir(dir, id);
         let config_file = folder.join("config.toml");
         let config = ServerConfig::merge(Some(Layer::load(&config_file)?), Layer::default())
@@ -55,7 +56,7 @@ impl Replica {
         Ok(Self { id, config_file, config, log, running: None, last_pid: 0, quick_deaths: 0, restart_at: None })
     }
 
-    pub(super) fn id(&self) -> u64 {
+    pub(super) fn id(&self) -> ReplicaId {
         self.id
     }
 

@@ -5,6 +5,7 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use clap::ValueEnum;
+use muster_lifecycle::replica::ReplicaId;
 use muster_pki::{FleetFolder, Grant, HostPort, OPERATOR_LIFETIME, ReplicaPlan, fleet_folder};
 
 use super::Context;
@@ -66,7 +67,7 @@ pub enum Group {
 /// The address of a replica: its four doors are at four ports in a row.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Place {
-    pub id: u64,
+    pub id: ReplicaId,
     pub host: String,
     pub port_base: u16,
 }
@@ -79,7 +80,7 @@ pub fn run(context: &Context, args: Args) -> Result<(), Failure> {
         return Err(Failure::Usage("name the fleet's folder with --dir DIR".into()));
     };
     match args.command {
-        None => found(&dir, &args.replicas),
+        None => create(&dir, &args.replicas),
         Some(Command::AddReplica { replica }) => add_replica(&dir, &replica),
         Some(Command::IssueClient { name, group, out, days }) => {
             let lifetime = days.map_or(OPERATOR_LIFETIME, |days| DAY * days);
@@ -89,7 +90,7 @@ pub fn run(context: &Context, args: Args) -> Result<(), Failure> {
     }
 }
 
-fn found(dir: &Path, places: &[Place]) -> Result<(), Failure> {
+fn create(dir: &Path, places: &[Place]) -> Result<(), Failure> {
     let plans = places.iter().map(Place::plan).collect::<Result<Vec<_>, _>>()?;
     let fleet = FleetFolder::create(dir, &plans).map_err(refused)?;
     let mut out = Out::stdout();
@@ -200,7 +201,7 @@ impl FromStr for Place {
     fn from_str(text: &str) -> Result<Self, String> {
         let wrong = || format!("{text:?} is not a replica: write ID=HOST or ID=HOST:PORT, as in 1=10.0.0.1:7400");
         let (id, place) = text.split_once('=').ok_or_else(wrong)?;
-        let id = id.parse().ok().filter(|id| *id > 0).ok_or_else(wrong)?;
+        let id = id.parse().ok().filter(|id| *id > ReplicaId(0)).ok_or_else(wrong)?;
         let (host, port) = match (place.strip_prefix('[').and_then(|rest| rest.split_once(']')), place.rsplit_once(':'))
         {
             (Some((host, "")), _) => (host, None),
@@ -231,7 +232,7 @@ mod tests {
             ("1=[::1]:9000", "::1", 9000),
             ("1=[::1]", "::1", 7400),
         ] {
-            let expected = Place { id: 1, host: host.into(), port_base: port };
+            let expected = Place { id: ReplicaId(1), host: host.into(), port_base: port };
             assert_eq!(text.parse::<Place>(), Ok(expected), "{text}");
         }
         for text in ["", "1", "=host", "0=host", "x=host", "1=", "1=host:0", "1=host:port", "1=[::1]9000"] {

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use muster_lifecycle::replica::ReplicaId;
 use muster_pki::HostPort;
 use muster_proto::v1::AddMember;
 use muster_proto::v1::member_request;
@@ -15,7 +16,7 @@ pub enum Action {
     /// Add a replica as a learner: it receives everything but has no vote yet
     Add {
         /// The replica's id; ids are never used twice
-        id: u64,
+        id: ReplicaId,
         /// Where the other replicas reach it
         #[arg(long, value_name = "HOST:PORT")]
         peer: HostPort,
@@ -27,18 +28,18 @@ pub enum Action {
         client: HostPort,
     },
     /// Give a learner that has caught up a vote
-    Promote { id: u64 },
+    Promote { id: ReplicaId },
     /// Take a replica out of the cluster for good
-    Remove { id: u64 },
+    Remove { id: ReplicaId },
     /// Hand leadership to another replica: the one named, or any that is up to date
-    Transfer { id: Option<u64> },
+    Transfer { id: Option<ReplicaId> },
 }
 
 /// A learner may have a whole snapshot to receive.
 const TIMEOUT: Duration = Duration::from_secs(60);
 
 pub async fn run(context: &Context, action: Action) -> Result<(), Failure> {
-    if action.id() == Some(0) {
+    if action.id() == Some(ReplicaId(0)) {
         return Err(Failure::Usage("replicas are numbered from 1".into()));
     }
     let message = context.client_within(TIMEOUT)?.member(action.request()).await?;
@@ -50,7 +51,7 @@ pub async fn run(context: &Context, action: Action) -> Result<(), Failure> {
 // === impl Action ===
 
 impl Action {
-    fn id(&self) -> Option<u64> {
+    fn id(&self) -> Option<ReplicaId> {
         match self {
             Self::Add { id, .. } | Self::Promote { id } | Self::Remove { id } => Some(*id),
             Self::Transfer { id } => *id,
@@ -60,14 +61,14 @@ impl Action {
     fn request(self) -> member_request::Action {
         match self {
             Self::Add { id, peer, agent, client } => member_request::Action::Add(AddMember {
-                id,
+                id: id.0,
                 peer: peer.to_string(),
                 agent: agent.to_string(),
                 client: client.to_string(),
             }),
-            Self::Promote { id } => member_request::Action::Promote(id),
-            Self::Remove { id } => member_request::Action::Remove(id),
-            Self::Transfer { id } => member_request::Action::Transfer(id.unwrap_or(0)),
+            Self::Promote { id } => member_request::Action::Promote(id.0),
+            Self::Remove { id } => member_request::Action::Remove(id.0),
+            Self::Transfer { id } => member_request::Action::Transfer(id.map_or(0, |id| id.0)),
         }
     }
 }

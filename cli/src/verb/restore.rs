@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use anyhow::Context as _;
 use muster_controller::config::{Layer, ServerConfig};
 use muster_controller::restore::{RestoreReport, restore};
+use muster_lifecycle::replica::ReplicaId;
 
 use super::Context;
 use crate::dev::lock;
@@ -47,7 +48,7 @@ pub fn run(context: &Context, args: &Args) -> Result<(), Failure> {
     Ok(())
 }
 
-fn line(id: u64, report: &RestoreReport) -> String {
+fn line(id: ReplicaId, report: &RestoreReport) -> String {
     let RestoreReport { nodes, revision, generation } = report;
     format!("replica/{id} restored: {nodes} nodes, revision {revision}, generation {generation}")
 }
@@ -87,7 +88,8 @@ fn configs(dir: &Path) -> Result<Vec<PathBuf>, Failure> {
     let mut found = Vec::new();
     for entry in entries.map_err(Failure::Other)? {
         let entry = entry?;
-        let number = entry.file_name().to_str().and_then(|name| name.strip_prefix("replica-")?.parse::<u64>().ok());
+        let number =
+            entry.file_name().to_str().and_then(|name| name.strip_prefix("replica-")?.parse::<ReplicaId>().ok());
         let config = entry.path().join("config.toml");
         if let Some(number) = number.filter(|_| config.is_file()) {
             found.push((number, config));

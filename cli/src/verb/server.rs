@@ -8,6 +8,7 @@ use anyhow::Context as _;
 use muster_controller::config::{self, AdvertiseLayer, EnrolmentLayer, Layer, ListenLayer, ServerConfig};
 use muster_controller::observe::logging::{self, LogFormat};
 use muster_controller::server::serve;
+use muster_lifecycle::replica::ReplicaId;
 use muster_pki::{FleetId, FleetMember, HostPort};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
@@ -23,7 +24,7 @@ pub struct Args {
     #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,
     #[arg(long)]
-    pub id: Option<u64>,
+    pub id: Option<ReplicaId>,
     /// The fleet's id, as `muster init` printed it
     #[arg(long, value_name = "UUID")]
     pub fleet: Option<FleetId>,

@@ -17,7 +17,7 @@ use muster_proto::v1::{TokenCreation, TokenRevocation};
 use serde_json::Value;
 
 use super::Context;
-use crate::discover::Surroundings;
+use crate::discover::CredentialFolders;
 use crate::exit::Failure;
 use crate::output::Out;
 use crate::render::{table, text};
@@ -65,7 +65,7 @@ fn ttl(text: &str) -> Result<Duration, String> {
 }
 
 async fn create(context: &Context, node: Option<String>, ttl: Duration) -> Result<(), Failure> {
-    let config = Surroundings::of_process(context.dir.clone()).load()?;
+    let config = CredentialFolders::of_process(context.dir.clone()).load()?;
     let ca = secret::read(&config.tls.ca).map_err(Failure::other)?;
     let token = Token::draw(authority_print(&ca).map_err(Failure::other)?, rand::random);
     let client = context.client()?;

@@ -24,7 +24,7 @@ client = "127.0.0.1:7402"
 fn a_file_alone_is_enough_and_its_folders_are_relative_to_it() {
     let dir = tempfile::tempdir().unwrap();
     let config = ServerConfig::merge(Some(load(dir.path(), FILE).unwrap()), Layer::default()).unwrap();
-    assert_eq!(config.id, 1);
+    assert_eq!(config.id, ReplicaId(1));
     assert_eq!(config.data_dir, dir.path().join("data"));
     assert_eq!(config.tls_dir, Path::new("/etc/muster/tls"));
     assert_eq!(config.advertise.client.to_string(), "127.0.0.1:7402");
@@ -37,7 +37,8 @@ fn a_replica_reads_what_init_writes() {
     let dir = tempfile::tempdir().unwrap();
     let plan = |id: u64| {
         let address = |door: u64| format!("127.0.0.1:{}", 7400 + 10 * id + door).parse().unwrap();
-        muster_pki::ReplicaPlan { id, hosts: Vec::new(), peer: address(0), agent: address(1), client: address(2) }
+        let (id, hosts) = (ReplicaId(id), Vec::new());
+        muster_pki::ReplicaPlan { id, hosts, peer: address(0), agent: address(1), client: address(2) }
     };
     let read = |folder: &Path| {
         let layer = Layer::load(&folder.join("config.toml")).unwrap();
@@ -47,8 +48,8 @@ fn a_replica_reads_what_init_writes() {
     };
     let mut fleet = muster_pki::FleetFolder::create(dir.path(), &[plan(1), plan(2), plan(3)]).unwrap();
     for id in 1..=3 {
-        let config = read(&fleet.replica_dir(id));
-        assert_eq!((config.id, &config.fleet, config.join), (id, fleet.id(), false));
+        let config = read(&fleet.replica_dir(ReplicaId(id)));
+        assert_eq!((config.id, &config.fleet, config.join), (ReplicaId(id), fleet.id(), false));
         assert_eq!(config.as_member(), plan(id).member());
         assert_eq!(Some(config.listen.http), plan(id).http());
         assert_eq!(config.initial_members.len(), 3);
@@ -64,7 +65,7 @@ fn flags_win_over_the_file() {
     let config = ServerConfig::merge(Some(layer(FILE)), flags).unwrap();
     assert_eq!(config.data_dir, Path::new("/var/lib/muster"));
     assert_eq!(config.log_format, LogFormat::Json);
-    assert_eq!(config.id, 1);
+    assert_eq!(config.id, ReplicaId(1));
 }
 
 #[test]

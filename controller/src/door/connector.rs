@@ -1,4 +1,4 @@
-//! Outgoing connections: TCP with a short time limit, then TLS to a server that must prove its name.
+//! Connections to peers: the name that the server must prove, and the options of both sides' sockets.
 
 use std::io;
 use std::sync::Arc;
@@ -10,14 +10,10 @@ use muster_lifecycle::replica::ReplicaId;
 use muster_raft::connector::{Connector, Io};
 use rustix::net::sockopt;
 use rustls::ClientConfig;
-use rustls::pki_types::ServerName;
 use tokio::net::TcpStream;
-use tokio::time::timeout;
 
-use muster_pki::{FleetId, HostPort};
+use muster_pki::{FleetId, HostPort, dial};
 
-/// The limit for each of the two steps, the TCP connection and the TLS handshake.
-const PATIENCE: Duration = Duration::from_secs(5);
 const KEEPALIVE_IDLE: Duration = Duration::from_secs(30);
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(10);
 const KEEPALIVE_PROBES: u32 = 3;
@@ -39,23 +35,15 @@ impl TlsConnector {
 
 impl Connector for TlsConnector {
     fn connect(&self, target: ReplicaId, address: &str) -> BoxFuture<'static, io::Result<Box<dyn Io>>> {
-        let (tls, name, address) = (Arc::clone(&self.tls), self.fleet.replica_name(target.0), address.to_owned());
+        let (tls, name, address) = (Arc::clone(&self.tls), self.fleet.replica_name(target), address.to_owned());
         async move {
-            let address = parse(&address)?;
-            dial(tls, &name, &address).await
+            let address: HostPort =
+                address.parse().map_err(|error| io::Error::new(io::ErrorKind::InvalidInput, error))?;
+            let stream: Box<dyn Io> = Box::new(dial(tls, &name, &address, tune).await?);
+            Ok(stream)
         }
         .boxed()
     }
-}
-
-async fn dial(tls: Arc<ClientConfig>, name: &str, address: &HostPort) -> io::Result<Box<dyn Io>> {
-    let name = ServerName::try_from(name.to_owned()).map_err(invalid)?;
-    let connecting = TcpStream::connect((address.host().to_owned(), address.port()));
-    let tcp = timeout(PATIENCE, connecting).await.map_err(|_| late("connecting", address))??;
-    tune(&tcp)?;
-    let handshake = tokio_rustls::TlsConnector::from(tls).connect(name, tcp);
-    let stream = timeout(PATIENCE, handshake).await.map_err(|_| late("the TLS handshake", address))??;
-    Ok(Box::new(stream))
 }
 
 /// Sends small messages at once, and notices a peer that vanished silently. Used for both directions.
@@ -67,16 +55,4 @@ pub(crate) fn tune(tcp: &TcpStream) -> io::Result<()> {
     sockopt::set_tcp_keepcnt(tcp, KEEPALIVE_PROBES)?;
     sockopt::set_tcp_user_timeout(tcp, UNACKNOWLEDGED_LIMIT_MS)?;
     Ok(())
-}
-
-fn parse(address: &str) -> io::Result<HostPort> {
-    address.parse().map_err(invalid)
-}
-
-fn invalid(error: impl std::error::Error + Send + Sync + 'static) -> io::Error {
-    io::Error::new(io::ErrorKind::InvalidInput, error)
-}
-
-fn late(step: &str, address: &HostPort) -> io::Error {
-    io::Error::new(io::ErrorKind::TimedOut, format!("{step} to {address} took longer than {} s", PATIENCE.as_secs()))
 }

@@ -229,9 +229,9 @@ impl Door {
             None if self.kind == DoorKind::Agent => (Identity::stranger(self.fleet.clone()), None),
             None => return Err(DoorRefusal::NoCertificate),
         };
-        let term = CertificateLife { until, renewal_grace: self.renewal_grace };
+        let validity = CertificateLife { until, renewal_grace: self.renewal_grace };
         // An expired certificate gets this far at the agents' door only.
-        let peer = Peer { identity: Arc::new(identity), remote, term }.as_of(SystemTime::now())?;
+        let peer = Peer { identity: Arc::new(identity), remote, validity }.as_of(SystemTime::now())?;
         self.require_welcome(&peer.identity)?;
         let stay = (peer.identity.kind == Role::Stranger).then(|| self.short_stay(remote)).transpose()?;
         Ok(Connection { stream, peer, _place: None, stay })

@@ -86,7 +86,7 @@ impl Pull {
         self.received = 0;
         let pulled = self.pull(request, asked_at).await;
         let took = self.hearing.tick().elapsed_since(asked_at);
-        self.metrics.pulse.pulled(self.peer.0, outcome(&pulled), took, self.received);
+        self.metrics.pulse.pulled(self.peer, outcome(&pulled), took, self.received);
         match pulled {
             Ok(()) => {
                 // A peer that restarted between two pulls dropped its agents, although no pull failed.

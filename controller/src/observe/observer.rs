@@ -110,7 +110,7 @@ fn digest_figures(replica: &Replica, hearing: &Hearing) -> Vec<DigestFigures> {
     let blindness = hearing.pulses().blindness();
     let others = replica.members().into_keys().filter(|id| *id != replica.id());
     let age = |id: ReplicaId| Some(now.elapsed_since(blindness.last_digest(id)?));
-    others.filter_map(|origin| Some(DigestFigures { origin: origin.0, age: age(origin)? })).collect()
+    others.filter_map(|replica| Some(DigestFigures { replica, age: age(replica)? })).collect()
 }
 
 fn raft_figures(replica: &Replica) -> RaftFigures {

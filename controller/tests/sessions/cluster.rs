@@ -172,7 +172,7 @@ impl Cluster {
 
     fn open_agent_door(&self, parts: &Parts, sessions: &Sessions) {
         let (id, fleet) = (parts.id, &self.members.fleet);
-        let dir = fleet.replica_dir(id.0).join("tls");
+        let dir = fleet.replica_dir(id).join("tls");
         let signer = Signer::of(self.members.tls(id).authority.as_ref(), &dir, fleet.id(), LIFETIME);
         let routes = Routes::new(agent_service(parts.replica.clone(), sessions.clone()))
             .add_service(enrolment_service(sessions.writes(), Arc::clone(sessions.figures()), signer));

@@ -310,7 +310,7 @@ async fn an_unreadable_request_is_an_invalid_argument() {
 #[tokio::test]
 async fn a_replica_without_the_signing_key_says_which_file_it_lacks() {
     let forget = |fleet: &muster_pki::FleetFolder| {
-        std::fs::remove_file(fleet.replica_dir(1).join("tls/client-ca.key")).unwrap();
+        std::fs::remove_file(fleet.replica_dir(ReplicaId(1)).join("tls/client-ca.key")).unwrap();
     };
     let cluster = Cluster::start_after(&[1, 2, 3].map(ReplicaId), forget).await;
     let token = token(&cluster, None).await;

@@ -47,7 +47,7 @@ fn as_node<T>(cluster: &Cluster, name: &str, message: T) -> Request<T> {
     request.extensions_mut().insert(Peer {
         identity,
         remote: "127.0.0.1:1".parse().unwrap(),
-        term: CertificateLife::default(),
+        validity: CertificateLife::default(),
     });
     request
 }

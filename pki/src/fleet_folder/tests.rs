@@ -32,12 +32,12 @@ fn what_was_written_can_be_loaded() {
     let dir = tempfile::tempdir().unwrap();
     let fleet = FleetFolder::create(dir.path(), &plans(3)).unwrap();
     for id in 1..=3 {
-        let settings = settings(&fleet.replica_dir(id));
+        let settings = settings(&fleet.replica_dir(ReplicaId(id)));
         assert_eq!(settings["id"].as_integer(), Some(id as i64));
         assert_eq!(settings["fleet"].as_str(), Some(fleet.id().as_str()));
         assert!(!settings.contains_key("join"));
         assert_eq!(settings["initial_members"].as_array().unwrap().len(), 3);
-        ReplicaTls::load(&fleet.replica_dir(id).join("tls")).unwrap();
+        ReplicaTls::load(&fleet.replica_dir(ReplicaId(id)).join("tls")).unwrap();
     }
     let client = ClientConfig::load(&fleet.operator_dir().join("client.toml")).unwrap();
     assert_eq!(client.endpoints.len(), 3);
@@ -138,7 +138,7 @@ fn machines_get_certificates_with_their_role() {
         node(&"x".repeat(53)),
         node(&longest),
         (fleet.issue_aggregator("rack-1").unwrap().certificate, Role::Aggregator("rack-1".into())),
-        (canary, Role::Canary(1)),
+        (canary, Role::Canary(ReplicaId(1))),
     ];
     for (certificate, role) in cases {
         let der = CertificateDer::from_pem_slice(certificate.as_bytes()).unwrap();
@@ -203,7 +203,7 @@ fn a_key_that_others_can_read_is_refused_by_every_reader() {
     expose("operator/tls/client.key");
     let messages = [
         FleetFolder::load(dir.path()).unwrap_err().to_string(),
-        ReplicaTls::load(&fleet.replica_dir(1).join("tls")).unwrap_err().to_string(),
+        ReplicaTls::load(&fleet.replica_dir(ReplicaId(1)).join("tls")).unwrap_err().to_string(),
         ClientConfig::load(&fleet.operator_dir().join("client.toml")).unwrap_err().to_string(),
     ];
     for message in messages {
@@ -229,7 +229,8 @@ fn longest_name() -> String {
 
 fn plan(id: u64) -> ReplicaPlan {
     let address = |door: u64| format!("127.0.0.1:{}", 7400 + 10 * id + door).parse().unwrap();
-    ReplicaPlan { id, hosts: vec!["localhost".into()], peer: address(0), agent: address(1), client: address(2) }
+    let (id, hosts) = (ReplicaId(id), vec!["localhost".into()]);
+    ReplicaPlan { id, hosts, peer: address(0), agent: address(1), client: address(2) }
 }
 
 fn plans(count: u64) -> Vec<ReplicaPlan> {

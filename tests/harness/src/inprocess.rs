@@ -18,6 +18,7 @@ use muster_controller::door::connector::TlsConnector;
 use muster_controller::door::listener::{Listener, Tcp};
 use muster_controller::server::{Environment, ServeError, serve_in};
 use muster_lifecycle::policy::{Policy, Rate};
+use muster_lifecycle::replica::ReplicaId;
 use muster_lifecycle::time::Period;
 use muster_pki::FleetFolder;
 use muster_pki::tls::{self, ReplicaTls};
@@ -223,7 +224,7 @@ impl InprocessCluster {
 
 impl Running {
     fn start(fleet: &FleetFolder, links: &Arc<Links>, id: u64, policy: &Policy, probe: &Arc<dyn Probe>) -> Self {
-        let file = Layer::load(&fleet.replica_dir(id).join("config.toml")).unwrap();
+        let file = Layer::load(&fleet.replica_dir(ReplicaId(id)).join("config.toml")).unwrap();
         let config =
             ServerConfig { policy: policy.clone(), ..ServerConfig::merge(Some(file), Layer::default()).unwrap() };
         let tls = ReplicaTls::load(&config.tls_dir).unwrap();

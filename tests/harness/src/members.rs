@@ -37,7 +37,7 @@ impl Members {
     }
 
     pub fn plan(&self, id: u64) -> &ReplicaPlan {
-        self.fleet.replicas().iter().find(|plan| plan.id == id).expect("it is planned")
+        self.fleet.replicas().iter().find(|plan| plan.id == ReplicaId(id)).expect("it is planned")
     }
 
     /// The addresses of each replica, as replicas tell each other.
@@ -47,7 +47,7 @@ impl Members {
             agent: plan.agent.to_string(),
             client: plan.client.to_string(),
         };
-        self.fleet.replicas().iter().map(|plan| (ReplicaId(plan.id), endpoint(plan))).collect()
+        self.fleet.replicas().iter().map(|plan| (plan.id, endpoint(plan))).collect()
     }
 
     pub fn agent_doors(&self) -> Vec<String> {
@@ -84,5 +84,5 @@ fn on_loopback(id: u64) -> ReplicaPlan {
     let [one, two]: [u8; 2] = rand::random();
     let host = Ipv4Addr::new(127, one, two, u8::try_from(id).unwrap());
     let door = |port: u16| format!("{host}:{port}").parse().unwrap();
-    ReplicaPlan { id, hosts: vec![], peer: door(PORT), agent: door(PORT + 1), client: door(PORT + 2) }
+    ReplicaPlan { id: ReplicaId(id), hosts: vec![], peer: door(PORT), agent: door(PORT + 1), client: door(PORT + 2) }
 }

@@ -58,7 +58,7 @@ pub struct PartsOptions {
 
 impl Members {
     pub fn tls(&self, id: ReplicaId) -> ReplicaTls {
-        ReplicaTls::load(&self.fleet.replica_dir(id.0).join("tls")).unwrap()
+        ReplicaTls::load(&self.fleet.replica_dir(id).join("tls")).unwrap()
     }
 
     /// Connects replica `id` to its peers.

@@ -19,7 +19,7 @@ use crate::door::listener::DoorRefusal;
 pub struct Peer {
     pub identity: Arc<Identity>,
     pub remote: SocketAddr,
-    pub term: CertificateLife,
+    pub validity: CertificateLife,
 }
 
 /// The time for which a certificate is good.
@@ -49,9 +49,9 @@ impl Peer {
     /// The peer as of `now`. A node whose certificate has expired may only renew it for a while; any other expired peer
     /// is refused.
     pub fn as_of(&self, now: SystemTime) -> Result<Self, DoorRefusal> {
-        let Some(ago) = self.term.over_for(now) else { return Ok(self.clone()) };
+        let Some(ago) = self.validity.over_for(now) else { return Ok(self.clone()) };
         let identity = Identity::clone(&self.identity).lapsed().ok_or(DoorRefusal::Expired)?;
-        if ago > self.term.renewal_grace {
+        if ago > self.validity.renewal_grace {
             return Err(DoorRefusal::Lapsed { user: identity.user, ago: ago.as_secs() });
         }
         Ok(Self { identity: Arc::new(identity), ..self.clone() })
@@ -88,6 +88,7 @@ mod tests {
     use std::time::UNIX_EPOCH;
 
     use muster_lifecycle::fingerprint::Fingerprint;
+    use muster_lifecycle::replica::ReplicaId;
     use muster_pki::FleetId;
 
     use super::*;
@@ -99,9 +100,9 @@ mod tests {
         let (user, groups, key) = ("u".to_owned(), Vec::new(), Fingerprint([0; 32]));
         let fleet = FleetId::from_uri("muster://fleet/0f0e0d0c-0b0a-4909-8807-060504030201").unwrap();
         let until = (kind != Role::Stranger).then(|| at(UNTIL));
-        let term = CertificateLife { until, renewal_grace: Duration::from_secs(GRACE) };
+        let validity = CertificateLife { until, renewal_grace: Duration::from_secs(GRACE) };
         let identity = Arc::new(Identity { user, groups, fleet, kind, key });
-        Peer { identity, remote: "127.0.0.1:1".parse().unwrap(), term }
+        Peer { identity, remote: "127.0.0.1:1".parse().unwrap(), validity }
     }
 
     fn at(seconds: u64) -> SystemTime {
@@ -121,7 +122,7 @@ mod tests {
             (lapsed, UNTIL + GRACE + 1, Err("the certificate of u expired 101 s ago: too long to renew it")),
             (Role::Aggregator("a".into()), UNTIL, Ok(Role::Aggregator("a".into()))),
             (Role::Aggregator("a".into()), UNTIL + 1, Err(expired)),
-            (Role::Canary(1), UNTIL + 1, Err(expired)),
+            (Role::Canary(ReplicaId(1)), UNTIL + 1, Err(expired)),
             (Role::Operator, UNTIL, Ok(Role::Operator)),
             (Role::Operator, UNTIL + 1, Err(expired)),
             (Role::Viewer, UNTIL + GRACE + 1, Err(expired)),
@@ -144,16 +145,16 @@ mod tests {
             request.extensions_mut().insert(peer(kind));
             Peer::of(&request).map(|peer| peer.identity.kind.clone())
         };
-        assert_eq!(asks(Role::Canary(1)).unwrap(), Role::Canary(1));
+        assert_eq!(asks(Role::Canary(ReplicaId(1))).unwrap(), Role::Canary(ReplicaId(1)));
         assert!(asks(Role::Aggregator("a".into())).is_err(), "long expired");
     }
 
     #[test]
     fn the_remaining_life_of_a_certificate_counts_down_to_zero() {
-        let term = peer(Role::Operator).term;
-        assert_eq!(term.left(at(UNTIL - 7)), Some(Duration::from_secs(7)));
-        assert_eq!(term.left(at(UNTIL + 7)), Some(Duration::ZERO));
-        assert!(!term.is_over(at(UNTIL)) && term.is_over(at(UNTIL + 1)));
+        let validity = peer(Role::Operator).validity;
+        assert_eq!(validity.left(at(UNTIL - 7)), Some(Duration::from_secs(7)));
+        assert_eq!(validity.left(at(UNTIL + 7)), Some(Duration::ZERO));
+        assert!(!validity.is_over(at(UNTIL)) && validity.is_over(at(UNTIL + 1)));
         assert_eq!(CertificateLife::default().left(at(UNTIL)), None);
     }
 }

@@ -57,7 +57,9 @@ async fn guard(
 ) -> Response {
     let (method, path) = (request.method().clone(), request.uri().path().to_owned());
     let response = match method {
-        _ if peer.term.is_over(SystemTime::now()) => refuse(StatusCode::UNAUTHORIZED, DoorRefusal::Expired.to_string()),
+        _ if peer.validity.is_over(SystemTime::now()) => {
+            refuse(StatusCode::UNAUTHORIZED, DoorRefusal::Expired.to_string())
+        }
         Method::GET => match timeout(shared.answer_timeout, next.run(request)).await {
             Ok(response) => response,
             Err(_) => refuse(StatusCode::SERVICE_UNAVAILABLE, "there was no answer in time; try again".into()),

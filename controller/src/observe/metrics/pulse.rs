@@ -4,6 +4,7 @@ use std::fmt;
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
+use muster_lifecycle::replica::ReplicaId;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeLabelSet, EncodeLabelValue, LabelValueEncoder};
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
@@ -52,13 +53,13 @@ pub enum PullOutcome {
 /// The age of a peer's last good digest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DigestFigures {
-    pub origin: u64,
+    pub replica: ReplicaId,
     pub age: Duration,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct Pull {
-    origin: u64,
+    replica: u64,
     outcome: PullOutcome,
 }
 
@@ -86,8 +87,8 @@ impl Pulse {
     }
 
     /// A digest was asked for; `bytes` is the size of what came, which may be zero.
-    pub fn pulled(&self, origin: u64, outcome: PullOutcome, took: Duration, bytes: u64) {
-        self.digest_pulls.get_or_create(&Pull { origin, outcome }).inc();
+    pub fn pulled(&self, from: ReplicaId, outcome: PullOutcome, took: Duration, bytes: u64) {
+        self.digest_pulls.get_or_create(&Pull { replica: from.0, outcome }).inc();
         self.digest_bytes.inc_by(bytes);
         if outcome != PullOutcome::Failed {
             self.digest_round_trip.observe(took.as_secs_f64());
@@ -145,12 +146,14 @@ pub(super) fn encode_sessions(sessions: &SessionFigures, encoder: &mut Descripto
     counter(encoder, moves, sessions.moves() as f64)?;
     let delays = ("muster_session_delays", "Reports and registrations that had to wait for their node's budget.");
     counter(encoder, delays, sessions.delayed() as f64)?;
+    let strays = ("muster_stray_beats", "Beats of aggregators for handles that stand for no node.");
+    counter(encoder, strays, sessions.unknown_handles() as f64)?;
     let refused =
         RefusalReason::ALL.into_iter().map(|reason| ([("reason", reason.label())], sessions.refused(reason) as f64));
     counters(encoder, ("muster_sessions_refused", "Sessions refused, by reason."), refused)
 }
 
 pub(super) fn encode(digests: &[DigestFigures], encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
-    let ages = digests.iter().map(|digest| ([("origin", digest.origin)], digest.age.as_secs_f64()));
+    let ages = digests.iter().map(|digest| ([("replica", digest.replica.0)], digest.age.as_secs_f64()));
     gauges(encoder, ("muster_digest_age_seconds", "How old the last good digest of a replica is."), ages)
 }

@@ -49,7 +49,7 @@ struct Proposal {
 impl RaftMetrics {
     pub(super) fn register(registry: &mut Registry) -> Self {
         Self {
-            leader_changes: registered(registry, "muster_raft_leader_changes", "Leaders seen that were new"),
+            leader_changes: registered(registry, "muster_raft_leader_changes", "Leader changes seen"),
             proposals: registered(registry, "muster_proposals", "Commands proposed here, by operation and outcome"),
         }
     }
@@ -83,7 +83,8 @@ impl RaftFigures {
         gauge(encoder, applied, self.applied_index as f64)?;
         let last = ("muster_raft_last_log_index", "The last log entry this replica holds.");
         gauge(encoder, last, self.last_log_index as f64)?;
-        let age = ("muster_raft_quorum_age_seconds", "Since when no quorum has confirmed this leader; leaders only.");
+        let age =
+            ("muster_raft_quorum_age_seconds", "Seconds since a quorum last confirmed this leader; leaders only.");
         self.quorum_age.map_or(Ok(()), |since| gauge(encoder, age, since.as_secs_f64()))
     }
 }

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use muster_lifecycle::replica::ReplicaId;
 use muster_lifecycle::time::ClusterTime;
 use muster_pulse::node_watch::Judgement;
 
@@ -117,12 +118,12 @@ fn counters_and_figures_are_exposed() {
         (r#"muster_beats_total{door="aggregator"}"#, 500.0),
         ("muster_sessions", 1.0),
         (&refused, 1.0),
-        (r#"muster_digest_pulls_total{origin="2",outcome="merged"}"#, 1.0),
-        (r#"muster_digest_pulls_total{origin="3",outcome="failed"}"#, 1.0),
+        (r#"muster_digest_pulls_total{replica="2",outcome="merged"}"#, 1.0),
+        (r#"muster_digest_pulls_total{replica="3",outcome="failed"}"#, 1.0),
         ("muster_digest_bytes_total", 4096.0),
         // A pull that failed says nothing about how long peers take.
         ("muster_digest_round_trip_seconds_count", 1.0),
-        (r#"muster_digest_age_seconds{origin="2"}"#, 0.25),
+        (r#"muster_digest_age_seconds{replica="2"}"#, 0.25),
         (r#"muster_blind{excuse="canary"}"#, 1.0),
         (r#"muster_blind{excuse="stall"}"#, 0.0),
         ("muster_blind_seconds_total", 1.5),
@@ -153,8 +154,8 @@ fn a_follower_exposes_no_quorum_age() {
 fn busy() -> Metrics {
     let metrics = Metrics::default();
     let Metrics { pulse, lifecycle, actors, raft, .. } = &metrics;
-    pulse.pulled(2, PullOutcome::Merged, Duration::from_millis(3), 4096);
-    pulse.pulled(3, PullOutcome::Failed, Duration::from_secs(1), 0);
+    pulse.pulled(ReplicaId(2), PullOutcome::Merged, Duration::from_millis(3), 4096);
+    pulse.pulled(ReplicaId(3), PullOutcome::Failed, Duration::from_secs(1), 0);
     pulse.excused(Blind::Canary, true);
     pulse.was_blind(Duration::from_millis(1500));
     lifecycle.node_health_duration.observe(0.002);
@@ -177,7 +178,7 @@ fn figures(zones: Vec<ZoneFigures>) -> Figures {
     let state = StateFigures { nodes: 12, nodes_ready: 11, revision: 99, cluster_time: Duration::from_secs(90) };
     Figures {
         zones: Arc::new(move || zones.clone()),
-        digests: Arc::new(|| vec![DigestFigures { origin: 2, age: Duration::from_millis(250) }]),
+        digests: Arc::new(|| vec![DigestFigures { replica: ReplicaId(2), age: Duration::from_millis(250) }]),
         raft: Arc::new(move || raft),
         state: Arc::new(move || state),
         work: Arc::new(work),
