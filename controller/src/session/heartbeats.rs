@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use muster_lifecycle::node::{Condition, ConditionStatus, Node};
+use muster_lifecycle::node::Node;
 use muster_lifecycle::time::{ClusterTime, Stamp, WallTime};
 use muster_pulse::by_replica::PulseTables;
 use muster_pulse::tick::Tick;
@@ -35,7 +35,7 @@ impl Heartbeats {
     /// The newer of the stored heartbeat and the one heard. `None` if the node vouches for none of its conditions: an
     /// Unknown condition keeps the heartbeat that it had when it became Unknown.
     pub fn of(&self, node: &Node) -> Option<Stamp> {
-        let mut vouched = node.status.conditions.iter().filter(|condition| is_vouched_for(condition)).peekable();
+        let mut vouched = node.status.conditions.iter().filter(|condition| condition.is_vouched_for()).peekable();
         vouched.peek()?;
         let stored = vouched.filter_map(|condition| condition.last_heartbeat);
         stored.chain(self.heard(node)).max_by_key(|stamp| stamp.cluster)
@@ -49,18 +49,13 @@ impl Heartbeats {
     }
 }
 
-fn is_vouched_for(condition: &Condition) -> bool {
-    condition.status != ConditionStatus::Unknown
-}
-
 #[cfg(test)]
 mod tests {
     use std::time::Duration;
 
     use muster_lifecycle::command::{AgentOperation, Batch, Command, Origin, Position};
     use muster_lifecycle::meta::Uid;
-    use muster_lifecycle::node::NodeStatus;
-    use muster_lifecycle::node::{NodeDraft, Slot};
+    use muster_lifecycle::node::{Condition, ConditionStatus, NodeDraft, NodeStatus, Slot};
     use muster_lifecycle::replica::ReplicaId;
     use muster_lifecycle::state::State;
 
@@ -94,11 +89,25 @@ mod tests {
         assert_eq!(view.of(&node), None);
     }
 
+    /// A custom condition belongs to another component, which may report long after the agent fell silent.
+    #[test]
+    fn a_custom_condition_does_not_date_the_nodes_heartbeat() {
+        let node = node_with([condition("Ready", ConditionStatus::Unknown), condition("Raid", ConditionStatus::True)]);
+        let (tables, tick) = (Arc::new(PulseTables::new(ReplicaId(1))), Tick::since_boot(Duration::from_secs(50)));
+        assert_eq!(Heartbeats { tables, tick, now: Stamp::default() }.of(&node), None);
+    }
+
     fn node(status: ConditionStatus) -> Arc<Node> {
+        node_with([condition("Ready", status)])
+    }
+
+    fn condition(kind: &str, status: ConditionStatus) -> Condition {
         let (reason, message) = ("R".into(), "m".into());
-        let (last_heartbeat, last_transition) = (None, None);
-        let ready = Condition { kind: "Ready".into(), status, last_heartbeat, last_transition, reason, message };
-        let status = NodeStatus { conditions: [ready].into(), ..NodeStatus::default() };
+        Condition { kind: kind.into(), status, last_heartbeat: None, last_transition: None, reason, message }
+    }
+
+    fn node_with<const N: usize>(conditions: [Condition; N]) -> Arc<Node> {
+        let status = NodeStatus { conditions: conditions.into(), ..NodeStatus::default() };
         let draft = NodeDraft { name: "n1".into(), status: Some(status), ..NodeDraft::default() };
         let operation = AgentOperation::RegisterNode { draft: Box::new(draft), uid: Uid(1), running: None };
         let command =

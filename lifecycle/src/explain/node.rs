@@ -209,14 +209,13 @@ impl View<'_> {
 
     /// NH-9: silence changes nothing for a node whose Ready is Unknown already.
     fn silence(&self) -> Vec<Prospect> {
-        let ready = self.ready().map(|ready| ready.status);
-        if ready == Some(ConditionStatus::Unknown) {
+        if self.node.is_unknown() {
             return Vec::new();
         }
         if self.hearing.note.is_some() {
             return vec![Prospect::never("no actor watches it, so it keeps its last known state", "NH-9")];
         }
-        let rule = if ready.is_none() { "NH-2" } else { "NH-8" };
+        let rule = if self.ready().is_none() { "NH-2" } else { "NH-8" };
         let marked = match self.verdict {
             Verdict::Silent(_) => Prospect::at(self.now.cluster, self.now, "it is marked Unknown", rule),
             Verdict::Alive | Verdict::WaitUntil(_) => {

@@ -130,7 +130,7 @@ mod tests {
                 another,
             ),
             (
-                "the older one was not heard of late",
+                "the older one was not heard recently",
                 session(clone_there, 60, 30),
                 session(agent_here, 5, 1),
                 ClaimDecision::Held,

@@ -97,15 +97,15 @@ impl Census {
 // === impl ZoneState ===
 
 impl ZoneState {
-    /// Z-5: the pace while not all zones are fully disrupted. `zone` and `cluster` are numbers of nodes that count.
+    /// Z-5: the pace while not all zones are fully disrupted. The sizes are numbers of nodes that count.
     ///
     /// A zone that is fully disrupted while others are not is evacuated at the full rate: its machines are gone, and
     /// other zones have room. The nodes of a partially disrupted zone may come back, so it evicts
     /// slowly or not at all.
-    pub fn pace(self, zone: u64, cluster: u64, policy: &Policy) -> Pace {
+    pub fn pace(self, zone_size: u64, cluster_size: u64, policy: &Policy) -> Pace {
         let size = match policy.large_cluster_size_scope {
-            SizeScope::Zone => zone,
-            SizeScope::Cluster => cluster,
+            SizeScope::Zone => zone_size,
+            SizeScope::Cluster => cluster_size,
         };
         match self {
             Self::Initial | Self::Normal | Self::FullDisruption => Pace::Primary,
@@ -116,8 +116,8 @@ impl ZoneState {
         }
     }
 
-    pub fn eviction_rate(self, zone: u64, cluster: u64, policy: &Policy) -> Rate {
-        self.pace(zone, cluster, policy).rate(policy)
+    pub fn eviction_rate(self, zone_size: u64, cluster_size: u64, policy: &Policy) -> Rate {
+        self.pace(zone_size, cluster_size, policy).rate(policy)
     }
 }
 

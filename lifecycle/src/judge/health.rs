@@ -4,15 +4,11 @@
 //! but the cluster's own can make a node look old. Blindness is not the node's fault: where the replicas could not
 //! have heard it, its deadline moves until it has had time to reach one again.
 
-use crate::object::node::{Condition, ConditionStatus, DISK_PRESSURE, MEMORY_PRESSURE, PID_PRESSURE, READY};
+use crate::object::node::{AGENT_CONDITIONS, Condition, ConditionStatus, READY};
 use crate::object::policy::Policy;
 use crate::value::text::{Text, fixed};
 use crate::value::time::Period;
 use crate::value::time::{ClusterTime, Stamp};
-
-/// Conditions that a silent node can no longer vouch for. Its network and custom conditions belong to other
-/// components, which may still be there to vouch for them.
-const VOUCHED_FOR: [&str; 4] = [READY, MEMORY_PRESSURE, DISK_PRESSURE, PID_PRESSURE];
 
 /// Dashboards and alerts match these words, so they are upstream's to the letter.
 pub const NEVER_UPDATED: &str = "NodeStatusNeverUpdated";
@@ -125,7 +121,7 @@ impl Evidence<'_> {
         match self.condition(READY).map(|ready| ready.status) {
             Some(ConditionStatus::Unknown) => Vec::new(),
             Some(ConditionStatus::True | ConditionStatus::False) | None => {
-                VOUCHED_FOR.into_iter().filter_map(|kind| self.change(kind)).collect()
+                AGENT_CONDITIONS.into_iter().filter_map(|kind| self.change(kind)).collect()
             }
         }
     }

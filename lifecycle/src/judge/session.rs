@@ -46,8 +46,8 @@ pub fn status_wanted(node: &Node) -> bool {
     })
 }
 
-/// Whether a change turned the Ready condition into something that is not the node's own word.
-pub fn loses_its_word(before: &Node, after: &Node) -> bool {
+/// Whether a change of the Ready condition makes the node report anew: it is no longer the node's own word.
+pub fn needs_status_report(before: &Node, after: &Node) -> bool {
     let ready = |node: &Node| node.status.ready().map(|ready| ready.status);
     ready(before) != ready(after) && status_wanted(after)
 }
@@ -142,8 +142,8 @@ mod tests {
         for (status, reason, wanted) in table {
             node = with_ready(&node, status, reason);
             assert_eq!(status_wanted(&node), wanted, "{status:?} {reason}");
-            assert_eq!(loses_its_word(&believed, &node), wanted, "{status:?} {reason}");
-            assert!(!loses_its_word(&node, &node), "nothing changed");
+            assert_eq!(needs_status_report(&believed, &node), wanted, "{status:?} {reason}");
+            assert!(!needs_status_report(&node, &node), "nothing changed");
         }
     }
 

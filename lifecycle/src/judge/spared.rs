@@ -6,7 +6,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::object::node::{ConditionStatus, Node, Slot};
+use crate::object::node::{Node, Slot};
 use crate::object::policy::Policy;
 use crate::value::text::Text;
 use crate::value::time::ClusterTime;
@@ -48,6 +48,5 @@ impl Spared {
 
 /// A node that says itself that it is not ready does not count, however often it beats.
 fn is_heard_again(node: &Node, heard: Option<ClusterTime>, policy: &Policy, now: ClusterTime) -> bool {
-    let is_unknown = node.status.ready().is_some_and(|ready| ready.status == ConditionStatus::Unknown);
-    is_unknown && heard.is_some_and(|heard| now <= policy.node_monitor_grace_period.after(heard))
+    node.is_unknown() && heard.is_some_and(|heard| now <= policy.node_monitor_grace_period.after(heard))
 }

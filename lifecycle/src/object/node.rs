@@ -125,7 +125,11 @@ pub const DISK_PRESSURE: &str = "DiskPressure";
 pub const PID_PRESSURE: &str = "PIDPressure";
 pub const NETWORK_UNAVAILABLE: &str = "NetworkUnavailable";
 
-/// Longer annotations are documents, not words that recur.
+/// Conditions that a node's own agent reports, and that a silent node can no longer vouch for. Its network and custom
+/// conditions belong to other components, which may still be there to vouch for them.
+pub const AGENT_CONDITIONS: [&str; 4] = [READY, MEMORY_PRESSURE, DISK_PRESSURE, PID_PRESSURE];
+
+/// Longer annotation values are rarely shared, so they are not pooled.
 const RECURRING_MAX: usize = 32;
 
 /// How many nodes a cluster can have.
@@ -173,6 +177,17 @@ impl Node {
 
     pub fn is_ready(&self) -> bool {
         self.status.ready().is_some_and(|condition| condition.status == ConditionStatus::True)
+    }
+
+    pub fn is_unknown(&self) -> bool {
+        self.status.ready().is_some_and(|condition| condition.status == ConditionStatus::Unknown)
+    }
+}
+
+impl Condition {
+    /// Whether the node's own agent repeats it with every beat. It does not repeat an Unknown condition.
+    pub fn is_vouched_for(&self) -> bool {
+        self.status != ConditionStatus::Unknown && AGENT_CONDITIONS.contains(&self.kind.as_str())
     }
 }
 

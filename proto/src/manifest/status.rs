@@ -1,7 +1,6 @@
 //! `status` of a Node: resources, conditions, addresses, and what runs on the machine (`nodeInfo`).
 
-use muster_lifecycle::node::{Address, Condition, ConditionStatus, NodeInfo, NodeStatus, READY, Resources};
-use muster_lifecycle::node::{DISK_PRESSURE, MEMORY_PRESSURE, PID_PRESSURE};
+use muster_lifecycle::node::{Address, Condition, ConditionStatus, NodeInfo, NodeStatus, Resources};
 use muster_lifecycle::quantity::{Quantity, QuantityError};
 use muster_lifecycle::text::Text;
 use muster_lifecycle::time::Stamp;
@@ -18,8 +17,6 @@ const CONDITION_IDENTITY: [&str; 1] = ["type"];
 const ADDRESS_IDENTITY: [&str; 2] = ["type", "address"];
 /// Required upstream, deprecated there and not modelled here: printed empty unless a manifest gave it.
 const KUBE_PROXY_VERSION: &str = "kubeProxyVersion";
-/// The conditions that a node's own agent reports, and repeats with every beat.
-const VOUCHED_FOR: [&str; 4] = [READY, MEMORY_PRESSURE, DISK_PRESSURE, PID_PRESSURE];
 
 pub(super) fn read(fields: &mut Fields<'_>) -> Read<NodeStatus> {
     Ok(NodeStatus {
@@ -103,14 +100,12 @@ fn write_condition(condition: &Condition) -> Value {
     })
 }
 
-/// Dates the conditions by `heard` that the node's own agent vouches for. It does not vouch for an Unknown condition,
-/// and the other conditions are repeated by their own reporters.
+/// Dates the conditions by `heard` that the node's own agent vouches for. The others are repeated by their own
+/// reporters.
 pub(super) fn show_heard(status: &mut Value, conditions: &[Condition], heard: Stamp) {
     let Some(Value::Array(shown)) = status.get_mut("conditions") else { return };
     for (json, condition) in shown.iter_mut().zip(conditions) {
-        let is_vouched_for =
-            condition.status != ConditionStatus::Unknown && VOUCHED_FOR.contains(&condition.kind.as_str());
-        if is_vouched_for && condition.last_heartbeat.is_none_or(|known| known.wall < heard.wall) {
+        if condition.is_vouched_for() && condition.last_heartbeat.is_none_or(|known| known.wall < heard.wall) {
             json["lastHeartbeatTime"] = moment::write(heard);
         }
     }

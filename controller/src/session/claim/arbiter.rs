@@ -129,9 +129,9 @@ impl ClaimTable {
         for release in &request.releases {
             self.release(from, release);
         }
-        let decide = |claim| v1::ClaimVerdict { held_by: self.claim(from, claim, context).err().unwrap_or_default() };
-        let verdicts = request.claims.iter().map(decide).collect();
-        v1::ClaimResponse { verdicts, taken_over: self.take_overs.of(from) }
+        let decide = |claim| v1::ClaimAnswer { held_by: self.claim(from, claim, context).err().unwrap_or_default() };
+        let answers = request.claims.iter().map(decide).collect();
+        v1::ClaimResponse { answers, taken_over: self.take_overs.of(from) }
     }
 
     /// `Err` describes the session that the node has.

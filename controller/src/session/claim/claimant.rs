@@ -238,7 +238,7 @@ impl ClaimExchange {
             Some((leader_term, response)) => {
                 self.failed = None;
                 self.recognise(leader_term);
-                answer(awaiting, &response.verdicts, self.epoch.load(Ordering::Acquire));
+                answer(awaiting, &response.answers, self.epoch.load(Ordering::Acquire));
                 self.learn(&response.taken_over);
             }
             None => {
@@ -333,18 +333,18 @@ async fn next(held_over: &mut Option<ClaimMessage>, asks: &mut mpsc::Receiver<Cl
     }
 }
 
-fn answer(awaiting: Vec<Awaiting>, verdicts: &[v1::ClaimVerdict], epoch: u64) {
-    let mut verdicts = verdicts.iter();
+fn answer(awaiting: Vec<Awaiting>, answers: &[v1::ClaimAnswer], epoch: u64) {
+    let mut answers = answers.iter();
     for one in awaiting {
         match one {
             Awaiting::New { count, answer } => {
                 // A leader that answers less than was asked has not decided.
-                let verdict =
-                    |_| verdicts.next().map_or(ClaimOutcome::Provisional, |verdict| ClaimOutcome::of(verdict, epoch));
-                let _ = answer.send((0..count).map(verdict).collect());
+                let outcome =
+                    |_| answers.next().map_or(ClaimOutcome::Provisional, |answer| ClaimOutcome::of(answer, epoch));
+                let _ = answer.send((0..count).map(outcome).collect());
             }
-            Awaiting::Existing(entry) => match verdicts.next() {
-                Some(verdict) if !verdict.held_by.is_empty() => entry.end(Ending::Held(verdict.held_by.clone())),
+            Awaiting::Existing(entry) => match answers.next() {
+                Some(answer) if !answer.held_by.is_empty() => entry.end(Ending::Held(answer.held_by.clone())),
                 Some(_) | None => {}
             },
         }
@@ -354,8 +354,8 @@ fn answer(awaiting: Vec<Awaiting>, verdicts: &[v1::ClaimVerdict], epoch: u64) {
 // === impl ClaimOutcome ===
 
 impl ClaimOutcome {
-    fn of(verdict: &v1::ClaimVerdict, epoch: u64) -> Self {
-        if verdict.held_by.is_empty() { Self::Granted { epoch } } else { Self::Held(verdict.held_by.clone()) }
+    fn of(answer: &v1::ClaimAnswer, epoch: u64) -> Self {
+        if answer.held_by.is_empty() { Self::Granted { epoch } } else { Self::Held(answer.held_by.clone()) }
     }
 }
 

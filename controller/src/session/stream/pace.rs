@@ -7,14 +7,14 @@ use muster_proto::v1;
 
 /// The part of the policy that agents are told.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Pace {
+pub(crate) struct BeatPace {
     beat_interval: Period,
     grace: Period,
 }
 
-// === impl Pace ===
+// === impl BeatPace ===
 
-impl Pace {
+impl BeatPace {
     pub(crate) fn of(policy: &Policy) -> Self {
         Self { beat_interval: policy.beat_interval(), grace: policy.node_monitor_grace_period }
     }
@@ -22,7 +22,7 @@ impl Pace {
 
 /// The pace as of `state`, whose revision orders the messages.
 pub(crate) fn terms(state: &State) -> v1::Terms {
-    let Pace { beat_interval, grace } = Pace::of(state.policy());
+    let BeatPace { beat_interval, grace } = BeatPace::of(state.policy());
     v1::Terms {
         revision: state.revision().0,
         beat_interval_ms: millis(beat_interval),

@@ -12,12 +12,12 @@ use muster_lifecycle::credential;
 use muster_lifecycle::event::Event;
 use muster_lifecycle::node::{Node, Slot};
 use muster_lifecycle::pod::Pod;
-use muster_lifecycle::session::loses_its_word;
+use muster_lifecycle::session::needs_status_report;
 use muster_lifecycle::table::Digest;
 use muster_raft::feed::{Feed, Gone, Watcher};
 use tokio::time::{sleep, timeout};
 
-use crate::session::stream::pace::Pace;
+use crate::session::stream::pace::BeatPace;
 use crate::session::wake::entry::Signal;
 use crate::session::wake::lagging::LaggingSessions;
 use crate::session::wake::registry::Registry;
@@ -87,7 +87,7 @@ impl StateFollower<'_> {
         let after = change.after.as_ref().and_then(node);
         let concerned = match (before, after) {
             (Some(before), None) => Some(before),
-            (Some(before), Some(after)) if loses_its_word(before, after) => Some(after),
+            (Some(before), Some(after)) if needs_status_report(before, after) => Some(after),
             (Some(_), Some(_)) | (None, _) => None,
         };
         if let Some(node) = concerned {
@@ -139,8 +139,8 @@ impl StateFollower<'_> {
         self.feed.current().state.aggregators().digest()
     }
 
-    fn pace(&self) -> Pace {
-        Pace::of(self.feed.current().state.policy())
+    fn pace(&self) -> BeatPace {
+        BeatPace::of(self.feed.current().state.policy())
     }
 }
 

@@ -99,12 +99,12 @@ impl Admission {
         let deadline = Instant::now() + REGISTRATION_LIMIT;
         let running = muster_proto::agent::running(register.running.as_ref())?;
         let operation = AgentOperation::RegisterNode { draft, uid: Uid(rand::random()), running };
-        let settled = self.writes.submit(node, operation, deadline).await?;
-        if let Outcome::Rejected(rejection) = &settled.outcome {
+        let written = self.writes.submit(node, operation, deadline).await?;
+        if let Outcome::Rejected(rejection) = &written.outcome {
             return Err(SessionRefusal::from(rejection));
         }
         let replica = self.writes.replica();
-        let applied = timeout_at(deadline, replica.feed().wait_applied(settled.index)).await;
+        let applied = timeout_at(deadline, replica.feed().wait_applied(written.index)).await;
         applied.map_err(|_| SessionRefusal::unavailable("this replica lags behind the leader; attach to another"))?;
         let node = replica.current().state.node(node).cloned();
         let node = node.ok_or_else(|| SessionRefusal::unavailable("the node was deleted again; register once more"))?;

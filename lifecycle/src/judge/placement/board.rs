@@ -1,6 +1,6 @@
 //! Board of all nodes for one round of placing. A pod that is placed counts at once.
 //!
-//! Pods with the same demands on a node share one look at all nodes: per class and zone the suitable nodes lie in a
+//! Pods with the same demands on a node share one scan of all nodes: per class and zone the suitable nodes lie in a
 //! heap, least loaded first. Entries go stale when another class fills their node; they are corrected when they come
 //! up. So a round over many like pods costs one look per node and a few steps per pod.
 
@@ -25,7 +25,7 @@ pub struct Board<'a> {
     zones: usize,
     classes: BTreeMap<Class, Candidates>,
     siblings: BTreeMap<Uid, Vec<usize>>,
-    /// A pod that found no place finds none later in the round: nothing gets freer.
+    /// A pod that found no place finds none later in the round: no capacity is released within a round.
     hopeless: BTreeMap<(Class, Vec<(Text, i128)>), Text>,
     hopeless_siblings: BTreeMap<Uid, (PodSpec, Text)>,
 }
@@ -188,11 +188,15 @@ impl<'a> Board<'a> {
         for spot in &self.spots {
             let own = refusal(&pod.spec, &spot.node, &spot.load);
             // A node that is known to be lost counts as lost, not as unheard.
-            let why = own.filter(|own| !spot.unheard || *own <= PlacementRefusal::NotReady);
+            let why = own.filter(|own| !spot.unheard || is_lost(own));
             *unplaced.refusals.entry(why.unwrap_or(PlacementRefusal::Unheard)).or_default() += 1;
         }
         unplaced
     }
+}
+
+fn is_lost(refusal: &PlacementRefusal) -> bool {
+    matches!(refusal, PlacementRefusal::Unreachable | PlacementRefusal::NotReady)
 }
 
 fn score(load: &Load, node: &Node) -> Score {

@@ -116,7 +116,7 @@ fn before_a_new_leader_the_older_session_wins() {
     assert_ne!(
         rig.claim(ReplicaId(2), FIRST, 1_200),
         "",
-        "one that was not heard of late is no better than a newcomer"
+        "one that was not heard recently is no better than a newcomer"
     );
     rig.beat(ReplicaId(2), 1_100);
     assert_eq!(rig.claim(ReplicaId(2), FIRST, 1_200), "");
@@ -226,7 +226,7 @@ impl Rig {
     fn claim(&mut self, from: ReplicaId, instance: u64, millis: u64) -> String {
         let claims = vec![self.session(instance)];
         let mut response = self.ask(from, &v1::ClaimRequest { claims, ..Default::default() }, millis);
-        response.verdicts.remove(0).held_by
+        response.answers.remove(0).held_by
     }
 
     fn release(&mut self, from: ReplicaId, instance: u64) {
