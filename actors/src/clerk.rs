@@ -29,7 +29,7 @@ pub(crate) struct Actor;
 #[derive(Debug)]
 pub(crate) enum Msg {
     Look,
-    /// The alarm rings.
+    /// The timer fired.
     Ring,
     Settled(Vec<ProposalOutcome>),
 }

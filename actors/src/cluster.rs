@@ -17,7 +17,7 @@ use std::time::Duration;
 
 use muster_lifecycle::clerk_task::ClerkTask;
 use muster_lifecycle::command::LeaderOperation;
-use muster_lifecycle::node::{ConditionStatus, Node};
+use muster_lifecycle::node::Node;
 use muster_lifecycle::oversight;
 use muster_lifecycle::policy::Policy;
 use muster_lifecycle::state;
@@ -190,12 +190,12 @@ impl State {
         let (committed, moment) = self.now();
         let half_a_grace = duration(committed.policy().shortest_grace()) / 2;
         let unheard = self.context.ports.pulses.tables().unheard(moment.tick.before(half_a_grace));
-        let is_due = |node: &&Arc<Node>| unheard.contains(&node.slot) && !is_known_to_be_silent(node);
+        let is_due = |node: &&Arc<Node>| unheard.contains(&node.slot) && !node.is_unknown();
         let called: Vec<&Arc<Node>> = committed.nodes().iter().filter(is_due).collect();
         let (nodes, first) = (committed.nodes().len(), called.len());
         let rosters = self.place(called, moment);
         self.tell_of(rosters, ShardUpdate::joined, myself).await;
-        tracing::info!(nodes, first, took = ?started.elapsed(), "judging begins with those who were not heard of late");
+        tracing::info!(nodes, first, took = ?started.elapsed(), "starting with the nodes not heard recently");
     }
 
     async fn survey_on(&mut self, myself: &ActorRef<Msg>) {
@@ -456,10 +456,6 @@ impl State {
             self.lift(&committed, myself);
         }
     }
-}
-
-fn is_known_to_be_silent(node: &Node) -> bool {
-    node.status.ready().is_some_and(|ready| ready.status == ConditionStatus::Unknown)
 }
 
 fn duration(period: Period) -> Duration {

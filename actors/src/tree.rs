@@ -1,5 +1,5 @@
-//! The tree as its replica sees it: grown when the replica leads and is ready, told what was committed, pruned when
-//! the replica no longer leads.
+//! The tree as its replica sees it: started when the replica leads and is ready, told what was committed, stopped
+//! when the replica no longer leads.
 //!
 //! The cluster actor has no supervisor among the actors. A task of the tree's own rebuilds it from the state if it
 //! dies.
@@ -28,14 +28,14 @@ use crate::tree::context::TreeContext;
 /// How many touched nodes may wait to be passed on. Beyond that, going over the whole state is no more work.
 const TOUCHED_MAX: usize = 262_144;
 
-/// How long a pruned tree may take to be gone. In any case nothing is proposed from the first moment on.
+/// How long a stopped tree may take to be gone. In any case nothing is proposed from the first moment on.
 const PRUNING_MAX: Duration = Duration::from_secs(10);
 
 pub struct Tree {
     context: Arc<TreeContext>,
     trunk: Arc<Trunk>,
     stop: oneshot::Sender<()>,
-    keeper: JoinHandle<()>,
+    supervisor: JoinHandle<()>,
 }
 
 /// The part of the tree that outlives the cluster actor.
@@ -66,8 +66,8 @@ impl Tree {
         let root = Root::spawn(&context, &letterbox).await?;
         let trunk = Arc::new(Trunk { letterbox, cluster: Mutex::new(root.actor.clone()) });
         let (stop, stopped) = oneshot::channel();
-        let keeper = tokio::spawn(keep(Arc::clone(&context), Arc::clone(&trunk), root, stopped));
-        Ok(Self { context, trunk, stop, keeper })
+        let supervisor = tokio::spawn(keep(Arc::clone(&context), Arc::clone(&trunk), root, stopped));
+        Ok(Self { context, trunk, stop, supervisor })
     }
 
     /// Takes in commits, in order. The [`StateSource`](crate::StateSource) must have them already. Never blocks.
@@ -93,11 +93,11 @@ impl Tree {
     /// Nothing is proposed from here on. Returns when every actor is gone.
     pub async fn prune(self) {
         self.context.proposer.close();
-        // The keeper also stops when the sender is dropped.
+        // The supervisor also stops when the sender is dropped.
         let _ = self.stop.send(());
-        let _ = self.keeper.await;
+        let _ = self.supervisor.await;
         if tokio::time::timeout(PRUNING_MAX, self.context.counts.all_gone()).await.is_err() {
-            tracing::warn!("some actors of a pruned tree are still busy; they propose nothing any more");
+            tracing::warn!("some actors of a stopped tree are still busy; they propose nothing any more");
         }
     }
 }

@@ -255,10 +255,10 @@ impl State {
         while self.in_flight.len() < FLIGHTS_MAX && !self.waiting.is_empty() {
             let context = Arc::clone(&self.context);
             let Some(permit) = context.proposer.permit() else { break };
-            let (standing, fallen) = self.next_transitions();
-            self.give_back(fallen.into_iter().map(|transition| (transition.slot, false)));
-            if !standing.is_empty() {
-                self.propose(permit, standing, myself);
+            let (valid, outdated) = self.next_transitions();
+            self.give_back(outdated.into_iter().map(|transition| (transition.slot, false)));
+            if !valid.is_empty() {
+                self.propose(permit, valid, myself);
             }
         }
         self.count_silent();
@@ -282,16 +282,16 @@ impl State {
         let pulses = Arc::clone(&self.context.ports.pulses);
         let source = &self.context.ports.source;
         let (tables, state, now) = (pulses.tables(), source.state(), source.moment());
-        let (mut standing, mut fallen) = (Vec::new(), Vec::new());
+        let (mut valid, mut outdated) = (Vec::new(), Vec::new());
         let blindness = pulses.blindness();
-        while standing.len() < VERDICTS_MAX
+        while valid.len() < VERDICTS_MAX
             && let Some(mut transition) = self.waiting.pop()
         {
             let still = transition.renew(&state, &tables, &blindness, now);
-            let group = if still { &mut standing } else { &mut fallen };
+            let group = if still { &mut valid } else { &mut outdated };
             group.push(transition);
         }
-        (standing, fallen)
+        (valid, outdated)
     }
 
     /// If the proposal failed, others would fail now too: they wait for the next round.

@@ -10,7 +10,7 @@ use muster_node_agent::agent::AgentArgs;
 use crate::dev;
 use crate::verb;
 
-/// A node controller that stands on its own.
+/// A node controller without etcd or an API server
 #[derive(Debug, Parser)]
 #[command(name = "muster", version, about, arg_required_else_help = true, disable_help_subcommand = false)]
 pub struct Cli {

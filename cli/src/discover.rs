@@ -23,7 +23,7 @@ pub enum Error {
 
 /// Folders that may hold the cluster's credentials; read from the process once, at the edge.
 #[derive(Debug, Clone, Default)]
-pub struct Surroundings {
+pub struct CredentialFolders {
     /// `--dir`
     pub flag: Option<PathBuf>,
     /// `$MUSTER_DIR`
@@ -33,9 +33,9 @@ pub struct Surroundings {
     pub working_dir: PathBuf,
 }
 
-// === impl Surroundings ===
+// === impl CredentialFolders ===
 
-impl Surroundings {
+impl CredentialFolders {
     pub fn of_process(flag: Option<PathBuf>) -> Self {
         let path = |name| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
         Self { flag, variable: path("MUSTER_DIR"), home: path("HOME"), working_dir: PathBuf::new() }
@@ -71,7 +71,7 @@ pub fn is_default(dir: &Path) -> bool {
         let located = located.canonicalize().ok();
         located.is_some() && wanted.iter().any(|path| path.canonicalize().ok() == located)
     };
-    Surroundings::of_process(None).locate().is_ok_and(same)
+    CredentialFolders::of_process(None).locate().is_ok_and(same)
 }
 
 fn listed(paths: &[PathBuf]) -> String {
@@ -99,7 +99,7 @@ mod tests {
     fn the_order_is_flag_variable_home_working_dir() {
         let root = tempfile::tempdir().unwrap();
         let root = root.path();
-        let mut around = Surroundings {
+        let mut folders = CredentialFolders {
             flag: Some(root.join("flag")),
             variable: Some(root.join("variable")),
             home: Some(root.join("home")),
@@ -111,13 +111,13 @@ mod tests {
             place(root, "home/.config/muster/client.toml"),
             place(root, "work/.muster-dev/operator/client.toml"),
         ];
-        assert_eq!(around.locate().unwrap(), files[0]);
-        around.flag = None;
-        assert_eq!(around.locate().unwrap(), files[1]);
-        around.variable = None;
-        assert_eq!(around.locate().unwrap(), files[2]);
+        assert_eq!(folders.locate().unwrap(), files[0]);
+        folders.flag = None;
+        assert_eq!(folders.locate().unwrap(), files[1]);
+        folders.variable = None;
+        assert_eq!(folders.locate().unwrap(), files[2]);
         fs::remove_file(&files[2]).unwrap();
-        assert_eq!(around.locate().unwrap(), files[3]);
+        assert_eq!(folders.locate().unwrap(), files[3]);
     }
 
     #[test]
@@ -125,20 +125,20 @@ mod tests {
         let root = tempfile::tempdir().unwrap();
         place(root.path(), "operator/client.toml");
         let own = place(root.path(), "client.toml");
-        let around = Surroundings { flag: Some(root.path().into()), ..Surroundings::default() };
-        assert_eq!(around.locate().unwrap(), own);
+        let folders = CredentialFolders { flag: Some(root.path().into()), ..CredentialFolders::default() };
+        assert_eq!(folders.locate().unwrap(), own);
     }
 
     #[test]
     fn a_named_folder_is_never_replaced_by_another() {
         let root = tempfile::tempdir().unwrap();
         place(root.path(), "work/.muster-dev/client.toml");
-        let around = Surroundings {
+        let folders = CredentialFolders {
             flag: Some(root.path().join("typo")),
             working_dir: root.path().join("work"),
-            ..Surroundings::default()
+            ..CredentialFolders::default()
         };
-        let message = around.locate().unwrap_err().to_string();
+        let message = folders.locate().unwrap_err().to_string();
         assert!(message.contains("typo/client.toml"), "{message}");
         assert!(message.contains("muster dev") && message.contains("--dir"), "{message}");
         assert!(!message.contains("work"), "{message}");

@@ -33,7 +33,7 @@ use serde_json::Value;
 
 use crate::args::{Cli, Command};
 use crate::dev;
-use crate::discover::Surroundings;
+use crate::discover::CredentialFolders;
 use crate::exit::{self, Failure};
 use crate::output::{Out, say};
 use crate::resource::Resource;
@@ -94,7 +94,7 @@ impl Context {
 
     /// A client whose calls may take `default` unless the caller said otherwise.
     pub fn client_within(&self, default: Duration) -> Result<Client, Failure> {
-        let config = Surroundings::of_process(self.dir.clone()).load()?;
+        let config = CredentialFolders::of_process(self.dir.clone()).load()?;
         let client = Client::new(config).map_err(Failure::other)?;
         Ok(client.with_timeout(self.timeout.unwrap_or(default)))
     }

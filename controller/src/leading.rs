@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   elected -> blank entry applied -> policy created (once) -> tables gathered from the voters that answer
-//!           -> tree grown -> committed changes in, proposals out -> deposed -> tree pruned
+//!           -> tree started -> committed changes in, proposals out -> deposed -> tree stopped
 //! ```
 //!
 //! Proposals carry the term they were made in and are never forwarded. One that decides about the life of a node or pod
@@ -170,7 +170,7 @@ impl Leading {
         let tree = match Tree::grow(ports, term).await {
             Ok(tree) => tree,
             Err(error) => {
-                tracing::error!(%error, term, "the supervision tree cannot be grown");
+                tracing::error!(%error, term, "the supervision tree cannot be started");
                 return;
             }
         };
@@ -195,7 +195,7 @@ impl Leading {
         }
         let operation = LeaderOperation::FoundPolicy { policy: Box::new(self.initial_policy.clone()) };
         match self.propose(term, operation).await {
-            ProposalOutcome::Done(_) => tracing::info!(term, "the cluster's policy is what this replica's flags say"),
+            ProposalOutcome::Done(_) => tracing::info!(term, "created the cluster's policy from this replica's flags"),
             ProposalOutcome::Rejected(rejection) => {
                 tracing::error!(%rejection, term, "the cluster's policy was not created")
             }
@@ -302,18 +302,18 @@ impl Leading {
     async fn propose(&self, term: u64, operation: LeaderOperation) -> ProposalOutcome {
         let label = operation.label();
         let command = Command { origin: Origin::Controller { term }, request: None, operation: operation.into() };
-        let settlement = match self.replica.propose(command).await.map(|settled| settled.outcome) {
+        let outcome = match self.replica.propose(command).await.map(|written| written.outcome) {
             Ok(Outcome::Done(receipt)) => ProposalOutcome::Done(receipt),
             Ok(Outcome::Rejected(rejection)) => ProposalOutcome::Rejected(rejection),
             Err(error) => ProposalOutcome::Failed(error.to_string()),
         };
-        let outcome = match &settlement {
+        let result = match &outcome {
             ProposalOutcome::Done(_) => ProposalResult::Accepted,
             ProposalOutcome::Rejected(_) => ProposalResult::Rejected,
             ProposalOutcome::Failed(_) => ProposalResult::Failed,
         };
-        self.metrics.raft.proposed(label, outcome);
-        settlement
+        self.metrics.raft.proposed(label, result);
+        outcome
     }
 
     /// Does not wait for voters that cannot be reached: their missing digests excuse the nodes they heard.
@@ -337,7 +337,7 @@ impl Leading {
 // === impl QuarantinedNodes ===
 
 impl QuarantinedNodes {
-    /// Why the node is not watched: what its actor keeps dying of. `None` if it is watched.
+    /// Why the node is not watched: the panic message of its actor. `None` if it is watched.
     pub(crate) fn reason(&self, node: &str) -> Option<String> {
         let quarantined = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         quarantined.iter().find(|known| known.name == node).map(|known| known.reason.to_string())

@@ -63,7 +63,7 @@ pub enum EnrolmentError {
 // === impl NodeCredentials ===
 
 impl NodeCredentials {
-    /// Opens the credentials of the state directory. If there are none, or the fleet no longer accepts them, this
+    /// Opens the credentials of the state directory. If there are none, or the cluster no longer accepts them, this
     /// machine joins as `node` with `token`. Expired credentials are renewed first.
     pub async fn open_or_join(
         store: &CredentialStore,
@@ -248,10 +248,10 @@ async fn ask(endpoint: &Endpoint, tls: &TlsConnector, question: &Question) -> Re
     let late = |_| SessionFailure::Late { endpoint: endpoint.to_string(), what: "answer", limit: ANSWER_TIMEOUT };
     let answered = timeout(ANSWER_TIMEOUT, answer).await.map_err(|error| EnrolmentError::Unanswered(late(error)))?;
     answered.map(tonic::Response::into_inner).map_err(|status| {
-        let is_verdict =
+        let is_refusal =
             [Code::PermissionDenied, Code::Unauthenticated, Code::InvalidArgument].contains(&status.code());
         let endpoint = endpoint.to_string();
-        match is_verdict {
+        match is_refusal {
             true => EnrolmentError::Refused { endpoint, message: quoted(status.message()) },
             false => EnrolmentError::Unanswered(SessionFailure::from_status(&endpoint, &status)),
         }

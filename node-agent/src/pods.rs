@@ -1,4 +1,4 @@
-//! Pods of a node, on the node's side: what the fleet ordered, what runs, and what must still be reported.
+//! Pods of a node, on the node's side: what the cluster ordered, what runs, and what must still be reported.
 //!
 //! ```text
 //!   PodOrders ---> NodePods --start, stop, kill--> Runtime (processes, a simulation)

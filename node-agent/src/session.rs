@@ -1,4 +1,4 @@
-//! Session of one node with the fleet, for a real agent or a simulated one.
+//! Session of one node with the cluster, for a real agent or a simulated one.
 //!
 //! ```text
 //!   Detached --hello--> RegistrationWanted --register--> Welcomed --register once, beats, statuses, pods--> ...

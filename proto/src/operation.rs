@@ -60,7 +60,7 @@ pub fn operation(request: v1::WriteRequest, uid: Uid) -> Result<(Option<RequestI
         }
         Wire::Taint(edit) => taint(edit)?,
         Wire::Cordon(cordon) => OperatorOperation::CordonNode {
-            name: node_name(cordon.name, "cordon")?,
+            name: required_name(cordon.name, "cordon")?,
             unschedulable: cordon.unschedulable,
             precondition: precondition(cordon.precondition, "cordon")?,
         },
@@ -69,7 +69,7 @@ pub fn operation(request: v1::WriteRequest, uid: Uid) -> Result<(Option<RequestI
         Wire::Aggregator(scope) => aggregator(scope)?,
         Wire::CreateToken(token) => create_token(token)?,
         Wire::RevokeToken(token) => OperatorOperation::RevokeToken { id: token_id(token.id, "revoke_token")? },
-        Wire::RevokeNode(node) => OperatorOperation::RevokeNode { name: node_name(node.name, "revoke_node")? },
+        Wire::RevokeNode(node) => OperatorOperation::RevokeNode { name: required_name(node.name, "revoke_node")? },
     };
     Ok((id, operation))
 }
@@ -145,7 +145,7 @@ fn pairs_edit(
     check: impl Fn(&str, &str) -> Result<(), Text>,
 ) -> Result<(Text, Changes, bool, Precondition), FieldError> {
     let root = Path::Root(operation);
-    let name = node_name(edit.name, operation)?;
+    let name = required_name(edit.name, operation)?;
     bounded(edit.set.len(), &root.field("set"))?;
     bounded(edit.remove.len(), &root.field("remove"))?;
     if edit.set.is_empty() && edit.remove.is_empty() {
@@ -183,7 +183,7 @@ fn taint(edit: v1::TaintEdit) -> Result<OperatorOperation, FieldError> {
         return Err(FieldError::new("taint", "adds nothing and removes nothing"));
     }
     Ok(OperatorOperation::TaintNode {
-        name: node_name(edit.name, "taint")?,
+        name: required_name(edit.name, "taint")?,
         add: taint_list(&edit.add, &Path::Root("taint").field("add"))?,
         remove: taint_list(&edit.remove, &Path::Root("taint").field("remove"))?,
         overwrite: edit.overwrite,
@@ -192,7 +192,7 @@ fn taint(edit: v1::TaintEdit) -> Result<OperatorOperation, FieldError> {
 }
 
 fn delete(delete: v1::Delete) -> Result<OperatorOperation, FieldError> {
-    let name = node_name(delete.name, "delete")?;
+    let name = required_name(delete.name, "delete")?;
     let precondition = precondition(delete.precondition, "delete")?;
     let namespace = namespace(delete.namespace);
     if delete.grace_seconds.is_some() && delete.kind != "pods" {
@@ -249,7 +249,7 @@ fn policy(change: v1::PolicyChange) -> Result<OperatorOperation, FieldError> {
 
 fn aggregator(scope: v1::AggregatorScope) -> Result<OperatorOperation, FieldError> {
     let root = Path::Root("aggregator");
-    let name = node_name(scope.name, "aggregator")?;
+    let name = required_name(scope.name, "aggregator")?;
     name::dns_subdomain(&name).map_err(|rule| root.field("name").error(rule))?;
     let path = root.field("nodes");
     if scope.nodes.len() > PATTERNS_MAX {
@@ -281,7 +281,7 @@ fn token_id(id: String, operation: &str) -> Result<Text, FieldError> {
     Ok(id.into())
 }
 
-fn node_name(name: String, operation: &str) -> Result<Text, FieldError> {
+fn required_name(name: String, operation: &str) -> Result<Text, FieldError> {
     match name.is_empty() {
         true => Err(Path::Root(operation).field("name").error("is required")),
         false => Ok(name.into()),

@@ -31,30 +31,30 @@ fn main() {
 
 #[divan::bench]
 fn healthy(bencher: Bencher<'_, '_>) {
-    let mut ground = Ground::new();
-    bencher.counter(ItemsCount::new(SLOTS)).bench_local(|| assert_eq!(ground.changes(EARLY), 0));
+    let mut fleet = SweptFleet::new();
+    bencher.counter(ItemsCount::new(SLOTS)).bench_local(|| assert_eq!(fleet.changes(EARLY), 0));
 }
 
 /// The quiet nodes fall silent in one run and are heard again in the next.
 #[divan::bench]
 fn one_percent_changed(bencher: Bencher<'_, '_>) {
-    let mut ground = Ground::new();
+    let mut fleet = SweptFleet::new();
     let mut moments = [LATE, EARLY].into_iter().cycle();
     bencher.counter(ItemsCount::new(SLOTS)).bench_local(|| {
         let now = moments.next().unwrap_or(LATE);
-        assert_eq!(ground.changes(now), SLOTS / QUIET);
+        assert_eq!(fleet.changes(now), SLOTS / QUIET);
     });
 }
 
-struct Ground {
+struct SweptFleet {
     tables: PulseTables,
     blindness: Blindness,
     sweep: Sweep,
 }
 
-// === impl Ground ===
+// === impl SweptFleet ===
 
-impl Ground {
+impl SweptFleet {
     fn new() -> Self {
         let mut tables = PulseTables::new(ReplicaId(1));
         let mut sweep = Sweep::over(0..(SLOTS as usize).div_ceil(CHUNK_SLOTS));

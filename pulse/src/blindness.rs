@@ -1,4 +1,5 @@
-//! Blindness of this replica: which silences are its own fault, and until when they excuse a node. Blind is not dead.
+//! Blindness of this replica: which silences are its own fault, and until when they excuse a node. A leader that missed
+//! heartbeats must not mark nodes.
 //!
 //! Pure bookkeeping. The caller says what it noticed and when; [`Blindness`] says which nodes may be judged. A slot's
 //! deadline is the later of `last heard + grace` and the end of the excuses that concern it. Those are the excuses of

@@ -75,11 +75,13 @@ impl BlindnessCause {
 impl fmt::Display for BlindnessCause {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Takeover => f.write_str("the leader is new and still gathers what the other replicas heard"),
-            Self::Stall => f.write_str("the leader itself stood still"),
+            Self::Takeover => {
+                f.write_str("the leader is new and is still collecting heartbeats from the other replicas")
+            }
+            Self::Stall => f.write_str("the leader's process was stalled"),
             Self::Quorum => f.write_str("the leader does not hear a quorum"),
             Self::Digest(replica) => write!(f, "what replica {replica} heard is missing or late"),
-            Self::Canary(replica) => write!(f, "replica {replica} is slow to hear even itself"),
+            Self::Canary(replica) => write!(f, "replica {replica}'s check of its own agent listener is late"),
         }
     }
 }
@@ -106,8 +108,8 @@ impl BlindPeriod {
         Self { run_started, ..Self::new(now) }
     }
 
-    /// Whether its run reached the ceiling before it had a whole window. Then a loss that came at the end of much
-    /// flapping is excused by nothing, so it gets a run of its own, which no ceiling cuts short: there is only one.
+    /// Whether its run reached the ceiling before it had a whole window. A loss after repeated flapping would get no
+    /// excuse because the ceiling is used up. It starts a new run; only one such run is allowed.
     pub(crate) fn is_owed_a_run(&self, excuse: BlindnessCause, now: Tick, window: Duration) -> bool {
         let whole = self.counted_end(excuse, now, window).after(window);
         whole > self.ceiling(excuse, now, window) && self.is_run_over(excuse, now, window)
@@ -140,7 +142,7 @@ impl BlindPeriod {
             // A blind leader cannot judge any node, however long that takes.
             BlindnessCause::Stall | BlindnessCause::Quorum => end,
             // A voter that answers but never tells its table counts as unreachable in the end. A replica whose listener
-            // is sick still holds its agents' connections, so they have no reason to move at once.
+            // does not answer still holds its agents' connections, so they have no reason to move at once.
             BlindnessCause::Takeover | BlindnessCause::Canary(_) => end.min(self.started.after(REATTACH_MAX)),
             // Agents of a replica that is gone start to move when it goes. If it comes back before they have moved,
             // they may come back to it. If it comes back later, its digest itself says which nodes are there.

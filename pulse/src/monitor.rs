@@ -84,16 +84,16 @@ mod tests {
 
     #[test]
     fn a_snapshot_of_the_fleet_shares_its_tables() {
-        let ear = PulseMonitor::new(ReplicaId(1), Duration::from_secs(2));
-        let before = ear.tables();
-        let table = ear.admit(ReplicaId(2)).unwrap();
+        let monitor = PulseMonitor::new(ReplicaId(1), Duration::from_secs(2));
+        let before = monitor.tables();
+        let table = monitor.admit(ReplicaId(2)).unwrap();
         let slot = Slot { index: 3, generation: 1 };
         let _ = table.beat(slot, Tick::BOOT);
-        let _ = ear.own().beat(slot, Tick::BOOT.after(Duration::from_secs(1)));
-        assert_eq!(ear.tables().last_heard(slot).map(|(_, replica)| replica), Some(ReplicaId(1)));
+        let _ = monitor.own().beat(slot, Tick::BOOT.after(Duration::from_secs(1)));
+        assert_eq!(monitor.tables().last_heard(slot).map(|(_, replica)| replica), Some(ReplicaId(1)));
         assert_eq!(before.iter().count(), 1);
         assert!(before.last_heard(slot).is_some());
-        ear.dismiss(ReplicaId(2));
-        assert_eq!(ear.tables().iter().count(), 1);
+        monitor.dismiss(ReplicaId(2));
+        assert_eq!(monitor.tables().iter().count(), 1);
     }
 }

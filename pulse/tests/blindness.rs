@@ -1,4 +1,4 @@
-//! Tests of the rule "Blind is not dead", sentence by sentence.
+//! Tests of the rule that missed heartbeats never mark a node, sentence by sentence.
 
 use std::ops::RangeInclusive;
 use std::time::Duration;
@@ -365,7 +365,7 @@ fn every_excuse_in_force_is_listed() {
     let canary =
         InForce { cause: BlindnessCause::Canary(THREE), started: at(90), ended: None, until: at(110 + WINDOW) };
     assert_eq!(shown, [quorum, canary]);
-    assert_eq!(BlindnessCause::Canary(THREE).to_string(), "replica 3 is slow to hear even itself");
+    assert_eq!(BlindnessCause::Canary(THREE).to_string(), "replica 3's check of its own agent listener is late");
 }
 
 #[test]

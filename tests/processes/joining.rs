@@ -227,5 +227,5 @@ fn when_its_replica_is_killed_an_agent_beats_at_another() {
     }
     println!("{kills} kills, the slowest welcome came after {slowest:.2?} (goal {GOAL:?})");
     let events = cluster.ok(&["get", "events"]);
-    assert!(!events.contains("NodeNotReady"), "the node was held for lost:\n{events}");
+    assert!(!events.contains("NodeNotReady"), "the node was marked NotReady:\n{events}");
 }

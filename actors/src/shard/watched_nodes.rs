@@ -198,7 +198,7 @@ impl WatchedNodes {
         let Some(node) = self.nodes.get(&index) else { return };
         match &node.judge {
             Judge::Shard => {
-                // One node must not take its whole shard along.
+                // A panic on one node must not stop the shard.
                 let judged = catch_unwind(AssertUnwindSafe(|| {
                     self.context.tree.probe(ActorKind::Node, &node.name);
                     node::judge(&node.watch, &node.name, round, &self.context.tree)

@@ -1,4 +1,4 @@
-//! Actor counts by kind: shown in metrics, and waited for when a tree is pruned.
+//! Actor counts by kind: shown in metrics, and waited for when a tree is stopped.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};

@@ -48,7 +48,7 @@ impl TreeContext {
     }
 
     /// From this moment on a node that no replica has heard counts as unheard. It does not depend on when an actor
-    /// was rebuilt, because otherwise crashes could keep a node alive.
+    /// was rebuilt, because otherwise restarts could postpone marking the node.
     pub(crate) fn unheard_since(&self, node: &Node, moment: Moment) -> Tick {
         node_watch::unheard_since(self.grown_at, node, moment)
     }

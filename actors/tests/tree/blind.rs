@@ -22,7 +22,7 @@ fn verdicts(stage: &Stage) -> usize {
 }
 
 #[tokio::test(start_paused = true)]
-async fn architecture_8_no_node_is_marked_unknown_while_the_leader_is_blind() {
+async fn i_03_no_node_is_marked_unknown_while_the_leader_is_blind() {
     let stage = Stage::set().with_zone("a", 6);
     stage.grow().await;
     stage.pass(seconds(10)).await;

@@ -23,7 +23,7 @@ async fn stage() -> (Stage, Arc<Watcher>, Arc<InjectedPanics>) {
     let (watcher, panics) = (Arc::new(Watcher::default()), Arc::new(InjectedPanics::default()));
     let stage = Stage::set().with_zone("a", 20).with_zone("b", 20);
     stage.grow_watched(watcher.clone(), panics.clone()).await;
-    stage.until("every node has an actor", seconds(5), |_| watcher.population(ActorKind::Node) == 40).await;
+    stage.until("every node has an actor", seconds(5), |_| watcher.count(ActorKind::Node) == 40).await;
     stage.pass(seconds(20)).await;
     (stage, watcher, panics)
 }
@@ -32,7 +32,7 @@ async fn stage() -> (Stage, Arc<Watcher>, Arc<InjectedPanics>) {
 async fn recover(stage: &Stage, watcher: &Watcher, panics: &InjectedPanics, kind: ActorKind, times: usize) {
     stage.until("all injected panics happened", seconds(120), |_| panics.is_spent()).await;
     stage.until("it is rebuilt", seconds(15), |_| watcher.restarts(kind) >= times).await;
-    stage.until("every node has an actor again", seconds(15), |_| watcher.population(ActorKind::Node) == 40).await;
+    stage.until("every node has an actor again", seconds(15), |_| watcher.count(ActorKind::Node) == 40).await;
 }
 
 async fn expect_only_the_silent_are_marked(stage: &Stage) {
@@ -195,7 +195,7 @@ async fn actor_crashes_under_load_lose_no_node() {
     stage.until("all lost ones are marked", seconds(60), |stage| stage.marked().len() >= lost.len()).await;
     assert_eq!(stage.marked_names(), lost.into_iter().collect());
     stage.prune().await;
-    assert!(ActorKind::ALL.into_iter().all(|kind| watcher.population(kind) == 0));
+    assert!(ActorKind::ALL.into_iter().all(|kind| watcher.count(kind) == 0));
 }
 
 /// The nodes whose quarantine the log has recorded, once per entry.

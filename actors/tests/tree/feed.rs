@@ -20,12 +20,12 @@ async fn created_nodes_are_watched_and_deleted_nodes_are_not() {
     stage.grow_watched(watcher.clone(), Arc::new(Quiet)).await;
     stage.pass(seconds(10)).await;
     stage.register("late", "c");
-    stage.until("it has an actor", seconds(2), |_| watcher.population(ActorKind::Node) == 3).await;
+    stage.until("it has an actor", seconds(2), |_| watcher.count(ActorKind::Node) == 3).await;
     stage.kill("late");
     stage.until("it is marked", seconds(45), |stage| stage.is_unknown("late")).await;
     stage.delete("late");
-    stage.until("its zone is gone too", seconds(2), |_| watcher.population(ActorKind::Zone) == 1).await;
-    assert_eq!(watcher.population(ActorKind::Node), 2);
+    stage.until("its zone is gone too", seconds(2), |_| watcher.count(ActorKind::Zone) == 1).await;
+    assert_eq!(watcher.count(ActorKind::Node), 2);
 }
 
 #[tokio::test(start_paused = true)]
@@ -54,13 +54,13 @@ async fn after_a_gap_in_the_feed_the_tree_is_rebuilt_from_the_state() {
     stage.register("b-1", "b");
     stage.kill("b-0");
     stage.pass(seconds(60)).await;
-    assert_eq!(watcher.population(ActorKind::Zone), 1);
+    assert_eq!(watcher.count(ActorKind::Zone), 1);
     assert!(stage.marked().is_empty(), "the tree does not know b-0");
     stage.world.feed(true);
     stage.with_tree(|tree| tree.lost_track());
     stage.until("b-0 is marked", seconds(3), |stage| stage.is_unknown("b-0")).await;
-    stage.until("its zone is there", seconds(2), |_| watcher.population(ActorKind::Zone) == 2).await;
-    stage.until("all have actors", seconds(2), |_| watcher.population(ActorKind::Node) == 4).await;
+    stage.until("its zone is there", seconds(2), |_| watcher.count(ActorKind::Zone) == 2).await;
+    stage.until("all have actors", seconds(2), |_| watcher.count(ActorKind::Node) == 4).await;
     assert_eq!(stage.marked().len(), 1);
 }
 
@@ -74,7 +74,7 @@ async fn a_silent_node_that_changes_its_zone_is_evicted_in_the_new_zone() {
     stage.world.refuse(true);
     stage.pass(seconds(45)).await;
     stage.relocate("a-0", "b");
-    stage.until("its old zone is gone", seconds(2), |_| watcher.population(ActorKind::Zone) == 1).await;
+    stage.until("its old zone is gone", seconds(2), |_| watcher.count(ActorKind::Zone) == 1).await;
     stage.pass(seconds(5)).await;
     stage.world.refuse(false);
     stage.until("a-0 is evicted in its new zone", seconds(10), |stage| stage.is_evicted("a-0")).await;

@@ -55,13 +55,13 @@ async fn a_pruned_tree_has_no_actors_and_proposes_nothing() {
     let watcher = Arc::new(Watcher::default());
     let stage = Stage::set().with_zone("a", 50).with_zone("b", 50);
     stage.grow_watched(watcher.clone(), Arc::new(Quiet)).await;
-    stage.until("every node has an actor", seconds(5), |_| watcher.population(ActorKind::Node) == 100).await;
-    assert_eq!(watcher.population(ActorKind::Zone), 2);
+    stage.until("every node has an actor", seconds(5), |_| watcher.count(ActorKind::Node) == 100).await;
+    assert_eq!(watcher.count(ActorKind::Zone), 2);
     stage.kill("a-0");
     stage.pass(seconds(20)).await;
     stage.prune().await;
     for kind in ActorKind::ALL {
-        assert_eq!(watcher.population(kind), 0, "{kind} actors are left");
+        assert_eq!(watcher.count(kind), 0, "{kind} actors are left");
     }
     stage.pass(seconds(100)).await;
     assert!(stage.marked().is_empty());
@@ -107,8 +107,8 @@ async fn a_dropped_tree_stops_like_a_pruned_one() {
     let watcher = Arc::new(Watcher::default());
     let stage = Stage::set().with_zone("a", 4);
     stage.grow_watched(watcher.clone(), Arc::new(Quiet)).await;
-    stage.until("every node has an actor", seconds(5), |_| watcher.population(ActorKind::Node) == 4).await;
+    stage.until("every node has an actor", seconds(5), |_| watcher.count(ActorKind::Node) == 4).await;
     stage.drop_tree();
-    let is_gone = || ActorKind::ALL.into_iter().all(|kind| watcher.population(kind) == 0);
+    let is_gone = || ActorKind::ALL.into_iter().all(|kind| watcher.count(kind) == 0);
     stage.until("all actors are gone", seconds(5), |_| is_gone()).await;
 }

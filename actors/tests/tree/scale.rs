@@ -23,13 +23,13 @@ async fn verdicts_do_not_wait_for_spawns() {
     let got_actor = watcher.actors_at_verdicts.lock().unwrap().clone();
     assert_eq!(got_actor.len(), lost.len(), "each is judged once");
     assert!(got_actor.iter().all(|got_actor| *got_actor < NODES), "a verdict waited for all spawns: {got_actor:?}");
-    stage.until("every node has an actor", seconds(20), |_| watcher.population(ActorKind::Node) == NODES).await;
-    assert!(watcher.population(ActorKind::Shard) <= 10, "slots of two zones in five chunks");
+    stage.until("every node has an actor", seconds(20), |_| watcher.count(ActorKind::Node) == NODES).await;
+    assert!(watcher.count(ActorKind::Shard) <= 10, "slots of two zones in five chunks");
     stage.kill("b-77");
     stage.until("b-77 is marked", seconds(45), |stage| stage.is_unknown("b-77")).await;
     assert_eq!(stage.marked().len(), lost.len() + 1);
     stage.prune().await;
-    assert_eq!(watcher.population(ActorKind::Node), 0);
+    assert_eq!(watcher.count(ActorKind::Node), 0);
 }
 
 /// The last node by name is the last to be looked at, and a part takes 10 ms.
@@ -49,15 +49,15 @@ async fn verdicts_do_not_wait_for_the_survey_of_the_whole_fleet() {
 async fn half_grown(watcher: &Arc<Watcher>) -> Stage {
     let stage = Stage::set().with_zone("a", NODES / 2).with_zone("b", NODES / 2);
     stage.grow_watched(watcher.clone(), Arc::new(Quiet)).await;
-    stage.until("the tree grows", seconds(1), |_| watcher.population(ActorKind::Node) > 0).await;
-    assert_eq!(watcher.population(ActorKind::Zone), 1);
+    stage.until("the tree grows", seconds(1), |_| watcher.count(ActorKind::Node) > 0).await;
+    assert_eq!(watcher.count(ActorKind::Zone), 1);
     stage
 }
 
 async fn every_node_is_watched_once(stage: &Stage, watcher: &Watcher, nodes: usize) {
-    stage.until("every node has an actor", seconds(20), |_| watcher.population(ActorKind::Node) == nodes).await;
+    stage.until("every node has an actor", seconds(20), |_| watcher.count(ActorKind::Node) == nodes).await;
     stage.pass(seconds(2)).await;
-    assert_eq!(watcher.population(ActorKind::Node), nodes);
+    assert_eq!(watcher.count(ActorKind::Node), nodes);
 }
 
 #[tokio::test(start_paused = true)]

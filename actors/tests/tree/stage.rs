@@ -32,7 +32,7 @@ const COMMIT_LATENCY: Duration = Duration::from_millis(5);
 const BEAT_INTERVAL: Duration = Duration::from_millis(500);
 const PROPOSALS_MAX: usize = 16;
 
-/// Cluster time when a stage is set; not zero, because a cluster has a past.
+/// Cluster time when a stage is set; not zero, so that times before the start can be represented.
 const PAST: u64 = 1_000_000;
 
 pub(crate) struct Stage {
@@ -313,7 +313,7 @@ impl Stage {
     }
 
     pub(crate) fn is_unknown(&self, name: &str) -> bool {
-        self.node(name).status.ready().is_some_and(|ready| ready.status == ConditionStatus::Unknown)
+        self.node(name).is_unknown()
     }
 
     pub(crate) fn is_evicted(&self, name: &str) -> bool {

@@ -10,7 +10,7 @@ use muster_pulse::node_watch::Judgement;
 #[derive(Default)]
 pub(crate) struct Watcher {
     restarts: Mutex<BTreeMap<ActorKind, usize>>,
-    population: Mutex<BTreeMap<ActorKind, usize>>,
+    counts: Mutex<BTreeMap<ActorKind, usize>>,
     pub(crate) quarantined: AtomicUsize,
     pub(crate) rounds: AtomicUsize,
     pub(crate) sweeps: AtomicUsize,
@@ -25,7 +25,7 @@ impl Observer for Watcher {
 
     fn judged(&self, judgement: &Judgement, _: std::time::Duration) {
         if matches!(judgement, Judgement::Propose(_)) {
-            let got_actor = self.population(ActorKind::Node);
+            let got_actor = self.count(ActorKind::Node);
             self.actors_at_verdicts.lock().unwrap().push(got_actor);
         }
     }
@@ -43,7 +43,7 @@ impl Observer for Watcher {
     }
 
     fn actors(&self, kind: ActorKind, count: usize) {
-        self.population.lock().unwrap().insert(kind, count);
+        self.counts.lock().unwrap().insert(kind, count);
     }
 }
 
@@ -52,8 +52,8 @@ impl Watcher {
         self.restarts.lock().unwrap().get(&kind).copied().unwrap_or_default()
     }
 
-    pub(crate) fn population(&self, kind: ActorKind) -> usize {
-        self.population.lock().unwrap().get(&kind).copied().unwrap_or_default()
+    pub(crate) fn count(&self, kind: ActorKind) -> usize {
+        self.counts.lock().unwrap().get(&kind).copied().unwrap_or_default()
     }
 }
 

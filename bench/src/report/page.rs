@@ -174,7 +174,7 @@ mod tests {
         assert_eq!(files, ["heartbeats-mib.svg", "heartbeats-beats-per-s.svg", "heartbeats-costs-by-nodes.svg"]);
         for SvgPlot { svg, .. } in plots {
             assert!(svg.starts_with("<svg ") && svg.contains("xmlns=") && svg.contains("class=\"paper\""), "{svg}");
-            assert!(!svg.contains("prefers-color-scheme"), "white paper wants dark ink, whatever is around it");
+            assert!(!svg.contains("prefers-color-scheme"), "the plot file must not follow the dark theme");
         }
     }
 

@@ -176,7 +176,7 @@ mod tests {
                 fact("quarantine", "no actor watches it", None, None),
             ],
             excuses: vec![
-                excuse("the leader itself stood still", after(80), true),
+                excuse("the leader's process was stalled", after(80), true),
                 excuse("what replica 3 heard is missing or late", after(70), false),
             ],
             outlook: Some(turn.clone()),
@@ -190,7 +190,7 @@ ready        NH-8   14:02:11 (1 m ago)   Unknown, NodeStatusUnknown
 quarantine   -      -                    no actor watches it
 
 EXCUSED UNTIL        WHO         WHY
-14:03:31 (in 20 s)   this node   the leader itself stood still
+14:03:31 (in 20 s)   this node   the leader's process was stalled
 14:03:21 (in 10 s)   others      what replica 3 heard is missing or late
 
 FORECAST                       RULE   WHAT

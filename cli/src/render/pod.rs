@@ -25,7 +25,7 @@ pub fn row(pod: &Value, wide: bool, now: Timestamp) -> Vec<String> {
     row
 }
 
-/// The most important fact: that it terminates, why it is unwell, or how far it has come.
+/// The most important fact: that it terminates, why it is not running, or how far it has come.
 pub fn status(pod: &Value) -> String {
     if !text(pod, &["metadata", "deletionTimestamp"]).is_empty() {
         return "Terminating".into();

@@ -273,7 +273,7 @@ mod tests {
             found.unwrap_or_else(|| panic!("{text:?} is not in {excuses:?}"))["concernsThisNode"].clone()
         };
         assert_eq!(concerns("what replica 2 heard is missing or late"), true);
-        assert_eq!(concerns("replica 1 is slow to hear even itself"), false);
+        assert_eq!(concerns("replica 1's check of its own agent listener is late"), false);
         // Blind since 58, plus twice the longest pause between two attempts to come back.
         assert_eq!(node["forecast"][0]["at"]["clusterMs"], (58 + 4 + CLUSTER_AHEAD) * 1_000);
     }

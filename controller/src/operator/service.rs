@@ -106,8 +106,8 @@ impl OperatorService {
         let (what, name) = (operation.label(), operation.object_name().unwrap_or_else(|| CONFIG_NAME.to_owned()));
         let vouches = matches!(operation, OperatorOperation::ReplaceNodeStatus { .. });
         let command = Command { origin, request: Some(request_id), operation: operation.into() };
-        let settled = self.replica.write(command, deadline).await.map_err(request_status)?;
-        match settled.outcome {
+        let written = self.replica.write(command, deadline).await.map_err(request_status)?;
+        match written.outcome {
             Outcome::Done(receipt) => {
                 if vouches {
                     self.vouch(&name);

@@ -64,9 +64,9 @@ struct Answers;
 
 impl Claims for Answers {
     fn claim(&self, from: ReplicaId, request: v1::ClaimRequest) -> Result<v1::ClaimResponse, Status> {
-        let verdict = |_| v1::ClaimVerdict { held_by: format!("asked by {from}") };
-        let verdicts = request.claims.iter().map(verdict).collect();
-        Ok(v1::ClaimResponse { verdicts, ..v1::ClaimResponse::default() })
+        let answer = |_| v1::ClaimAnswer { held_by: format!("asked by {from}") };
+        let answers = request.claims.iter().map(answer).collect();
+        Ok(v1::ClaimResponse { answers, ..v1::ClaimResponse::default() })
     }
 }
 

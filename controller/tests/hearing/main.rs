@@ -221,8 +221,8 @@ async fn claims_and_explanations_reach_the_service_of_the_peer() {
     let (mut client, greeting) = (PulseClient::new(channel), Some(greeting));
     let claims = vec![v1::SessionClaim::default(); 2];
     let claim = v1::ClaimRequest { greeting: greeting.clone(), claims, releases: vec![] };
-    let verdicts = client.claim(claim).await.unwrap().into_inner().verdicts;
-    assert_eq!(verdicts.iter().map(|verdict| verdict.held_by.as_str()).collect::<Vec<_>>(), ["asked by 2"; 2]);
+    let answers = client.claim(claim).await.unwrap().into_inner().answers;
+    assert_eq!(answers.iter().map(|answer| answer.held_by.as_str()).collect::<Vec<_>>(), ["asked by 2"; 2]);
     let explain = v1::PeerExplainRequest { greeting, kind: "node".into(), name: "a".into(), ..Default::default() };
     assert_eq!(client.explain(explain).await.unwrap().into_inner().explanation, "node/a");
 }

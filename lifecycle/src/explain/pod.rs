@@ -82,7 +82,7 @@ impl View<'_> {
                 Fact::new("disruption", said(&disrupted.reason, &disrupted.message)).by("TE-8").when(at)
             }))
             .chain(self.deletion_fact())
-            .chain(self.succession_fact())
+            .chain(self.replacement_fact())
             .collect()
     }
 
@@ -122,20 +122,20 @@ impl View<'_> {
 
     fn deletion_fact(&self) -> Option<Fact> {
         let (deleted, ending) = (self.pod.meta.deleted?, self.pod.ending?);
-        let absent = if ending.in_absence { ", while its node was away" } else { "" };
+        let absent = if ending.in_absence { ", while its node was unreachable" } else { "" };
         let text = format!("it was given {}s to stop{absent}", ending.grace);
         Some(Fact::new("deletion", text).when(Some(ExplainedTime::from(deleted))))
     }
 
     /// What the workload does when the pod goes.
-    fn succession_fact(&self) -> Option<Fact> {
+    fn replacement_fact(&self) -> Option<Fact> {
         let owner = self.pod.controller().filter(|_| self.pod.is_terminating())?;
         let text = match owner.kind.parse::<WorkloadKind>().ok()? {
-            WorkloadKind::ReplicaSet => "its successor does not wait for it, and has a name of its own",
-            WorkloadKind::StatefulSet => "its successor waits until its name is free",
-            WorkloadKind::DaemonSet => "its successor waits until its node is free of it",
+            WorkloadKind::ReplicaSet => "the replacement pod starts at once under a new name",
+            WorkloadKind::StatefulSet => "the replacement starts once the name is free",
+            WorkloadKind::DaemonSet => "the replacement starts once this pod has left the node",
         };
-        Some(Fact::new("successor", text))
+        Some(Fact::new("replacement", text))
     }
 }
 
@@ -187,10 +187,10 @@ impl View<'_> {
         match self.node {
             None => {
                 let until = garbage::orphaned_until(self.pod, self.pod.meta.deleted.unwrap_or(self.now));
-                Prospect::at(until, self.now, "its node is gone: it is taken away", "GC-3")
+                Prospect::at(until, self.now, "its node is gone: it is deleted", "GC-3")
             }
             Some(node) if garbage::is_out_of_service(node) => {
-                Prospect::at(self.now.cluster, self.now, "its node is out of service: it is taken away", "GC-2")
+                Prospect::at(self.now.cluster, self.now, "its node is out of service: it is deleted", "GC-2")
             }
             Some(node) if node.is_ready() => {
                 Prospect::never("it goes as soon as its node says that it has stopped", "TE-8")

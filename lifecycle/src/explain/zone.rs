@@ -144,7 +144,7 @@ fn prospects(state: &State, zone: &ZoneKey, now: Stamp) -> Vec<Prospect> {
     [next].into_iter().chain(assessment(state, zone, now)).collect()
 }
 
-/// A turn that comes.
+/// The next eviction, with its time.
 pub(super) fn turn(state: &State, zone: &ZoneKey, place: String, at: ClusterTime, now: Stamp) -> Prospect {
     let rate = state.zones().get(zone).map_or(Rate::NEVER, |record| record.zone.rate);
     let paced = format!("{place}, at {}", per_second(rate));
@@ -154,7 +154,7 @@ pub(super) fn turn(state: &State, zone: &ZoneKey, place: String, at: ClusterTime
     }
 }
 
-/// A turn that does not come, and why.
+/// Why no eviction is scheduled.
 pub(super) fn no_turn(state: &State, zone: &ZoneKey, place: &str, now: Stamp) -> Prospect {
     if state.policy_state().all_disrupted {
         return Prospect::never(format!("{place}: all zones are fully disrupted, so no node is evicted"), "Z-6");

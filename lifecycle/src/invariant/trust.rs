@@ -30,9 +30,9 @@ pub(super) fn tokens_and_credentials_are_valid(state: &State) -> Held {
 }
 
 pub(super) fn expired_credentials_equal_recomputation(state: &State) -> Held {
-    let forsaken = state.credentials().iter().filter(|credential| !state.nodes().contains(&credential.node));
+    let without_node = state.credentials().iter().filter(|credential| !state.nodes().contains(&credential.node));
     let recomputed: BTreeSet<_> =
-        forsaken.map(|credential| (credential.forgettable_from(), &credential.node)).collect();
+        without_node.map(|credential| (credential.forgettable_from(), &credential.node)).collect();
     let kept: BTreeSet<_> = state.expired_credentials().collect();
     ensure(kept == recomputed, || format!("kept {kept:?}, recomputed {recomputed:?}"))
 }

@@ -1,4 +1,4 @@
-//! Garbage: pods that are removed without their node's word, and why (GC-1 to GC-5, OOS-1).
+//! Garbage: pods that are removed without confirmation by their node, and why (GC-1 to GC-5, OOS-1).
 
 use crate::object::node::Node;
 use crate::object::pod::{EVICTED, Phase, Pod};

@@ -81,7 +81,7 @@ fn taint(item: &str) -> Result<Taint, String> {
     Ok(Taint { key: key.into(), value: value.into(), effect, added: None })
 }
 
-/// `key=value`, separated by commas. Labels that the fleet would refuse (NR-4) are refused here.
+/// `key=value`, separated by commas. Labels that the cluster would refuse (NR-4) are refused here.
 pub(super) fn labels(text: &str) -> Checked<BTreeMap<String, String>> {
     let mut labels = BTreeMap::new();
     for item in items(text) {

@@ -9,7 +9,7 @@ use super::settings::{Layers, Pick};
 use crate::conditions::{NetworkCheck, NetworkProbe, TRANSITION_PERIOD, Thresholds, duration};
 use crate::facts::{MAX_PODS, NodeIps, Reservations, Reserved};
 
-/// More than the fleet places on one node.
+/// More than the cluster places on one node.
 const PODS_MAX: u32 = 1024;
 const TCP: &str = "tcp://";
 

@@ -52,7 +52,7 @@ impl StateDir {
         &self.path
     }
 
-    /// The instance of this agent, by which the fleet tells machines apart. It stays the same until the machine
+    /// The instance of this agent, by which the cluster tells machines apart. It stays the same until the machine
     /// reboots, so that a restarted agent takes over its own session at once. No other machine has it.
     pub fn instance(&self) -> Result<u64, AgentError> {
         let boot_id = fs::read_to_string(BOOT_ID).unwrap_or_default();

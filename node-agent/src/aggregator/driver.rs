@@ -122,7 +122,7 @@ impl Driver {
 
     /// Logs a refusal once; passing faults are frequent and logged for debugging only.
     fn note(&mut self, failure: SessionFailure) {
-        if failure.is_verdict() && self.last_error.as_ref() != Some(&failure) {
+        if failure.is_refusal() && self.last_error.as_ref() != Some(&failure) {
             tracing::warn!(%failure, "aggregator not attached");
         } else {
             tracing::debug!(%failure, "aggregator session failure");

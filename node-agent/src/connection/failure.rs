@@ -9,7 +9,7 @@ use tonic::{Code, Status};
 /// How much of a message from the other side is kept.
 const QUOTED_MAX: usize = 512;
 /// Status codes that refuse this agent, as opposed to those of a passing fault.
-const VERDICTS: [Code; 5] =
+const REFUSALS: [Code; 5] =
     [Code::AlreadyExists, Code::PermissionDenied, Code::Unauthenticated, Code::InvalidArgument, Code::Unimplemented];
 
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
@@ -18,9 +18,7 @@ pub enum SessionFailure {
     Unreachable { endpoint: String, reason: String },
     #[error("{endpoint} took longer than {limit:?} to {what}; trying the next endpoint")]
     Late { endpoint: String, what: &'static str, limit: Duration },
-    #[error(
-        "{endpoint} has said nothing for {silence:?}, although asked; staying there until another endpoint accepts"
-    )]
+    #[error("{endpoint} has not answered for {silence:?}; staying there until another endpoint accepts")]
     Silent { endpoint: String, silence: Duration },
     #[error("{endpoint} refused: {message} ({code:?}); trying again slowly")]
     Refused { endpoint: String, code: Code, message: String },
@@ -31,7 +29,7 @@ pub enum SessionFailure {
          it to join the other fleet"
     )]
     ForeignFleet { endpoint: String, ours: String, theirs: String },
-    #[error("{endpoint} said {heard} where a welcome was due: is it of another version?")]
+    #[error("{endpoint} sent {heard} instead of a welcome: is it of another version?")]
     Unexpected { endpoint: String, heard: &'static str },
     #[error("the status of node {node} was refused: {reason}; posting it again later")]
     StatusRefused { node: String, reason: String },
@@ -51,7 +49,7 @@ impl SessionFailure {
     /// Turns the end of a call into a refusal of this agent or a passing fault.
     pub(crate) fn from_status(endpoint: &str, status: &Status) -> Self {
         let (endpoint, message) = (endpoint.to_owned(), quoted(status.message()));
-        if VERDICTS.contains(&status.code()) {
+        if REFUSALS.contains(&status.code()) {
             Self::Refused { endpoint, code: status.code(), message }
         } else {
             Self::Lost { endpoint, reason: format!("{message} ({:?})", status.code()) }
@@ -59,7 +57,7 @@ impl SessionFailure {
     }
 
     /// A refusal: trying again soon cannot help.
-    pub(crate) fn is_verdict(&self) -> bool {
+    pub(crate) fn is_refusal(&self) -> bool {
         matches!(self, Self::Refused { .. } | Self::ForeignFleet { .. } | Self::NotCreated { .. })
     }
 }

@@ -2,8 +2,8 @@
 //! may last before the agent searches for another replica.
 //!
 //! A frozen replica keeps its connections open. Where beats are rare, the pings of the connection notice it in time.
-//! Where beats are frequent, the fleet would mark the node Unknown first. The fleet forgives about two beat intervals
-//! after a replica falls silent, so a silence of two intervals starts the search.
+//! Where beats are frequent, the cluster would mark the node Unknown first. The leader tolerates about two beat
+//! intervals after a replica falls silent, so a silence of two intervals starts the search.
 
 use std::time::Duration;
 

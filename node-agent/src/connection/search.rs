@@ -45,7 +45,7 @@ impl ReplicaSearch {
     /// The endpoint refused the agent, or its link was lost.
     pub(crate) fn failed(&mut self, endpoint: usize, failure: &SessionFailure, cap: Duration, dice: f64, now: Instant) {
         self.try_last(endpoint, now);
-        let pause = match failure.is_verdict() {
+        let pause = match failure.is_refusal() {
             true => self.backoff.long_pause(cap, dice),
             false => self.backoff.pause(cap, dice),
         };

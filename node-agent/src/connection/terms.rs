@@ -1,5 +1,4 @@
-//! Session terms that the fleet sets: how often to beat, how long a silence is forgiven, how long to wait between
-//! attempts.
+//! Session terms that the cluster sets: how often to beat, the grace period, how long to wait between attempts.
 
 use std::time::Duration;
 
@@ -9,7 +8,9 @@ use muster_proto::v1;
 const BEAT_INTERVAL_MIN: Duration = Duration::from_millis(10);
 const BEAT_INTERVAL_MAX: Duration = Duration::from_secs(600);
 const BACKOFF_CAP_MIN: Duration = Duration::from_millis(100);
-/// L-4: whatever a replica says, no agent stays away for longer than upstream's agents would.
+/// L-4: whatever a replica says, no agent stays away for longer than upstream's agents would. A replica gives one beat
+/// interval as the cap, and the leader's reattach window is twice that (`pulse/src/blindness.rs`): cutting it short here
+/// is safe, raising it is not.
 const BACKOFF_CAP_MAX: Duration = Duration::from_secs(7);
 /// For each step of connecting: short where beats are frequent, because another replica must be found in time.
 const STEP_TIMEOUT_MIN: Duration = Duration::from_secs(1);

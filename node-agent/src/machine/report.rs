@@ -1,8 +1,8 @@
-//! Machine report: whether the fleet has been told what this machine is. It is sent once per process, after the first
+//! Machine report: whether the cluster has been told what this machine is. It is sent once per process, after the first
 //! welcome (RG-4).
 //!
 //! A registration contains the report. A known node is welcomed as it was, perhaps registered by a former process with
-//! other labels, so its agent reports what the machine is now; the fleet decides whether that is a change. A machine
+//! other labels, so its agent reports what the machine is now; the cluster decides whether that is a change. A machine
 //! that does not register reports nothing, as its operator wanted.
 
 use std::time::Duration;
@@ -14,7 +14,7 @@ const RETRY_AFTER: Duration = Duration::from_secs(60);
 
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct MachineReport {
-    /// When to send it; none once the fleet has it.
+    /// When to send it; none once the cluster has it.
     due: Option<Instant>,
 }
 

@@ -1,6 +1,6 @@
 //! Status posting: when a node's status is posted. On change, on demand, and about every five minutes (S-1, S-2).
 //!
-//! One post is under way at a time. A machine whose status changes quickly is therefore heard as often as the fleet
+//! One post is under way at a time. A machine whose status changes quickly is therefore heard as often as the cluster
 //! can write it. What changed meanwhile is posted next, and only the newest.
 
 use std::time::Duration;
@@ -15,7 +15,7 @@ use crate::machine::Fingerprint;
 pub(crate) struct StatusPosting {
     /// How often an unchanged status is posted.
     every: Duration,
-    /// The last status that the fleet accepted.
+    /// The last status that the cluster accepted.
     known: Option<Fingerprint>,
     sent: Option<Sent>,
     /// It must be posted, changed or not.
@@ -63,7 +63,7 @@ impl StatusPosting {
         self.doubtful = true;
     }
 
-    /// The fleet learned this status with the registration.
+    /// The cluster learned this status with the registration.
     pub(crate) fn registered(&mut self, status: Fingerprint, now: Instant, dice: f64) {
         let periodic = now + self.spread(dice);
         *self = Self { known: Some(status), periodic, ..Self::new(self.every, now) };

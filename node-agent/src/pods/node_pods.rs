@@ -1,4 +1,4 @@
-//! Pods of one node: what should run, what runs, and what the fleet knows of it. It never waits; the time is an
+//! Pods of one node: what should run, what runs, and what the cluster knows of it. It never waits; the time is an
 //! argument.
 //!
 //! ```text
@@ -59,7 +59,7 @@ pub(crate) struct NodePods {
 struct Pod {
     /// None: an earlier process of the agent left this pod, and its name is unknown.
     name: Option<PodName>,
-    /// False: it is not reported, because no stream ordered it, or the fleet has forgotten it.
+    /// False: it is not reported, because no stream ordered it, or the cluster has forgotten it.
     is_reported: bool,
     status: LocalPodStatus,
     life: PodStage,
@@ -231,7 +231,7 @@ impl NodePods {
         (!pods.is_empty()).then_some(v1::PodsReport { sequence, pods })
     }
 
-    /// The fleet accepted a report. True if it learned that pods have stopped.
+    /// The cluster accepted a report. True if it learned that pods have stopped.
     pub(crate) fn taken(&mut self, sequence: u64) -> bool {
         let mut stops = false;
         for uid in self.reports.taken(sequence) {

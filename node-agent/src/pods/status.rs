@@ -36,7 +36,7 @@ impl LocalPodStatus {
         Self { reason, message: quoted(&self.message), ..self }
     }
 
-    /// The same for a pod of which nothing runs any more. The fleet would wait for ever for a pod that still seems to
+    /// The same for a pod of which nothing runs any more. The cluster would wait for ever for a pod that still seems to
     /// run.
     pub(super) fn ended(self) -> Self {
         let phase = match self.phase {

@@ -178,7 +178,7 @@ impl Conversation {
         self.status.doubt();
     }
 
-    /// The status must be posted even if the fleet seems to know it, and so must the state of the pods.
+    /// The status must be posted even if the cluster seems to know it, and so must the state of the pods.
     pub(super) fn status_demanded(&mut self) {
         self.status.demand();
         self.pods.report_all();
@@ -250,7 +250,7 @@ impl Conversation {
             }
             WelcomeState::Unregistered(_) => Turn::Nothing,
             WelcomeState::Welcomed { .. } if self.next_beat <= now => Turn::Send(self.beat(now)),
-            // Before the status, which may be refused until the fleet knows which pods have stopped.
+            // Before the status, which may be refused until the cluster knows which pods have stopped.
             WelcomeState::Welcomed { .. } if self.pods.report_due().is_some_and(|due| due <= now) => {
                 self.report_pods(now).map_or(Turn::Nothing, Turn::Send)
             }
@@ -308,7 +308,7 @@ impl Conversation {
     }
 
     /// Asked a second time, the node registers again after a pause, because the first registration may still be under
-    /// way. What runs belongs to an incarnation that the fleet does not know, or no longer knows: it ends before the
+    /// way. What runs belongs to an incarnation that the cluster does not know, or no longer knows: it ends before the
     /// next one begins.
     fn registration_wanted(&mut self, now: Instant) -> Reaction {
         if self.incarnation != 0 {

@@ -175,7 +175,7 @@ impl Driver {
     /// Logs a refusal once; passing faults are frequent and logged for debugging only.
     fn note(&mut self, failure: SessionFailure) {
         let node = self.conversation.node();
-        if failure.is_verdict() && self.last_error.as_ref() != Some(&failure) {
+        if failure.is_refusal() && self.last_error.as_ref() != Some(&failure) {
             tracing::warn!(node, %failure, "not attached");
         } else {
             tracing::debug!(node, %failure, "session failure");
@@ -199,7 +199,7 @@ impl Driver {
 
     fn appear(&mut self, mode: AgentMode) {
         match mode {
-            // The fleet may have drawn conclusions from the absence, so it needs the full status.
+            // The cluster may have drawn conclusions from the absence, so it needs the full status.
             AgentMode::Live => self.conversation.status_demanded(),
             AgentMode::Silent => self.attachment.give_up_attempt(),
             AgentMode::Dead => {

@@ -59,7 +59,7 @@ pub struct NodeBehaviour {
     pub behaviour: Behaviour,
     /// The replica that holds the node's session, as far as the node knows.
     pub attached_to: Option<u64>,
-    /// The pods that run on the machine, whatever the fleet thinks.
+    /// The pods that run on the machine, whatever the cluster thinks.
     pub pods: Vec<RunningPod>,
 }
 

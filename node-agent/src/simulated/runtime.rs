@@ -12,7 +12,7 @@ use crate::pods::{LocalPodStatus, PodListener, PodName, PodPhase, PodToStart, Po
 /// How long a slow pod takes to start, and to stop.
 const SLOWLY: Duration = Duration::from_secs(3);
 
-/// A pod that runs on a simulated machine at this moment, whatever the fleet thinks.
+/// A pod that runs on a simulated machine at this moment, whatever the cluster thinks.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RunningPod {
     pub namespace: String,

@@ -97,7 +97,7 @@ impl Replica {
         };
         match client.change_membership(request).await {
             Ok(done) => Ok(done.into_inner().message),
-            Err(status) if is_verdict(status.code()) => {
+            Err(status) if is_refusal(status.code()) => {
                 Err(MembershipError::ByLeader { code: status.code(), message: status.message().to_owned() })
             }
             Err(status) => Err(forwarding(status).into()),
@@ -106,7 +106,7 @@ impl Replica {
 }
 
 /// Whether the leader looked at the change and refused it; another replica would refuse it too.
-fn is_verdict(code: Code) -> bool {
+fn is_refusal(code: Code) -> bool {
     matches!(code, Code::NotFound | Code::AlreadyExists | Code::Aborted)
 }
 

@@ -72,7 +72,7 @@ fn a_restored_cluster_of_one_elects_itself_and_writes() {
         ReplicaStore::restore(&sim.mount(), &restoration, recorder()).unwrap();
         let store = open_sim(&sim);
         let config = Arc::new(openraft::Config::default().validate().unwrap());
-        let raft = Raft::new(ReplicaId(1), config, Alone, store.log.clone(), store.machine).await.unwrap();
+        let raft = Raft::new(ReplicaId(1), config, NoNetwork, store.log.clone(), store.machine).await.unwrap();
         raft.wait(Some(Duration::from_secs(20))).current_leader(ReplicaId(1), "elected").await.unwrap();
         let written = raft.client_write(fixture::sealed(fixture::batch(9, 100))).await.unwrap();
         assert_eq!(written.data.0.len(), 1);
@@ -86,17 +86,17 @@ fn a_restored_cluster_of_one_elects_itself_and_writes() {
 }
 
 /// A network without any other replica.
-struct Alone;
+struct NoNetwork;
 
-impl RaftNetworkFactory<TypeConfig> for Alone {
-    type Network = Alone;
+impl RaftNetworkFactory<TypeConfig> for NoNetwork {
+    type Network = NoNetwork;
 
-    async fn new_client(&mut self, _: ReplicaId, _: &Endpoint) -> Alone {
-        Alone
+    async fn new_client(&mut self, _: ReplicaId, _: &Endpoint) -> NoNetwork {
+        NoNetwork
     }
 }
 
-impl RaftNetworkV2<TypeConfig> for Alone {
+impl RaftNetworkV2<TypeConfig> for NoNetwork {
     type SnapshotData = SnapshotFile;
 
     async fn append_entries(

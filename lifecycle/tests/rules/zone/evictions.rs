@@ -208,7 +208,7 @@ fn better_than_upstream_a_failover_changes_neither_queue_nor_bucket_nor_countdow
 }
 
 #[test]
-fn architecture_8_a_changed_rate_always_takes_effect() {
+fn q_3_a_changed_rate_always_takes_effect() {
     let set = |rate: &str| OperatorOperation::SetPolicy {
         changes: vec![(Text::from("node-eviction-rate"), Text::from(rate))],
     };

@@ -52,7 +52,7 @@ impl Conversation {
         }
     }
 
-    /// A status may have been refused because of the pods that the fleet now knows have stopped.
+    /// A status may have been refused because of the pods that the cluster now knows have stopped.
     pub(super) fn pods_taken(&mut self, handle: u32, taken: &v1::PodsTaken, now: Instant) -> Reaction {
         let terms = self.terms;
         let node = self.node_mut(handle);

@@ -97,7 +97,7 @@ impl Conversation {
     }
 
     /// Asked again while a registration is under way, the node waits for its answer and is bound again in time. What
-    /// runs belongs to an incarnation that the fleet does not know, or no longer knows: it ends before the next one
+    /// runs belongs to an incarnation that the cluster does not know, or no longer knows: it ends before the next one
     /// begins.
     fn registration_wanted(&mut self, handle: u32, now: Instant) {
         if self.node(handle).incarnation != 0 {

@@ -9,7 +9,7 @@ use crate::connection::{SessionFailure, quoted};
 use crate::pods::{PodUpdates, PodsFate, StaleOrders};
 
 impl Conversation {
-    /// Takes the runtime's updates. If all pods were lost, the fleet must learn what runs now, and the orders must be
+    /// Takes the runtime's updates. If all pods were lost, the cluster must learn what runs now, and the orders must be
     /// received again on another stream.
     pub(in crate::session) fn pods_updated(&mut self, updates: PodUpdates, now: Instant) -> PodsFate {
         let fate = self.pods.take_updates(updates, now);
@@ -41,7 +41,7 @@ impl Conversation {
         }
     }
 
-    /// A status may have been refused because of the pods that the fleet now knows have stopped.
+    /// A status may have been refused because of the pods that the cluster now knows have stopped.
     pub(super) fn pods_taken(&mut self, taken: v1::PodsTaken, now: Instant) -> Reaction {
         if !taken.refused.is_empty() {
             self.pods.refused(taken.sequence, now, &self.terms);

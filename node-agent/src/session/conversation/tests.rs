@@ -21,7 +21,7 @@ impl AgentMachine for Still {
     }
 }
 
-/// A conversation whose fleet already has the machine report.
+/// A conversation whose cluster already has the machine report.
 fn conversation() -> Conversation {
     let mut node = with_pods(Arc::new(Still), Instant::now()).0;
     node.machine_report.known();
