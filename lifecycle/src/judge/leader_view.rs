@@ -75,7 +75,7 @@ impl LeaderView<'_> {
         todo::pod_evictions(state, self.now, most, is_spared)
     }
 
-    /// A blind leader places nothing. No leader places a pod on a node that was not heard recently.
+    /// A blind leader places nothing. No leader places a pod on a node that was not heard of late.
     pub fn placements(&self, state: &State, most: usize) -> Todo {
         if state.waiting_pods().len() == 0 {
             return Todo::default();

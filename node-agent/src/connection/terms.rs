@@ -8,9 +8,7 @@ use muster_proto::v1;
 const BEAT_INTERVAL_MIN: Duration = Duration::from_millis(10);
 const BEAT_INTERVAL_MAX: Duration = Duration::from_secs(600);
 const BACKOFF_CAP_MIN: Duration = Duration::from_millis(100);
-/// L-4: whatever a replica says, no agent stays away for longer than upstream's agents would. A replica gives one beat
-/// interval as the cap, and the leader's reattach window is twice that (`pulse/src/blindness.rs`): cutting it short here
-/// is safe, raising it is not.
+/// L-4: whatever a replica says, no agent stays away for longer than upstream's agents would.
 const BACKOFF_CAP_MAX: Duration = Duration::from_secs(7);
 /// For each step of connecting: short where beats are frequent, because another replica must be found in time.
 const STEP_TIMEOUT_MIN: Duration = Duration::from_secs(1);
@@ -30,6 +28,8 @@ pub struct SessionTerms {
     pub revision: u64,
     pub beat_interval: Duration,
     pub grace: Duration,
+    /// A replica gives one beat interval, which is cut to 7 s here. The leader's reattach window is twice what it gave
+    /// (`pulse/src/blindness.rs`): to cut it is safe, to raise it is not.
     pub backoff_cap: Duration,
 }
 

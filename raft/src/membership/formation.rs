@@ -37,7 +37,7 @@ pub enum FormationError {
 /// The conclusion of an empty replica from the greetings of one round.
 #[derive(Debug, PartialEq, Eq)]
 enum FormationStep {
-    Form,
+    Found,
     WaitForOthers,
     /// The cluster exists; its leader will send the log.
     WaitForLog,
@@ -76,13 +76,13 @@ impl Replica {
             .filter_map(|(id, reached)| Some((id, reached.ok()?)))
             .collect();
         match judge(self.id(), initial.len(), &reached, self.info.store_id) {
-            FormationStep::Form => self.initialize(initial).await,
+            FormationStep::Found => self.found(initial).await,
             FormationStep::WaitForOthers | FormationStep::WaitForLog => Ok(()),
             FormationStep::Refuse(error) => Err(error),
         }
     }
 
-    async fn initialize(&self, initial: &BTreeMap<ReplicaId, Endpoint>) -> Result<(), FormationError> {
+    async fn found(&self, initial: &BTreeMap<ReplicaId, Endpoint>) -> Result<(), FormationError> {
         match self.raft.initialize(initial.clone()).await {
             Ok(()) => {
                 tracing::info!(members = ?initial.keys().collect::<Vec<_>>(), "formed the cluster");
@@ -114,7 +114,7 @@ fn judge(
     }
     let all_present = reached.len() + 1 == members;
     let lowest = reached.keys().all(|other| *other > id);
-    if all_present && lowest { FormationStep::Form } else { FormationStep::WaitForOthers }
+    if all_present && lowest { FormationStep::Found } else { FormationStep::WaitForOthers }
 }
 
 #[cfg(test)]
@@ -141,11 +141,11 @@ mod tests {
         let mine = Uid(1);
         let none = BTreeMap::new();
         assert_eq!(judge(ReplicaId(1), 3, &none, mine), FormationStep::WaitForOthers);
-        assert_eq!(judge(ReplicaId(1), 1, &none, mine), FormationStep::Form);
+        assert_eq!(judge(ReplicaId(1), 1, &none, mine), FormationStep::Found);
         let second = BTreeMap::from([(ReplicaId(2), reached(false, None))]);
         assert_eq!(judge(ReplicaId(1), 3, &second, mine), FormationStep::WaitForOthers);
         let both = BTreeMap::from([(ReplicaId(2), reached(false, None)), (ReplicaId(3), reached(false, None))]);
-        assert_eq!(judge(ReplicaId(1), 3, &both, mine), FormationStep::Form);
+        assert_eq!(judge(ReplicaId(1), 3, &both, mine), FormationStep::Found);
         let others = BTreeMap::from([(ReplicaId(1), reached(false, None)), (ReplicaId(3), reached(false, None))]);
         assert_eq!(judge(ReplicaId(2), 3, &others, mine), FormationStep::WaitForOthers);
     }
