@@ -45,7 +45,7 @@ impl AgentDoors {
             let place = plan.agent.to_string();
             let address = place.to_socket_addrs()?.next().with_context(|| format!("{place} has no address"))?;
             let host = place.rsplit_once(':').map_or(place.as_str(), |(host, _)| host).to_owned();
-            Ok(Door { replica: plan.id, host, address })
+            Ok(Door { replica: plan.id.0, host, address })
         });
         Ok(Self { doors: doors.collect::<Result<_>>()?, fleet: Arc::new(fleet), tls })
     }

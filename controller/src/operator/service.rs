@@ -179,7 +179,7 @@ impl Operator for OperatorService {
 
     async fn watch(&self, request: Request<v1::WatchRequest>) -> Result<Response<Self::WatchStream>, Status> {
         reader(&request)?;
-        let term = Peer::of(&request)?.term;
+        let validity = Peer::of(&request)?.validity;
         let request = request.into_inner();
         let selectors = (&request.label_selector, &request.field_selector);
         let selection = match Wanted::parse(&request.kind, selectors.0, selectors.1, &request.namespace)? {
@@ -188,7 +188,7 @@ impl Operator for OperatorService {
         };
         let from = request.from_revision.map(Revision);
         let events = watching::watch(self.replica.feed(), selection, from, self.last_heard.clone())?;
-        Ok(Response::new(events.take_until(term.ended()).boxed()))
+        Ok(Response::new(events.take_until(validity.ended()).boxed()))
     }
 
     async fn write(&self, request: Request<v1::WriteRequest>) -> Result<Response<v1::WriteResponse>, Status> {

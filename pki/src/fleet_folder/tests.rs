@@ -107,7 +107,7 @@ fn a_later_replica_is_added_and_recorded() {
 
     let mut fleet = FleetFolder::load(dir.path()).unwrap();
     assert_eq!(fleet.replicas().len(), 4);
-    assert!(matches!(fleet.add_replica(&plan(4)), Err(Error::ReplicaExists(4))));
+    assert!(matches!(fleet.add_replica(&plan(4)), Err(Error::ReplicaExists(ReplicaId(4)))));
     let client = ClientConfig::load(&fleet.operator_dir().join("client.toml")).unwrap();
     assert_eq!(client.endpoints.len(), 4);
 }
