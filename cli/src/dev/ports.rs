@@ -40,6 +40,8 @@ fn first_taken(plans: &[ReplicaPlan]) -> Option<(SocketAddr, io::Error)> {
 
 #[cfg(test)]
 mod tests {
+    use muster_lifecycle::replica::ReplicaId;
+
     use super::*;
     use crate::verb::init::Place;
 
@@ -50,7 +52,7 @@ mod tests {
         if port_base > u16::MAX - 3 {
             return;
         }
-        let plan = Place { id: 1, host: "127.0.0.1".into(), port_base }.plan().unwrap();
+        let plan = Place { id: ReplicaId(1), host: "127.0.0.1".into(), port_base }.plan().unwrap();
         let refusal = require_free(&[plan], "--port-base PORT", Duration::ZERO).await.unwrap_err().to_string();
         assert!(refusal.contains(&format!("127.0.0.1:{port_base}")) && refusal.contains("--port-base"), "{refusal}");
     }
