@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
 use muster_lifecycle::name;
-use muster_lifecycle::text::Text;
+use muster_lifecycle::violation::NameViolation;
 use muster_proto::certified_name::CertifiedName;
 use muster_proto::token::sha256;
 use serde::{Deserialize, Serialize};
@@ -77,7 +77,7 @@ pub enum Error {
     #[error("{0:?} cannot name a person: names that begin with `system:` belong to machines")]
     Name(String),
     #[error("a node or an aggregator cannot have this name: {0}")]
-    MachineName(Text),
+    MachineName(NameViolation),
     #[error(transparent)]
     Plan(#[from] settings::Error),
     #[error(transparent)]
