@@ -3,8 +3,7 @@
 //! A file has one line per encoded value: a name and its bytes in hexadecimal digits. A test encodes one value of each
 //! variant and compares. Bytes that change without a new level would let two builds disagree about the same state.
 
-use std::collections::BTreeMap;
-use std::fmt::Write;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 /// Set this variable to write the files anew.
@@ -55,7 +54,7 @@ impl GoldenBytes {
 
     fn differences(&self, pinned: &Self) -> Vec<String> {
         let missing = |bytes: Option<&String>| bytes.map_or("-".to_owned(), |bytes| format!("`{bytes}`"));
-        let names: std::collections::BTreeSet<&String> = self.0.keys().chain(pinned.0.keys()).collect();
+        let names: BTreeSet<&String> = self.0.keys().chain(pinned.0.keys()).collect();
         let pairs = names.into_iter().map(|name| (name, pinned.0.get(name), self.0.get(name)));
         let changed = pairs.filter(|(_, before, now)| before != now);
         changed.map(|(name, before, now)| format!("{name}: {} is now {}", missing(before), missing(now))).collect()
@@ -73,10 +72,7 @@ fn complaint(file: &Path, differences: &[String]) -> String {
 }
 
 fn hex(bytes: &[u8]) -> String {
-    let mut text = String::with_capacity(2 * bytes.len());
-    // Writing into a text cannot fail.
-    bytes.iter().for_each(|byte| drop(write!(text, "{byte:02x}")));
-    text
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 #[cfg(test)]
