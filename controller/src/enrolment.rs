@@ -149,13 +149,13 @@ impl EnrolmentService {
         if let Some(unsaid) = gate.pass(StdInstant::now()) {
             let reason = distrust.reason();
             tracing::warn!(%node, %remote, reason, why = %distrust, unsaid, "enrolment denied");
-            self.tell_operators(node, format!("{remote} was not let in: {distrust}"));
+            self.tell_operators(node, remote, distrust);
         }
         Status::permission_denied(distrust.to_string())
     }
 
-    fn tell_operators(&self, node: &Text, why: String) {
-        let operation = AgentOperation::NoteRefusal { node: node.clone(), why: Text::from(why) };
+    fn tell_operators(&self, node: &Text, remote: SocketAddr, why: &Distrust) {
+        let operation = AgentOperation::NoteRefusal { node: node.clone(), remote, why: Box::new(why.clone()) };
         let (writes, node) = (self.writes.clone(), node.clone());
         tokio::spawn(async move {
             if let Err(error) = writes.submit(&node, operation, Instant::now() + WRITE_LIMIT).await {

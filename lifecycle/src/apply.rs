@@ -183,7 +183,7 @@ impl Application<'_> {
                 self.renew_credential(node, *from, signed, *late)
             }
             AgentOperation::ConfirmCredential { node, key } => self.confirm_credential(node, *key),
-            AgentOperation::NoteRefusal { node, why } => self.note_refusal(node, why),
+            AgentOperation::NoteRefusal { node, remote, why } => self.note_refusal(node, *remote, why),
         }
     }
 
@@ -283,8 +283,7 @@ fn require_entitled(origin: &Origin, operation: &Operation) -> Result<(), Reject
         (Operation::Agent(_), Origin::Operator { .. } | Origin::Controller { .. } | Origin::Replica { .. })
         | (Operation::Leader(_), Origin::Operator { .. } | Origin::Replica { .. } | Origin::Node { .. })
         | (Operation::Operator(_) | Operation::Replica(_), Origin::Node { .. }) => {
-            let (what, origin) = (Text::from(operation.label()), Text::from(origin.to_string()));
-            Err(Rejection::NotEntitled { what, origin })
+            Err(Rejection::NotEntitled { what: Text::from(operation.label()), origin: origin.author() })
         }
     }
 }

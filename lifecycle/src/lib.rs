@@ -38,4 +38,4 @@ pub use object::{
 };
 pub use rule::{condition_taint, garbage, node_restriction, reconcile, taint_eviction};
 pub use store::{census, change, eviction_queue, load, pod_index, table};
-pub use value::{cidr, fingerprint, invalid, meta, name, quantity, text, time};
+pub use value::{author, cidr, fingerprint, invalid, meta, name, quantity, text, time, violation};

@@ -1,11 +1,21 @@
 //! Rejections: why a command was refused. Every message names the field or object and the rule.
+//!
+//! A rejection is stored with its client and travels between replicas, so it is a code with parameters. The sentence is
+//! made where it is read, and rewording it changes no state. Texts are names and other data, never sentences.
+
+mod limit;
 
 use serde::{Deserialize, Serialize};
+use strum::{EnumDiscriminants, IntoStaticStr, VariantArray};
 use thiserror::Error;
 
+pub use self::limit::{Limit, LimitKind, NodePart};
 use crate::object::credential::Distrust;
 use crate::object::kind::Kind;
 use crate::object::node::{ConditionStatus, Incarnation};
+use crate::object::pod::{PlacementRefusal, PodKey};
+use crate::object::zone::ZoneKey;
+use crate::value::author::Author;
 use crate::value::invalid::Invalid;
 use crate::value::meta::{Revision, Uid};
 use crate::value::replica_id::ReplicaId;
@@ -24,7 +34,10 @@ impl From<Distrust> for Rejection {
     }
 }
 
-#[derive(Debug, Clone, PartialEq, Eq, Error, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Error, Serialize, Deserialize, EnumDiscriminants)]
+#[strum_discriminants(name(RejectionKind), derive(IntoStaticStr, VariantArray))]
+#[strum_discriminants(strum(serialize_all = "kebab-case"))]
+#[strum_discriminants(doc = "The kinds of [`Rejection`], without their parameters.")]
 pub enum Rejection {
     #[error("{0}")]
     Invalid(Invalid),
@@ -50,9 +63,10 @@ pub enum Rejection {
     #[error("replica {id} was removed from the cluster; ids are never reused, add the machine under a new id")]
     ReplicaRetired { id: ReplicaId },
     #[error("limit reached: {what} (at most {limit})")]
-    LimitReached { what: Text, limit: u64 },
+    LimitReached { what: Limit, limit: u64 },
+    /// `what` is the operation's label, a name that is pinned beside the operation's number.
     #[error("{what} is not for {origin} to do")]
-    NotEntitled { what: Text, origin: Text },
+    NotEntitled { what: Text, origin: Author },
     #[error("node {name:?} is incarnation {actual}, this was meant for {expected}: it was deleted and created anew", expected = expected.0, actual = actual.0)]
     OtherIncarnation { name: Text, expected: Incarnation, actual: Incarnation },
     #[error(
@@ -66,7 +80,7 @@ pub enum Rejection {
     #[error("the zones must be assessed before a node is evicted")]
     ZonesMoved,
     #[error("zone {zone} has no token for an eviction now")]
-    NoToken { zone: Text },
+    NoToken { zone: ZoneKey },
     #[error(
         "evictions are suspended for a while: all zones were fully disrupted, or the grace was shortened, a moment ago"
     )]
@@ -80,14 +94,15 @@ pub enum Rejection {
     #[error("pod {name:?} does not wait for a node")]
     NotUnplaced { name: Text },
     #[error("node {node:?} does not take pod {name:?}: {why}")]
-    Unfit { name: Text, node: Text, why: Text },
+    Unfit { name: Text, node: Text, why: PlacementRefusal },
     #[error("pod {name:?} is not to be collected")]
     NotGarbage { name: Text },
     #[error(
         "node {name:?} cannot be ready yet: {count} pods that were deleted in its absence, or belong to a former life of \
-         it, are not confirmed stopped ({shown})"
+         it, are not confirmed stopped ({})",
+        listed(shown)
     )]
-    StillRunning { name: Text, count: u64, shown: Text },
+    StillRunning { name: Text, count: u64, shown: Box<[UnstoppedPod]> },
     #[error("node CIDRs are not allocated in this cluster")]
     NoAddressing,
     /// A node's agent asked for something that it may not touch.
@@ -105,6 +120,34 @@ pub enum Rejection {
          out, `muster node revoke {node}`"
     )]
     TokenSpent { id: Text, node: Text },
+}
+
+/// A pod that keeps a node from being ready.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum UnstoppedPod {
+    Known(PodKey),
+    /// One that the agent runs and the state does not know.
+    Unknown(Uid),
+}
+
+// === impl Rejection ===
+
+impl RejectionKind {
+    pub const ALL: &[Self] = <Self as VariantArray>::VARIANTS;
+}
+
+impl Rejection {
+    pub(crate) fn limit(what: Limit, most: usize) -> Self {
+        Self::LimitReached { what, limit: most as u64 }
+    }
+}
+
+fn listed(pods: &[UnstoppedPod]) -> String {
+    let shown = |pod: &UnstoppedPod| match pod {
+        UnstoppedPod::Known(key) => key.to_string(),
+        UnstoppedPod::Unknown(uid) => format!("uid {uid}"),
+    };
+    pods.iter().map(shown).collect::<Vec<_>>().join(", ")
 }
 
 fn shown(ready: &Option<ConditionStatus>) -> &'static str {

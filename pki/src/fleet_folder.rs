@@ -14,7 +14,7 @@ use std::time::{Duration, SystemTime};
 
 use muster_lifecycle::name;
 use muster_lifecycle::replica::ReplicaId;
-use muster_lifecycle::text::Text;
+use muster_lifecycle::violation::NameViolation;
 use muster_proto::certified_name::CertifiedName;
 use muster_proto::token::sha256;
 use serde::{Deserialize, Serialize};
@@ -78,7 +78,7 @@ pub enum Error {
     #[error("{0:?} cannot name a person: names that begin with `system:` belong to machines")]
     Name(String),
     #[error("a node or an aggregator cannot have this name: {0}")]
-    MachineName(Text),
+    MachineName(NameViolation),
     #[error(transparent)]
     Plan(#[from] settings::Error),
     #[error(transparent)]

@@ -10,6 +10,7 @@
 
 use muster_lifecycle::name;
 use muster_lifecycle::text::Text;
+use muster_lifecycle::violation::NameViolation;
 use thiserror::Error;
 use x509_parser::extensions::GeneralName;
 
@@ -38,7 +39,7 @@ pub enum CertifiedNameError {
     #[error("the certificate belongs to {0:?} and not to a node: use a certificate of a node")]
     NotANode(Text),
     #[error("the certificate names no node: {0}; have one signed for a name of that form")]
-    Form(Text),
+    Form(NameViolation),
     #[error(
         "the certificate has node {node:?} in its common name, which has at most {COMMON_NAME_MAX} characters: have one \
          signed with common name {:?} and the node as its only DNS name", CertifiedName::of(node).common_name

@@ -19,6 +19,7 @@ use muster_lifecycle::policy::Policy;
 use muster_lifecycle::rule;
 use muster_lifecycle::taint::TaintError;
 use muster_lifecycle::text::Text;
+use muster_lifecycle::violation::NameViolation;
 use muster_lifecycle::workload::WorkloadKey;
 
 pub use crate::field::FieldError;
@@ -142,7 +143,7 @@ fn located(error: ManifestError, operation: &str) -> FieldError {
 fn pairs_edit(
     edit: v1::PairsEdit,
     operation: &str,
-    check: impl Fn(&str, &str) -> Result<(), Text>,
+    check: impl Fn(&str, &str) -> Result<(), NameViolation>,
 ) -> Result<(Text, Changes, bool, Precondition), FieldError> {
     let root = Path::Root(operation);
     let name = required_name(edit.name, operation)?;
@@ -169,12 +170,12 @@ fn pairs_edit(
     Ok((name, changes, edit.overwrite, precondition(edit.precondition, operation)?))
 }
 
-fn check_label(key: &str, value: &str) -> Result<(), Text> {
+fn check_label(key: &str, value: &str) -> Result<(), NameViolation> {
     name::qualified_name(key)?;
     name::label_value(value)
 }
 
-fn check_annotation(key: &str, _value: &str) -> Result<(), Text> {
+fn check_annotation(key: &str, _value: &str) -> Result<(), NameViolation> {
     name::annotation_key(key)
 }
 

@@ -5,7 +5,6 @@
 //! larger status could not be delivered at all.
 
 use muster_lifecycle::credential::Distrust;
-use muster_lifecycle::invalid::Invalid;
 use muster_lifecycle::rejection::Rejection;
 use tonic::metadata::{MetadataMap, MetadataValue};
 use tonic::{Code, Status};
@@ -36,9 +35,10 @@ pub fn to_rejection(status: &Status) -> Option<Rejection> {
 
 // === impl Status ===
 
+/// A message that could not be read is no command yet, so there is no rejection to go along.
 impl From<FieldError> for Status {
     fn from(error: FieldError) -> Self {
-        from_rejection(&Rejection::Invalid(Invalid { field: error.field.into(), rule: error.rule.into() }))
+        Status::invalid_argument(cut(error.to_string()))
     }
 }
 
@@ -86,15 +86,19 @@ fn cut(mut message: String) -> String {
 
 #[cfg(test)]
 mod tests {
+    use muster_lifecycle::author::Author;
+    use muster_lifecycle::invalid::Invalid;
     use muster_lifecycle::kind::Kind;
     use muster_lifecycle::meta::{Revision, Uid};
     use muster_lifecycle::node::{ConditionStatus, Incarnation};
+    use muster_lifecycle::rejection::Limit;
     use muster_lifecycle::replica::ReplicaId;
+    use muster_lifecycle::violation::NameViolation;
 
     use super::*;
 
     fn every_rejection() -> Vec<(Rejection, Code)> {
-        let invalid = Invalid { field: "metadata.name".into(), rule: "\"Ä\" is not a DNS-1123 subdomain".into() };
+        let invalid = Invalid::new("metadata.name", NameViolation::Subdomain { value: "Ä".into() });
         let (expected, actual) = (Incarnation(3), Incarnation(u64::MAX));
         let other_incarnation = Rejection::OtherIncarnation { name: "n1".into(), expected, actual };
         let (expected, actual) = (None, Some(ConditionStatus::True));
@@ -116,13 +120,16 @@ mod tests {
             (Rejection::Overtaken { sequence: 1, latest: u64::MAX }, Code::Aborted),
             (Rejection::ReplicaStoreChanged { id: ReplicaId(3) }, Code::FailedPrecondition),
             (Rejection::ReplicaRetired { id: ReplicaId(3) }, Code::FailedPrecondition),
-            (Rejection::LimitReached { what: "nodes".into(), limit: 5 }, Code::ResourceExhausted),
-            (Rejection::NotEntitled { what: "evict-node".into(), origin: "alice".into() }, Code::PermissionDenied),
+            (Rejection::LimitReached { what: Limit::Nodes, limit: 5 }, Code::ResourceExhausted),
+            (
+                Rejection::NotEntitled { what: "evict-node".into(), origin: Author::operator("alice") },
+                Code::PermissionDenied,
+            ),
             (other_incarnation, Code::Aborted),
             (ready_moved, Code::Aborted),
             (Rejection::NotWaiting { name: "n1".into() }, Code::FailedPrecondition),
             (Rejection::ZonesMoved, Code::FailedPrecondition),
-            (Rejection::NoToken { zone: "r1/z1".into() }, Code::FailedPrecondition),
+            (Rejection::NoToken { zone: "r1/z1".parse().unwrap() }, Code::FailedPrecondition),
             (Rejection::Spared, Code::FailedPrecondition),
             (Rejection::Stale { age: muster_lifecycle::time::Period(6_000) }, Code::Aborted),
             (Rejection::NotAllDisrupted, Code::FailedPrecondition),
@@ -151,13 +158,11 @@ mod tests {
 
     #[test]
     fn a_long_rejection_still_fits_in_headers() {
-        let rule = "ä".repeat(100_000);
-        let status = delivered(from_rejection(&Rejection::Invalid(Invalid {
-            field: "metadata.annotations".into(),
-            rule: rule.as_str().into(),
-        })));
+        let value = "ä".repeat(100_000).into();
+        let invalid = Invalid::new("metadata.annotations", NameViolation::Qualified { value });
+        let status = delivered(from_rejection(&Rejection::Invalid(invalid)));
         assert_eq!(status.code(), Code::InvalidArgument);
-        assert!(status.message().starts_with("metadata.annotations: ä") && status.message().ends_with("..."));
+        assert!(status.message().starts_with("metadata.annotations: \"ä") && status.message().ends_with("..."));
         assert!(status.message().len() <= MESSAGE_MAX_BYTES + 3);
         assert_eq!(to_rejection(&status), None);
     }
@@ -167,7 +172,7 @@ mod tests {
         let status = Status::from(FieldError::new("delete.kind", "\"pods\" is not known here; only nodes"));
         assert_eq!(status.code(), Code::InvalidArgument);
         assert_eq!(status.message(), "delete.kind: \"pods\" is not known here; only nodes");
-        assert!(matches!(to_rejection(&status), Some(Rejection::Invalid(_))));
+        assert_eq!(to_rejection(&status), None);
     }
 
     #[test]

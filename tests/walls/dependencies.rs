@@ -86,6 +86,7 @@ fn dependencies_point_down_the_diamond() {
                 "muster-node-agent",
                 "muster-bench",
             ],
+            "tests/golden" => &[],
             "tests/harness" => &[
                 "muster-pki",
                 "muster-client",

@@ -205,5 +205,5 @@ fn noted(stage: &Stage) -> Vec<String> {
 
 fn events(stage: &Stage, reason: &str) -> String {
     let state = stage.world.state();
-    state.events().iter().filter(|event| event.reason == reason).map(|event| event.message.to_string()).collect()
+    state.events().iter().filter(|event| event.reason() == reason).map(|event| event.message()).collect()
 }

@@ -6,6 +6,7 @@ use muster_lifecycle::addressing::{
 };
 use muster_lifecycle::invalid::Invalid;
 use muster_lifecycle::time::PeriodError;
+use muster_lifecycle::violation::{AddressViolation, SettingViolation};
 use serde::{Deserialize, Serialize};
 
 pub const ALLOCATE_NODE_CIDRS: &str = "allocate-node-cidrs";
@@ -58,7 +59,7 @@ impl AddressLayer {
             (true, _) => self.request()?.plan().map(Some),
             (false, true) => Ok(None),
             (false, false) => {
-                Err(Invalid::new(ALLOCATE_NODE_CIDRS, "is not set, so the ranges that are given have no effect"))
+                Err(Invalid::new(ALLOCATE_NODE_CIDRS, AddressViolation::Unallocated))
             }
         }
     }
@@ -72,14 +73,14 @@ impl AddressLayer {
             mask_size_ipv6: self.node_cidr_mask_size_ipv6,
             service_ranges: ranges(self.service_cluster_ip_range.as_deref(), SERVICE_CLUSTER_IP_RANGE)?,
             quarantine: quarantine
-                .map_err(|error: PeriodError| Invalid::new(NODE_CIDR_QUARANTINE, error.to_string()))?,
+                .map_err(|error: PeriodError| Invalid::new(NODE_CIDR_QUARANTINE, SettingViolation::from(error)))?,
         })
     }
 }
 
 fn ranges(text: Option<&str>, field: &str) -> Result<Vec<IpNet>, Invalid> {
     let parse = |part: &str| {
-        let wrong = |_| Invalid::new(field, format!("{part:?} is not a CIDR such as 10.244.0.0/16 or fd00:10::/48"));
+        let wrong = |_| Invalid::new(field, AddressViolation::NotCidr { text: part.into() });
         part.parse().map_err(wrong)
     };
     text.into_iter().flat_map(|text| text.split(',')).map(str::trim).map(parse).collect()

@@ -88,8 +88,8 @@ async fn revoke(cluster: &Cluster, node: &str) {
 /// The events about enrolments of `node` that replica 1 knows of.
 fn refusals(cluster: &Cluster, node: &str) -> Vec<String> {
     let current = cluster.replica(ReplicaId(1)).current();
-    let events = current.state.events().iter().filter(|event| event.reason == "EnrolmentRefused");
-    events.filter(|event| event.subject.name == *node).map(|event| event.message.to_string()).collect()
+    let events = current.state.events().iter().filter(|event| event.reason() == "EnrolmentRefused");
+    events.filter(|event| event.subject.name == *node).map(|event| event.message()).collect()
 }
 
 /// Says hello with these credentials and returns whether the node is admitted.
@@ -482,7 +482,7 @@ async fn an_open_stream_ends_with_its_certificate() {
     assert_eq!(agents.who_is(v1::WhoIsRequest {}).await.unwrap_err().code(), Code::Unauthenticated);
     EnrolmentClient::new(channel).renew(v1::RenewRequest { csr: csr() }).await.unwrap();
     let current = cluster.replica(ReplicaId(1)).current();
-    assert!(current.state.events().iter().any(|event| event.reason == "ExpiredCertificateRenewed"));
+    assert!(current.state.events().iter().any(|event| event.reason() == "ExpiredCertificateRenewed"));
 }
 
 // === renewing ===
@@ -534,7 +534,7 @@ async fn an_expired_certificate_is_renewed_and_recorded_as_an_event() {
     assert!(!credentials.is_expired(SystemTime::now()), "it was renewed first");
     greeted(&cluster, ReplicaId(1), credentials.tls(), "a").await.unwrap();
     let current = cluster.replica(ReplicaId(1)).current();
-    assert!(current.state.events().iter().any(|event| event.reason == "ExpiredCertificateRenewed"));
+    assert!(current.state.events().iter().any(|event| event.reason() == "ExpiredCertificateRenewed"));
 }
 
 #[tokio::test]

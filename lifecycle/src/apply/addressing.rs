@@ -6,7 +6,7 @@ use crate::apply::{Application, ApplyResult};
 use crate::command::{LIFTS_MAX, Origin, ReceiptEffect};
 use crate::object::addressing::Addressing;
 use crate::object::record::RecordKey;
-use crate::rejection::Rejection;
+use crate::rejection::{Limit, Rejection};
 use crate::store::address_index::wants;
 use crate::value::text::Text;
 
@@ -28,7 +28,7 @@ impl Application<'_> {
             return Err(Rejection::NoAddressing);
         }
         if names.len() > LIFTS_MAX {
-            return Err(Rejection::LimitReached { what: Text::from("nodes in one entry"), limit: LIFTS_MAX as u64 });
+            return Err(Rejection::limit(Limit::NodesPerEntry, LIFTS_MAX));
         }
         let mut assigned = 0;
         for name in names {

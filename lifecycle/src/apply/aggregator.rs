@@ -5,9 +5,10 @@ use std::sync::Arc;
 use crate::apply::{Application, ApplyResult};
 use crate::command::ReceiptEffect;
 use crate::object::aggregator::{AGGREGATORS_MAX, AggregatorRecord};
-use crate::rejection::Rejection;
+use crate::rejection::{Limit, Rejection};
 use crate::value::invalid::Invalid;
 use crate::value::text::Text;
+use crate::value::violation::AccessViolation;
 
 impl Application<'_> {
     pub(crate) fn set_aggregator(&mut self, name: &Text, nodes: &[Text]) -> ApplyResult {
@@ -15,8 +16,8 @@ impl Application<'_> {
         let known = self.state.aggregators.get(name).cloned();
         let effect = match (&known, nodes.is_empty()) {
             (None, true) => {
-                let rule = "is not known and cannot be forgotten: name the nodes it may carry";
-                return Err(Invalid::new("name", format!("{:?} {rule}", Text::clipped(name, 253))).into());
+                let name = Text::clipped(name, 253);
+                return Err(Invalid::new("name", AccessViolation::NoSuchAggregator { name }).into());
             }
             (Some(_), true) => ReceiptEffect::Deleted,
             (Some(known), false) if **known == record => return Ok(self.receipt(ReceiptEffect::Unchanged)),
@@ -30,7 +31,7 @@ impl Application<'_> {
 
     fn put_aggregator(&mut self, record: AggregatorRecord, effect: ReceiptEffect) -> Result<(), Rejection> {
         if effect == ReceiptEffect::Created && self.state.aggregators.len() >= AGGREGATORS_MAX {
-            return Err(Rejection::LimitReached { what: Text::from("aggregators"), limit: AGGREGATORS_MAX as u64 });
+            return Err(Rejection::limit(Limit::Aggregators, AGGREGATORS_MAX));
         }
         self.touch::<AggregatorRecord>(&record.name);
         match effect {

@@ -2,18 +2,15 @@
 
 use crate::apply::{Application, ApplyResult};
 use crate::command::{Origin, ReceiptEffect};
-use crate::object::credential::{
-    BY_HAND_LIFE, CREDENTIALS_MAX, Credential, FORGOTTEN_MAX, NODE_REVOKED, Revocation, SignedKey,
-};
-use crate::object::event::EventType;
-use crate::rejection::Rejection;
+use crate::object::credential::{BY_HAND_LIFE, CREDENTIALS_MAX, Credential, FORGOTTEN_MAX, Revocation, SignedKey};
+use crate::object::event::NodeHappening;
+use crate::rejection::{Limit, Rejection};
 use crate::value::fingerprint::Fingerprint;
 use crate::value::invalid::Invalid;
 use crate::value::name;
 use crate::value::text::Text;
 use crate::value::time::{ClusterTime, later};
-
-const RENEWED_LATE: &str = "ExpiredCertificateRenewed";
+use crate::value::violation::AccessViolation;
 
 impl Application<'_> {
     /// `from` is the key by which the node asks; `late` says that its certificate had expired.
@@ -31,15 +28,14 @@ impl Application<'_> {
             return Ok(self.receipt(ReceiptEffect::Unchanged));
         }
         if from == signed.key {
-            return Err(Invalid::new("csr", "asks for the key that the node has: a renewal needs a new one").into());
+            return Err(Invalid::new("csr", AccessViolation::SameKey).into());
         }
         self.require_room_for(node)?;
         let known = self.state.credentials.get(node).cloned();
         let lapses = self.lapse(node, signed, true);
         self.put_credential(Credential::renewed(node.clone(), known.as_deref(), from, *signed, lapses));
         if late {
-            let message = "renewed its certificate after it had expired".to_owned();
-            self.tell(EventType::Warning, node, RENEWED_LATE, message);
+            self.tell(node, NodeHappening::ExpiredCertificateRenewed);
         }
         Ok(self.receipt(ReceiptEffect::Changed))
     }
@@ -69,13 +65,13 @@ impl Application<'_> {
             self.put_credential(Credential { lapses, ..known });
             return Ok(self.receipt(ReceiptEffect::Unchanged));
         }
-        let by = Text::from(origin.to_string());
+        let by = origin.author();
         let revoked = Some(Revocation { at: self.now, by: by.clone() });
         let credential = Credential { revoked, lapses, ..known };
         let is_unknown = credential.key.is_none() && !self.state.nodes.contains(node);
         self.put_credential(credential);
         self.revoke_tokens_for(node);
-        self.tell(EventType::Warning, node, NODE_REVOKED, format!("its credentials were revoked by {by}"));
+        self.tell(node, NodeHappening::Revoked { by });
         // An operator who mistypes a name should hear that no node has it.
         Ok(self.receipt(if is_unknown { ReceiptEffect::Created } else { ReceiptEffect::Changed }))
     }
@@ -83,10 +79,7 @@ impl Application<'_> {
     /// Forgets the names of nodes that are gone, once no certificate for them is good for anything.
     pub(crate) fn forget_credentials(&mut self, names: &[Text]) -> ApplyResult {
         if names.len() > FORGOTTEN_MAX {
-            return Err(Rejection::LimitReached {
-                what: Text::from("names in one entry"),
-                limit: FORGOTTEN_MAX as u64,
-            });
+            return Err(Rejection::limit(Limit::NamesPerEntry, FORGOTTEN_MAX));
         }
         let now = self.now.cluster;
         let due: Vec<_> = names.iter().filter(|name| self.state.is_forgettable(name, now)).collect();
@@ -117,7 +110,7 @@ impl Application<'_> {
     pub(crate) fn require_room_for(&self, node: &Text) -> Result<(), Rejection> {
         let credentials = &self.state.credentials;
         if !credentials.contains(node) && credentials.len() >= CREDENTIALS_MAX {
-            return Err(Rejection::LimitReached { what: Text::from("credentials"), limit: CREDENTIALS_MAX as u64 });
+            return Err(Rejection::limit(Limit::Credentials, CREDENTIALS_MAX));
         }
         Ok(())
     }

@@ -1,19 +1,21 @@
 //! Enrolment: a machine joins with a token, or is not let in.
 
+use std::net::SocketAddr;
+
 use crate::apply::{Application, ApplyResult};
 use crate::command::ReceiptEffect;
-use crate::object::credential::{Credential, Join, Joining, NODE_ENROLLED, SignedKey};
-use crate::object::event::EventType;
+use crate::object::credential::{Credential, Distrust, Join, Joining, SignedKey};
+use crate::object::event::NodeHappening;
 use crate::object::join_token::{JoinToken, TokenUse};
+use crate::object::record::encoded_len;
+use crate::rejection::{Limit, Rejection};
 use crate::value::fingerprint::Fingerprint;
 use crate::value::invalid::Invalid;
 use crate::value::name;
 use crate::value::text::Text;
 
-const ENROLMENT_REFUSED: &str = "EnrolmentRefused";
-
-/// How much of a reason an event keeps.
-const WHY_MAX: usize = 512;
+/// A refusal is a few names; more would fill the events.
+const REFUSAL_BYTES_MAX: usize = 1024;
 
 impl Application<'_> {
     pub(crate) fn enrol_node(
@@ -37,14 +39,17 @@ impl Application<'_> {
         }
         let lapses = self.lapse(node, signed, self.state.nodes.contains(node));
         self.put_credential(Credential::enrolled(node.clone(), *signed, lapses));
-        self.tell(EventType::Normal, node, NODE_ENROLLED, format!("joined with token {token}"));
+        self.tell(node, NodeHappening::Enrolled { token: token.clone() });
         Ok(self.receipt(ReceiptEffect::Created))
     }
 
     /// A refusal changes nothing, but it is worth an event.
-    pub(crate) fn note_refusal(&mut self, node: &Text, why: &Text) -> ApplyResult {
+    pub(crate) fn note_refusal(&mut self, node: &Text, remote: SocketAddr, why: &Distrust) -> ApplyResult {
         name::dns_subdomain(node).map_err(|rule| Invalid::new("node", rule))?;
-        self.tell(EventType::Warning, node, ENROLMENT_REFUSED, Text::clipped(why, WHY_MAX).to_string());
+        if encoded_len(why) > REFUSAL_BYTES_MAX {
+            return Err(Rejection::limit(Limit::ReasonBytes, REFUSAL_BYTES_MAX));
+        }
+        self.tell(node, NodeHappening::EnrolmentRefused { remote, why: Box::new(why.clone()) });
         Ok(self.receipt(ReceiptEffect::Unchanged))
     }
 }

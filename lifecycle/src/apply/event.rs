@@ -5,38 +5,27 @@ use std::sync::Arc;
 use xxhash_rust::xxh3::xxh3_128;
 
 use crate::apply::Application;
-use crate::object::event::{EVENTS_MAX, Event, EventType, Subject};
+use crate::object::event::{EVENTS_MAX, Event, Happening, NodeHappening, Subject};
 use crate::object::node::Node;
 use crate::store::change::Object;
 use crate::value::meta::{ObjectMeta, Pairs, Uid};
 use crate::value::name;
 use crate::value::text::{Text, fixed};
 
-pub(crate) const EVENT_SOURCE: &str = "node-controller";
 const NODE: &str = "Node";
 
 /// The namespace of events about objects that have none.
 const EVENT_NAMESPACE: &str = "default";
 
-/// The contents of an event, without its subject.
-pub(crate) struct Note<'a> {
-    pub(crate) event_type: EventType,
-    pub(crate) reason: &'a str,
-    pub(crate) message: String,
-    pub(crate) source: &'a str,
-}
-
 impl Application<'_> {
-    /// Writes a normal event about a node in the controller's name.
-    pub(crate) fn note(&mut self, node: &Node, reason: &str, message: String) {
-        let note = Note { event_type: EventType::Normal, reason, message, source: EVENT_SOURCE };
-        self.record_event(node_subject(node), note);
+    /// Writes an event about a node.
+    pub(crate) fn note(&mut self, node: &Node, happening: NodeHappening) {
+        self.record_event(node_subject(node), happening);
     }
 
     /// Writes an event about a node, which need not exist yet.
-    pub(crate) fn tell(&mut self, event_type: EventType, node: &Text, reason: &str, message: String) {
-        let note = Note { event_type, reason, message, source: EVENT_SOURCE };
-        self.record_event(self.subject_of(node), note);
+    pub(crate) fn tell(&mut self, node: &Text, happening: NodeHappening) {
+        self.record_event(self.subject_of(node), happening);
     }
 
     fn subject_of(&self, node: &Text) -> Subject {
@@ -44,9 +33,9 @@ impl Application<'_> {
     }
 
     /// Writes an event. The oldest one makes room, unseen by watchers.
-    pub(crate) fn record_event(&mut self, subject: Subject, note: Note<'_>) {
+    pub(crate) fn record_event(&mut self, subject: Subject, happening: impl Into<Happening>) {
         self.state.counters.events += 1;
-        let mut event = self.event(self.state.counters.events, subject, note);
+        let mut event = self.event(self.state.counters.events, subject, happening.into());
         event.share_texts(&mut self.state.derived.interner);
         let event = Arc::new(event);
         self.state.events.insert(event.clone());
@@ -60,7 +49,7 @@ impl Application<'_> {
         }
     }
 
-    fn event(&self, sequence: u64, subject: Subject, note: Note<'_>) -> Event {
+    fn event(&self, sequence: u64, subject: Subject, happening: Happening) -> Event {
         // A subject that is no object of its own may have a name that no object could have.
         let is_object = subject.kind == NODE || subject.namespace.is_some();
         let stem = if is_object { subject.name.to_string() } else { subject.kind.to_lowercase() };
@@ -80,10 +69,7 @@ impl Application<'_> {
             },
             sequence,
             subject,
-            event_type: note.event_type,
-            reason: Text::from(note.reason),
-            message: Text::from(note.message),
-            source: Text::from(note.source),
+            happening,
             at: self.now,
         }
     }

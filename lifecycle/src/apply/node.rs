@@ -21,6 +21,7 @@ use crate::rule;
 use crate::value::invalid::Invalid;
 use crate::value::meta::{Pairs, Uid};
 use crate::value::text::Text;
+use crate::value::violation::{NodeViolation, ValueViolation};
 
 type PairChanges = [(Text, Option<Text>)];
 
@@ -145,7 +146,7 @@ fn change_pairs(pairs: &mut Pairs, field: &str, changes: &PairChanges, overwrite
     for (key, value) in changes {
         let quoted = || Text::clipped(key, QUOTED_MAX);
         if !seen.insert(key) {
-            return Err(Invalid::new(field, format!("{:?} is named twice in one command", quoted())));
+            return Err(Invalid::new(field, ValueViolation::NamedTwice { key: quoted() }));
         }
         let Some(value) = value else {
             pairs.remove(key);
@@ -153,9 +154,8 @@ fn change_pairs(pairs: &mut Pairs, field: &str, changes: &PairChanges, overwrite
         };
         match pairs.insert(key.clone(), value.clone()) {
             Some(known) if known != *value && !overwrite => {
-                let known = Text::clipped(&known, 128);
-                let rule = format!("{:?} already has the value {known:?}; --overwrite changes it", quoted());
-                return Err(Invalid::new(field, rule));
+                let (key, known) = (quoted(), Text::clipped(&known, 128));
+                return Err(Invalid::new(field, ValueViolation::HasOtherValue { key, known }));
             }
             Some(_) | None => {}
         }
@@ -168,8 +168,8 @@ fn remove_taints(taints: &mut Vec<Taint>, remove: &[TaintSelector]) -> Result<()
         let count = taints.len();
         taints.retain(|taint| !selector.matches(taint));
         if taints.len() == count {
-            let shown = Text::clipped(&selector.to_string(), 400);
-            return Err(Invalid::new("spec.taints", format!("taint {:?} not found", shown)));
+            let taint = Text::clipped(&selector.to_string(), 400);
+            return Err(Invalid::new("spec.taints", NodeViolation::NoSuchTaint { taint }));
         }
     }
     Ok(())
@@ -179,13 +179,13 @@ fn add_taints(taints: &mut Vec<Taint>, add: &[Taint], overwrite: bool) -> Result
     for (index, taint) in add.iter().enumerate() {
         // The result of two additions in one command must not depend on their order.
         if add[..index].iter().any(|earlier| earlier.is_same(taint)) {
-            let shown = Text::clipped(&taint.to_string(), 400);
-            return Err(Invalid::new("spec.taints", format!("{shown:?} is named twice in one command")));
+            let key = Text::clipped(&taint.to_string(), 400);
+            return Err(Invalid::new("spec.taints", ValueViolation::NamedTwice { key }));
         }
         let known = taints.iter().find(|own| own.is_same(taint));
         if let Some(known) = known.filter(|known| known.value != taint.value && !overwrite) {
-            let rule = format!("\"{known}\" is already there; --overwrite changes its value");
-            return Err(Invalid::new("spec.taints", rule));
+            let taint = Text::from(known.to_string());
+            return Err(Invalid::new("spec.taints", NodeViolation::TaintThere { taint }));
         }
         taint::add_or_update(taints, taint.clone());
     }

@@ -9,6 +9,7 @@ mod stored;
 
 use crate::apply::{Application, ApplyResult};
 use crate::command::{Origin, Precondition, Receipt, ReceiptEffect};
+use crate::object::event::PodHappening;
 use crate::object::kind::Kind;
 use crate::object::node::Incarnation;
 use crate::object::pod::{Binding, Pod, PodDraft, PodKey};
@@ -18,8 +19,7 @@ use crate::rule;
 use crate::value::invalid::Invalid;
 use crate::value::meta::{OwnerReference, Pairs, Uid};
 use crate::value::text::Text;
-
-const DELETED: &str = "Killing";
+use crate::value::violation::PodViolation;
 
 impl Application<'_> {
     pub(crate) fn create_pod(&mut self, draft: &PodDraft, uid: Uid) -> ApplyResult {
@@ -49,8 +49,8 @@ impl Application<'_> {
         if is_true {
             return Ok(());
         }
-        let rule = format!("{} has uid {}: name it as it is called, in its own namespace", known.kind, owner.uid);
-        Err(Invalid::new("metadata.ownerReferences", format!("{known}, a {rule}")))
+        let (workload, kind) = (Text::from(known.to_string()), Text::from(known.kind.as_str()));
+        Err(Invalid::new("metadata.ownerReferences", PodViolation::FalseOwner { workload, kind, uid: owner.uid }))
     }
 
     pub(crate) fn apply_pod(&mut self, draft: &PodDraft, uid: Uid, precondition: &Precondition) -> ApplyResult {
@@ -107,7 +107,7 @@ impl Application<'_> {
         rule::pod::grace(grace.map(i64::from), "gracePeriodSeconds")?;
         if self.is_gone_at_once(&before, grace) {
             let revision = self.remove_pod(&before);
-            self.note_pod(&before, DELETED, format!("pod {key} was deleted by {origin} and is gone"));
+            self.note_pod(&before, PodHappening::Deleted { by: origin.author(), grace: None });
             return Ok(Receipt { revision, effect: ReceiptEffect::Deleted });
         }
         let grace = grace.unwrap_or(before.spec.grace);
@@ -116,7 +116,7 @@ impl Application<'_> {
             return Ok(Receipt { revision: before.meta.revision, effect: ReceiptEffect::Unchanged });
         }
         let pod = self.end_pod(&before, grace, before.status.clone());
-        self.note_pod(&pod, DELETED, format!("pod {key} was deleted by {origin} and has {grace}s to stop"));
+        self.note_pod(&pod, PodHappening::Deleted { by: origin.author(), grace: Some(grace) });
         Ok(Receipt { revision: pod.meta.revision, effect: ReceiptEffect::Deleted })
     }
 

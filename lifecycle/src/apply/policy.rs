@@ -1,17 +1,16 @@
 //! Commands about the fleet's policy.
 
-use crate::apply::event::{EVENT_SOURCE, Note, subject};
+use crate::apply::event::subject;
 use crate::apply::{Application, ApplyResult};
 use crate::command::{Origin, ReceiptEffect};
-use crate::object::event::EventType;
+use crate::object::event::FleetHappening;
 use crate::object::policy::Policy;
 use crate::object::policy_state::FleetPolicyState;
 use crate::object::record::RecordKey;
-use crate::rejection::Rejection;
+use crate::rejection::{Limit, Rejection};
 use crate::value::invalid::Invalid;
 use crate::value::text::Text;
-
-const POLICY_CHANGED: &str = "PolicyChanged";
+use crate::value::violation::SettingViolation;
 
 /// More than there are settings, so a longer list must name one twice.
 const CHANGES_MAX: usize = 64;
@@ -29,13 +28,13 @@ impl Application<'_> {
 
     pub(crate) fn set_policy(&mut self, origin: &Origin, changes: &[(Text, Text)]) -> ApplyResult {
         if changes.len() > CHANGES_MAX {
-            return Err(Rejection::LimitReached { what: Text::from("settings"), limit: CHANGES_MAX as u64 });
+            return Err(Rejection::limit(Limit::Settings, CHANGES_MAX));
         }
         let before = self.state.policy().clone();
         let mut policy = before.clone();
         for (index, (name, value)) in changes.iter().enumerate() {
             if changes[..index].iter().any(|(earlier, _)| earlier == name) {
-                return Err(Invalid::new(Text::clipped(name, 64), "is named twice in one command").into());
+                return Err(Invalid::new(Text::clipped(name, 64), SettingViolation::NamedTwice).into());
             }
             policy.set(name, value)?;
         }
@@ -61,10 +60,9 @@ impl Application<'_> {
     fn note_policy(&mut self, origin: &Origin, before: &Policy, after: &Policy) {
         for ((name, from), (_, to)) in before.settings().into_iter().zip(after.settings()) {
             if from != to {
-                let message = format!("{name} was changed from {from} to {to} by {origin}");
-                let note =
-                    Note { event_type: EventType::Normal, reason: POLICY_CHANGED, message, source: EVENT_SOURCE };
-                self.record_event(subject("Policy", name), note);
+                let (from, to) = (Text::from(from), Text::from(to));
+                let happening = FleetHappening::PolicyChanged { from, to, by: origin.author() };
+                self.record_event(subject("Policy", name), happening);
             }
         }
     }

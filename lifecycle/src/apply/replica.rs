@@ -5,17 +5,18 @@ use std::sync::Arc;
 use crate::apply::{Application, ApplyResult};
 use crate::command::ReceiptEffect;
 use crate::object::replica::{REPLICAS_MAX, ReplicaId, ReplicaRecord, VERSION_MAX};
-use crate::rejection::Rejection;
+use crate::rejection::{Limit, Rejection};
 use crate::value::invalid::Invalid;
 use crate::value::meta::Uid;
 use crate::value::text::Text;
+use crate::value::violation::ValueViolation;
 
 impl Application<'_> {
     pub(crate) fn announce_replica(&mut self, replica: &ReplicaRecord) -> ApplyResult {
         let id = replica.id;
         if replica.version.len() > VERSION_MAX {
-            let rule = format!("{} bytes are too many: at most {VERSION_MAX}", replica.version.len());
-            return Err(Invalid::new("replica.version", rule).into());
+            let (bytes, most) = (replica.version.len() as u64, VERSION_MAX as u64);
+            return Err(Invalid::new("replica.version", ValueViolation::TooManyBytes { bytes, most }).into());
         }
         let effect = match self.state.replicas.get(&id) {
             None => ReceiptEffect::Created,
@@ -45,7 +46,7 @@ impl Application<'_> {
     fn put_replica(&mut self, replica: ReplicaRecord) -> Result<(), Rejection> {
         let is_new = !self.state.replicas.contains(&replica.id);
         if is_new && self.state.replicas.len() >= REPLICAS_MAX {
-            return Err(Rejection::LimitReached { what: Text::from("replicas"), limit: REPLICAS_MAX as u64 });
+            return Err(Rejection::limit(Limit::Replicas, REPLICAS_MAX));
         }
         self.touch::<ReplicaRecord>(&replica.id);
         self.state.replicas.insert(Arc::new(replica));

@@ -6,11 +6,12 @@ use std::time::Duration;
 use crate::apply::{Application, ApplyResult};
 use crate::command::{Origin, ReceiptEffect};
 use crate::object::join_token::{self, JoinToken, TOKENS_MAX, TokenState};
-use crate::rejection::Rejection;
+use crate::rejection::{Limit, Rejection};
 use crate::value::fingerprint::Fingerprint;
 use crate::value::invalid::Invalid;
 use crate::value::text::Text;
 use crate::value::time::{ClusterTime, Stamp, WallTime, later};
+use crate::value::violation::AccessViolation;
 
 impl Application<'_> {
     pub(crate) fn create_token(
@@ -28,14 +29,14 @@ impl Application<'_> {
             hash,
             node: node.cloned(),
             created: self.now,
-            created_by: Text::from(origin.to_string()),
+            created_by: origin.author(),
             expires: after(self.now, ttl),
             used: None,
             revoked: None,
         };
         token.check()?;
         if self.state.join_tokens.contains(id) {
-            return Err(Invalid::new("id", format!("token {id} exists already; draw another")).into());
+            return Err(Invalid::new("id", AccessViolation::TokenThere { id: id.clone() }).into());
         }
         let room = self.room_for_a_token()?;
         room.iter().for_each(|id| self.forget_token(id));
@@ -51,7 +52,7 @@ impl Application<'_> {
         if tokens.len() - swept.len() >= TOKENS_MAX {
             let ended = tokens.iter().filter(|token| token.state(now) != TokenState::Open);
             let oldest = ended.min_by_key(|token| (token.created.cluster, &token.id));
-            let limit = Rejection::LimitReached { what: Text::from("open join tokens"), limit: TOKENS_MAX as u64 };
+            let limit = Rejection::limit(Limit::OpenTokens, TOKENS_MAX);
             swept.push(oldest.ok_or(limit)?.id.clone());
         }
         Ok(swept)

@@ -4,14 +4,13 @@ mod staffing;
 
 use std::sync::Arc;
 
-use crate::apply::event::Note;
 use crate::apply::{Application, ApplyResult};
 use crate::command::{Precondition, Receipt, ReceiptEffect};
-use crate::object::event::{EventType, Subject};
+use crate::object::event::{PodHappening, Subject};
 use crate::object::kind::{Kind, WorkloadKind};
 use crate::object::record::Stored;
 use crate::object::workload::{WORKLOADS_MAX, Workload, WorkloadDraft, WorkloadKey, WorkloadSpec};
-use crate::rejection::Rejection;
+use crate::rejection::{Limit, Rejection};
 use crate::rule;
 use crate::store::change::Object;
 use crate::value::meta::{ObjectMeta, Pairs, Revision, Uid};
@@ -26,7 +25,7 @@ impl Application<'_> {
             return Err(Rejection::AlreadyExists { kind, name: Text::from(key.to_string()) });
         }
         if self.state.workloads.len() >= WORKLOADS_MAX {
-            return Err(Rejection::LimitReached { what: Text::from("workloads"), limit: WORKLOADS_MAX as u64 });
+            return Err(Rejection::limit(Limit::Workloads, WORKLOADS_MAX));
         }
         let workload = self.new_workload(draft, uid)?;
         rule::pod::workload(&workload)?;
@@ -133,12 +132,10 @@ impl Application<'_> {
         self.publish(Some(Object::Workload(last)), None)
     }
 
-    fn note_workload(&mut self, workload: &Workload, reason: &str, message: String) {
+    fn note_workload(&mut self, workload: &Workload, happening: PodHappening) {
         let (name, namespace) = (workload.meta.name.clone(), workload.meta.namespace.clone());
         let kind = Text::from(workload.kind.as_str());
-        let source = format!("{}-controller", workload.kind.as_str().to_lowercase());
-        let note = Note { event_type: EventType::Normal, reason, message, source: &source };
-        self.record_event(Subject { kind, name, namespace, uid: workload.meta.uid }, note);
+        self.record_event(Subject { kind, name, namespace, uid: workload.meta.uid }, happening);
     }
 }
 

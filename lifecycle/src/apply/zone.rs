@@ -2,18 +2,14 @@
 
 use std::sync::Arc;
 
-use crate::apply::event::{EVENT_SOURCE, Note, subject};
+use crate::apply::event::subject;
 use crate::apply::{Application, ApplyResult};
 use crate::command::ReceiptEffect;
 use crate::judge::disruption::{FullDisruptionChange, StateChange, Transition};
-use crate::object::event::EventType;
+use crate::object::event::FleetHappening;
 use crate::object::policy_state::{FleetPolicyState, Reprieve, ReprieveReason};
 use crate::object::token_bucket::TokenBucket;
 use crate::object::zone::{Zone, ZoneKey, ZoneRecord};
-
-const ZONE_STATE_CHANGED: &str = "ZoneStateChanged";
-const ALL_ZONES_DISRUPTED: &str = "AllZonesDisrupted";
-const ZONES_RECOVERED: &str = "ZonesRecovered";
 
 impl Application<'_> {
     pub(crate) fn assess_zones(&mut self) -> ApplyResult {
@@ -61,39 +57,30 @@ impl Application<'_> {
     }
 
     fn change_full_disruption(&mut self, change: FullDisruptionChange) {
-        let (policy_state, reason, message) = match change {
+        let grace = self.state.policy().node_monitor_grace_period;
+        let (policy_state, happening) = match change {
             FullDisruptionChange::Enter => (
                 FleetPolicyState { all_disrupted: true, ..self.state.policy_state.clone() },
-                ALL_ZONES_DISRUPTED,
-                "every zone is fully disrupted: evictions stop, and those begun are taken back".to_owned(),
+                FleetHappening::AllZonesDisrupted,
             ),
             FullDisruptionChange::Leave { grace_from } => (
                 FleetPolicyState { all_disrupted: false, ..self.state.policy_state.clone() }.sparing(Some(Reprieve {
-                    until: self.state.policy().node_monitor_grace_period.after(grace_from),
+                    until: grace.after(grace_from),
                     because: ReprieveReason::AllZonesDisrupted,
                 })),
-                ZONES_RECOVERED,
-                format!(
-                    "a zone is there again: every node has {} from now on to be heard",
-                    self.state.policy().node_monitor_grace_period
-                ),
+                FleetHappening::ZonesRecovered { grace },
             ),
         };
         self.set_policy_state(policy_state);
-        let note = Note { event_type: EventType::Warning, reason, message, source: EVENT_SOURCE };
-        self.record_event(subject("Fleet", "zones"), note);
+        self.record_event(subject("Fleet", "zones"), happening);
     }
 
     fn note_zone(&mut self, change: &StateChange, transition: &Transition) {
         let StateChange { zone, from, to } = change;
         let rate = transition.next.zones.get(zone).map(|zone| zone.rate).unwrap_or_default();
         let census = self.state.census_of(zone);
-        let message = format!(
-            "zone {zone} went from {from} to {to}: {} of {} nodes are ready, {rate} nodes per second are evicted",
-            census.ready,
-            census.size()
-        );
-        let note = Note { event_type: EventType::Normal, reason: ZONE_STATE_CHANGED, message, source: EVENT_SOURCE };
-        self.record_event(subject("Zone", &zone.to_string()), note);
+        let (ready, size) = (census.ready as u64, census.size() as u64);
+        let happening = FleetHappening::ZoneStateChanged { from: *from, to: *to, ready, size, rate };
+        self.record_event(subject("Zone", &zone.to_string()), happening);
     }
 }

@@ -1,9 +1,11 @@
 //! Commands of agents: a node joins, registers and reports.
 
+use std::net::SocketAddr;
+
 use serde::{Deserialize, Serialize};
 use strum::{EnumDiscriminants, IntoStaticStr, VariantArray};
 
-use crate::object::credential::SignedKey;
+use crate::object::credential::{Distrust, SignedKey};
 use crate::object::node::{Incarnation, NodeDraft, NodeStatus};
 use crate::object::pod::PodReport;
 use crate::value::fingerprint::Fingerprint;
@@ -32,7 +34,7 @@ pub enum AgentOperation {
     /// A node came with its newest key.
     ConfirmCredential { node: Text, key: Fingerprint },
     /// A machine was not let in under this node's name.
-    NoteRefusal { node: Text, why: Text },
+    NoteRefusal { node: Text, remote: SocketAddr, why: Box<Distrust> },
 }
 
 impl AgentOperationKind {

@@ -39,7 +39,8 @@ pub enum LeaderOperation {
         /// When the leader decided.
         decided: ClusterTime,
     },
-    /// The leader gave up on watching a node because its actor keeps crashing.
+    /// The leader gave up on watching a node because its actor keeps crashing. The reason is the crash in the words of
+    /// the program: data.
     NoteQuarantine { name: Text, incarnation: Incarnation, reason: Text },
     /// Brings the zones' states and rates up to date with the nodes that are ready.
     AssessZones,
@@ -53,7 +54,8 @@ pub enum LeaderOperation {
     CollectPod { key: PodKey, uid: Uid },
     /// A node was found for a pod.
     BindPod { key: PodKey, uid: Uid, node: Text, incarnation: Incarnation },
-    /// No node was found for a pod.
+    /// No node was found for a pod. `why` is the leader's sentence. It travels in the command, so that every replica
+    /// stores the same bytes, whatever its build would say.
     NoteUnplaced { key: PodKey, uid: Uid, why: Text },
     /// Makes the pods that a workload lacks and deletes those it has too many of. For a DaemonSet, on these nodes.
     StaffWorkload { key: WorkloadKey, uid: Uid, nodes: Vec<Text> },

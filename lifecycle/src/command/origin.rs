@@ -1,10 +1,9 @@
 //! Origins: who asks for a command.
 
-use std::fmt;
-
 use serde::{Deserialize, Serialize};
 
 use crate::object::replica::ReplicaId;
+use crate::value::author::Author;
 use crate::value::text::Text;
 
 /// The writer of a command. A controller's proposals are bound to the term that made them.
@@ -25,14 +24,14 @@ pub enum Origin {
     },
 }
 
-/// The origin in words for people: `alice`, `the controller`, `replica 2`, `its agent`.
-impl fmt::Display for Origin {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+impl Origin {
+    /// The origin as it is stored with what it did.
+    pub fn author(&self) -> Author {
         match self {
-            Self::Operator { user } => fmt::Display::fmt(&Text::clipped(user, 128), f),
-            Self::Controller { .. } => f.write_str("the controller"),
-            Self::Replica { id } => write!(f, "replica {id}"),
-            Self::Node { .. } => f.write_str("its agent"),
+            Self::Operator { user } => Author::operator(user),
+            Self::Controller { .. } => Author::Controller,
+            Self::Replica { id } => Author::Replica { id: *id },
+            Self::Node { .. } => Author::Agent,
         }
     }
 }

@@ -114,8 +114,8 @@ impl View<'_> {
     }
 
     fn addresses_fact(&self) -> Option<Fact> {
-        self.state.addressing().filter(|_| self.node.spec.pod_cidrs.is_empty())?;
-        let text = format!("it has none for pods: {}", self.state.address_shortage());
+        let shortage = self.state.address_shortage().filter(|_| self.node.spec.pod_cidrs.is_empty())?;
+        let text = format!("it has none for pods: {shortage}");
         Some(Fact::new("addresses", text).by("IP-8"))
     }
 

@@ -10,28 +10,14 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use crate::object::node::{ConditionStatus, Node};
+pub use crate::object::pod::PlacementRefusal;
 use crate::object::pod::PodSpec;
 use crate::object::taint::UNSCHEDULABLE_TAINT;
 use crate::object::toleration;
-use crate::store::load::{Load, Shortage};
+use crate::store::load::Load;
 use crate::value::meta::Pairs;
-use crate::value::text::Text;
 
 pub use board::Board;
-
-/// Why a node does not take a pod.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub enum PlacementRefusal {
-    Unreachable,
-    NotReady,
-    /// Silent for longer than it should be, and not judged yet.
-    Unheard,
-    Deleted,
-    Cordoned,
-    Taint(Text),
-    Selector,
-    Short(Shortage),
-}
 
 /// No node takes the pod. Each node is counted once, under the first reason that applies to it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -68,23 +54,7 @@ pub fn selects(selector: &Pairs, node: &Node) -> bool {
     selector.iter().all(|(key, value)| node.meta.labels.get(key) == Some(value))
 }
 
-// === impl PlacementRefusal, Unplaced ===
-
-impl fmt::Display for PlacementRefusal {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Unreachable => f.write_str("unreachable"),
-            Self::NotReady => f.write_str("not ready"),
-            Self::Unheard => f.write_str("not heard of late"),
-            Self::Deleted => f.write_str("being deleted"),
-            Self::Cordoned => f.write_str("cordoned"),
-            Self::Taint(key) => write!(f, "with taint {key}"),
-            Self::Selector => f.write_str("not selected"),
-            Self::Short(Shortage::Resource(name)) => write!(f, "insufficient {name}"),
-            Self::Short(Shortage::Pods) => f.write_str("too many pods"),
-        }
-    }
-}
+// === impl Unplaced ===
 
 /// `0/60 nodes: 30 unreachable, 12 cordoned, 18 insufficient memory`.
 impl fmt::Display for Unplaced {

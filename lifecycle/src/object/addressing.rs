@@ -3,9 +3,12 @@
 //! The plan and the resting blocks are replicated; which node holds which block is read off the nodes. So a block is
 //! given out inside `apply`, in one order, and never twice.
 
+mod shortage;
+
 use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
 
+pub use self::shortage::{AddressShortage, PoolShortage};
 use crate::object::record::RecordKey;
 use crate::object::record::Stored;
 use crate::value::cidr::{FreeBlocks, Grid};
@@ -13,6 +16,7 @@ use crate::value::invalid::Invalid;
 use crate::value::text::Text;
 use crate::value::time::ClusterTime;
 use crate::value::time::Period;
+use crate::value::violation::{AddressViolation, SettingViolation};
 
 /// The request for a plan, in the words of the flags.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -81,8 +85,8 @@ impl AddressRequest {
         let pools = self.cluster_cidrs.iter().map(|range| self.pool(range)).collect::<Result<_, _>>()?;
         let quarantine = self.quarantine.unwrap_or(QUARANTINE_DEFAULT);
         if quarantine > QUARANTINE_MAX {
-            let rule = format!("{quarantine} is too long: at most {QUARANTINE_MAX}");
-            return Err(Invalid::new(NODE_CIDR_QUARANTINE, rule));
+            let too_long = SettingViolation::TooLong { period: quarantine, most: QUARANTINE_MAX };
+            return Err(Invalid::new(NODE_CIDR_QUARANTINE, too_long));
         }
         let plan = Addressing { pools, reserved: self.service_ranges.clone().into(), quarantine, held_until: None };
         plan.check()?;
@@ -93,9 +97,9 @@ impl AddressRequest {
         let rule = match self.cluster_cidrs.as_slice() {
             [_] => return Ok(()),
             [first, second] if is_v6(first) != is_v6(second) => return Ok(()),
-            [] => "is required to allocate node CIDRs: one range, or one per address family".to_owned(),
-            [_, second] => format!("\"{second}\" has the family of the first: give one IPv4 and one IPv6 range"),
-            [_, _, ..] => format!("{} ranges are too many: one per address family", self.cluster_cidrs.len()),
+            [] => AddressViolation::NoRange,
+            [_, second] => AddressViolation::SameFamilyRange { range: *second },
+            [_, _, ..] => AddressViolation::TooManyRanges { count: self.cluster_cidrs.len() as u64 },
         };
         Err(Invalid::new(CLUSTER_CIDR, rule))
     }
@@ -103,18 +107,18 @@ impl AddressRequest {
     fn check_masks(&self) -> Result<(), Invalid> {
         let has = |v6: bool| self.cluster_cidrs.iter().any(|range| is_v6(range) == v6);
         let per_family = self.mask_size_ipv4.or(self.mask_size_ipv6).is_some();
-        let wrong = |flag: &str, rule: &str| Err(Invalid::new(flag, rule));
+        let wrong = |flag: &str, rule: AddressViolation| Err(Invalid::new(flag, rule));
         if self.mask_size.is_some() && self.cluster_cidrs.len() > 1 {
-            return wrong(NODE_CIDR_MASK_SIZE, "is for one range only: use the flag of each family for two");
+            return wrong(NODE_CIDR_MASK_SIZE, AddressViolation::MaskForOneRange);
         }
         if self.mask_size.is_some() && per_family {
-            return wrong(NODE_CIDR_MASK_SIZE, "excludes the flags per family: use one or the other");
+            return wrong(NODE_CIDR_MASK_SIZE, AddressViolation::MaskExcludesOthers);
         }
         if self.mask_size_ipv4.is_some() && !has(false) {
-            return wrong(NODE_CIDR_MASK_SIZE_IPV4, "is given, but cluster-cidr has no IPv4 range");
+            return wrong(NODE_CIDR_MASK_SIZE_IPV4, AddressViolation::NoIpv4Range);
         }
         if self.mask_size_ipv6.is_some() && !has(true) {
-            return wrong(NODE_CIDR_MASK_SIZE_IPV6, "is given, but cluster-cidr has no IPv6 range");
+            return wrong(NODE_CIDR_MASK_SIZE_IPV6, AddressViolation::NoIpv6Range);
         }
         Ok(())
     }
@@ -132,20 +136,20 @@ impl AddressRequest {
     }
 }
 
-fn check_grid(grid: &Grid) -> Result<(), String> {
+fn check_grid(grid: &Grid) -> Result<(), AddressViolation> {
     let (range, mask) = (grid.range, grid.block_mask);
     if mask == 0 {
-        return Err("0 would be every address there is".to_owned());
+        return Err(AddressViolation::MaskZero);
     }
     if mask > range.max_prefix_len() {
-        return Err(format!("{mask} is more than the {} bits of an address", range.max_prefix_len()));
+        return Err(AddressViolation::MaskTooLong { mask, bits: range.max_prefix_len() });
     }
     if mask < range.prefix_len() {
-        return Err(format!("{mask}: cluster CIDR {range} is smaller than one node's block, a /{mask}"));
+        return Err(AddressViolation::RangeTooSmall { mask, range });
     }
     if is_v6(&range) && mask - range.prefix_len() > IPV6_BITS_MAX {
         let most = range.prefix_len() + IPV6_BITS_MAX;
-        return Err(format!("{mask}: {range} would have too many blocks: at most /{most}"));
+        return Err(AddressViolation::TooManyBlocks { mask, range, most });
     }
     Ok(())
 }
@@ -173,8 +177,8 @@ impl Addressing {
                 free.occupy(start, end);
             }
             if free.is_empty() {
-                let rule = format!("\"{reserved}\" leaves nothing of cluster CIDR {} for nodes", grid.range);
-                return Err(Invalid::new(SERVICE_CLUSTER_IP_RANGE, rule));
+                let nothing_left = AddressViolation::NothingLeft { reserved: *reserved, range: grid.range };
+                return Err(Invalid::new(SERVICE_CLUSTER_IP_RANGE, nothing_left));
             }
         }
         Ok(())

@@ -7,6 +7,7 @@ use crate::object::record::Stored;
 use crate::value::invalid::Invalid;
 use crate::value::name;
 use crate::value::text::Text;
+use crate::value::violation::{AccessViolation, NameViolation};
 
 /// How many aggregators a cluster can know.
 pub const AGGREGATORS_MAX: usize = 10_000;
@@ -35,8 +36,8 @@ impl AggregatorRecord {
     pub(crate) fn check(&self) -> Result<(), Invalid> {
         name::dns_subdomain(&self.name).map_err(|rule| Invalid::new("name", rule))?;
         if self.nodes.len() > PATTERNS_MAX {
-            let rule = format!("{} patterns are too many: at most {PATTERNS_MAX}", self.nodes.len());
-            return Err(Invalid::new("nodes", rule));
+            let (count, most) = (self.nodes.len() as u64, PATTERNS_MAX as u64);
+            return Err(Invalid::new("nodes", AccessViolation::TooManyPatterns { count, most }));
         }
         self.nodes.iter().enumerate().try_for_each(|(index, pattern)| check_pattern(index, pattern))
     }
@@ -44,7 +45,7 @@ impl AggregatorRecord {
 
 /// A prefix need not be a name, but it must be able to begin one.
 fn check_pattern(index: usize, pattern: &Text) -> Result<(), Invalid> {
-    let wrong = |rule: Text| Invalid::new(format!("nodes[{index}]"), rule);
+    let wrong = |rule: NameViolation| Invalid::new(format!("nodes[{index}]"), rule);
     match pattern.strip_suffix(REST) {
         None => name::dns_subdomain(pattern).map_err(wrong),
         Some("") => Ok(()),

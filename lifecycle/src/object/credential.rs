@@ -10,17 +10,15 @@
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
+use strum::{EnumDiscriminants, IntoStaticStr, VariantArray};
 use thiserror::Error;
 
-use crate::object::event::Event;
 use crate::object::record::RecordKey;
 use crate::object::record::Stored;
+use crate::value::author::Author;
 use crate::value::fingerprint::Fingerprint;
 use crate::value::text::Text;
 use crate::value::time::{ClusterTime, Stamp, WallTime, later};
-
-pub(crate) const NODE_ENROLLED: &str = "NodeEnrolled";
-pub(crate) const NODE_REVOKED: &str = "NodeRevoked";
 
 /// How many nodes a cluster can have signed for.
 pub const CREDENTIALS_MAX: usize = 1_000_000;
@@ -53,7 +51,7 @@ pub struct Credential {
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Revocation {
     pub at: Stamp,
-    pub by: Text,
+    pub by: Author,
 }
 
 /// A key that was signed for a node, and for how long.
@@ -83,7 +81,10 @@ pub enum Join {
 }
 
 /// Why a token or a key is not believed.
-#[derive(Debug, Clone, PartialEq, Eq, Error, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Error, Serialize, Deserialize, EnumDiscriminants)]
+#[strum_discriminants(name(DistrustKind), derive(IntoStaticStr, VariantArray))]
+#[strum_discriminants(strum(serialize_all = "kebab-case"))]
+#[strum_discriminants(doc = "The kinds of [`Distrust`], without their parameters.")]
 pub enum Distrust {
     #[error(
         "token {id} is not known here: it ended long ago, or it is another fleet's; make a new one with `muster token \
@@ -116,7 +117,7 @@ pub enum Distrust {
     #[error(
         "node {node:?} was revoked by {by}: it may come back with --join and a token of `muster token create --node {node}`"
     )]
-    RevokedNode { node: Text, by: Text },
+    RevokedNode { node: Text, by: Author },
     #[error(
         "this certificate of node {node:?} was replaced by another: a renewal, or a machine that joined in its place; \
          join again with --join and a token of `muster token create --node {node}`"
@@ -192,13 +193,11 @@ impl Stored for Credential {
     }
 }
 
-/// The node of an event which says that another key, or no key, speaks for the node.
-pub fn concerned_by(event: &Event) -> Option<&Text> {
-    let is_told = event.subject.kind == "Node" && [NODE_ENROLLED, NODE_REVOKED].contains(&&*event.reason);
-    is_told.then_some(&event.subject.name)
-}
-
 // === impl Distrust ===
+
+impl DistrustKind {
+    pub const ALL: &[Self] = <Self as VariantArray>::VARIANTS;
+}
 
 impl Distrust {
     /// In one word, for events and logs.

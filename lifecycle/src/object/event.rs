@@ -1,29 +1,37 @@
 //! Events: the bounded log of what happened, in Kubernetes' terms.
+//!
+//! Events are state, and replicas of two builds must agree on every byte of it. So an event stores a [`Happening`], a
+//! code with its parameters; reason, type, source and message are made of it where the event is read. A text in a
+//! parameter is data: a name, a value in its own notation, or what another program said.
+
+mod fleet;
+mod headline;
+mod node;
+mod pod;
+mod subject;
 
 use serde::{Deserialize, Serialize};
 
+pub use self::fleet::{FleetHappening, FleetHappeningKind};
+pub use self::headline::{EventType, Headline};
+pub use self::node::{ConditionTurn, LastHeard, NodeHappening, NodeHappeningKind};
+pub use self::pod::{PodHappening, PodHappeningKind};
+pub use self::subject::Subject;
 use crate::object::record::RecordKey;
 use crate::object::record::Stored;
-use crate::value::meta::{ObjectMeta, Uid};
+use crate::value::meta::ObjectMeta;
 use crate::value::text::{Interner, Text};
 use crate::value::time::Stamp;
 
 /// How many events are kept; the oldest make room.
 pub const EVENTS_MAX: usize = 16_384;
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub enum EventType {
-    Normal,
-    Warning,
-}
-
-/// What an event is about.
+/// What happened, by what it happened to. New happenings go last in their group, because their numbers are stored.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub struct Subject {
-    pub kind: Text,
-    pub name: Text,
-    pub namespace: Option<Text>,
-    pub uid: Uid,
+pub enum Happening {
+    Node(NodeHappening),
+    Fleet(FleetHappening),
+    Pod(PodHappening),
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -32,26 +40,44 @@ pub struct Event {
     pub meta: ObjectMeta,
     pub sequence: u64,
     pub subject: Subject,
-    pub event_type: EventType,
-    pub reason: Text,
-    pub message: Text,
-    pub source: Text,
+    pub happening: Happening,
     pub at: Stamp,
 }
 
-impl EventType {
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Normal => "Normal",
-            Self::Warning => "Warning",
-        }
-    }
-}
+// === impl Event ===
 
 impl Event {
+    pub fn headline(&self) -> Headline {
+        match &self.happening {
+            Happening::Node(happening) => happening.headline(),
+            Happening::Fleet(happening) => happening.headline(),
+            Happening::Pod(happening) => happening.headline(&self.subject),
+        }
+    }
+
+    pub fn reason(&self) -> &'static str {
+        self.headline().reason
+    }
+
+    /// The sentence for people.
+    pub fn message(&self) -> String {
+        match &self.happening {
+            Happening::Node(happening) => happening.message(&self.subject),
+            Happening::Fleet(happening) => happening.message(&self.subject),
+            Happening::Pod(happening) => happening.message(&self.subject),
+        }
+    }
+
+    /// The node, if the event says that another key, or no key, speaks for it.
+    pub fn rekeyed_node(&self) -> Option<&Text> {
+        let is_told =
+            matches!(self.happening, Happening::Node(NodeHappening::Enrolled { .. } | NodeHappening::Revoked { .. }));
+        is_told.then_some(&self.subject.name)
+    }
+
     pub(crate) fn share_texts(&mut self, interner: &mut Interner) {
-        let recurring = [&mut self.subject.kind, &mut self.reason, &mut self.source];
-        recurring.into_iter().chain(&mut self.meta.namespace).for_each(|text| interner.share(text));
+        let recurring = std::iter::once(&mut self.subject.kind);
+        recurring.chain(&mut self.meta.namespace).for_each(|text| interner.share(text));
     }
 }
 
@@ -64,5 +90,25 @@ impl Stored for Event {
 
     fn record_key(key: &u64) -> RecordKey {
         RecordKey::Event { sequence: *key }
+    }
+}
+
+// === impl Happening ===
+
+impl From<NodeHappening> for Happening {
+    fn from(happening: NodeHappening) -> Self {
+        Self::Node(happening)
+    }
+}
+
+impl From<FleetHappening> for Happening {
+    fn from(happening: FleetHappening) -> Self {
+        Self::Fleet(happening)
+    }
+}
+
+impl From<PodHappening> for Happening {
+    fn from(happening: PodHappening) -> Self {
+        Self::Pod(happening)
     }
 }

@@ -8,11 +8,13 @@ use serde::{Deserialize, Serialize};
 
 use crate::object::record::RecordKey;
 use crate::object::record::Stored;
+use crate::value::author::Author;
 use crate::value::fingerprint::Fingerprint;
 use crate::value::invalid::Invalid;
 use crate::value::name;
 use crate::value::text::Text;
 use crate::value::time::{ClusterTime, Stamp, later};
+use crate::value::violation::AccessViolation;
 
 /// How many tokens a cluster can know.
 pub const TOKENS_MAX: usize = 4_096;
@@ -30,7 +32,7 @@ pub struct JoinToken {
     /// The only node that may join with it; any, if none is named.
     pub node: Option<Text>,
     pub created: Stamp,
-    pub created_by: Text,
+    pub created_by: Author,
     pub expires: Stamp,
     pub used: Option<TokenUse>,
     pub revoked: Option<Stamp>,
@@ -109,13 +111,13 @@ pub fn check_id(id: &str) -> Result<(), Invalid> {
     if well_formed {
         return Ok(());
     }
-    let rule = format!("{:?} is not a token id: {ID_LEN} characters of a-z and 0-9", Text::clipped(id, 64));
-    Err(Invalid::new("id", rule))
+    let (id, length) = (Text::clipped(id, 64), ID_LEN as u64);
+    Err(Invalid::new("id", AccessViolation::TokenId { id, length }))
 }
 
 pub fn check_ttl(ttl: Duration) -> Result<(), Invalid> {
     if (TTL_MIN..=TTL_MAX).contains(&ttl) {
         return Ok(());
     }
-    Err(Invalid::new("ttl", format!("{ttl:?} is not between 1 minute and 30 days")))
+    Err(Invalid::new("ttl", AccessViolation::TokenLife { ttl }))
 }

@@ -1,11 +1,16 @@
 //! The Pod object: work that is bound to a node, or waits for one.
 
+mod garbage;
+mod placement_refusal;
+
 use std::fmt;
 use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
+pub use self::garbage::Garbage;
+pub use self::placement_refusal::{PlacementRefusal, PlacementRefusalKind, Shortage};
 use crate::object::node::{Condition, ConditionStatus, Incarnation, READY, Resources};
 use crate::object::record::RecordKey;
 use crate::object::record::Stored;

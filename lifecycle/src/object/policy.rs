@@ -8,12 +8,17 @@ use std::fmt;
 use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
-use thiserror::Error;
 
 use crate::value::decimal::{MILLION, decimal, millionths};
 use crate::value::invalid::Invalid;
+pub use crate::value::setting::{
+    LARGE_CLUSTER_SIZE_SCOPE, LARGE_CLUSTER_SIZE_THRESHOLD, NODE_EVICTION_RATE, NODE_MONITOR_GRACE_PERIOD,
+    NODE_MONITOR_PERIOD, NODE_STARTUP_GRACE_PERIOD, POD_EVICTION_TIMEOUT, SECONDARY_NODE_EVICTION_RATE,
+    UNHEALTHY_ZONE_THRESHOLD,
+};
 use crate::value::text::Text;
 use crate::value::time::{Period, PeriodError};
+use crate::value::violation::SettingViolation;
 
 /// Events per second, in millionths.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -54,17 +59,6 @@ pub struct Policy {
     pub large_cluster_size_scope: SizeScope,
 }
 
-/// The settings' names, as flags, in `muster get config` and in messages.
-pub const NODE_MONITOR_PERIOD: &str = "node-monitor-period";
-pub const NODE_MONITOR_GRACE_PERIOD: &str = "node-monitor-grace-period";
-pub const NODE_STARTUP_GRACE_PERIOD: &str = "node-startup-grace-period";
-pub const POD_EVICTION_TIMEOUT: &str = "pod-eviction-timeout";
-pub const NODE_EVICTION_RATE: &str = "node-eviction-rate";
-pub const SECONDARY_NODE_EVICTION_RATE: &str = "secondary-node-eviction-rate";
-pub const UNHEALTHY_ZONE_THRESHOLD: &str = "unhealthy-zone-threshold";
-pub const LARGE_CLUSTER_SIZE_THRESHOLD: &str = "large-cluster-size-threshold";
-pub const LARGE_CLUSTER_SIZE_SCOPE: &str = "large-cluster-size-scope";
-
 const BEAT_INTERVAL_MAX: Period = Period::from_secs(10);
 const SWEEP_PERIOD_MIN: Period = Period(100);
 const SWEEP_PERIOD_MAX: Period = Period(500);
@@ -83,18 +77,6 @@ const RATE_MAX: Rate = Rate(1000 * MILLION);
 
 /// How much of an offending value a message quotes.
 const QUOTED_MAX: usize = 64;
-
-#[derive(Debug, Clone, PartialEq, Eq, Error)]
-pub enum PolicyError {
-    #[error("{text:?} is not a rate: write events per second, 0 or more, with at most 6 decimals, such as 0.1")]
-    Rate { text: Text },
-    #[error("{text:?} is not a fraction: write a number from 0 to 1 with at most 6 decimals, such as 0.55")]
-    Fraction { text: Text },
-    #[error("{text:?} is not a number of nodes: write a whole number, such as 50")]
-    Size { text: Text },
-    #[error("{text:?} is not one of zone, cluster")]
-    Scope { text: Text },
-}
 
 // === impl Policy ===
 
@@ -137,7 +119,9 @@ impl Policy {
         check_rate(NODE_EVICTION_RATE, self.node_eviction_rate)?;
         check_rate(SECONDARY_NODE_EVICTION_RATE, self.secondary_node_eviction_rate)?;
         let threshold = self.unhealthy_zone_threshold;
-        require(threshold.0 <= MILLION, UNHEALTHY_ZONE_THRESHOLD, || format!("{threshold} is not between 0 and 1"))
+        require(threshold.0 <= MILLION, UNHEALTHY_ZONE_THRESHOLD, || SettingViolation::NoShare {
+            fraction: threshold.0,
+        })
     }
 
     /// Every setting with its value in the form people write.
@@ -158,8 +142,8 @@ impl Policy {
     /// Changes one setting by its name. Settings that depend on each other may change one after the other, so the
     /// whole is left to [`validate`](Self::validate).
     pub fn set(&mut self, name: &str, value: &str) -> Result<(), Invalid> {
-        let wrong = |error: PolicyError| Invalid::new(name, error.to_string());
-        let wrong_period = |error: PeriodError| Invalid::new(name, error.to_string());
+        let wrong = |rule: SettingViolation| Invalid::new(name, rule);
+        let wrong_period = |error: PeriodError| Invalid::new(name, SettingViolation::from(error));
         match name {
             NODE_MONITOR_PERIOD => self.node_monitor_period = value.parse().map_err(wrong_period)?,
             NODE_MONITOR_GRACE_PERIOD => self.node_monitor_grace_period = value.parse().map_err(wrong_period)?,
@@ -169,18 +153,13 @@ impl Policy {
             SECONDARY_NODE_EVICTION_RATE => self.secondary_node_eviction_rate = value.parse().map_err(wrong)?,
             UNHEALTHY_ZONE_THRESHOLD => self.unhealthy_zone_threshold = value.parse().map_err(wrong)?,
             LARGE_CLUSTER_SIZE_THRESHOLD => {
-                let size = value.parse().map_err(|_| wrong(PolicyError::Size { text: quoted(value) }))?;
+                let size = value.parse().map_err(|_| wrong(SettingViolation::NotSize { text: quoted(value) }))?;
                 self.large_cluster_size_threshold = size;
             }
             LARGE_CLUSTER_SIZE_SCOPE => self.large_cluster_size_scope = value.parse().map_err(wrong)?,
-            _ => return Err(self.unknown_setting(name)),
+            _ => return Err(Invalid::new(quoted(name), SettingViolation::Unknown)),
         }
         Ok(())
-    }
-
-    fn unknown_setting(&self, name: &str) -> Invalid {
-        let known = self.settings().map(|(name, _)| name).join(", ");
-        Invalid::new(quoted(name), format!("no such setting: use one of {known}"))
     }
 
     fn check_lengths(&self) -> Result<(), Invalid> {
@@ -191,14 +170,15 @@ impl Policy {
             (POD_EVICTION_TIMEOUT, self.pod_eviction_timeout),
         ];
         for (field, period) in periods {
-            require(period <= PERIOD_MAX, field, || format!("{period} is too long: at most {PERIOD_MAX}"))?;
+            require(period <= PERIOD_MAX, field, || SettingViolation::TooLong { period, most: PERIOD_MAX })?;
         }
         let (period, timeout) = (self.node_monitor_period, self.pod_eviction_timeout);
-        require(period >= MONITOR_PERIOD_MIN, NODE_MONITOR_PERIOD, || {
-            format!("{period} is too short: at least {MONITOR_PERIOD_MIN}")
+        require(period >= MONITOR_PERIOD_MIN, NODE_MONITOR_PERIOD, || SettingViolation::TooShort {
+            period,
+            least: MONITOR_PERIOD_MIN,
         })?;
-        require(timeout.0.is_multiple_of(1000), POD_EVICTION_TIMEOUT, || {
-            format!("{timeout} is not a whole number of seconds, as the tolerationSeconds it sets must be")
+        require(timeout.0.is_multiple_of(1000), POD_EVICTION_TIMEOUT, || SettingViolation::NotWholeSeconds {
+            period: timeout,
         })
     }
 
@@ -209,25 +189,23 @@ impl Policy {
         ];
         let period = self.node_monitor_period;
         graces.into_iter().try_for_each(|(name, grace)| {
-            require(grace >= GRACE_MIN, name, || {
-                format!(
-                    "{grace} is too short: at least {GRACE_MIN}, or what replicas tell each other would come too late"
-                )
-            })
+            require(grace >= GRACE_MIN, name, || SettingViolation::GraceTooShort { grace, least: GRACE_MIN })
         })?;
         graces.into_iter().try_for_each(|(name, grace)| {
-            require(period <= grace, NODE_MONITOR_PERIOD, || {
-                format!("{period} is above {name} ({grace}): shorten the period or lengthen the grace period")
+            require(period <= grace, NODE_MONITOR_PERIOD, || SettingViolation::AboveGrace {
+                period,
+                setting: Text::from(name),
+                grace,
             })
         })
     }
 }
 
 fn check_rate(field: &'static str, rate: Rate) -> Result<(), Invalid> {
-    require(rate <= RATE_MAX, field, || format!("{rate} per second is too fast: at most {RATE_MAX}"))
+    require(rate <= RATE_MAX, field, || SettingViolation::TooFast { rate: rate.0, most: RATE_MAX.0 })
 }
 
-fn require(holds: bool, field: &'static str, rule: impl FnOnce() -> String) -> Result<(), Invalid> {
+fn require(holds: bool, field: &'static str, rule: impl FnOnce() -> SettingViolation) -> Result<(), Invalid> {
     if holds { Ok(()) } else { Err(Invalid::new(field, rule())) }
 }
 
@@ -248,10 +226,10 @@ impl fmt::Display for Rate {
 }
 
 impl FromStr for Rate {
-    type Err = PolicyError;
+    type Err = SettingViolation;
 
-    fn from_str(text: &str) -> Result<Self, PolicyError> {
-        millionths(text).map(Self).ok_or_else(|| PolicyError::Rate { text: quoted(text) })
+    fn from_str(text: &str) -> Result<Self, SettingViolation> {
+        millionths(text).map(Self).ok_or_else(|| SettingViolation::NotRate { text: quoted(text) })
     }
 }
 
@@ -271,11 +249,11 @@ impl fmt::Display for Fraction {
 }
 
 impl FromStr for Fraction {
-    type Err = PolicyError;
+    type Err = SettingViolation;
 
-    fn from_str(text: &str) -> Result<Self, PolicyError> {
+    fn from_str(text: &str) -> Result<Self, SettingViolation> {
         let parsed = millionths(text).filter(|parts| *parts <= MILLION);
-        parsed.map(Self).ok_or_else(|| PolicyError::Fraction { text: quoted(text) })
+        parsed.map(Self).ok_or_else(|| SettingViolation::NotFraction { text: quoted(text) })
     }
 }
 
@@ -297,12 +275,12 @@ impl fmt::Display for SizeScope {
 }
 
 impl FromStr for SizeScope {
-    type Err = PolicyError;
+    type Err = SettingViolation;
 
-    fn from_str(text: &str) -> Result<Self, PolicyError> {
+    fn from_str(text: &str) -> Result<Self, SettingViolation> {
         [Self::Zone, Self::Cluster]
             .into_iter()
             .find(|scope| scope.as_str() == text)
-            .ok_or_else(|| PolicyError::Scope { text: quoted(text) })
+            .ok_or_else(|| SettingViolation::NotScope { text: quoted(text) })
     }
 }

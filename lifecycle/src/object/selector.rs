@@ -11,6 +11,7 @@ use crate::object::pod::Pod;
 use crate::value::meta::{ObjectMeta, Pairs};
 use crate::value::name;
 use crate::value::text::Text;
+use crate::value::violation::NameViolation;
 
 /// `app=web,tier in (a, b),!canary`. The empty selector matches everything.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -176,8 +177,8 @@ impl EventFieldSelector {
             EventField::SubjectName => requirement.accepts(&event.subject.name),
             EventField::SubjectNamespace => requirement.accepts(event.subject.namespace.as_deref().unwrap_or_default()),
             EventField::SubjectUid => requirement.accepts(&event.subject.uid.to_string()),
-            EventField::Reason => requirement.accepts(&event.reason),
-            EventField::Type => requirement.accepts(event.event_type.as_str()),
+            EventField::Reason => requirement.accepts(event.reason()),
+            EventField::Type => requirement.accepts(event.headline().event_type.as_str()),
         })
     }
 }
@@ -335,11 +336,11 @@ impl<'a> Cursor<'a> {
         self.checked_word(name::label_value)
     }
 
-    fn checked_word(&mut self, check: impl Fn(&str) -> Result<(), Text>) -> Result<Text, SelectorError> {
+    fn checked_word(&mut self, check: impl Fn(&str) -> Result<(), NameViolation>) -> Result<Text, SelectorError> {
         self.skip_blanks();
         let start = self.at;
         let word = self.word();
-        check(word).map_err(|rule| self.error(start, rule))?;
+        check(word).map_err(|rule| self.error(start, rule.to_string()))?;
         Ok(Text::from(word))
     }
 

@@ -16,6 +16,7 @@ use crate::value::invalid::Invalid;
 use crate::value::name;
 use crate::value::text::Text;
 use crate::value::time::Period;
+use crate::value::violation::PodViolation;
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum TolerationOperator {
@@ -95,19 +96,19 @@ impl Toleration {
 
     /// T-3; `path` is where the toleration stands.
     pub fn check(&self, path: &str) -> Result<(), Invalid> {
-        let wrong = |field: &str, rule: &str| Err(Invalid::new(format!("{path}.{field}"), rule));
+        let wrong = |field: &str, rule: PodViolation| Err(Invalid::new(format!("{path}.{field}"), rule));
         let compares = matches!(self.operator, TolerationOperator::Lt | TolerationOperator::Gt);
         if self.key.is_empty() && self.operator != TolerationOperator::Exists {
-            return wrong("operator", "must be Exists when the key is empty: it then stands for every taint");
+            return wrong("operator", PodViolation::OperatorWithoutKey);
         }
         if self.operator == TolerationOperator::Exists && !self.value.is_empty() {
-            return wrong("value", "must be empty when the operator is Exists: there is nothing to compare");
+            return wrong("value", PodViolation::ValueWithExists);
         }
         if compares && self.value.parse::<i64>().is_err() {
-            return wrong("value", "must be a whole number when the operator is Lt or Gt");
+            return wrong("value", PodViolation::ValueNoNumber);
         }
         if self.seconds.is_some() && self.effect != Some(Effect::NoExecute) {
-            return wrong("effect", "must be NoExecute when tolerationSeconds is set");
+            return wrong("effect", PodViolation::SecondsWithoutNoExecute);
         }
         if !self.key.is_empty() {
             name::qualified_name(&self.key).map_err(|rule| Invalid::new(format!("{path}.key"), rule))?;
@@ -183,8 +184,8 @@ pub fn check_update(before: &[Toleration], after: &[Toleration], path: &str) -> 
     match before.iter().find(|known| !after.iter().any(|own| own.is_same(known))) {
         None => Ok(()),
         Some(gone) => {
-            let rule = format!("\"{gone}\" cannot be removed: of a pod that exists tolerations can only be added");
-            Err(Invalid::new(path, rule))
+            let toleration = Text::from(gone.to_string());
+            Err(Invalid::new(path, PodViolation::TolerationGone { toleration }))
         }
     }
 }

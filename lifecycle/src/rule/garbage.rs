@@ -1,23 +1,11 @@
 //! Garbage: pods that are removed without confirmation by their node, and why (GC-1 to GC-5, OOS-1).
 
 use crate::object::node::Node;
+pub use crate::object::pod::Garbage;
 use crate::object::pod::{EVICTED, Phase, Pod};
 use crate::object::taint::OUT_OF_SERVICE_TAINT;
 use crate::value::time::Period;
 use crate::value::time::{ClusterTime, Stamp};
-
-/// Why a pod is removed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Garbage {
-    /// GC-1: the pod has ended, and more have than are kept.
-    Terminated,
-    /// GC-2: the pod was deleted, and an operator vouches that its machine is off.
-    OutOfService,
-    /// GC-3: the node is gone, and had time to say that the pod has stopped.
-    Orphaned,
-    /// GC-4: the pod was deleted before it ever had a node.
-    Unscheduled,
-}
 
 /// GC-1: how many pods that have ended are kept. Upstream's default.
 pub const TERMINATED_KEPT: usize = 12_500;
@@ -56,25 +44,4 @@ pub fn is_out_of_service(node: &Node) -> bool {
 pub(crate) fn rank(pod: &Pod) -> Option<(bool, ClusterTime)> {
     let was_evicted = pod.status.phase == Phase::Failed && pod.status.reason == EVICTED;
     (pod.status.phase.is_final() && !pod.is_terminating()).then_some((!was_evicted, pod.meta.created.cluster))
-}
-
-impl Garbage {
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Terminated => "terminated",
-            Self::OutOfService => "out-of-service",
-            Self::Orphaned => "orphaned",
-            Self::Unscheduled => "unscheduled",
-        }
-    }
-
-    /// The reason, for people.
-    pub fn why(self) -> &'static str {
-        match self {
-            Self::Terminated => "it had ended, and more such pods are there than are kept",
-            Self::OutOfService => "its node is out of service",
-            Self::Orphaned => "its node is gone",
-            Self::Unscheduled => "it was deleted before it had a node",
-        }
-    }
 }

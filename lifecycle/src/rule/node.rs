@@ -8,14 +8,15 @@ use ipnet::IpNet;
 
 use crate::command::Origin;
 use crate::object::node::{Address, Condition, Node, NodeDraft, NodeSpec, NodeStatus, Resources};
-use crate::object::record::{RECORD_BYTES_MAX, encode, encoded_len};
+use crate::object::record::{RECORD_BYTES_MAX, encoded_len};
 use crate::object::taint::Taint;
-use crate::rejection::Rejection;
+use crate::rejection::{Limit, NodePart, Rejection};
 use crate::value::invalid::Invalid;
 use crate::value::meta::{ObjectMeta, OwnerReference};
 use crate::value::name;
 use crate::value::quantity::Quantity;
 use crate::value::text::Text;
+use crate::value::violation::{AddressViolation, NodeViolation, ValueViolation};
 
 type Checked = Result<(), Invalid>;
 
@@ -36,19 +37,19 @@ pub fn node(node: &Node) -> Checked {
 /// NV-7, and the changes that are forbidden for a Node that is being deleted. NV-8 is [`addresses_once`].
 pub fn update(before: &Node, after: &Node) -> Checked {
     if !before.spec.pod_cidrs.is_empty() && before.spec.pod_cidrs != after.spec.pod_cidrs {
-        let rule = format!("is {} and cannot be changed or cleared once set", listed(&before.spec.pod_cidrs));
-        return Err(Invalid::new("spec.podCIDRs", rule));
+        let cidrs = before.spec.pod_cidrs.clone();
+        return Err(Invalid::new("spec.podCIDRs", AddressViolation::Fixed { cidrs }));
     }
     let known = before.spec.provider_id.as_deref().unwrap_or_default();
     if !known.is_empty() && before.spec.provider_id != after.spec.provider_id {
-        let rule = format!("is {:?} and cannot be changed or cleared once set", Text::clipped(known, 128));
-        return Err(Invalid::new("spec.providerID", rule));
+        let known = Text::clipped(known, 128);
+        return Err(Invalid::new("spec.providerID", NodeViolation::ProviderIdFixed { known }));
     }
     let late = after.meta.finalizers.iter().find(|finalizer| !before.meta.finalizers.contains(finalizer));
     match late {
         Some(finalizer) if before.meta.deleted.is_some() => {
-            let rule = format!("{finalizer:?} cannot be added: the node is being deleted");
-            Err(Invalid::new("metadata.finalizers", rule))
+            let finalizer = finalizer.clone();
+            Err(Invalid::new("metadata.finalizers", NodeViolation::LateFinalizer { finalizer }))
         }
         Some(_) | None => Ok(()),
     }
@@ -59,8 +60,9 @@ pub fn addresses_once(addresses: &[Address]) -> Checked {
     let mut seen = BTreeSet::new();
     for (index, address) in addresses.iter().enumerate() {
         if !seen.insert((&address.kind, &address.address)) {
-            let rule = format!("{} {:?} is there twice", address.kind, Text::clipped(&address.address, 128));
-            return Err(Invalid::new(format!("status.addresses[{index}]"), rule));
+            let (kind, address) = (address.kind.clone(), Text::clipped(&address.address, 128));
+            let repeated = NodeViolation::AddressRepeated { kind, address };
+            return Err(Invalid::new(format!("status.addresses[{index}]"), repeated));
         }
     }
     Ok(())
@@ -93,17 +95,17 @@ pub(crate) fn size(node: &Node, limit: usize) -> Result<(), Rejection> {
         return Ok(());
     }
     let parts = [
-        ("metadata.labels", encode(&node.meta.labels)),
-        ("metadata.annotations", encode(&node.meta.annotations)),
-        ("metadata.ownerReferences", encode(&node.meta.owners)),
-        ("metadata.finalizers", encode(&node.meta.finalizers)),
-        ("spec", encode(&node.spec)),
-        ("status", encode(&node.status)),
-        ("fields kept as given", encode(&node.unmodelled)),
+        (NodePart::Labels, encoded_len(&node.meta.labels)),
+        (NodePart::Annotations, encoded_len(&node.meta.annotations)),
+        (NodePart::Owners, encoded_len(&node.meta.owners)),
+        (NodePart::Finalizers, encoded_len(&node.meta.finalizers)),
+        (NodePart::Spec, encoded_len(&node.spec)),
+        (NodePart::Status, encoded_len(&node.status)),
+        (NodePart::Unmodelled, encoded_len(&node.unmodelled)),
     ];
-    let heaviest = parts.iter().max_by_key(|(_, part)| part.len()).map_or("", |(name, _)| name);
-    let what = format!("bytes of node {:?}: it would have {bytes}, most of them in {heaviest}", node.meta.name);
-    Err(Rejection::LimitReached { what: Text::from(what), limit: limit as u64 })
+    let heaviest = parts.into_iter().max_by_key(|(_, bytes)| *bytes).map_or(NodePart::Unmodelled, |(part, _)| part);
+    let what = Limit::NodeBytes { name: node.meta.name.clone(), bytes: bytes as u64, heaviest };
+    Err(Rejection::limit(what, limit))
 }
 
 // === metadata ===
@@ -127,7 +129,7 @@ fn owners(owners: &[OwnerReference]) -> Checked {
             filled(|| format!("{path}.{field}"), text)?;
         }
         if owner.controller && owners[..index].iter().any(|earlier| earlier.controller) {
-            return Err(Invalid::new(format!("{path}.controller"), "only one owner can be the controller"));
+            return Err(Invalid::new(format!("{path}.controller"), NodeViolation::SecondController));
         }
     }
     Ok(())
@@ -146,8 +148,8 @@ fn taints(taints: &[Taint]) -> Checked {
         let path = format!("spec.taints[{index}]");
         taint.check(&path)?;
         if !seen.insert((&taint.key, taint.effect)) {
-            let rule = format!("\"{}:{}\" is there twice: a key can have each effect once", taint.key, taint.effect);
-            return Err(Invalid::new(path, rule));
+            let taint = Text::from(format!("{}:{}", taint.key, taint.effect));
+            return Err(Invalid::new(path, NodeViolation::TaintRepeated { taint }));
         }
     }
     Ok(())
@@ -158,13 +160,10 @@ fn pod_cidrs(cidrs: &[IpNet]) -> Checked {
     match cidrs {
         [] | [_] => Ok(()),
         [first, second] if is_v4(first) != is_v4(second) => Ok(()),
-        [_, second] => {
-            let rule = format!("\"{second}\" has the address family of the first: two must be one IPv4 and one IPv6");
-            Err(Invalid::new("spec.podCIDRs[1]", rule))
-        }
+        [_, second] => Err(Invalid::new("spec.podCIDRs[1]", AddressViolation::SameFamily { cidr: *second })),
         [_, _, ..] => {
-            let rule = format!("{} are too many: at most one per address family", cidrs.len());
-            Err(Invalid::new("spec.podCIDRs", rule))
+            let count = cidrs.len() as u64;
+            Err(Invalid::new("spec.podCIDRs", AddressViolation::TooMany { count }))
         }
     }
 }
@@ -181,8 +180,7 @@ pub fn status(status: &NodeStatus) -> Checked {
     }
     match status.info.as_ref().and_then(|info| info.swap_capacity) {
         Some(bytes) if bytes <= 0 => {
-            let rule = format!("{bytes} is not positive: leave it out on a machine without swap");
-            Err(Invalid::new("status.nodeInfo.swap.capacity", rule))
+            Err(Invalid::new("status.nodeInfo.swap.capacity", NodeViolation::SwapNotPositive { bytes }))
         }
         Some(_) | None => Ok(()),
     }
@@ -197,12 +195,12 @@ pub(crate) fn resources(path: &str, resources: &Resources) -> Checked {
     Ok(())
 }
 
-fn resource_quantity(resource: &str, quantity: Quantity) -> Result<(), Text> {
-    if quantity.is_negative() {
-        return Err(Text::from(format!("\"{quantity}\" is negative")));
+fn resource_quantity(resource: &str, given: Quantity) -> Result<(), ValueViolation> {
+    if given.is_negative() {
+        return Err(ValueViolation::Negative { given });
     }
-    if is_counted(resource) && !quantity.is_integral() {
-        return Err(Text::from(format!("\"{quantity}\" is not a whole number")));
+    if is_counted(resource) && !given.is_integral() {
+        return Err(ValueViolation::NotWhole { given });
     }
     Ok(())
 }
@@ -222,7 +220,7 @@ fn conditions(conditions: &[Condition]) -> Checked {
         let field = || format!("status.conditions[{index}].type");
         name::qualified_name(&condition.kind).map_err(|rule| Invalid::new(field(), rule))?;
         if !seen.insert(&condition.kind) {
-            return Err(Invalid::new(field(), format!("{:?} is there twice", condition.kind)));
+            return Err(Invalid::new(field(), ValueViolation::Repeated { key: condition.kind.clone() }));
         }
     }
     Ok(())
@@ -231,9 +229,5 @@ fn conditions(conditions: &[Condition]) -> Checked {
 // === shared by all parts ===
 
 fn filled(field: impl FnOnce() -> String, text: &str) -> Checked {
-    if text.is_empty() { Err(Invalid::new(field(), "must not be empty")) } else { Ok(()) }
-}
-
-fn listed(cidrs: &[IpNet]) -> String {
-    cidrs.iter().map(IpNet::to_string).collect::<Vec<_>>().join(", ")
+    if text.is_empty() { Err(Invalid::new(field(), ValueViolation::Empty)) } else { Ok(()) }
 }

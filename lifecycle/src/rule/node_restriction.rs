@@ -10,6 +10,7 @@ use crate::rejection::Rejection;
 use crate::value::invalid::Invalid;
 use crate::value::meta::Pairs;
 use crate::value::text::Text;
+use crate::value::violation::AccessViolation;
 
 /// The labels by which an agent describes its machine.
 pub(crate) const MACHINE_LABELS: [&str; 12] = [
@@ -41,7 +42,7 @@ type Permitted = Result<(), Rejection>;
 /// NR-1: the agent of `own` may not speak for `other`.
 pub(crate) fn of_another(other: &str, own: &str) -> Rejection {
     let (other, own) = (Text::clipped(other, NAMES_MAX), Text::clipped(own, NAMES_MAX));
-    forbidden("metadata.name", format!("{other:?} is not {own:?}: a node speaks for itself alone (NR-1)"))
+    forbidden("metadata.name", AccessViolation::OtherNode { other, own })
 }
 
 /// NR-2 to NR-4: what an agent may say of the node it brings. `known` is the Node if it exists; labels that it
@@ -49,21 +50,24 @@ pub(crate) fn of_another(other: &str, own: &str) -> Rejection {
 pub(crate) fn registration(draft: &NodeDraft, known: Option<&Node>) -> Permitted {
     let says = |list: Option<usize>| list.is_some_and(|length| length > 0);
     if says(draft.owners.as_ref().map(|owners| owners.len())) {
-        return Err(immodest("metadata.ownerReferences", "NR-3"));
+        return Err(forbidden("metadata.ownerReferences", AccessViolation::NotOfAgents));
     }
     if says(draft.finalizers.as_ref().map(|finalizers| finalizers.len())) {
-        return Err(immodest("metadata.finalizers", "NR-3"));
+        return Err(forbidden("metadata.finalizers", AccessViolation::NotOfAgents));
     }
     if says(draft.pod_cidrs.as_ref().map(|cidrs| cidrs.len())) {
-        return Err(immodest("spec.podCIDRs", "NR-3"));
+        return Err(forbidden("spec.podCIDRs", AccessViolation::NotOfAgents));
     }
     if draft.unmodelled.as_ref().is_some_and(|unmodelled| unmodelled.contains(CONFIG_SOURCE_KEY)) {
-        return Err(immodest("spec.configSource", "NR-2"));
+        return Err(forbidden("spec.configSource", AccessViolation::ConfigSource));
     }
     let has = |key: &str, value: &Text| known.is_some_and(|known| known.meta.labels.get(key) == Some(value));
     let mut labels = draft.labels.iter().flat_map(Pairs::iter);
     match labels.find(|(key, value)| !is_open_label(key) && !has(key, value)) {
-        Some((key, _)) => Err(immodest(&format!("metadata.labels[{}]", Text::clipped(key, 253)), "NR-4")),
+        Some((key, _)) => {
+            let field = format!("metadata.labels[{}]", Text::clipped(key, 253));
+            Err(forbidden(&field, AccessViolation::LabelNotOfAgents))
+        }
         None => Ok(()),
     }
 }
@@ -76,9 +80,7 @@ pub(crate) fn pods<'a>(node: &Node, reports: &[PodReport], known: impl Fn(&PodKe
     match reports.iter().find(foreign) {
         Some(report) => {
             let key = format!("pods[{}]", Text::clipped(&report.key.to_string(), NAMES_MAX));
-            let rule =
-                format!("is not bound to node {:?}: a node reports on its own pods alone (NR-5)", node.meta.name);
-            Err(forbidden(&key, rule))
+            Err(forbidden(&key, AccessViolation::OtherNodesPod { node: node.meta.name.clone() }))
         }
         None => Ok(()),
     }
@@ -95,10 +97,6 @@ pub fn is_open_label(label: &str) -> bool {
     label != EXCLUDE_DISRUPTION_LABEL && (!ours || open)
 }
 
-fn immodest(key: &str, rule: &str) -> Rejection {
-    forbidden(key, format!("is not for a node's agent to set ({rule})"))
-}
-
-fn forbidden(key: &str, rule: String) -> Rejection {
+fn forbidden(key: &str, rule: AccessViolation) -> Rejection {
     Rejection::Forbidden(Invalid::new(key, rule))
 }

@@ -8,12 +8,13 @@ use crate::object::pod::{GRACE_DEFAULT, GRACE_MAX, Pod, PodDraft, PodSpec, PodTe
 use crate::object::record::{RECORD_BYTES_MAX, encode};
 use crate::object::toleration::{self, TOLERATIONS_MAX, Toleration};
 use crate::object::workload::{REPLICAS_MAX, Workload, WorkloadDraft};
-use crate::rejection::Rejection;
+use crate::rejection::{Limit, Rejection};
 use crate::rule;
 use crate::value::invalid::Invalid;
 use crate::value::meta::ObjectMeta;
 use crate::value::name;
 use crate::value::text::Text;
+use crate::value::violation::{PodViolation, ValueViolation};
 
 type Checked = Result<(), Invalid>;
 
@@ -53,18 +54,19 @@ impl WorkloadDraft {
     pub(crate) fn replicas(&self) -> Result<u32, Invalid> {
         let given = self.replicas.unwrap_or(1);
         let replicas = u32::try_from(given).ok().filter(|replicas| *replicas <= REPLICAS_MAX);
-        replicas.ok_or_else(|| Invalid::new("spec.replicas", format!("{given} is not between 0 and {REPLICAS_MAX}")))
+        let wrong = ValueViolation::NotBetween { given, least: 0, most: i64::from(REPLICAS_MAX) };
+        replicas.ok_or_else(|| Invalid::new("spec.replicas", wrong))
     }
 
     fn check_selector(&self) -> Checked {
         if self.selector.is_empty() {
-            return Err(Invalid::new("spec.selector.matchLabels", "is required: labels that its pods have"));
+            return Err(Invalid::new("spec.selector.matchLabels", PodViolation::NoSelector));
         }
         match self.selector.iter().find(|(key, value)| self.pod_labels.get(key) != Some(value)) {
             None => Ok(()),
             Some((key, value)) => {
-                let rule = format!("must have \"{key}={value}\", as spec.selector asks: its pods would not be its own");
-                Err(Invalid::new("spec.template.metadata.labels", rule))
+                let (key, value) = (key.clone(), value.clone());
+                Err(Invalid::new("spec.template.metadata.labels", PodViolation::LabelNotSelected { key, value }))
             }
         }
     }
@@ -73,15 +75,15 @@ impl WorkloadDraft {
 impl PodTemplate {
     fn check(&self, path: &str) -> Checked {
         if !self.has_containers {
-            return Err(Invalid::new(format!("{path}.containers"), "is required: at least one"));
+            return Err(Invalid::new(format!("{path}.containers"), PodViolation::NoContainers));
         }
         let tolerations = self.tolerations.as_deref().unwrap_or_default();
         check_tolerations(tolerations, TOLERATIONS_GIVEN_MAX, &format!("{path}.tolerations"))?;
         let selector = self.node_selector.as_ref().map_or(Ok(()), name::labels);
         selector.map_err(|rule| Invalid::new(format!("{path}.nodeSelector"), rule))?;
         if let Some(priority) = self.priority.filter(|priority| priority.abs() > PRIORITY_MAX) {
-            let rule = format!("{priority} is not between -{PRIORITY_MAX} and {PRIORITY_MAX}");
-            return Err(Invalid::new(format!("{path}.priority"), rule));
+            let wrong = ValueViolation::NotBetween { given: priority, least: -PRIORITY_MAX, most: PRIORITY_MAX };
+            return Err(Invalid::new(format!("{path}.priority"), wrong));
         }
         grace(self.grace, &format!("{path}.terminationGracePeriodSeconds"))?;
         rule::node::resources(&format!("{path}.containers.resources.requests"), &self.requests)
@@ -103,8 +105,8 @@ impl PodTemplate {
 
 fn check_tolerations(tolerations: &[Toleration], most: usize, path: &str) -> Checked {
     if tolerations.len() > most {
-        let rule = format!("{} are too many: at most {most}", tolerations.len());
-        return Err(Invalid::new(path, rule));
+        let (count, most) = (tolerations.len() as u64, most as u64);
+        return Err(Invalid::new(path, ValueViolation::TooMany { count, most }));
     }
     tolerations.iter().enumerate().try_for_each(|(index, toleration)| toleration.check(&format!("{path}[{index}]")))
 }
@@ -112,11 +114,9 @@ fn check_tolerations(tolerations: &[Toleration], most: usize, path: &str) -> Che
 /// Checks a grace in seconds as a manifest or a command gives it.
 pub fn grace(given: Option<i64>, field: &str) -> Checked {
     match given {
-        Some(seconds) if seconds < 0 => {
-            Err(Invalid::new(field, format!("{seconds} is negative: write seconds, 0 or more")))
-        }
+        Some(seconds) if seconds < 0 => Err(Invalid::new(field, PodViolation::GraceNegative { seconds })),
         Some(seconds) if seconds > GRACE_MAX => {
-            Err(Invalid::new(field, format!("{seconds} is too long: at most {GRACE_MAX}")))
+            Err(Invalid::new(field, PodViolation::GraceTooLong { seconds, most: GRACE_MAX }))
         }
         Some(_) | None => Ok(()),
     }
@@ -125,7 +125,7 @@ pub fn grace(given: Option<i64>, field: &str) -> Checked {
 /// No finalizers: no controller would ever remove one.
 fn no_finalizers(finalizers: Option<&[Text]>) -> Checked {
     match finalizers.is_some_and(|finalizers| !finalizers.is_empty()) {
-        true => Err(Invalid::new("metadata.finalizers", "are not supported on pods and workloads: leave them out")),
+        true => Err(Invalid::new("metadata.finalizers", PodViolation::Finalizers)),
         false => Ok(()),
     }
 }
@@ -157,19 +157,19 @@ pub fn pod_update(before: &Pod, after: &Pod) -> Checked {
         ("spec", before.unmodelled == after.unmodelled),
         ("metadata.ownerReferences", before.meta.owners == after.meta.owners),
     ];
-    immutable(&fields, "of a pod that exists only labels, annotations and tolerations can change")
+    immutable(&fields, PodViolation::PodFixed)
 }
 
 /// The fields by which a workload knows its pods cannot change.
 pub fn workload_update(before: &Workload, after: &Workload) -> Checked {
     let fields = [("spec.selector", before.spec.selector == after.spec.selector)];
-    immutable(&fields, "it says which pods are its own; make a new one under another name")
+    immutable(&fields, PodViolation::SelectorFixed)
 }
 
-fn immutable(fields: &[(&str, bool)], why: &str) -> Checked {
+fn immutable(fields: &[(&str, bool)], rule: PodViolation) -> Checked {
     match fields.iter().find(|(_, same)| !same) {
         None => Ok(()),
-        Some((field, _)) => Err(Invalid::new(*field, format!("cannot be changed: {why}"))),
+        Some((field, _)) => Err(Invalid::new(*field, rule)),
     }
 }
 
@@ -185,18 +185,16 @@ pub fn workload(workload: &Workload) -> Checked {
 
 /// Whether the pod leaves room for what the lifecycle will write into it.
 pub(crate) fn pod_weight(pod: &Pod) -> Result<(), Rejection> {
-    weight("pod", &pod.meta, encode(pod).len(), RECORD_BYTES_MAX - LIFECYCLE_RESERVE)
+    let (bytes, most) = (encode(pod).len(), RECORD_BYTES_MAX - LIFECYCLE_RESERVE);
+    weight(bytes, most, || Limit::PodBytes { name: pod.meta.name.clone(), bytes: bytes as u64 })
 }
 
 /// Whether a pod made of the template would have room, too.
 pub(crate) fn workload_weight(workload: &Workload) -> Result<(), Rejection> {
-    weight("workload", &workload.meta, encode(workload).len(), RECORD_BYTES_MAX - 2 * LIFECYCLE_RESERVE)
+    let (bytes, most) = (encode(workload).len(), RECORD_BYTES_MAX - 2 * LIFECYCLE_RESERVE);
+    weight(bytes, most, || Limit::WorkloadBytes { name: workload.meta.name.clone(), bytes: bytes as u64 })
 }
 
-fn weight(noun: &str, meta: &ObjectMeta, bytes: usize, limit: usize) -> Result<(), Rejection> {
-    if bytes <= limit {
-        return Ok(());
-    }
-    let what = format!("bytes of {noun} {:?}: it would have {bytes}", meta.name);
-    Err(Rejection::LimitReached { what: Text::from(what), limit: limit as u64 })
+fn weight(bytes: usize, most: usize, what: impl FnOnce() -> Limit) -> Result<(), Rejection> {
+    if bytes <= most { Ok(()) } else { Err(Rejection::limit(what(), most)) }
 }

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use crate::object::node::Resources;
+pub use crate::object::pod::Shortage;
 use crate::object::pod::{PODS_PER_NODE_MAX, Pod};
 use crate::value::text::Text;
 
@@ -22,13 +23,6 @@ const MEMORY: &str = "memory";
 
 /// One whole, in parts per million.
 const MILLION: i128 = 1_000_000;
-
-/// The resource of a node that is used up first.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Shortage {
-    Resource(Text),
-    Pods,
-}
 
 impl Load {
     /// A pod that has ended takes nothing; one that is stopping still does.

@@ -1,10 +1,10 @@
 //! Kubernetes' rules for names, label keys, label values and annotation keys.
 //!
-//! Each function answers `Ok` or a sentence with the offending value and the rule it breaks; the caller knows
-//! the field.
+//! Each function answers `Ok` or the rule that is broken, with the offending value; the caller knows the field.
 
 use crate::value::meta::Pairs;
 use crate::value::text::Text;
+use crate::value::violation::NameViolation;
 
 /// How much of an offending value a message quotes.
 const QUOTED_MAX: usize = 128;
@@ -13,67 +13,64 @@ pub(crate) const SUBDOMAIN_MAX: usize = 253;
 const LABEL_MAX: usize = 63;
 const ANNOTATIONS_MAX: usize = 256 * 1024;
 
-const SUBDOMAIN_RULE: &str = "lower case letters, digits, '-' and '.', starting and ending with a letter or digit, \
-                              at most 253 characters";
-const LENGTH_RULE: &str = "at most 253 are possible";
-const PART_RULE: &str = "between two dots at most 63 are possible, as in DNS";
-const LABEL_RULE: &str =
-    "lower case letters, digits and '-', starting and ending with a letter or digit, at most 63 characters";
-const QUALIFIED_RULE: &str = "letters, digits, '-', '_' and '.', starting and ending with a letter or digit, \
-                              at most 63 characters, optionally after a DNS subdomain and '/'";
-const VALUE_RULE: &str = "empty, or letters, digits, '-', '_' and '.', starting and ending with a letter or digit, \
-                          at most 63 characters";
-
 /// The name of a Node.
-pub fn dns_subdomain(name: &str) -> Result<(), Text> {
-    check(is_dns_subdomain(name), name, "is not a DNS-1123 subdomain", SUBDOMAIN_RULE)
+pub fn dns_subdomain(name: &str) -> Result<(), NameViolation> {
+    check(is_dns_subdomain(name), || NameViolation::Subdomain { value: quoted(name) })
 }
 
 /// The name of a node with a certificate: a DNS subdomain whose labels have at most 63 characters each, because longer
 /// ones are no DNS name. Upstream lets a Node have them, so such a Node cannot have an agent with a certificate.
-pub fn host_name(name: &str) -> Result<(), Text> {
-    check(name.split('.').all(is_dns_part), name, "is not a DNS-1123 subdomain", SUBDOMAIN_RULE)?;
-    check(name.len() <= SUBDOMAIN_MAX, name, &format!("has {} characters", name.len()), LENGTH_RULE)?;
+pub fn host_name(name: &str) -> Result<(), NameViolation> {
+    check(name.split('.').all(is_dns_part), || NameViolation::Subdomain { value: quoted(name) })?;
+    let length = name.len() as u64;
+    check(name.len() <= SUBDOMAIN_MAX, || NameViolation::TooLong { value: quoted(name), length })?;
     let longest = name.split('.').map(str::len).max().unwrap_or_default();
-    check(longest <= LABEL_MAX, name, &format!("has a label of {longest} characters"), PART_RULE)
+    check(longest <= LABEL_MAX, || NameViolation::LongPart { value: quoted(name), length: longest as u64 })
 }
 
-pub fn dns_label(name: &str) -> Result<(), Text> {
-    check(is_dns_label(name), name, "is not a DNS-1123 label", LABEL_RULE)
+pub fn dns_label(name: &str) -> Result<(), NameViolation> {
+    check(is_dns_label(name), || NameViolation::Label { value: quoted(name) })
 }
 
 /// A label key, taint key, finalizer or resource name: `[prefix/]name`.
-pub fn qualified_name(key: &str) -> Result<(), Text> {
-    check(is_qualified(key), key, "is not a qualified name", QUALIFIED_RULE)
+pub fn qualified_name(key: &str) -> Result<(), NameViolation> {
+    check(is_qualified(key), || NameViolation::Qualified { value: quoted(key) })
 }
 
-pub fn label_value(value: &str) -> Result<(), Text> {
-    check(value.is_empty() || is_bare_name(value), value, "is not a label value", VALUE_RULE)
+pub fn label_value(value: &str) -> Result<(), NameViolation> {
+    check(is_label_value(value), || NameViolation::LabelValue { value: quoted(value) })
 }
 
 /// Like a label key, but its case does not matter.
-pub fn annotation_key(key: &str) -> Result<(), Text> {
-    check(is_qualified(&key.to_ascii_lowercase()), key, "is not a qualified name", QUALIFIED_RULE)
+pub fn annotation_key(key: &str) -> Result<(), NameViolation> {
+    check(is_qualified(&key.to_ascii_lowercase()), || NameViolation::Qualified { value: quoted(key) })
 }
 
-pub fn labels(labels: &Pairs) -> Result<(), Text> {
+pub fn labels(labels: &Pairs) -> Result<(), NameViolation> {
     labels.iter().try_for_each(|(key, value)| {
         qualified_name(key)?;
-        label_value(value).map_err(|rule| Text::from(format!("{rule} (of key {:?})", Text::clipped(key, QUOTED_MAX))))
+        let wrong = || NameViolation::LabelValueOf { value: quoted(value), key: quoted(key) };
+        check(is_label_value(value), wrong)
     })
 }
 
-pub fn annotations(annotations: &Pairs) -> Result<(), Text> {
+pub fn annotations(annotations: &Pairs) -> Result<(), NameViolation> {
     annotations.iter().try_for_each(|(key, _)| annotation_key(key))?;
     let total: usize = annotations.iter().map(|(key, value)| key.len() + value.len()).sum();
-    if total > ANNOTATIONS_MAX {
-        return Err(Text::from(format!("{total} bytes of keys and values are too many: at most {ANNOTATIONS_MAX}")));
-    }
-    Ok(())
+    let (bytes, most) = (total as u64, ANNOTATIONS_MAX as u64);
+    check(total <= ANNOTATIONS_MAX, || NameViolation::AnnotationBytes { bytes, most })
 }
 
-fn check(holds: bool, value: &str, wrong: &str, rule: &str) -> Result<(), Text> {
-    if holds { Ok(()) } else { Err(Text::from(format!("{:?} {wrong}: {rule}", Text::clipped(value, QUOTED_MAX)))) }
+fn check(holds: bool, wrong: impl FnOnce() -> NameViolation) -> Result<(), NameViolation> {
+    if holds { Ok(()) } else { Err(wrong()) }
+}
+
+fn quoted(value: &str) -> Text {
+    Text::clipped(value, QUOTED_MAX)
+}
+
+fn is_label_value(value: &str) -> bool {
+    value.is_empty() || is_bare_name(value)
 }
 
 fn is_dns_subdomain(name: &str) -> bool {
@@ -148,12 +145,12 @@ mod tests {
             ),
             (format!("{longest}a"), "has 254 characters: at most 253 are possible"),
             (long(254), "has 254 characters: at most 253 are possible"),
-            ("Node_1".to_owned(), SUBDOMAIN_RULE),
-            (String::new(), SUBDOMAIN_RULE),
-            ("ä".repeat(200), SUBDOMAIN_RULE),
+            ("Node_1".to_owned(), "starting and ending with a letter or digit, at most 253 characters"),
+            (String::new(), "starting and ending with a letter or digit, at most 253 characters"),
+            ("ä".repeat(200), "starting and ending with a letter or digit, at most 253 characters"),
         ];
         for (name, rule) in refused {
-            let message = host_name(&name).unwrap_err();
+            let message = host_name(&name).unwrap_err().to_string();
             assert!(message.ends_with(rule), "{message}");
         }
     }
@@ -161,11 +158,11 @@ mod tests {
     #[test]
     fn an_error_has_the_value_and_the_rule() {
         assert_eq!(
-            dns_subdomain("Node_1").unwrap_err(),
+            dns_subdomain("Node_1").unwrap_err().to_string(),
             "\"Node_1\" is not a DNS-1123 subdomain: lower case letters, digits, '-' and '.', starting and ending \
              with a letter or digit, at most 253 characters"
         );
-        assert!(dns_subdomain(&"A".repeat(10_000)).unwrap_err().len() < 400);
+        assert!(dns_subdomain(&"A".repeat(10_000)).unwrap_err().to_string().len() < 400);
     }
 
     #[test]
@@ -205,6 +202,6 @@ mod tests {
         let big = Pairs::from_iter([("a", "x".repeat(ANNOTATIONS_MAX - 1))]);
         assert_eq!(annotations(&big), Ok(()));
         let bigger = Pairs::from_iter([("a", "x".repeat(ANNOTATIONS_MAX))]);
-        assert!(annotations(&bigger).unwrap_err().contains("262145 bytes"));
+        assert!(annotations(&bigger).unwrap_err().to_string().contains("262145 bytes"));
     }
 }

@@ -32,7 +32,7 @@ pub struct Stamp {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Period(pub u64);
 
-#[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[derive(Debug, Clone, PartialEq, Eq, Error, Serialize, Deserialize)]
 #[error("{text:?} is not a duration: write numbers with a unit (h, m, s or ms), such as 40s or 1m30s")]
 pub struct PeriodError {
     pub text: Text,

@@ -66,6 +66,19 @@ mod command {
     mod selectors;
 }
 
+mod golden {
+    mod commands;
+    mod events;
+    mod rejections;
+    mod state;
+    mod violations;
+
+    /// As the log, the records and the messages between replicas encode it.
+    fn encoded<T: serde::Serialize>(value: &T) -> Vec<u8> {
+        postcard::to_stdvec(value).unwrap()
+    }
+}
+
 mod policy {
     mod changes;
     mod settings;

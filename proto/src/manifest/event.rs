@@ -1,6 +1,6 @@
 //! Events as `core/v1` prints them. They are only printed: no client sends one.
 
-use muster_lifecycle::event::{Event, EventType};
+use muster_lifecycle::event::Event;
 use serde_json::{Value, json};
 
 use super::{meta, moment};
@@ -8,6 +8,7 @@ use super::{meta, moment};
 /// One core/v1 Event that happened once.
 pub fn event_to_json(event: &Event) -> Value {
     let at = moment::write(event.at);
+    let headline = event.headline();
     let mut involved = json!({
         "apiVersion": "v1",
         "kind": &*event.subject.kind,
@@ -22,22 +23,15 @@ pub fn event_to_json(event: &Event) -> Value {
         "kind": "Event",
         "metadata": meta::write(&event.meta),
         "involvedObject": involved,
-        "reason": &*event.reason,
-        "message": &*event.message,
-        "type": event_type(event.event_type),
-        "source": { "component": &*event.source },
+        "reason": headline.reason,
+        "message": event.message(),
+        "type": headline.event_type.as_str(),
+        "source": { "component": headline.source },
         "firstTimestamp": at,
         "lastTimestamp": at,
         "count": 1,
         "eventTime": null,
-        "reportingComponent": &*event.source,
+        "reportingComponent": headline.source,
         "reportingInstance": "",
     })
-}
-
-fn event_type(event_type: EventType) -> &'static str {
-    match event_type {
-        EventType::Normal => "Normal",
-        EventType::Warning => "Warning",
-    }
 }

@@ -16,7 +16,7 @@ pub fn join_token_to_json(token: &JoinToken, now: Stamp) -> Value {
         "spec": { "node": token.node.as_deref(), "expires": moment::write(token.expires) },
         "status": {
             "state": token.state(now.cluster).as_str(),
-            "createdBy": &*token.created_by,
+            "createdBy": token.created_by.to_string(),
             "used": used,
         },
     })
@@ -37,7 +37,7 @@ mod tests {
             hash: Fingerprint([0xab; 32]),
             node: Some("n1".into()),
             created: at(1),
-            created_by: "alice".into(),
+            created_by: Author::operator("alice"),
             expires: at(61),
             used: None,
             revoked: None,

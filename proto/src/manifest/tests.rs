@@ -1,6 +1,7 @@
 //! Tests of manifests: what they can say, what they must not say, and that nothing they say is lost.
 
-use muster_lifecycle::event::{Event, EventType, Subject};
+use muster_lifecycle::author::Author;
+use muster_lifecycle::event::{Event, NodeHappening, Subject};
 use muster_lifecycle::meta::{ObjectMeta, Uid};
 use muster_lifecycle::node::{ConditionStatus, Incarnation, Slot};
 use muster_lifecycle::taint::Effect;
@@ -288,10 +289,7 @@ fn an_event_is_printed_as_core_v1() {
         meta,
         sequence: 42,
         subject: Subject { kind: "Node".into(), name: "n1".into(), namespace: None, uid: Uid(9) },
-        event_type: EventType::Normal,
-        reason: "RegisteredNode".into(),
-        message: "node n1 was registered".into(),
-        source: "node-controller".into(),
+        happening: NodeHappening::Registered { by: Author::Agent }.into(),
         at: at(60),
     };
     let wanted = json!({
@@ -305,7 +303,7 @@ fn an_event_is_printed_as_core_v1() {
             "apiVersion": "v1", "kind": "Node", "name": "n1", "uid": "00000000-0000-0000-0000-000000000009",
         },
         "reason": "RegisteredNode",
-        "message": "node n1 was registered",
+        "message": "node n1 was registered by its agent",
         "type": "Normal",
         "source": {"component": "node-controller"},
         "firstTimestamp": "1970-01-01T00:01:00Z",

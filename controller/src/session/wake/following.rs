@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use muster_lifecycle::change::{Change, Object};
-use muster_lifecycle::credential;
+
 use muster_lifecycle::event::Event;
 use muster_lifecycle::node::{Node, Slot};
 use muster_lifecycle::pod::Pod;
@@ -109,7 +109,7 @@ impl StateFollower<'_> {
 
     /// Credentials are no objects: an event says that one was revoked or replaced.
     fn take_event(&self, event: &Event) {
-        if let Some(node) = credential::concerned_by(event) {
+        if let Some(node) = event.rekeyed_node() {
             self.touch_node(node);
         }
     }

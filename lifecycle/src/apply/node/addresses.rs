@@ -7,12 +7,13 @@ use ipnet::IpNet;
 
 use crate::apply::Application;
 use crate::object::addressing::{Addressing, Resting};
+use crate::object::event::NodeHappening;
 use crate::object::node::Node;
 use crate::rejection::Rejection;
 use crate::store::address_index::Obstacle;
 use crate::value::invalid::Invalid;
-
-const CIDR_NOT_AVAILABLE: &str = "CIDRNotAvailable";
+use crate::value::time::Period;
+use crate::value::violation::AddressViolation;
 
 /// How many rested blocks one allocation wakes at most.
 const WOKEN_MAX: usize = 64;
@@ -26,10 +27,10 @@ impl Application<'_> {
     }
 
     pub(crate) fn note_unaddressed(&mut self, node: &Node) {
-        if self.state.addressing.is_some() && node.spec.pod_cidrs.is_empty() {
-            let message =
-                format!("node {} got no addresses for pods: {}", node.meta.name, self.state.address_shortage());
-            self.note(node, CIDR_NOT_AVAILABLE, message);
+        if node.spec.pod_cidrs.is_empty()
+            && let Some(shortage) = self.state.address_shortage()
+        {
+            self.note(node, NodeHappening::Unaddressed { shortage: Box::new(shortage) });
         }
     }
 
@@ -42,20 +43,19 @@ impl Application<'_> {
         for (index, cidr) in after.spec.pod_cidrs.iter().enumerate() {
             let obstacle = self.state.addresses().obstacle(cidr, &after.meta.name, plan, self.now.cluster);
             if let Some(obstacle) = obstacle {
-                let rule = format!("\"{cidr}\" {}", self.in_words(&obstacle));
-                return Err(Invalid::new(format!("spec.podCIDRs[{index}]"), rule).into());
+                return Err(Invalid::new(format!("spec.podCIDRs[{index}]"), self.violation(*cidr, obstacle)).into());
             }
         }
         Ok(())
     }
 
-    fn in_words(&self, obstacle: &Obstacle) -> String {
+    fn violation(&self, cidr: IpNet, obstacle: Obstacle) -> AddressViolation {
         match obstacle {
-            Obstacle::Node(name) => format!("overlaps what node {name:?} has"),
-            Obstacle::Reserved(range) => format!("overlaps the service range {range}"),
+            Obstacle::Node(node) => AddressViolation::HeldByNode { cidr, node },
+            Obstacle::Reserved(range) => AddressViolation::Reserved { cidr, range },
             Obstacle::RestsUntil(until) => {
-                let left = crate::value::time::Period(until.0.saturating_sub(self.now.cluster.0));
-                format!("was freed a moment ago and rests for another {left}: the node that had it may still use it")
+                let left = Period(until.0.saturating_sub(self.now.cluster.0));
+                AddressViolation::Resting { cidr, left }
             }
         }
     }

@@ -7,14 +7,14 @@ use std::sync::Arc;
 
 use crate::apply::{Application, ApplyResult};
 use crate::command::{LIFTS_MAX, Origin, ReceiptEffect};
+use crate::object::event::NodeHappening;
 use crate::object::node::{Incarnation, Node};
+use crate::object::taint::Taint;
 use crate::object::zone::{ZoneKey, ZoneRecord};
-use crate::rejection::Rejection;
+use crate::rejection::{Limit, Rejection};
 use crate::rule::condition_taint::{self, Absence, NoExecuteAction};
 use crate::rule::consequences;
 use crate::value::text::Text;
-
-const TAINTED_FOR_EVICTION: &str = "NodeTaintedForEviction";
 
 impl Application<'_> {
     /// I-04: the token goes in the entry that adds the taint, from a bucket that is the same for every leader.
@@ -26,17 +26,19 @@ impl Application<'_> {
             return Err(Rejection::Spared);
         }
         if !zone.bucket.take(self.now.cluster) {
-            return Err(Rejection::NoToken { zone: Text::from(zone.key.to_string()) });
+            return Err(Rejection::NoToken { zone: zone.key });
         }
         let mut after = before.as_ref().clone();
         let taint = absence.taint(self.now);
-        let message = format!("{taint} was added; zone {} evicts {} nodes per second", zone.key, zone.zone.rate);
+        // The event has a time of its own.
+        let told = Taint { added: None, ..taint.clone() };
         after.spec.taints = after.spec.taints.into_iter().chain([taint]).collect();
         let receipt = self.commit(origin, &before, after)?;
+        let happening = NodeHappening::TaintedForEviction { taint: told, zone: zone.key.clone(), rate: zone.zone.rate };
         zone.evictions += 1;
         self.touch::<ZoneRecord>(&zone.key);
         self.state.zones.insert(Arc::new(zone));
-        self.note(&before, TAINTED_FOR_EVICTION, message);
+        self.note(&before, happening);
         Ok(receipt)
     }
 
@@ -64,7 +66,7 @@ impl Application<'_> {
             return Err(Rejection::NotAllDisrupted);
         }
         if names.len() > LIFTS_MAX {
-            return Err(Rejection::LimitReached { what: Text::from("nodes in one entry"), limit: LIFTS_MAX as u64 });
+            return Err(Rejection::limit(Limit::NodesPerEntry, LIFTS_MAX));
         }
         let lifted = names.iter().filter(|name| self.lift_eviction(origin, name)).count();
         Ok(self.receipt(if lifted > 0 { ReceiptEffect::Changed } else { ReceiptEffect::Unchanged }))

@@ -3,21 +3,20 @@
 //! The verdict names what it was decided on (an incarnation, a Ready status, a time), so that one that was overtaken is
 //! rejected instead of done.
 
-use crate::apply::event::{EVENT_SOURCE, Note, node_subject};
 use crate::apply::{Application, ApplyResult};
 use crate::command::{Origin, ReceiptEffect, Sighting};
 use crate::judge::health;
-use crate::object::event::EventType;
+use crate::object::event::{LastHeard, NodeHappening};
 use crate::object::node::{ConditionStatus, Incarnation};
 use crate::rejection::Rejection;
 use crate::value::text::Text;
 use crate::value::time::{ClusterTime, Period};
 
-const NODE_NOT_READY: &str = "NodeNotReady";
-const NODE_QUARANTINED: &str = "NodeQuarantined";
-
 /// A verdict that takes longer than this from its making to its place in the log must be made anew.
 const VERDICT_LIFETIME: Period = Period::from_secs(5);
+
+/// How much of a crash an event keeps.
+const CRASH_MAX: usize = 512;
 
 impl Application<'_> {
     pub(crate) fn mark_silent(
@@ -42,9 +41,9 @@ impl Application<'_> {
         self.mark_endings_unseen(&before);
         // PD-1: this is no news of a node that was not ready before.
         if from == Some(ConditionStatus::True) {
-            let sighting = self.describe_sighting(heard);
-            let message = format!("Node {} status is now: {NODE_NOT_READY}; {sighting}", before.meta.name);
-            self.note(&before, NODE_NOT_READY, message);
+            let now = self.now.cluster;
+            let heard = heard.map(|heard| last_heard(heard, now));
+            self.note(&before, NodeHappening::FellSilent { heard });
             self.mark_tenants_unready(&before);
         }
         Ok(receipt)
@@ -63,24 +62,13 @@ impl Application<'_> {
         Ok(())
     }
 
-    fn describe_sighting(&self, heard: Option<Sighting>) -> String {
-        match heard {
-            Some(Sighting { at, through }) => {
-                let age = Period(self.now.cluster.0.saturating_sub(at.0));
-                format!("it was last heard {age} before, through replica {through}")
-            }
-            None => "no replica remembers having heard it".to_owned(),
-        }
-    }
-
     pub(crate) fn note_quarantine(&mut self, name: &Text, incarnation: Incarnation, reason: &Text) -> ApplyResult {
         let node = self.incarnate(name, incarnation)?;
-        let message = format!(
-            "watching node {name} keeps failing ({}): it keeps its last known state until it changes or another replica leads",
-            Text::clipped(reason, 512)
-        );
-        let note = Note { event_type: EventType::Warning, reason: NODE_QUARANTINED, message, source: EVENT_SOURCE };
-        self.record_event(node_subject(&node), note);
+        self.note(&node, NodeHappening::Quarantined { crash: Text::clipped(reason, CRASH_MAX) });
         Ok(self.receipt(ReceiptEffect::Changed))
     }
+}
+
+fn last_heard(Sighting { at, through }: Sighting, now: ClusterTime) -> LastHeard {
+    LastHeard { before: Period(now.0.saturating_sub(at.0)), through }
 }

@@ -2,10 +2,9 @@
 
 use std::sync::Arc;
 
-use crate::apply::event::{Note, node_subject};
 use crate::apply::{Application, ApplyResult};
 use crate::command::Origin;
-use crate::object::event::EventType;
+use crate::object::event::{ConditionTurn, NodeHappening};
 use crate::object::node::{
     Condition, ConditionStatus, DISK_PRESSURE, Incarnation, MEMORY_PRESSURE, Node, NodeStatus, PID_PRESSURE, READY,
 };
@@ -14,21 +13,16 @@ use crate::value::meta::Uid;
 use crate::value::text::Text;
 use crate::value::time::Stamp;
 
-/// Agents report in the kubelet's place, and dashboards look for its name.
-const AGENT_SOURCE: &str = "kubelet";
-
-const REBOOTED: &str = "Rebooted";
-
-/// Condition, the status it turned to, and the event's reason.
-const TURNS: [(&str, ConditionStatus, &str); 8] = [
-    (READY, ConditionStatus::True, "NodeReady"),
-    (READY, ConditionStatus::False, "NodeNotReady"),
-    (MEMORY_PRESSURE, ConditionStatus::True, "NodeHasInsufficientMemory"),
-    (MEMORY_PRESSURE, ConditionStatus::False, "NodeHasSufficientMemory"),
-    (DISK_PRESSURE, ConditionStatus::True, "NodeHasDiskPressure"),
-    (DISK_PRESSURE, ConditionStatus::False, "NodeHasNoDiskPressure"),
-    (PID_PRESSURE, ConditionStatus::True, "NodeHasInsufficientPID"),
-    (PID_PRESSURE, ConditionStatus::False, "NodeHasSufficientPID"),
+/// Condition, the status it turned to, and what the event tells.
+const TURNS: [(&str, ConditionStatus, ConditionTurn); 8] = [
+    (READY, ConditionStatus::True, ConditionTurn::Ready),
+    (READY, ConditionStatus::False, ConditionTurn::NotReady),
+    (MEMORY_PRESSURE, ConditionStatus::True, ConditionTurn::InsufficientMemory),
+    (MEMORY_PRESSURE, ConditionStatus::False, ConditionTurn::SufficientMemory),
+    (DISK_PRESSURE, ConditionStatus::True, ConditionTurn::DiskPressure),
+    (DISK_PRESSURE, ConditionStatus::False, ConditionTurn::NoDiskPressure),
+    (PID_PRESSURE, ConditionStatus::True, ConditionTurn::InsufficientPid),
+    (PID_PRESSURE, ConditionStatus::False, ConditionTurn::SufficientPid),
 ];
 
 impl Application<'_> {
@@ -60,14 +54,10 @@ impl Application<'_> {
         let rebooted = rebooted(&before.status, &after.status);
         let receipt = self.commit(origin, before, after)?;
         if let Some(boot_id) = rebooted {
-            let message = format!("Node {} has been rebooted, boot id: {boot_id}", before.meta.name);
-            let note = Note { event_type: EventType::Warning, reason: REBOOTED, message, source: AGENT_SOURCE };
-            self.record_event(node_subject(before), note);
+            self.note(before, NodeHappening::Rebooted { boot_id });
         }
-        for reason in turns {
-            let message = format!("Node {} status is now: {reason}", before.meta.name);
-            let note = Note { event_type: EventType::Normal, reason, message, source: AGENT_SOURCE };
-            self.record_event(node_subject(before), note);
+        for to in turns {
+            self.note(before, NodeHappening::Turned { to });
         }
         Ok(receipt)
     }
@@ -99,15 +89,15 @@ fn timed(before: Option<&Condition>, reported: &Condition, now: Stamp) -> Condit
     }
 }
 
-fn turns(before: &NodeStatus, after: &NodeStatus) -> Vec<&'static str> {
+fn turns(before: &NodeStatus, after: &NodeStatus) -> Vec<ConditionTurn> {
     let status = |status: &NodeStatus, kind: &str| status.condition(kind).map(|condition| condition.status);
-    let turned = |(kind, to, _): &(&str, ConditionStatus, &str)| {
+    let turned = |(kind, to, _): &(&str, ConditionStatus, ConditionTurn)| {
         let from = status(before, kind);
         // The first report that a pressure is absent is no news.
         let is_news = from.is_some() || *kind == READY;
         is_news && from != Some(*to) && status(after, kind) == Some(*to)
     };
-    TURNS.iter().filter(|turn| turned(turn)).map(|(_, _, reason)| *reason).collect()
+    TURNS.iter().filter(|turn| turned(turn)).map(|(_, _, turn)| *turn).collect()
 }
 
 /// RG-7: the boot id of a machine that was started anew. The first boot id of a machine is no reboot.

@@ -4,20 +4,16 @@ use std::sync::Arc;
 
 use crate::apply::{Application, ApplyResult};
 use crate::command::{Origin, Precondition, Receipt, ReceiptEffect};
+use crate::object::event::NodeHappening;
 use crate::object::kind::Kind;
 use crate::object::node::{Incarnation, NODES_MAX, Node, Slot};
 use crate::object::slot::FreeSlot;
-use crate::rejection::Rejection;
+use crate::rejection::{Limit, Rejection};
 use crate::rule::{self, consequences, garbage, taint_eviction};
 use crate::state::State;
 use crate::store::change::Object;
 use crate::value::meta::Revision;
 use crate::value::text::Text;
-
-const REGISTERED: &str = "RegisteredNode";
-const REMOVING: &str = "RemovingNode";
-const NOT_SCHEDULABLE: &str = "NodeNotSchedulable";
-const SCHEDULABLE: &str = "NodeSchedulable";
 
 /// How much of a name is quoted in a rejection: it may be any text.
 pub(crate) const QUOTED_MAX: usize = 253;
@@ -54,7 +50,7 @@ impl Application<'_> {
     pub(crate) fn register(&mut self, origin: &Origin, mut node: Node) -> ApplyResult {
         consequences::settle(&mut node, &[], self.now);
         if self.state.nodes.len() >= NODES_MAX {
-            return Err(Rejection::LimitReached { what: Text::from("nodes"), limit: NODES_MAX as u64 });
+            return Err(Rejection::limit(Limit::Nodes, NODES_MAX));
         }
         self.require_uncontested(None, &node)?;
         node.meta.revision = self.next_revision();
@@ -64,7 +60,7 @@ impl Application<'_> {
         self.address_new(&mut node);
         node.detach_texts(&mut self.state.derived.interner);
         let node = self.put_node(node);
-        self.note(&node, REGISTERED, format!("node {} was registered by {origin}", node.meta.name));
+        self.note(&node, NodeHappening::Registered { by: origin.author() });
         self.note_unaddressed(&node);
         Ok(Receipt { revision: node.meta.revision, effect: ReceiptEffect::Created })
     }
@@ -97,16 +93,17 @@ impl Application<'_> {
     fn bury(&mut self, origin: &Origin, node: &Arc<Node>) -> Receipt {
         self.release_tenants(node);
         let revision = self.remove_node(node);
-        self.note(node, REMOVING, format!("node {} was removed by {origin}", node.meta.name));
+        self.note(node, NodeHappening::Removed { by: origin.author() });
         Receipt { revision, effect: ReceiptEffect::Deleted }
     }
 
     fn note_cordon(&mut self, origin: &Origin, node: &Node) {
-        let (reason, verb) = match node.spec.unschedulable {
-            true => (NOT_SCHEDULABLE, "cordoned"),
-            false => (SCHEDULABLE, "uncordoned"),
+        let by = origin.author();
+        let happening = match node.spec.unschedulable {
+            true => NodeHappening::Cordoned { by },
+            false => NodeHappening::Uncordoned { by },
         };
-        self.note(node, reason, format!("node {} was {verb} by {origin}", node.meta.name));
+        self.note(node, happening);
     }
 
     /// The slot and incarnation that the next node will get.

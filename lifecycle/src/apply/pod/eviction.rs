@@ -3,21 +3,19 @@
 //! The decision is checked again on the state that the entry finds: the taint may be gone, the pod another one. Then
 //! nothing happens.
 
-use crate::apply::event::Note;
-use crate::apply::pod::stored::pod_subject;
 use crate::apply::{Application, ApplyResult};
 use crate::command::{Receipt, ReceiptEffect};
-use crate::object::event::EventType;
+use crate::object::event::PodHappening;
 use crate::object::node::ConditionStatus;
 use crate::object::pod::{DISRUPTION_TARGET, PodKey};
+use crate::object::taint::Taint;
 use crate::rejection::Rejection;
 use crate::rule::condition_taint::Absence;
 use crate::rule::taint_eviction;
 use crate::value::meta::Uid;
 use crate::value::text::Text;
 
-const TAINT_MANAGER: &str = "taint-eviction-controller";
-const TAINT_MANAGER_EVICTION: &str = "TaintManagerEviction";
+/// Reason and message of the condition. Both are upstream's, word for word, and stored as data: tools look for them.
 const BY_TAINT_MANAGER: (&str, &str) = ("DeletionByTaintManager", "Taint manager: deleting due to NoExecute taint");
 
 impl Application<'_> {
@@ -36,10 +34,8 @@ impl Application<'_> {
         let mut status = before.status.clone();
         status.set_condition(DISRUPTION_TARGET, ConditionStatus::True, BY_TAINT_MANAGER, self.now);
         let pod = self.end_pod(&before, before.spec.grace, status);
-        let message = format!("Marking for deletion Pod {key}: {taint}");
-        let note =
-            Note { event_type: EventType::Normal, reason: TAINT_MANAGER_EVICTION, message, source: TAINT_MANAGER };
-        self.record_event(pod_subject(&pod), note);
+        // The event has a time of its own.
+        self.note_pod(&pod, PodHappening::Evicted { taint: Taint { added: None, ..taint.clone() } });
         Ok(Receipt { revision: pod.meta.revision, effect: ReceiptEffect::Changed })
     }
 }

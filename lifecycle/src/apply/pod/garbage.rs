@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use crate::apply::{Application, ApplyResult};
 use crate::command::{Receipt, ReceiptEffect};
+use crate::object::event::PodHappening;
 use crate::object::node::{ConditionStatus, Incarnation, Node};
 use crate::object::pod::{DISRUPTION_TARGET, Ending, Phase, Pod, PodKey};
 use crate::object::record::Stored;
@@ -13,7 +14,6 @@ use crate::value::meta::{Revision, Uid};
 use crate::value::text::Text;
 
 const BY_POD_GC: &str = "DeletionByPodGC";
-const POD_COLLECTED: &str = "PodCollected";
 
 impl Application<'_> {
     pub(crate) fn collect_pod(&mut self, key: &PodKey, uid: Uid) -> ApplyResult {
@@ -42,11 +42,12 @@ impl Application<'_> {
         if !pod.status.phase.is_final() {
             let mut failed = pod.as_ref().clone();
             failed.status.phase = Phase::Failed;
+            // The message is seen by watchers and never stored: the pod is gone within this entry.
             failed.status.set_condition(DISRUPTION_TARGET, ConditionStatus::True, (BY_POD_GC, why.why()), self.now);
             last = self.put_pod(failed);
         }
         let revision = self.remove_pod(&last);
-        self.note_pod(&last, POD_COLLECTED, format!("pod {} was taken away: {}", last.key(), why.why()));
+        self.note_pod(&last, PodHappening::Collected { why });
         revision
     }
 

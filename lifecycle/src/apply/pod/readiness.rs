@@ -3,17 +3,12 @@
 use std::sync::Arc;
 
 use crate::apply::Application;
-use crate::apply::event::{EVENT_SOURCE, Note};
-use crate::apply::pod::stored::pod_subject;
-use crate::object::event::EventType;
+use crate::object::event::PodHappening;
 use crate::object::node::{ConditionStatus, Node, READY};
 use crate::object::pod::{Ending, Pod};
 use crate::object::record::Stored;
-use crate::rejection::Rejection;
+use crate::rejection::{Rejection, UnstoppedPod};
 use crate::value::meta::Uid;
-use crate::value::text::Text;
-
-const NODE_NOT_READY: &str = "NodeNotReady";
 
 /// How many pods a refusal names.
 const SHOWN_MAX: usize = 3;
@@ -37,9 +32,7 @@ impl Application<'_> {
             let mut after = pod.as_ref().clone();
             after.status.set_condition(READY, ConditionStatus::False, (&ready.reason, &ready.message), self.now);
             let after = self.put_pod(after);
-            let message = "Node is not ready".to_owned();
-            let note = Note { event_type: EventType::Warning, reason: NODE_NOT_READY, message, source: EVENT_SOURCE };
-            self.record_event(pod_subject(&after), note);
+            self.note_pod(&after, PodHappening::NodeFellSilent);
         }
     }
 
@@ -59,16 +52,17 @@ impl Application<'_> {
         let is_own = |pod: &&Arc<Pod>| incarnation.is_some_and(|own| pod.is_bound_to(name, own));
         let unconfirmed = |pod: &&Arc<Pod>| pod.ending.is_some_and(|ending| ending.in_absence) && is_own(pod);
         let strange = |uid: &&Uid| !pods.iter().filter(is_own).any(|pod| pod.meta.uid == **uid);
-        let blocking: Vec<String> = pods
+        let mut blocking: Vec<UnstoppedPod> = pods
             .iter()
             .filter(unconfirmed)
-            .map(|pod| pod.key().to_string())
-            .chain(running.unwrap_or_default().iter().filter(strange).map(|uid| format!("uid {uid}")))
+            .map(|pod| UnstoppedPod::Known(pod.key()))
+            .chain(running.unwrap_or_default().iter().filter(strange).map(|uid| UnstoppedPod::Unknown(*uid)))
             .collect();
         if blocking.is_empty() {
             return Ok(());
         }
-        let shown = Text::from(blocking[..blocking.len().min(SHOWN_MAX)].join(", "));
-        Err(Rejection::StillRunning { name: name.clone(), count: blocking.len() as u64, shown })
+        let count = blocking.len() as u64;
+        blocking.truncate(SHOWN_MAX);
+        Err(Rejection::StillRunning { name: name.clone(), count, shown: blocking.into_boxed_slice() })
     }
 }

@@ -6,7 +6,7 @@ use crate::apply::{Application, ApplyResult};
 use crate::command::ReceiptEffect;
 use crate::object::node::{ConditionStatus, Incarnation, Node, READY};
 use crate::object::pod::{PODS_PER_NODE_MAX, Phase, Pod, PodReport, PodStatus};
-use crate::rejection::Rejection;
+use crate::rejection::{Limit, Rejection};
 use crate::rule::node_restriction;
 use crate::value::text::Text;
 
@@ -19,7 +19,7 @@ const SAID_MAX: usize = 1024;
 impl Application<'_> {
     pub(crate) fn report_pods(&mut self, node: &Text, incarnation: Incarnation, reports: &[PodReport]) -> ApplyResult {
         if reports.len() > REPORTS_MAX {
-            return Err(Rejection::LimitReached { what: Text::from("pods in one report"), limit: REPORTS_MAX as u64 });
+            return Err(Rejection::limit(Limit::PodsPerReport, REPORTS_MAX));
         }
         self.state.admits_carried(node)?;
         let node = self.incarnate(node, incarnation)?;
@@ -51,6 +51,7 @@ impl Application<'_> {
         let is_believed = !before.phase.is_final() && (report.stopped || !report.phase.is_final());
         status.phase = if is_believed { report.phase } else { before.phase };
         status.restarts = report.restarts.max(before.restarts);
+        // What the agent says is data.
         status.reason = Text::clipped(&report.reason, SAID_MAX);
         status.message = Text::clipped(&report.message, SAID_MAX);
         if status.phase != Phase::Pending {

@@ -2,22 +2,22 @@
 
 use std::sync::Arc;
 
-use crate::apply::event::{EVENT_SOURCE, Note};
 use crate::apply::{Application, ApplyResult};
 use crate::command::{Precondition, Receipt, ReceiptEffect};
-use crate::object::event::{EventType, Subject};
+use crate::object::event::{PodHappening, Subject};
 use crate::object::kind::{Kind, WorkloadKind};
 use crate::object::node::Node;
 use crate::object::pod::{Ending, PODS_MAX, Pod, PodKey, PodStatus};
 use crate::object::record::Stored;
 use crate::object::workload::{Workload, WorkloadKey};
-use crate::rejection::Rejection;
+use crate::rejection::{Limit, Rejection};
 use crate::rule;
 use crate::state::State;
 use crate::store::change::Object;
 use crate::value::invalid::Invalid;
 use crate::value::meta::{ObjectMeta, OwnerReference, Pairs, Uid};
-use crate::value::text::Text;
+use crate::value::text::{Text, fixed};
+use crate::value::violation::PodViolation;
 
 impl Application<'_> {
     pub(crate) fn expect_pod(&self, key: &PodKey, precondition: &Precondition) -> Result<Arc<Pod>, Rejection> {
@@ -76,10 +76,10 @@ impl Application<'_> {
     /// Stores a new pod, bound to a node if it names one.
     pub(crate) fn add_pod(&mut self, mut pod: Pod, node: Option<&Text>) -> ApplyResult {
         if self.state.pods.len() >= PODS_MAX {
-            return Err(Rejection::LimitReached { what: Text::from("pods"), limit: PODS_MAX as u64 });
+            return Err(Rejection::limit(Limit::Pods, PODS_MAX));
         }
         if let Some(name) = node {
-            let unknown = || Invalid::new("spec.nodeName", format!("node {:?} not found", Text::clipped(name, 253)));
+            let unknown = || Invalid::new("spec.nodeName", PodViolation::NoSuchNode { node: Text::clipped(name, 253) });
             let node = self.state.nodes.get(name).cloned().ok_or_else(unknown)?;
             self.bind_to(&mut pod, &node)?;
         }
@@ -133,13 +133,12 @@ impl Application<'_> {
         employers.iter().for_each(|workload| derived.note_workload(workload));
     }
 
-    pub(crate) fn note_pod(&mut self, pod: &Pod, reason: &str, message: String) {
-        let note = Note { event_type: EventType::Normal, reason, message, source: EVENT_SOURCE };
-        self.record_event(pod_subject(pod), note);
+    pub(crate) fn note_pod(&mut self, pod: &Pod, happening: PodHappening) {
+        self.record_event(pod_subject(pod), happening);
     }
 }
 
-pub(crate) fn pod_subject(pod: &Pod) -> Subject {
+fn pod_subject(pod: &Pod) -> Subject {
     let (name, namespace) = (pod.meta.name.clone(), pod.meta.namespace.clone());
-    Subject { kind: Text::from(Kind::Pod.as_str()), name, namespace, uid: pod.meta.uid }
+    Subject { kind: fixed!("Pod"), name, namespace, uid: pod.meta.uid }
 }

@@ -3,16 +3,14 @@
 use crate::apply::{Application, ApplyResult};
 use crate::command::{Origin, Precondition, Receipt, ReceiptEffect};
 use crate::judge::staffing::{self, Opening, STEP_MAX};
+use crate::object::event::PodHappening;
 use crate::object::kind::WorkloadKind;
 use crate::object::pod::{Pod, PodKey};
 use crate::object::toleration;
 use crate::object::workload::{Workload, WorkloadKey};
-use crate::rejection::Rejection;
+use crate::rejection::{Limit, Rejection};
 use crate::value::meta::Uid;
 use crate::value::text::Text;
-
-const SUCCESSFUL_CREATE: &str = "SuccessfulCreate";
-const SUCCESSFUL_DELETE: &str = "SuccessfulDelete";
 
 /// How many names that are taken already are passed over.
 const NAMES_TRIED: u64 = 16;
@@ -27,7 +25,7 @@ impl Application<'_> {
         nodes: &[Text],
     ) -> ApplyResult {
         if nodes.len() > STEP_MAX {
-            return Err(Rejection::LimitReached { what: Text::from("nodes in one entry"), limit: STEP_MAX as u64 });
+            return Err(Rejection::limit(Limit::NodesPerEntry, STEP_MAX));
         }
         let workload = self.expect_workload(key, &Precondition { revision: None, uid: Some(uid) })?;
         let staffing = staffing::staffing(self.state, &workload, nodes);
@@ -49,7 +47,7 @@ impl Application<'_> {
     fn dismiss(&mut self, origin: &Origin, workload: &Workload, pod: &PodKey) -> bool {
         let dismissed = self.delete_pod(origin, pod, None, &Precondition::default()).is_ok();
         if dismissed {
-            self.note_workload(workload, SUCCESSFUL_DELETE, format!("Deleted pod: {}", pod.name));
+            self.note_workload(workload, PodHappening::Dismissed { name: pod.name.clone() });
         }
         dismissed
     }
@@ -85,7 +83,7 @@ impl Application<'_> {
             Opening::Anonymous | Opening::Named(_) => None,
         };
         self.add_pod(pod, node)?;
-        self.note_workload(workload, SUCCESSFUL_CREATE, format!("Created pod: {name}"));
+        self.note_workload(workload, PodHappening::Made { name });
         Ok(())
     }
 

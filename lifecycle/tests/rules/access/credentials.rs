@@ -5,7 +5,7 @@ use std::time::Duration;
 use muster_lifecycle::command::{
     AgentOperation, Batch, Command, Operation, OperatorOperation, Origin, Outcome, Position,
 };
-use muster_lifecycle::credential::SignedKey;
+use muster_lifecycle::credential::{Distrust, SignedKey};
 use muster_lifecycle::fingerprint::Fingerprint;
 use muster_lifecycle::invariant::check_all;
 use muster_lifecycle::join_token::{REMEMBERED, TOKENS_MAX, TTL_MAX, TokenState};
@@ -298,12 +298,14 @@ fn changes_of_credentials_have_events() {
     let mut cluster = with_tokens();
     let late =
         AgentOperation::RenewCredential { node: Text::from("a"), from: key(1), signed: signed(2), late: true }.into();
-    let refusal = AgentOperation::NoteRefusal { node: Text::from("a"), why: Text::from("token x has expired") }.into();
+    let (remote, why) = ("10.0.0.1:7".parse().unwrap(), Box::new(Distrust::ExpiredToken { id: Text::from("x") }));
+    let refusal = AgentOperation::NoteRefusal { node: Text::from("a"), remote, why }.into();
+    let told = "10.0.0.1:7 was not let in: token x has expired: make a new one with `muster token create`";
     let steps = [
         (enrol("a", ONLY_A, 1), "NodeEnrolled: joined with token onlynodea0"),
         (late, "ExpiredCertificateRenewed: renewed its certificate after it had expired"),
         (revoke("a"), "NodeRevoked: its credentials were revoked by alice"),
-        (refusal, "EnrolmentRefused: token x has expired"),
+        (refusal, &format!("EnrolmentRefused: {told}")),
     ];
     for (operation, wanted) in steps {
         assert_eq!(events(&run(&mut cluster, operation)), [wanted]);

@@ -5,6 +5,7 @@ use muster_lifecycle::invalid::Invalid;
 use muster_lifecycle::rejection::Rejection;
 use muster_lifecycle::replica::ReplicaId;
 use muster_lifecycle::text::Text;
+use muster_lifecycle::violation::AccessViolation;
 
 use crate::command::every_operation::every_operation;
 use crate::fixture::cluster::*;
@@ -38,15 +39,17 @@ fn each_origin_may_send_its_own_operations_only() {
                 assert_eq!(cluster.refused(command), of_another("a", "b"));
             } else {
                 let what = Text::from(operation.label());
-                assert_eq!(cluster.refused(command), Rejection::NotEntitled { what, origin: Text::from(*shown) });
+                let refused = cluster.refused(command);
+                assert_eq!(refused.to_string(), format!("{what} is not for {shown} to do"));
+                assert_eq!(refused, Rejection::NotEntitled { what, origin: origin.author() });
             }
         }
     }
 }
 
 fn of_another(other: &str, own: &str) -> Rejection {
-    let rule = format!("{other:?} is not {own:?}: a node speaks for itself alone (NR-1)");
-    Rejection::Forbidden(Invalid::new("metadata.name", rule))
+    let (other, own) = (Text::from(other), Text::from(own));
+    Rejection::Forbidden(Invalid::new("metadata.name", AccessViolation::OtherNode { other, own }))
 }
 
 #[test]

@@ -20,7 +20,7 @@ fn create_gives_the_node_its_identity_and_writes_an_event() {
     assert_eq!((node.meta.created, node.meta.uid), (stamp(1), Uid(1)));
     let event = cluster.state.events().first().unwrap();
     assert_eq!((event.meta.name.as_str(), event.meta.namespace.as_deref()), ("a.1", Some("default")));
-    assert_eq!((event.source.as_str(), event.subject.uid), ("node-controller", Uid(1)));
+    assert_eq!((event.headline().source, event.subject.uid), ("node-controller", Uid(1)));
 }
 
 #[test]

@@ -4,7 +4,7 @@ use muster_lifecycle::command::{
     AgentOperation, AgentOperationKind, LeaderOperation, LeaderOperationKind, Operation, OperatorOperation,
     OperatorOperationKind, ReplicaOperation, ReplicaOperationKind,
 };
-use muster_lifecycle::credential::SignedKey;
+use muster_lifecycle::credential::{Distrust, SignedKey};
 use muster_lifecycle::fingerprint::Fingerprint;
 use muster_lifecycle::kind::WorkloadKind;
 use muster_lifecycle::meta::Uid;
@@ -101,7 +101,10 @@ fn by_agent(kind: AgentOperationKind) -> AgentOperation {
         Kind::EnrolNode => AgentOperation::EnrolNode { node, token, secret, signed },
         Kind::RenewCredential => AgentOperation::RenewCredential { node, from: secret, signed, late: false },
         Kind::ConfirmCredential => AgentOperation::ConfirmCredential { node, key: secret },
-        Kind::NoteRefusal => AgentOperation::NoteRefusal { node, why: Text::from("why") },
+        Kind::NoteRefusal => {
+            let why = Box::new(Distrust::ExpiredToken { id: token });
+            AgentOperation::NoteRefusal { node, remote: "10.0.0.1:7".parse().unwrap(), why }
+        }
     }
 }
 

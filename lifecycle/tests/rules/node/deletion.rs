@@ -79,7 +79,7 @@ fn finalizers_hold_a_deleted_node_until_the_last_is_removed() {
     assert_eq!(cluster.told(label("a", "k=v", false)), "changed");
     assert_eq!(cluster.apply(guarded(&[])).effect, ReceiptEffect::Deleted);
     assert!(cluster.state.node("a").is_none());
-    assert_eq!(cluster.state.events().iter().next_back().unwrap().reason, "RemovingNode");
+    assert_eq!(cluster.state.events().iter().next_back().unwrap().reason(), "RemovingNode");
 }
 
 #[test]

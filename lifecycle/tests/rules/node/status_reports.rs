@@ -195,8 +195,8 @@ fn rg_7_a_changed_boot_id_has_one_event() {
         "a registration writes it too"
     );
     let warning = applied.changes.iter().filter_map(|change| match &change.after {
-        Some(Object::Event(event)) => Some((event.event_type, event.source.to_string())),
+        Some(Object::Event(event)) => Some((event.headline().event_type, event.headline().source)),
         Some(_) | None => None,
     });
-    assert_eq!(warning.collect::<Vec<_>>(), [(EventType::Warning, "kubelet".to_owned())]);
+    assert_eq!(warning.collect::<Vec<_>>(), [(EventType::Warning, "kubelet")]);
 }

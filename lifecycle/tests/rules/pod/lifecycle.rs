@@ -417,7 +417,7 @@ fn an_unplaced_pod_gets_one_event_and_not_one_per_new_node() {
     cluster.run_pod(pod("web"));
     assert_eq!(cluster.place(), ["web: 0/1 nodes: 1 cordoned"]);
     let last = cluster.state.events().iter().next_back().unwrap().clone();
-    assert_eq!((last.reason.as_str(), last.message.as_str()), ("FailedScheduling", "0/1 nodes: 1 cordoned"));
+    assert_eq!((last.reason(), last.message().as_str()), ("FailedScheduling", "0/1 nodes: 1 cordoned"));
     assert!(cluster.place().is_empty(), "the same again");
     cluster.create(draft("b"));
     assert!(cluster.place().is_empty(), "another reason, but too soon");

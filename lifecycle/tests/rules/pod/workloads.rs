@@ -192,7 +192,7 @@ fn scaling_down_removes_pods_that_are_not_ready_first() {
     let left = cluster.active_pods();
     assert!(left.len() == 2 && left.iter().all(|name| served.contains(name) && *name != mute), "{left:?}");
     let last = cluster.state.events().iter().next_back().unwrap().clone();
-    assert_eq!((last.reason.as_str(), last.source.as_str()), ("SuccessfulDelete", "replicaset-controller"));
+    assert_eq!((last.reason(), last.headline().source), ("SuccessfulDelete", "replicaset-controller"));
 }
 
 #[test]

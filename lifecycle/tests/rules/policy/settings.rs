@@ -1,7 +1,8 @@
 //! Settings of the policy: defaults, accepted forms, and combinations that are refused.
 
-use muster_lifecycle::policy::{Fraction, Policy, PolicyError, Rate, SizeScope};
+use muster_lifecycle::policy::{Fraction, Policy, Rate, SizeScope};
 use muster_lifecycle::time::{Period, PeriodError};
+use muster_lifecycle::violation::SettingViolation;
 use proptest::prelude::*;
 
 fn with(settings: &[(&str, &str)]) -> Policy {
@@ -77,7 +78,7 @@ fn rates_are_finite_exact_and_not_negative() {
     for text in
         ["", "-0.1", "+1", "NaN", "inf", "1e-3", ".5", "1.", "0.0000001", "1.2.3", "0,1", "99999999999999999999"]
     {
-        assert!(matches!(text.parse::<Rate>(), Err(PolicyError::Rate { .. })), "{text}");
+        assert!(matches!(text.parse::<Rate>(), Err(SettingViolation::NotRate { .. })), "{text}");
     }
 }
 
@@ -87,7 +88,7 @@ fn fractions_are_between_0_and_1() {
         assert_eq!(text.parse(), Ok(Fraction(parts)), "{text}");
     }
     for text in ["1.000001", "55", "-1", "55%"] {
-        assert!(matches!(text.parse::<Fraction>(), Err(PolicyError::Fraction { .. })), "{text}");
+        assert!(matches!(text.parse::<Fraction>(), Err(SettingViolation::NotFraction { .. })), "{text}");
     }
 }
 

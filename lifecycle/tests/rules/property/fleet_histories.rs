@@ -191,7 +191,7 @@ impl World {
         let before = self.cluster.state.events().iter().next_back().map_or(0, |event| event.sequence);
         self.cluster.tend();
         let told = self.cluster.state.events().iter().filter(|event| event.sequence > before);
-        self.done.extend(told.map(|event| event.reason.to_string()));
+        self.done.extend(told.map(|event| event.reason().to_owned()));
     }
 
     fn command(&mut self, act: &Act) {

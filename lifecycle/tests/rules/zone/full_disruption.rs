@@ -63,7 +63,7 @@ fn z_6_full_disruption_stops_all_zones() {
     for zone in ["a", "b"] {
         assert_eq!(oversight::eviction_step(&cluster.state, &key(zone), cluster.now().cluster), EvictionStep::Idle);
     }
-    assert_eq!(cluster.refuses_leader(cluster.eviction("b-00")), Rejection::NoToken { zone: Text::from("r1/b") });
+    assert_eq!(cluster.refuses_leader(cluster.eviction("b-00")), Rejection::NoToken { zone: "r1/b".parse().unwrap() });
 }
 
 #[test]
