@@ -7,6 +7,7 @@ use crate::object::credential::Distrust;
 use crate::object::kind::Kind;
 use crate::object::node::{ConditionStatus, Incarnation};
 use crate::value::invalid::Invalid;
+use crate::value::level::{Level, LevelRange};
 use crate::value::meta::{Revision, Uid};
 use crate::value::replica_id::ReplicaId;
 use crate::value::text::Text;
@@ -105,6 +106,18 @@ pub enum Rejection {
          out, `muster node revoke {node}`"
     )]
     TokenSpent { id: Text, node: Text },
+    #[error("needs level {needs}; replica {id} runs {version} ({levels}); `muster upgrade status` shows more")]
+    LevelHeldBack { needs: Level, id: ReplicaId, version: Text, levels: LevelRange },
+    #[error(
+        "needs level {needs}; level {in_force} is in force; every replica speaks level {needs}: `muster upgrade status` \
+         says when it is raised, `muster upgrade finalize` raises it now"
+    )]
+    LevelNotRaised { needs: Level, in_force: Level },
+    #[error(
+        "the cluster is at level {level}, which version {raised_by} raised; replica {id} speaks {levels}: run version \
+         {raised_by} or a later one that speaks level {level}"
+    )]
+    LevelNotSpoken { id: ReplicaId, levels: LevelRange, level: Level, raised_by: Text },
 }
 
 fn shown(ready: &Option<ConditionStatus>) -> &'static str {

@@ -5,14 +5,16 @@ use std::sync::Arc;
 use crate::apply::{Application, ApplyResult};
 use crate::command::ReceiptEffect;
 use crate::object::aggregator::{AGGREGATORS_MAX, AggregatorRecord};
+use crate::rehearsal;
 use crate::rejection::Rejection;
 use crate::value::invalid::Invalid;
 use crate::value::text::Text;
 
 impl Application<'_> {
     pub(crate) fn set_aggregator(&mut self, name: &Text, nodes: &[Text]) -> ApplyResult {
-        let record = AggregatorRecord { name: name.clone(), nodes: nodes.into() };
         let known = self.state.aggregators.get(name).cloned();
+        let note = known.as_ref().map_or_else(Text::default, |known| known.note.clone());
+        let record = AggregatorRecord { name: name.clone(), nodes: nodes.into(), note };
         let effect = match (&known, nodes.is_empty()) {
             (None, true) => {
                 let rule = "is not known and cannot be forgotten: name the nodes it may carry";
@@ -26,6 +28,19 @@ impl Application<'_> {
         record.check()?;
         self.put_aggregator(record, effect)?;
         Ok(self.receipt(effect))
+    }
+
+    /// The command of the rehearsal level.
+    pub(crate) fn rehearse_note(&mut self, name: &Text, note: &Text) -> ApplyResult {
+        rehearsal::check_note(note)?;
+        let Some(known) = self.state.aggregators.get(name).cloned() else {
+            return Err(Invalid::new("name", format!("{:?} is not known", Text::clipped(name, 253))).into());
+        };
+        if known.note == *note {
+            return Ok(self.receipt(ReceiptEffect::Unchanged));
+        }
+        self.put_aggregator(AggregatorRecord { note: note.clone(), ..known.as_ref().clone() }, ReceiptEffect::Changed)?;
+        Ok(self.receipt(ReceiptEffect::Changed))
     }
 
     fn put_aggregator(&mut self, record: AggregatorRecord, effect: ReceiptEffect) -> Result<(), Rejection> {

@@ -7,7 +7,7 @@ use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
 
 use crate::object::record::RecordKey;
-use crate::object::record::Stored;
+use crate::object::record::{Stored, Versioned};
 use crate::value::cidr::{FreeBlocks, Grid};
 use crate::value::invalid::Invalid;
 use crate::value::text::Text;
@@ -205,6 +205,10 @@ fn is_v6(net: &IpNet) -> bool {
 }
 
 // === impl Resting ===
+
+impl Versioned for Addressing {}
+
+impl Versioned for Resting {}
 
 impl Stored for Resting {
     type Key = IpNet;

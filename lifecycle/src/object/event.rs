@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::object::record::RecordKey;
-use crate::object::record::Stored;
+use crate::object::record::{Stored, Versioned};
 use crate::value::meta::{ObjectMeta, Uid};
 use crate::value::text::{Interner, Text};
 use crate::value::time::Stamp;
@@ -54,6 +54,8 @@ impl Event {
         recurring.into_iter().chain(&mut self.meta.namespace).for_each(|text| interner.share(text));
     }
 }
+
+impl Versioned for Event {}
 
 impl Stored for Event {
     type Key = u64;

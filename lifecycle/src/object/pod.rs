@@ -8,7 +8,7 @@ use thiserror::Error;
 
 use crate::object::node::{Condition, ConditionStatus, Incarnation, READY, Resources};
 use crate::object::record::RecordKey;
-use crate::object::record::Stored;
+use crate::object::record::{Stored, Versioned};
 use crate::object::toleration::Toleration;
 use crate::value::meta::{ObjectMeta, OwnerReference, Pairs, Uid};
 use crate::value::text::{Interner, Text};
@@ -240,6 +240,8 @@ impl PodStatus {
         }
     }
 }
+
+impl Versioned for Pod {}
 
 impl Stored for Pod {
     type Key = PodKey;

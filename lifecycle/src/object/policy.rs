@@ -33,6 +33,15 @@ pub enum SizeScope {
     Cluster,
 }
 
+/// When an upgrade is finalised, that is, when its level is put into force.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum UpgradeFinalization {
+    /// So long after the last replica announced the level.
+    After(Period),
+    /// When an operator says so.
+    Manual,
+}
+
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Policy {
     /// How often the zones are assessed.
@@ -52,6 +61,8 @@ pub struct Policy {
     /// Above how many nodes the secondary rate applies; with fewer, a disrupted zone evicts nothing.
     pub large_cluster_size_threshold: u32,
     pub large_cluster_size_scope: SizeScope,
+    /// When the level that all replicas speak is put into force.
+    pub upgrade_finalize_after: UpgradeFinalization,
 }
 
 /// The settings' names, as flags, in `muster get config` and in messages.
@@ -64,6 +75,7 @@ pub const SECONDARY_NODE_EVICTION_RATE: &str = "secondary-node-eviction-rate";
 pub const UNHEALTHY_ZONE_THRESHOLD: &str = "unhealthy-zone-threshold";
 pub const LARGE_CLUSTER_SIZE_THRESHOLD: &str = "large-cluster-size-threshold";
 pub const LARGE_CLUSTER_SIZE_SCOPE: &str = "large-cluster-size-scope";
+pub const UPGRADE_FINALIZE_AFTER: &str = "upgrade-finalize-after";
 
 const BEAT_INTERVAL_MAX: Period = Period::from_secs(10);
 const SWEEP_PERIOD_MIN: Period = Period(100);
@@ -94,6 +106,8 @@ pub enum PolicyError {
     Size { text: Text },
     #[error("{text:?} is not one of zone, cluster")]
     Scope { text: Text },
+    #[error("{text:?} is neither a duration, such as 10m, nor the word manual")]
+    Finalization { text: Text },
 }
 
 // === impl Policy ===
@@ -110,6 +124,7 @@ impl Default for Policy {
             unhealthy_zone_threshold: Fraction(550_000),
             large_cluster_size_threshold: 50,
             large_cluster_size_scope: SizeScope::Zone,
+            upgrade_finalize_after: UpgradeFinalization::default(),
         }
     }
 }
@@ -141,7 +156,7 @@ impl Policy {
     }
 
     /// Every setting with its value in the form people write.
-    pub fn settings(&self) -> [(&'static str, String); 9] {
+    pub fn settings(&self) -> [(&'static str, String); 10] {
         [
             (NODE_MONITOR_PERIOD, self.node_monitor_period.to_string()),
             (NODE_MONITOR_GRACE_PERIOD, self.node_monitor_grace_period.to_string()),
@@ -152,6 +167,7 @@ impl Policy {
             (UNHEALTHY_ZONE_THRESHOLD, self.unhealthy_zone_threshold.to_string()),
             (LARGE_CLUSTER_SIZE_THRESHOLD, self.large_cluster_size_threshold.to_string()),
             (LARGE_CLUSTER_SIZE_SCOPE, self.large_cluster_size_scope.to_string()),
+            (UPGRADE_FINALIZE_AFTER, self.upgrade_finalize_after.to_string()),
         ]
     }
 
@@ -173,6 +189,7 @@ impl Policy {
                 self.large_cluster_size_threshold = size;
             }
             LARGE_CLUSTER_SIZE_SCOPE => self.large_cluster_size_scope = value.parse().map_err(wrong)?,
+            UPGRADE_FINALIZE_AFTER => self.upgrade_finalize_after = value.parse().map_err(wrong)?,
             _ => return Err(self.unknown_setting(name)),
         }
         Ok(())
@@ -190,7 +207,8 @@ impl Policy {
             (NODE_STARTUP_GRACE_PERIOD, self.node_startup_grace_period),
             (POD_EVICTION_TIMEOUT, self.pod_eviction_timeout),
         ];
-        for (field, period) in periods {
+        let finalization = self.upgrade_finalize_after.delay().map(|delay| (UPGRADE_FINALIZE_AFTER, delay));
+        for (field, period) in periods.into_iter().chain(finalization) {
             require(period <= PERIOD_MAX, field, || format!("{period} is too long: at most {PERIOD_MAX}"))?;
         }
         let (period, timeout) = (self.node_monitor_period, self.pod_eviction_timeout);
@@ -304,5 +322,45 @@ impl FromStr for SizeScope {
             .into_iter()
             .find(|scope| scope.as_str() == text)
             .ok_or_else(|| PolicyError::Scope { text: quoted(text) })
+    }
+}
+
+// === impl UpgradeFinalization ===
+
+const MANUAL: &str = "manual";
+
+impl UpgradeFinalization {
+    /// `None` if it waits for an operator.
+    pub fn delay(self) -> Option<Period> {
+        match self {
+            Self::After(delay) => Some(delay),
+            Self::Manual => None,
+        }
+    }
+}
+
+impl Default for UpgradeFinalization {
+    fn default() -> Self {
+        Self::After(Period::from_secs(600))
+    }
+}
+
+impl fmt::Display for UpgradeFinalization {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::After(delay) => delay.fmt(f),
+            Self::Manual => f.pad(MANUAL),
+        }
+    }
+}
+
+impl FromStr for UpgradeFinalization {
+    type Err = PolicyError;
+
+    fn from_str(text: &str) -> Result<Self, PolicyError> {
+        if text == MANUAL {
+            return Ok(Self::Manual);
+        }
+        text.parse().map(Self::After).map_err(|_| PolicyError::Finalization { text: quoted(text) })
     }
 }

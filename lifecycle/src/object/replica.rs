@@ -3,10 +3,13 @@
 use serde::{Deserialize, Serialize};
 
 use crate::object::record::RecordKey;
-use crate::object::record::Stored;
+use crate::object::record::{Stored, Versioned};
+use crate::value::invalid::Invalid;
+use crate::value::level::LevelRange;
 use crate::value::meta::Uid;
 pub use crate::value::replica_id::ReplicaId;
 use crate::value::text::Text;
+use crate::value::time::ClusterTime;
 
 /// How many replicas a cluster can have had in all, the retired ones included.
 pub const REPLICAS_MAX: usize = 4096;
@@ -21,7 +24,30 @@ pub struct ReplicaRecord {
     pub store: Uid,
     pub version: Text,
     pub retired: bool,
+    pub levels: LevelRange,
+    /// Since when it has run this version with these levels. The log sets it.
+    pub announced: ClusterTime,
 }
+
+/// Whether a version can be stored.
+pub(crate) fn check_version(version: &Text) -> Result<(), Invalid> {
+    match version.len() > VERSION_MAX {
+        true => {
+            let rule = format!("{} bytes are too many: at most {VERSION_MAX}", version.len());
+            Err(Invalid::new("replica.version", rule))
+        }
+        false => Ok(()),
+    }
+}
+
+impl ReplicaRecord {
+    /// A replica as it announces itself.
+    pub fn new(id: ReplicaId, store: Uid, version: Text, levels: LevelRange) -> Self {
+        Self { id, store, version, retired: false, levels, announced: ClusterTime::default() }
+    }
+}
+
+impl Versioned for ReplicaRecord {}
 
 impl Stored for ReplicaRecord {
     type Key = ReplicaId;

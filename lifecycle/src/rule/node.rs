@@ -8,7 +8,7 @@ use ipnet::IpNet;
 
 use crate::command::Origin;
 use crate::object::node::{Address, Condition, Node, NodeDraft, NodeSpec, NodeStatus, Resources};
-use crate::object::record::{RECORD_BYTES_MAX, encode, encoded_len};
+use crate::object::record::{RECORD_BYTES_MAX, encoded_len, part_len};
 use crate::object::taint::Taint;
 use crate::rejection::Rejection;
 use crate::value::invalid::Invalid;
@@ -93,15 +93,15 @@ pub(crate) fn size(node: &Node, limit: usize) -> Result<(), Rejection> {
         return Ok(());
     }
     let parts = [
-        ("metadata.labels", encode(&node.meta.labels)),
-        ("metadata.annotations", encode(&node.meta.annotations)),
-        ("metadata.ownerReferences", encode(&node.meta.owners)),
-        ("metadata.finalizers", encode(&node.meta.finalizers)),
-        ("spec", encode(&node.spec)),
-        ("status", encode(&node.status)),
-        ("fields kept as given", encode(&node.unmodelled)),
+        ("metadata.labels", part_len(&node.meta.labels)),
+        ("metadata.annotations", part_len(&node.meta.annotations)),
+        ("metadata.ownerReferences", part_len(&node.meta.owners)),
+        ("metadata.finalizers", part_len(&node.meta.finalizers)),
+        ("spec", part_len(&node.spec)),
+        ("status", part_len(&node.status)),
+        ("fields kept as given", part_len(&node.unmodelled)),
     ];
-    let heaviest = parts.iter().max_by_key(|(_, part)| part.len()).map_or("", |(name, _)| name);
+    let heaviest = parts.iter().max_by_key(|(_, bytes)| *bytes).map_or("", |(name, _)| name);
     let what = format!("bytes of node {:?}: it would have {bytes}, most of them in {heaviest}", node.meta.name);
     Err(Rejection::LimitReached { what: Text::from(what), limit: limit as u64 })
 }

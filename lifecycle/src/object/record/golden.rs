@@ -12,6 +12,7 @@ use crate::object::credential::{Credential, Revocation};
 use crate::object::event::{Event, EventType, Subject};
 use crate::object::join_token::{JoinToken, TokenUse};
 use crate::object::kind::Kind;
+use crate::object::level_in_force::LevelInForce;
 use crate::object::node::{
     Address, Condition, ConditionStatus, Incarnation, Node, NodeInfo, NodeSpec, NodeStatus, Resources, Slot,
 };
@@ -30,6 +31,7 @@ use crate::rejection::Rejection;
 use crate::state::Counters;
 use crate::value::cidr::Grid;
 use crate::value::fingerprint::Fingerprint;
+use crate::value::level::{Level, LevelRange};
 use crate::value::meta::{ObjectMeta, OwnerReference, Pairs, Revision, Uid};
 use crate::value::time::Period;
 use crate::value::time::{ClusterTime, Stamp, WallTime};
@@ -117,7 +119,7 @@ fn zone_record() -> ZoneRecord {
 }
 
 fn aggregator() -> AggregatorRecord {
-    AggregatorRecord { name: Text::from("g"), nodes: Box::new([Text::from("n-*")]) }
+    AggregatorRecord { name: Text::from("g"), nodes: Box::new([Text::from("n-*")]), note: Text::default() }
 }
 
 fn namespaced(name: &str) -> ObjectMeta {
@@ -307,9 +309,15 @@ fn the_format_of_every_kind_is_pinned() {
     let client = ClientRecord { id: 0xff, sequence: 8, outcome, used: 2 };
     let rejection = Rejection::NotFound { kind: Kind::Node, name: Text::from("a") };
     let refused = ClientRecord { id: 0xfe, sequence: 8, outcome: Outcome::Rejected(rejection), used: 2 };
-    let replica = ReplicaRecord { id: ReplicaId(2), store: Uid(5), version: Text::from("0.1.0"), retired: false };
+    let levels = LevelRange::new(Level(1), Level(2));
+    let replica = ReplicaRecord {
+        announced: ClusterTime(300),
+        ..ReplicaRecord::new(ReplicaId(2), Uid(5), Text::from("0.1.0"), levels)
+    };
+    let level = LevelInForce { level: Level(2), raised_by: Text::from("0.2.0"), raised_at: stamp(5, -6) };
     let pinned = [
         (RecordKey::Counters, encode(&counters), "01", "01ac02050b0102030405"),
+        (RecordKey::LevelInForce, encode(&level), "08", "010205302e322e30050b"),
         (
             RecordKey::Node { name: Text::from("a") },
             encode(&node()),
@@ -322,7 +330,12 @@ fn the_format_of_every_kind_is_pinned() {
             "200000000000000001",
             "0103612e31010764656661756c74bc15070201d00f0102a01f01016c013101016e013201027631014b016f01010001016601044e6f6465016100bc15010152016d017303f02e",
         ),
-        (RecordKey::Replica { id: ReplicaId(2) }, encode(&replica), "300000000000000002", "01020505302e312e3000"),
+        (
+            RecordKey::Replica { id: ReplicaId(2) },
+            encode(&replica),
+            "300000000000000002",
+            "01020505302e312e30000102ac02",
+        ),
         (RecordKey::Client { id: 255 }, encode(&client), "40000000000000000000000000000000ff", "01ff010800090102"),
         (RecordKey::Client { id: 254 }, encode(&refused), "40000000000000000000000000000000fe", "01fe0108010100016102"),
         (
@@ -335,7 +348,7 @@ fn the_format_of_every_kind_is_pinned() {
             RecordKey::FleetPolicyState,
             encode(&policy_state()),
             "60",
-            "018827c0b802e0d403e0a712a08d06904ef0c82132000101010901",
+            "018827c0b802e0d403e0a712a08d06904ef0c821320000c0cf240101010901",
         ),
         (
             RecordKey::Zone { region: Text::from("r"), zone: Text::from("z") },
@@ -395,6 +408,7 @@ fn unknown_keys_are_refused() {
 fn any_key() -> impl Strategy<Value = RecordKey> {
     prop_oneof![
         Just(RecordKey::Counters),
+        Just(RecordKey::LevelInForce),
         "[a-c.]{0,4}".prop_map(|name| RecordKey::Node { name: Text::from(name) }),
         any::<u64>().prop_map(|sequence| RecordKey::Event { sequence }),
         any::<u64>().prop_map(|id| RecordKey::Replica { id: ReplicaId(id) }),
