@@ -1,7 +1,7 @@
 //! The rehearsal level: a level that no released build announces, so that raising a level is tested before it is needed.
 //!
 //! It has one of everything that a level can bring: a changed rule, a new command, and a new field in a record. All of
-//! it stands here, and the rest of the crate calls it. Only the unshipped binary of `tests/next` speaks it. A real level
+//! it stands here, and the rest of the crate calls it. Only the unreleased binary of `tests/next.rs` speaks it. A real level
 //! takes its number when it comes; the rehearsal then moves up by one.
 
 use crate::value::invalid::Invalid;

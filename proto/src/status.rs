@@ -72,6 +72,9 @@ fn code(rejection: &Rejection) -> Code {
         | Rejection::TokenSpent { .. }
         | Rejection::NotAllDisrupted => Code::FailedPrecondition,
         Rejection::LimitReached { .. } => Code::ResourceExhausted,
+        Rejection::LevelHeldBack { .. } | Rejection::LevelNotRaised { .. } | Rejection::LevelNotSpoken { .. } => {
+            Code::Unimplemented
+        }
         Rejection::NotEntitled { .. } | Rejection::Forbidden(_) => Code::PermissionDenied,
     }
 }
@@ -87,6 +90,7 @@ fn cut(mut message: String) -> String {
 #[cfg(test)]
 mod tests {
     use muster_lifecycle::kind::Kind;
+    use muster_lifecycle::level::Level;
     use muster_lifecycle::meta::{Revision, Uid};
     use muster_lifecycle::node::{ConditionStatus, Incarnation};
     use muster_lifecycle::replica::ReplicaId;
@@ -130,6 +134,7 @@ mod tests {
             (Rejection::Distrusted(Distrust::ExpiredToken { id: "t".into() }), Code::FailedPrecondition),
             (Rejection::NoSuchToken { id: "t".into() }, Code::NotFound),
             (Rejection::TokenSpent { id: "t".into(), node: "n1".into() }, Code::FailedPrecondition),
+            (Rejection::LevelNotRaised { needs: Level(2), in_force: Level(1) }, Code::Unimplemented),
         ]
     }
 

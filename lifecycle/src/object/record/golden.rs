@@ -354,7 +354,7 @@ fn the_format_of_every_kind_is_pinned() {
             RecordKey::Zone { region: Text::from("r"), zone: Text::from("z") },
             encode(&zone_record()),
             "7072007a",
-            "010172017a02ac02a08d06a08d068094ebdc03ac0207",
+            "010172017a02ac02f02ea08d06a08d068094ebdc03ac0207",
         ),
         (RecordKey::Aggregator { name: Text::from("g") }, encode(&aggregator()), "8067", "01016701036e2d2a"),
     ];

@@ -61,17 +61,19 @@ fn rebuilt(state: &State) -> State {
 fn i_25_a_level_is_raised_only_when_every_replica_speaks_it() {
     let mut cluster = cluster(&[NEXT, LevelRange::SHIPPED, NEXT]);
     let held_back = "needs level 2; replica 2 runs 0.1.0 (levels 1 to 1)";
-    for refused in [cluster.rejected(raise(2)), cluster.rejected(finalize())] {
+    for refused in [cluster.refuses_leader(raise(2)), cluster.rejected(finalize())] {
         assert!(refused.to_string().starts_with(held_back), "{refused}");
     }
     assert_eq!(upgrade::outlook(&cluster.state), UpgradeOutlook::HeldBack { to: Level(2) });
     cluster.done(ReplicaOperation::RetireReplica { id: ReplicaId(2) });
-    assert_eq!(cluster.told(raise(2)), "changed");
-    assert_eq!(cluster.told(raise(2)), "unchanged");
+    assert_eq!(cluster.led(raise(2)), "changed");
+    assert_eq!(cluster.led(raise(2)), "unchanged");
     let in_force = cluster.state.level_in_force();
     assert_eq!((in_force.level, &*in_force.raised_by), (Level(2), "0.2.0"));
     assert_eq!(upgrade::outlook(&cluster.state), UpgradeOutlook::Settled);
-    assert!(cluster.rejected(raise(3)).to_string().starts_with("needs level 3; replica 1 runs 0.2.0 (levels 1 to 2)"));
+    assert!(
+        cluster.refuses_leader(raise(3)).to_string().starts_with("needs level 3; replica 1 runs 0.2.0 (levels 1 to 2)")
+    );
 }
 
 #[test]
