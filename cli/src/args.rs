@@ -51,6 +51,9 @@ pub enum Command {
     Delete(verb::delete::Args),
     /// Show the cluster's leader, replicas and counts
     Status(verb::status::Args),
+    /// Show how far an upgrade of the replicas has come, or finish it
+    #[command(subcommand)]
+    Upgrade(verb::upgrade::Action),
     /// Change which replicas belong to the cluster
     #[command(subcommand)]
     Member(verb::member::Action),

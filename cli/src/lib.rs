@@ -18,6 +18,7 @@ pub mod manifest;
 pub mod namespace;
 pub mod output;
 pub mod policy;
+pub mod program;
 pub mod render;
 pub mod resource;
 pub mod simulate;

@@ -7,7 +7,7 @@ use muster_lifecycle::invalid::Invalid;
 use muster_lifecycle::policy::{
     LARGE_CLUSTER_SIZE_SCOPE, LARGE_CLUSTER_SIZE_THRESHOLD, NODE_EVICTION_RATE, NODE_MONITOR_GRACE_PERIOD,
     NODE_MONITOR_PERIOD, NODE_STARTUP_GRACE_PERIOD, POD_EVICTION_TIMEOUT, Policy, SECONDARY_NODE_EVICTION_RATE,
-    UNHEALTHY_ZONE_THRESHOLD,
+    UNHEALTHY_ZONE_THRESHOLD, UPGRADE_FINALIZE_AFTER,
 };
 
 #[derive(Debug, Clone, Default, PartialEq, Eq, clap::Args)]
@@ -40,6 +40,9 @@ pub struct PolicyArgs {
     /// Whose nodes are counted for that: those of the zone, or of the cluster [upstream: zone]
     #[arg(long, value_name = "SCOPE", value_parser = |text: &str| checked(LARGE_CLUSTER_SIZE_SCOPE, text))]
     pub large_cluster_size_scope: Option<String>,
+    /// How long after every replica speaks a new level it is put into force, or manual [upstream: none; default: 10m]
+    #[arg(long, value_name = "TIME|manual", value_parser = |text: &str| checked(UPGRADE_FINALIZE_AFTER, text))]
+    pub upgrade_finalize_after: Option<String>,
 }
 
 // === impl PolicyArgs ===
@@ -57,6 +60,7 @@ impl PolicyArgs {
             (UNHEALTHY_ZONE_THRESHOLD, &self.unhealthy_zone_threshold),
             (LARGE_CLUSTER_SIZE_THRESHOLD, &self.large_cluster_size_threshold),
             (LARGE_CLUSTER_SIZE_SCOPE, &self.large_cluster_size_scope),
+            (UPGRADE_FINALIZE_AFTER, &self.upgrade_finalize_after),
         ];
         let mut layer = PolicyLayer::default();
         for (name, value) in given {
@@ -93,7 +97,9 @@ mod tests {
         for (name, upstream) in Policy::default().settings() {
             let flag = command.get_arguments().find(|flag| flag.get_long() == Some(name)).expect(name);
             let help = flag.get_help().expect(name).to_string();
-            assert!(help.ends_with(&format!("[upstream: {upstream}]")), "--{name}: {help}");
+            // Settings that upstream does not have say our default.
+            let said = [format!("[upstream: {upstream}]"), format!("[upstream: none; default: {upstream}]")];
+            assert!(said.iter().any(|said| help.ends_with(said)), "--{name}: {help}");
         }
     }
 

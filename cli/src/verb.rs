@@ -21,12 +21,14 @@ pub mod set;
 pub mod simulate;
 pub mod status;
 pub mod token;
+pub mod upgrade;
 
 use std::path::PathBuf;
 use std::time::Duration;
 
 use bytes::Bytes;
 use muster_client::{Client, DEFAULT_TIMEOUT};
+use muster_controller::server::Build;
 use muster_proto::v1::write_request::Operation;
 use muster_proto::v1::{Precondition, WriteResponse, write_response};
 use serde_json::Value;
@@ -53,7 +55,7 @@ pub struct PreconditionArgs {
     pub resource_version: Option<u64>,
 }
 
-pub async fn run(cli: Cli) -> Result<(), Failure> {
+pub async fn run(build: Build, cli: Cli) -> Result<(), Failure> {
     let context = Context { dir: cli.dir, timeout: cli.timeout };
     match cli.command {
         Command::Get(args) => get::run(&context, args).await,
@@ -68,20 +70,21 @@ pub async fn run(cli: Cli) -> Result<(), Failure> {
         Command::Uncordon(args) => cordon::run(&context, args, false).await,
         Command::Delete(args) => delete::run(&context, args).await,
         Command::Status(args) => status::run(&context, args).await,
+        Command::Upgrade(action) => upgrade::run(&context, action).await,
         Command::Member(action) => member::run(&context, action).await,
         Command::Token(action) => token::run(&context, action).await,
         Command::Node(action) => node::run(&context, action).await,
         Command::Backup(args) => backup::run(&context, args).await,
-        Command::Restore(args) => restore::run(&context, &args),
+        Command::Restore(args) => restore::run(build, &context, &args),
         Command::Init(args) => init::run(&context, args),
-        Command::Server(args) => server::run(*args).await,
+        Command::Server(args) => server::run(build, *args).await,
         Command::Agent(args) => agent::run(*args).await,
         Command::Dev(args) => dev::run(&context, *args).await,
         Command::Fleet(action) => fleet::run(&context, action).await,
         Command::Simulate(args) => simulate::run(args).await,
         Command::Bench(args) => bench::run(&context, args).await,
         Command::Completions(args) => completions::run(&args),
-        Command::Version => version(),
+        Command::Version => version(build),
     }
 }
 
@@ -108,9 +111,9 @@ impl PreconditionArgs {
     }
 }
 
-fn version() -> Result<(), Failure> {
+fn version(build: Build) -> Result<(), Failure> {
     let mut out = Out::stdout();
-    out.line(format_args!("muster {}", env!("CARGO_PKG_VERSION")))?;
+    out.line(format_args!("muster {}", build.version))?;
     out.flush()
 }
 

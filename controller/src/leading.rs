@@ -12,16 +12,18 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use futures::StreamExt;
+use futures::{FutureExt, StreamExt};
 use muster_actors::ports::{CLERK_REST, Observer, Ports, Probe, StateSource};
 use muster_actors::proposal::{Proposal, ProposalOutcome};
 use muster_actors::quarantine::QuarantinedNode;
 use muster_actors::tree::Tree;
 use muster_lifecycle::addressing::Addressing;
 use muster_lifecycle::command::{Command, LeaderOperation, Origin, Outcome};
+use muster_lifecycle::level::Level;
 use muster_lifecycle::policy::Policy;
 use muster_lifecycle::replica::ReplicaId;
 use muster_lifecycle::state::State;
+use muster_lifecycle::upgrade;
 use muster_pulse::blindness::JudgingLoop;
 use muster_pulse::moment::Moment;
 use muster_raft::feed::{Gone, Watcher};
@@ -47,6 +49,8 @@ const WATCH_PAUSE: Duration = Duration::from_millis(250);
 const REACH_PAUSE: Duration = Duration::from_millis(500);
 /// How often explanations learn which nodes are no longer watched.
 const QUARANTINE_PAUSE: Duration = Duration::from_secs(1);
+/// How often a leader looks whether the level in force can be raised.
+const LEVEL_PAUSE: Duration = Duration::from_secs(1);
 const RETRY_PAUSE: Duration = Duration::from_millis(500);
 /// Keeps a replica that loses and wins elections in quick succession from spinning.
 const PAUSE_BETWEEN_TERMS: Duration = Duration::from_millis(100);
@@ -180,9 +184,44 @@ impl Leading {
             () = self.serve(proposed) => {}
             () = self.gather() => {}
             () = self.quarantined.follow(&tree) => {}
+            () = self.keep_level(term) => {}
         }
         tree.prune().await;
         self.quarantined.set(Vec::new());
+    }
+
+    /// Raises the level in force when its time has come, for ever.
+    async fn keep_level(&self, term: u64) {
+        let mut told = None;
+        loop {
+            tokio::time::sleep(LEVEL_PAUSE).await;
+            let (current, now) = (self.replica.current(), self.replica.feed().stamp().cluster);
+            let Some(to) = upgrade::raise_due(&current.state, now) else { continue };
+            let raised = match self.replica.all_speak(to).boxed().await {
+                Ok(()) => self.raise_level(term, to).await,
+                Err(why) => Err(why),
+            };
+            match raised {
+                Ok(()) => told = None,
+                Err(why) if told.as_ref() != Some(&why) => {
+                    tracing::warn!(why, level = to.0, "the level is not raised yet");
+                    told = Some(why);
+                }
+                Err(_) => {}
+            }
+        }
+    }
+
+    async fn raise_level(&self, term: u64, to: Level) -> Result<(), String> {
+        let version = self.replica.build().version;
+        match self.propose(term, LeaderOperation::RaiseLevel { to, version: version.into() }).await {
+            ProposalOutcome::Done(_) => {
+                tracing::info!(term, level = to.0, version, "the level was raised: no older version can take part now");
+                Ok(())
+            }
+            ProposalOutcome::Rejected(rejection) => Err(rejection.to_string()),
+            ProposalOutcome::Failed(reason) => Err(reason),
+        }
     }
 
     /// Creates the policy, once per cluster. A replica's flags are later only compared with it. False if it has to be

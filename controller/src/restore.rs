@@ -12,6 +12,7 @@ use muster_lifecycle::meta::Uid;
 use muster_raft::abort::AbortProcess;
 use muster_raft::disk::Disk;
 use muster_raft::disk::real::{DiskError, RealDisk};
+use muster_raft::level_guard::{Build, LevelGuard, Outgrown};
 use muster_raft::snapshot_store::{SnapshotError, read_snapshot};
 use muster_raft::store::{ReplicaStore, ReplicaStoreError, Restoration};
 use thiserror::Error;
@@ -35,6 +36,8 @@ pub enum RestoreError {
     #[error("a restore needs `initial_members`: this replica's configuration has `join = true`")]
     Joining,
     #[error(transparent)]
+    Outgrown(#[from] Outgrown),
+    #[error(transparent)]
     Disk(#[from] DiskError),
     #[error(transparent)]
     ReplicaStore(#[from] ReplicaStoreError),
@@ -49,13 +52,19 @@ pub struct RestoreReport {
 }
 
 /// Fills the empty data directory of one replica from a backup.
-pub fn restore(config: &ServerConfig, backup: &Path, generation: Option<u64>) -> Result<RestoreReport, RestoreError> {
+pub fn restore(
+    build: Build,
+    config: &ServerConfig,
+    backup: &Path,
+    generation: Option<u64>,
+) -> Result<RestoreReport, RestoreError> {
     if config.initial_members.is_empty() {
         return Err(RestoreError::Joining);
     }
     let file = File::open(backup).map_err(|source| RestoreError::Open { path: backup.to_owned(), source })?;
     let (header, mut state) = read_snapshot(BufReader::new(file))
         .map_err(|source| RestoreError::Backup { path: backup.to_owned(), source })?;
+    LevelGuard::new(build).check(state.level_in_force())?;
     let identity = store_identity(config);
     if header.fleet != identity.fleet.0 {
         return Err(RestoreError::OtherFleet { ours: config.fleet.to_string() });

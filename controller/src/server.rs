@@ -20,6 +20,7 @@ use muster_raft::disk::real::{DiskError, RealDisk};
 use muster_raft::feed::Feed;
 use muster_raft::formation::FormationError;
 use muster_raft::greeting::{PeerIdentity, ProvenReplica};
+use muster_raft::level_guard::Outgrown;
 use muster_raft::log_store::{NewStore, StoreOwner};
 use muster_raft::peer_service::peer_service;
 use muster_raft::replica::{Replica, Timing};
@@ -46,8 +47,8 @@ use crate::observe::http;
 use crate::session::service::agent_service;
 
 pub use crate::duties::Abandoned;
+pub use muster_raft::level_guard::Build;
 
-pub const VERSION: &str = env!("CARGO_PKG_VERSION");
 /// How long open calls may take to finish once the doors close.
 const DOORS_CLOSE_TIMEOUT: Duration = Duration::from_secs(3);
 
@@ -70,6 +71,8 @@ pub enum ServeError {
     Refused(muster_lifecycle::rejection::Rejection),
     #[error(transparent)]
     Excluded(#[from] Excluded),
+    #[error(transparent)]
+    Outgrown(#[from] Outgrown),
     #[error("consensus stopped: {0}; restart the replica, and if that does not help replace it")]
     Consensus(String),
     #[error(transparent)]
@@ -88,10 +91,12 @@ pub struct Environment {
     pub agent_runtime: Handle,
     /// Observes the supervision tree's actors.
     pub probe: Arc<dyn Probe>,
+    /// The build that runs: its version, and the levels it speaks.
+    pub build: Build,
 }
 
 /// Runs a replica on this machine's clock, disk and network until `shutdown`.
-pub async fn serve(config: ServerConfig, shutdown: CancellationToken) -> Result<(), ServeError> {
+pub async fn serve(build: Build, config: ServerConfig, shutdown: CancellationToken) -> Result<(), ServeError> {
     let tls = ReplicaTls::load(&config.tls_dir)?;
     let runtime =
         AgentRuntime::start().map_err(|error| ServeError::Start(format!("no threads for agents: {error}")))?;
@@ -109,6 +114,7 @@ pub async fn serve(config: ServerConfig, shutdown: CancellationToken) -> Result<
         timing: Timing::default(),
         agent_runtime: runtime.handle(),
         probe: Arc::new(Quiet),
+        build,
     };
     serve_in(environment, config, tls, shutdown).await
 }
@@ -120,8 +126,8 @@ pub async fn serve_in(
     tls: ReplicaTls,
     shutdown: CancellationToken,
 ) -> Result<(), ServeError> {
-    let Environment { clock, disk, connector, listeners, http, timing, agent_runtime, probe } = environment;
-    let replica = start_replica(&config, Arc::clone(&clock), disk, connector, timing).await?;
+    let Environment { clock, disk, connector, listeners, http, timing, agent_runtime, probe, build } = environment;
+    let replica = start_replica(&config, Arc::clone(&clock), disk, connector, timing, build).await?;
     let closing = CancellationToken::new();
     let agent_door = Door::new(DoorKind::Agent, Arc::clone(&tls.agent_server), config.fleet.clone())
         .renewing_within(config.enrolment.grace);
@@ -129,7 +135,7 @@ pub async fn serve_in(
     let places = Places { listeners, http, agent_runtime };
     let mut performed = open_doors(&config, &tls, places, agent_door, &duties, &closing);
     duties.perform(&config, &tls, &closing, &mut performed);
-    tracing::info!(replica = config.id.0, fleet = %config.fleet, version = VERSION, "replica started");
+    tracing::info!(replica = config.id.0, fleet = %config.fleet, version = build.version, levels = %build.levels, "replica started");
     let ended = tokio::select! {
         // In this order: when consensus stops, leading ends too, and its error says less.
         biased;
@@ -155,6 +161,7 @@ async fn start_replica(
     disk: Arc<dyn Disk>,
     connector: Arc<dyn Connector>,
     timing: Timing,
+    build: Build,
 ) -> Result<Replica, ServeError> {
     let feed = Feed::new(clock);
     let options = OpenOptions {
@@ -164,11 +171,13 @@ async fn start_replica(
         create: Some(NewStore { store: Uid(rand::random()), generation: 0 }),
         publisher: Arc::clone(&feed) as _,
         abort: Arc::new(AbortProcess),
+        build,
     };
     let opened = tokio::task::spawn_blocking(move || ReplicaStore::open(options)).await;
     let store = opened.map_err(|error| ServeError::Start(error.to_string()))??;
-    let identity = PeerIdentity { fleet: config.fleet.to_string().into(), id: config.id, store: store.2.store_id };
-    let started = Replica::start(identity, store, feed, connector, timing, VERSION).await;
+    let identity =
+        PeerIdentity { fleet: config.fleet.to_string().into(), id: config.id, store: store.2.store_id };
+    let started = Replica::start(identity, store, feed, connector, timing).await;
     started.map_err(|error| ServeError::Start(error.to_string()))
 }
 
@@ -197,6 +206,9 @@ async fn take_part(replica: &Replica, config: &ServerConfig, shutdown: &Cancella
         }
     };
     tokio::select! {
+        // A replica that its cluster has outgrown stops consensus itself; the reason is the level.
+        biased;
+        outgrown = replica.outgrown() => outgrown.into(),
         error = join => error,
         reason = replica.failed() => ServeError::Consensus(reason),
     }

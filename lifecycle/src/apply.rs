@@ -9,6 +9,7 @@ mod aggregator;
 mod credential;
 mod enrolment;
 mod event;
+mod level;
 mod node;
 mod pod;
 mod policy;
@@ -25,6 +26,7 @@ use crate::command::{
     AgentOperation, Batch, Command, LeaderOperation, Operation, OperatorOperation, Origin, Outcome, Position,
     Precondition, Receipt, ReceiptEffect, ReplicaOperation, RequestId,
 };
+use crate::judge::upgrade;
 use crate::object::kind::Kind;
 use crate::object::record::{RecordKey, Stored};
 use crate::rejection::Rejection;
@@ -89,6 +91,7 @@ impl Application<'_> {
             }
             Origin::Operator { .. } | Origin::Controller { .. } | Origin::Replica { .. } | Origin::Node { .. } => {
                 require_entitled(&command.origin, &command.operation)?;
+                upgrade::admit(self.state, command.operation.level())?;
                 self.operation(&command.origin, &command.operation)
             }
         }
@@ -143,6 +146,8 @@ impl Application<'_> {
                 self.create_token(origin, id, *hash, node.as_ref(), *ttl_ms)
             }
             OperatorOperation::RevokeToken { id } => self.revoke_token(id),
+            OperatorOperation::FinalizeUpgrade { version } => self.finalize_upgrade(version),
+            OperatorOperation::RehearseNote { aggregator, note } => self.rehearse_note(aggregator, note),
         }
     }
 
@@ -166,6 +171,7 @@ impl Application<'_> {
             LeaderOperation::FoundAddressing { plan } => self.found_addressing(plan),
             LeaderOperation::AssignCidrs { names } => self.assign_cidrs(origin, names),
             LeaderOperation::ForgetCredentials { names } => self.forget_credentials(names),
+            LeaderOperation::RaiseLevel { to, version } => self.raise_level(*to, version),
         }
     }
 

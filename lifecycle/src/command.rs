@@ -25,6 +25,7 @@ pub use self::origin::Origin;
 pub use self::outcome::{Outcome, Receipt, ReceiptEffect};
 pub use self::precondition::Precondition;
 pub use self::replica::{ReplicaOperation, ReplicaOperationKind};
+use crate::value::level::Level;
 use crate::value::time::Stamp;
 
 /// One log entry.
@@ -79,6 +80,16 @@ impl Operation {
             Self::Leader(operation) => operation.node_name(),
             Self::Agent(operation) => Some(operation.node_name()),
             Self::Replica(_) => None,
+        }
+    }
+
+    /// The level at which it came. Below it the operation must not enter the log.
+    pub fn level(&self) -> Level {
+        match self {
+            Self::Operator(operation) => operation.level(),
+            Self::Leader(operation) => operation.level(),
+            Self::Agent(operation) => operation.level(),
+            Self::Replica(operation) => operation.level(),
         }
     }
 

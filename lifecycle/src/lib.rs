@@ -22,6 +22,7 @@ pub mod explain;
 pub mod invariant;
 mod judge;
 mod object;
+pub mod rehearsal;
 pub mod rejection;
 pub mod rule;
 pub mod state;
@@ -30,12 +31,12 @@ mod value;
 
 pub use command::client;
 pub use judge::{
-    claim, clerk_task, disruption, health, leader_view, oversight, placement, session, spared, staffing, todo,
+    claim, clerk_task, disruption, health, leader_view, oversight, placement, session, spared, staffing, todo, upgrade,
 };
 pub use object::{
-    addressing, aggregator, credential, event, join_token, kind, node, pod, pod_requests, policy, policy_state, record,
-    replica, selector, slot, taint, token_bucket, toleration, workload, zone,
+    addressing, aggregator, credential, event, join_token, kind, level_in_force, node, pod, pod_requests, policy,
+    policy_state, record, replica, selector, slot, taint, token_bucket, toleration, workload, zone,
 };
 pub use rule::{condition_taint, garbage, node_restriction, reconcile, taint_eviction};
 pub use store::{census, change, eviction_queue, load, pod_index, table};
-pub use value::{author, cidr, fingerprint, invalid, meta, name, quantity, text, time, violation};
+pub use value::{author, cidr, fingerprint, invalid, level, meta, name, quantity, text, time, violation};

@@ -7,6 +7,7 @@ pub(crate) mod draft;
 pub mod event;
 pub mod join_token;
 pub mod kind;
+pub mod level_in_force;
 pub mod node;
 pub mod pod;
 pub mod pod_requests;

@@ -17,6 +17,7 @@ use crate::object::pod::{PlacementRefusal, PodKey};
 use crate::object::zone::ZoneKey;
 use crate::value::author::Author;
 use crate::value::invalid::Invalid;
+use crate::value::level::{Level, LevelRange};
 use crate::value::meta::{Revision, Uid};
 use crate::value::replica_id::ReplicaId;
 use crate::value::text::Text;
@@ -120,6 +121,18 @@ pub enum Rejection {
          out, `muster node revoke {node}`"
     )]
     TokenSpent { id: Text, node: Text },
+    #[error("needs level {needs}; replica {id} runs {version} ({levels}); `muster upgrade status` shows more")]
+    LevelHeldBack { needs: Level, id: ReplicaId, version: Text, levels: LevelRange },
+    #[error(
+        "needs level {needs}; level {in_force} is in force; every replica speaks level {needs}: `muster upgrade status` \
+         says when it is raised, `muster upgrade finalize` raises it now"
+    )]
+    LevelNotRaised { needs: Level, in_force: Level },
+    #[error(
+        "the cluster is at level {level}, which version {raised_by} raised; replica {id} speaks {levels}: run version \
+         {raised_by} or a later one that speaks level {level}"
+    )]
+    LevelNotSpoken { id: ReplicaId, levels: LevelRange, level: Level, raised_by: Text },
 }
 
 /// A pod that keeps a node from being ready.

@@ -20,12 +20,12 @@ use crate::object::aggregator::AggregatorRecord;
 use crate::object::credential::Credential;
 use crate::object::event::Event;
 use crate::object::join_token::JoinToken;
+use crate::object::level_in_force::LevelInForce;
 use crate::object::node::{Node, Slot};
 use crate::object::pod::{Pod, PodKey};
 use crate::object::policy::Policy;
 use crate::object::policy_state::FleetPolicyState;
-use crate::object::record::Stored;
-use crate::object::record::{RecordKey, encode};
+use crate::object::record::{RecordKey, Stored, Versioned, encode};
 use crate::object::replica::ReplicaRecord;
 use crate::object::slot::{FIRST_GENERATION, FreeSlot};
 use crate::object::workload::{Workload, WorkloadKey};
@@ -38,6 +38,7 @@ use crate::store::derived::Derived;
 use crate::store::eviction_queue::EvictionQueue;
 use crate::store::pod_index::{Staff, Tally, Tenants};
 use crate::store::table::{Digest, Table};
+use crate::value::level::Level;
 use crate::value::meta::{Revision, Uid};
 use crate::value::text::Text;
 use crate::value::time::{ClusterTime, Stamp};
@@ -50,6 +51,7 @@ const REVISION_CEILING: u64 = u64::MAX / 2;
 #[derive(Debug, Clone, Default)]
 pub struct State {
     pub(crate) counters: Counters,
+    pub(crate) level: LevelInForce,
     pub(crate) nodes: Table<Node>,
     pub(crate) events: Table<Event>,
     pub(crate) replicas: Table<ReplicaRecord>,
@@ -84,6 +86,8 @@ pub(crate) struct Counters {
     /// Requests remembered so far.
     pub(crate) requests: u64,
 }
+
+impl Versioned for Counters {}
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct NodeCounts {
@@ -125,6 +129,15 @@ impl State {
     /// Raft cluster generation, raised by every restore.
     pub fn generation(&self) -> u64 {
         self.counters.generation
+    }
+
+    /// The level that all replicas speak now.
+    pub fn level(&self) -> Level {
+        self.level.level
+    }
+
+    pub fn level_in_force(&self) -> &LevelInForce {
+        &self.level
     }
 
     pub fn nodes(&self) -> &Table<Node> {
@@ -307,6 +320,9 @@ impl State {
             .chain([self.zones.digest(), self.aggregators.digest(), self.resting.digest()])
             .chain([self.join_tokens.digest(), self.credentials.digest()])
             .chain(policy_state)
+            .chain(
+                self.record(&RecordKey::LevelInForce).map(|value| Digest::of_record(&RecordKey::LevelInForce, &value)),
+            )
             .chain(self.record(&RecordKey::Addressing).map(|value| Digest::of_record(&RecordKey::Addressing, &value)))
             .fold(counters, Digest::plus)
     }
@@ -324,6 +340,7 @@ impl State {
         }
         match key {
             RecordKey::Counters => Some(encode(&self.counters)),
+            RecordKey::LevelInForce => (!self.level.is_default()).then(|| encode(&self.level)),
             RecordKey::Node { name } => encoded(self.nodes.get(name)),
             RecordKey::Event { sequence } => encoded(self.events.get(sequence)),
             RecordKey::Replica { id } => encoded(self.replicas.get(id)),
@@ -351,6 +368,7 @@ impl State {
     /// Every record, in key order.
     pub fn records(&self) -> impl Iterator<Item = (RecordKey, Vec<u8>)> + '_ {
         iter::once((RecordKey::Counters, encode(&self.counters)))
+            .chain(self.record(&RecordKey::LevelInForce).map(|value| (RecordKey::LevelInForce, value)))
             .chain(self.nodes.records())
             .chain(self.events.records())
             .chain(self.replicas.records())

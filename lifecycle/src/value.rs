@@ -5,6 +5,7 @@ pub mod cidr;
 pub(crate) mod decimal;
 pub mod fingerprint;
 pub mod invalid;
+pub mod level;
 pub mod meta;
 pub mod name;
 pub mod quantity;

@@ -12,6 +12,7 @@ mod codec;
 mod field;
 pub mod manifest;
 pub mod operation;
+pub mod protocol;
 pub mod status;
 pub mod token;
 

@@ -40,7 +40,7 @@ pub fn operation(request: v1::WriteRequest, uid: Uid) -> Result<(Option<RequestI
     let id = request.request.map(request_id).transpose()?;
     let Some(wire) = request.operation else {
         let rule = "is missing; one of create, apply, replace, replace_status, label, annotate, taint, cordon, delete, \
-                    policy, aggregator, create_token, revoke_token, revoke_node";
+                    policy, aggregator, create_token, revoke_token, revoke_node, finalize_upgrade";
         return Err(FieldError::new("operation", rule));
     };
     let operation = match wire {
@@ -71,6 +71,13 @@ pub fn operation(request: v1::WriteRequest, uid: Uid) -> Result<(Option<RequestI
         Wire::CreateToken(token) => create_token(token)?,
         Wire::RevokeToken(token) => OperatorOperation::RevokeToken { id: token_id(token.id, "revoke_token")? },
         Wire::RevokeNode(node) => OperatorOperation::RevokeNode { name: required_name(node.name, "revoke_node")? },
+        // The replica that takes the request adds its version.
+        Wire::FinalizeUpgrade(v1::UpgradeFinalization {}) => {
+            OperatorOperation::FinalizeUpgrade { version: Text::default() }
+        }
+        Wire::RehearseNote(note) => {
+            OperatorOperation::RehearseNote { aggregator: note.aggregator.into(), note: note.note.into() }
+        }
     };
     Ok((id, operation))
 }

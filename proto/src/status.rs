@@ -72,6 +72,9 @@ fn code(rejection: &Rejection) -> Code {
         | Rejection::TokenSpent { .. }
         | Rejection::NotAllDisrupted => Code::FailedPrecondition,
         Rejection::LimitReached { .. } => Code::ResourceExhausted,
+        Rejection::LevelHeldBack { .. } | Rejection::LevelNotRaised { .. } | Rejection::LevelNotSpoken { .. } => {
+            Code::Unimplemented
+        }
         Rejection::NotEntitled { .. } | Rejection::Forbidden(_) => Code::PermissionDenied,
     }
 }
@@ -89,6 +92,7 @@ mod tests {
     use muster_lifecycle::author::Author;
     use muster_lifecycle::invalid::Invalid;
     use muster_lifecycle::kind::Kind;
+    use muster_lifecycle::level::Level;
     use muster_lifecycle::meta::{Revision, Uid};
     use muster_lifecycle::node::{ConditionStatus, Incarnation};
     use muster_lifecycle::rejection::Limit;
@@ -137,6 +141,7 @@ mod tests {
             (Rejection::Distrusted(Distrust::ExpiredToken { id: "t".into() }), Code::FailedPrecondition),
             (Rejection::NoSuchToken { id: "t".into() }, Code::NotFound),
             (Rejection::TokenSpent { id: "t".into(), node: "n1".into() }, Code::FailedPrecondition),
+            (Rejection::LevelNotRaised { needs: Level(2), in_force: Level(1) }, Code::Unimplemented),
         ]
     }
 

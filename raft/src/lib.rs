@@ -25,6 +25,7 @@
 
 pub mod clock;
 pub mod feed;
+pub mod level_guard;
 pub mod membership;
 pub mod replica;
 mod replication;

@@ -4,7 +4,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures::FutureExt;
 use muster_lifecycle::command::{Command, Origin, Outcome, ReplicaOperation};
+use muster_lifecycle::level::Level;
 use muster_lifecycle::rejection::Rejection;
 use muster_lifecycle::replica::ReplicaRecord;
 use openraft::async_runtime::WatchReceiver;
@@ -15,6 +17,7 @@ use tokio::time::{Instant, timeout_at};
 use tokio_util::sync::CancellationToken;
 
 use crate::feed::{Feed, Published};
+use crate::level_guard::{Build, LevelGuard, Outgrown};
 use crate::replication::connector::Connector;
 use crate::replication::greeting::PeerIdentity;
 use crate::replication::hello::{self, HelloAnswer};
@@ -29,7 +32,7 @@ use crate::storage::store::StoreInfo;
 use crate::types::{Endpoint, TypeConfig};
 use crate::write::encoded::EncodedCommand;
 use crate::write::forwarder::Forwarder;
-use crate::write::proposer::{Committed, ProposeError, Proposer, unencodable};
+use crate::write::proposer::{Committed, ProposeError, Proposer, admit_level, unencodable};
 use muster_lifecycle::replica::ReplicaId;
 
 pub type Raft = openraft::Raft<TypeConfig, StateMachine>;
@@ -78,7 +81,7 @@ pub struct Replica {
     pub(crate) info: StoreInfo,
     pub(crate) snapshots: SnapshotStore,
     pub(crate) capacity: LogCapacity,
-    pub(crate) version: &'static str,
+    guard: Arc<LevelGuard>,
     log: LogStore,
     pressure: Arc<SnapshotPressure>,
 }
@@ -93,10 +96,10 @@ impl Replica {
         feed: Arc<Feed>,
         connector: Arc<dyn Connector>,
         timing: Timing,
-        version: &'static str,
     ) -> Result<Self, Fatal<TypeConfig>> {
         let config = Arc::new(consensus_config(&identity, timing));
-        let peers = Peers::new(identity, Arc::clone(&feed), connector);
+        let guard = state_machine.guard();
+        let peers = Peers::new(identity, Arc::clone(&feed), connector, Arc::clone(&guard));
         let (snapshots, pressure) = (state_machine.snapshots(), state_machine.pressure());
         let network = Network::new(Arc::clone(&peers));
         let raft = Raft::new(peers.identity.id, config, network, log.clone(), state_machine).await?;
@@ -104,13 +107,45 @@ impl Replica {
         let proposer = Proposer::spawn(raft.clone(), feed, capacity.clone());
         let leaders = PeerLeaders { raft: raft.clone(), peers: Arc::clone(&peers) };
         let forwarder = Forwarder::spawn(Arc::new(leaders));
-        let replica = Self { raft, peers, proposer, forwarder, info, snapshots, capacity, version, log, pressure };
+        let replica = Self { raft, peers, proposer, forwarder, info, snapshots, capacity, guard, log, pressure };
         tokio::spawn(replica.clone().keep_snapshots_fresh());
         Ok(replica)
     }
 
     pub fn id(&self) -> ReplicaId {
         self.peers.identity.id
+    }
+
+    /// The build that this replica runs.
+    pub fn build(&self) -> Build {
+        self.guard.build()
+    }
+
+    /// Completes when the cluster has reached a level that this replica does not speak.
+    pub async fn outgrown(&self) -> Outgrown {
+        self.guard.halted().await
+    }
+
+    /// Whether every other member answers now and speaks the level: an announcement may be outdated for a moment.
+    pub async fn all_speak(&self, level: Level) -> Result<(), String> {
+        for (id, answer) in self.reach_members().await {
+            match answer {
+                Ok(answer) if answer.levels.contains(level) => {}
+                Ok(answer) => {
+                    return Err(format!(
+                        "needs level {level}; replica {id} runs {} ({})",
+                        answer.version, answer.levels
+                    ));
+                }
+                Err(why) => {
+                    return Err(format!(
+                        "replica {id} does not answer ({why}): start it, or take it out of the cluster with `muster \
+                         member remove {id}`"
+                    ));
+                }
+            }
+        }
+        Ok(())
     }
 
     pub fn feed(&self) -> &Arc<Feed> {
@@ -218,6 +253,7 @@ impl Replica {
     /// As [`Replica::write`], for a caller that may want to write the same again.
     pub async fn write_encoded(&self, draft: &EncodedCommand, deadline: Instant) -> Result<Committed, RequestError> {
         let deadline = leaving_time_to_explain(deadline);
+        self.admit_level(draft.command(), deadline).await?;
         loop {
             let failure = match timeout_at(deadline, self.write_once(draft, deadline)).await {
                 Ok(Ok(committed)) => return Ok(committed),
@@ -227,7 +263,12 @@ impl Replica {
             let happened_for_sure_not = matches!(failure, RequestError::Refused(ProposeError::NotLeader { .. }));
             let final_answer = matches!(
                 failure,
-                RequestError::Refused(ProposeError::Exhausted(_) | ProposeError::Overloaded | ProposeError::Stopped)
+                RequestError::Refused(
+                    ProposeError::Exhausted(_)
+                        | ProposeError::Overloaded
+                        | ProposeError::Stopped
+                        | ProposeError::AboveLevel(_)
+                )
             );
             if final_answer || (draft.command().request.is_none() && !happened_for_sure_not) {
                 return Err(failure);
@@ -237,6 +278,16 @@ impl Replica {
             }
             tokio::time::sleep(RETRY_PAUSE).await;
         }
+    }
+
+    /// A replica that lags behind may not know yet that the level was raised.
+    async fn admit_level(&self, command: &Command, deadline: Instant) -> Result<(), RequestError> {
+        if admit_level(&self.current().state, command).is_ok() {
+            return Ok(());
+        }
+        // Boxed, because it is rare: the future of every write would have to hold it.
+        self.read_barrier(deadline).boxed().await?;
+        Ok(admit_level(&self.current().state, command)?)
     }
 
     async fn write_once(&self, draft: &EncodedCommand, deadline: Instant) -> Result<Committed, RequestError> {
@@ -313,8 +364,8 @@ impl Replica {
 
     /// Makes this replica's store known to the cluster. `Err` means it must not take part any more.
     pub async fn announce(&self, stop: &CancellationToken) -> Result<(), Rejection> {
-        let replica =
-            ReplicaRecord { id: self.id(), store: self.info.store_id, version: self.version.into(), retired: false };
+        let Build { version, levels } = self.build();
+        let replica = ReplicaRecord::new(self.id(), self.info.store_id, version.into(), levels);
         let operation = ReplicaOperation::AnnounceReplica { replica };
         let command = Command { origin: Origin::Replica { id: self.id() }, request: None, operation: operation.into() };
         while !stop.is_cancelled() {

@@ -12,6 +12,7 @@ use std::time::Duration;
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use muster_lifecycle::command::{Command, OperatorOperation, Origin, Outcome, Precondition, RequestId};
+use muster_lifecycle::level::LevelRange;
 use muster_lifecycle::meta::Uid;
 use muster_lifecycle::node::NodeDraft;
 use muster_lifecycle::replica::ReplicaId;
@@ -21,6 +22,7 @@ use muster_raft::connector::{Connector, Io};
 use muster_raft::disk::sim::SimDisk;
 use muster_raft::feed::Feed;
 use muster_raft::greeting::{PeerIdentity, ProvenReplica};
+use muster_raft::level_guard::Build;
 use muster_raft::log_store::{NewStore, StoreOwner};
 use muster_raft::peer_service::peer_service;
 use muster_raft::replica::{Replica, Timing};
@@ -168,11 +170,12 @@ impl Cluster {
             create: Some(NewStore { store: Uid(rand::random()), generation: 0 }),
             publisher: Arc::clone(&feed) as _,
             abort: Arc::clone(abort) as _,
+            build: Build { version: "test", levels: LevelRange::SHIPPED },
         })
         .expect("the store opens");
         let identity = PeerIdentity { fleet: FLEET.into(), id, store: store.2.store_id };
         let dialler = Arc::new(Dialler { wires: Arc::clone(&self.wires), from: id });
-        Replica::start(identity, store, feed, dialler, TIMING, "test").await.expect("consensus starts")
+        Replica::start(identity, store, feed, dialler, TIMING).await.expect("consensus starts")
     }
 
     /// Starts a replica that must be turned away while it tries to form, for a reason that contains `why`.

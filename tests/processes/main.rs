@@ -11,4 +11,5 @@ mod lifecycle;
 mod machines;
 mod membership;
 mod readme;
+mod upgrade;
 mod workloads;

@@ -7,8 +7,20 @@ use crate::source::{root, rust_files};
 
 /// From the lowest to the highest. Rules are about single objects and lie below the store, whose indexes apply them.
 /// Judging code reads the whole state and lies below `apply`, so it cannot write.
-const LAYERS: [&str; 11] =
-    ["value", "object", "rejection", "command", "rule", "store", "state", "judge", "apply", "explain", "invariant"];
+const LAYERS: [&str; 12] = [
+    "value",
+    "rehearsal",
+    "object",
+    "rejection",
+    "command",
+    "rule",
+    "store",
+    "state",
+    "judge",
+    "apply",
+    "explain",
+    "invariant",
+];
 
 /// The dependencies of each module, by path: `object/node` depends on `value/meta`.
 type Graph = BTreeMap<String, BTreeSet<String>>;

@@ -21,7 +21,7 @@ pub(super) fn encoded(message: Up) -> Vec<u8> {
 }
 
 pub(super) fn hello(instance: u64) -> Vec<u8> {
-    encoded(Up::Hello(v1::AggregatorHello { instance, version: VERSION.to_owned(), moving: false }))
+    encoded(Up::Hello(v1::AggregatorHello { instance, version: VERSION.to_owned(), ..v1::AggregatorHello::default() }))
 }
 
 /// Asks for the binding of a node whose incarnation is not known.

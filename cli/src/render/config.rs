@@ -90,6 +90,7 @@ mod tests {
                 "unhealthy-zone-threshold       0.55",
                 "large-cluster-size-threshold   50",
                 "large-cluster-size-scope       zone",
+                "upgrade-finalize-after         10m",
             ]
         );
     }
@@ -98,7 +99,7 @@ mod tests {
     fn wide_shows_defaults_and_derived_values() {
         let rows = rows(&config(), true);
         assert_eq!(rows[1], ["node-monitor-grace-period", "8s", "40s"]);
-        assert_eq!(rows[9], ["(agents beat every)", "2s", ""]);
+        assert_eq!(rows[10], ["(agents beat every)", "2s", ""]);
     }
 
     #[test]
@@ -118,7 +119,7 @@ mod tests {
         let mut config = config();
         config["addressing"] = json!({"cluster-cidr": "10.0.0.0/16", "service-cluster-ip-range": ""});
         let shown = rows(&config, false);
-        assert_eq!(shown[9..], [["cluster-cidr", "10.0.0.0/16"], ["service-cluster-ip-range", "<none>"]]);
+        assert_eq!(shown[10..], [["cluster-cidr", "10.0.0.0/16"], ["service-cluster-ip-range", "<none>"]]);
         assert!(rows(&config, true).iter().all(|row| row.len() == WIDE_HEADERS.len()));
         assert_eq!(keep_only(&mut config, &["cluster-cidr".to_owned(), "nope".to_owned()]), ["nope"]);
         assert_eq!(rows(&config, true), [["cluster-cidr", "10.0.0.0/16", ""]]);

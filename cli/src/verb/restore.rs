@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use anyhow::Context as _;
 use muster_controller::config::{Layer, ServerConfig};
 use muster_controller::restore::{RestoreReport, restore};
+use muster_controller::server::Build;
 use muster_lifecycle::replica::ReplicaId;
 
 use super::Context;
@@ -29,7 +30,7 @@ pub struct Args {
     pub generation: Option<u64>,
 }
 
-pub fn run(context: &Context, args: &Args) -> Result<(), Failure> {
+pub fn run(build: Build, context: &Context, args: &Args) -> Result<(), Failure> {
     let replicas = replicas(context, args)?;
     for replica in &replicas {
         require_stopped_and_empty(replica)?;
@@ -37,7 +38,7 @@ pub fn run(context: &Context, args: &Args) -> Result<(), Failure> {
     let mut generation = args.generation;
     let mut out = Out::stdout();
     for replica in &replicas {
-        let report = restore(replica, &args.file, generation)
+        let report = restore(build, replica, &args.file, generation)
             .with_context(|| format!("replica {} was not restored", replica.id))
             .map_err(Failure::Other)?;
         generation = Some(report.generation);

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use anyhow::Context as _;
 use muster_controller::config::{self, AdvertiseLayer, EnrolmentLayer, Layer, ListenLayer, ServerConfig};
 use muster_controller::observe::logging::{self, LogFormat};
-use muster_controller::server::serve;
+use muster_controller::server::{Build, serve};
 use muster_lifecycle::replica::ReplicaId;
 use muster_pki::{FleetId, FleetMember, HostPort};
 use tokio::signal::unix::{SignalKind, signal};
@@ -84,7 +84,7 @@ const POLICY_HELP: &str = "A new cluster gets its lifecycle policy from these fl
     changes it, for all of them at once. Only a `muster dev` that resumes a cluster takes such flags as a change. The \
     ranges of node CIDRs are those of the first leader that has flags for them, and cannot be changed afterwards.";
 
-pub async fn run(args: Args) -> Result<(), Failure> {
+pub async fn run(build: Build, args: Args) -> Result<(), Failure> {
     let (file, exit_with_parent) = (args.config.clone(), args.exit_with_parent);
     let layer = file.as_deref().map(Layer::load).transpose().map_err(Failure::other)?;
     let config = args.flags().and_then(|flags| ServerConfig::merge(layer, flags));
@@ -95,7 +95,7 @@ pub async fn run(args: Args) -> Result<(), Failure> {
     if exit_with_parent {
         stop_with_parent(&shutdown).map_err(Failure::Other)?;
     }
-    serve(config, shutdown).await.map_err(Failure::other)
+    serve(build, config, shutdown).await.map_err(Failure::other)
 }
 
 // === impl Args ===

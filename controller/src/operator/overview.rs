@@ -1,6 +1,9 @@
 //! Overview of the cluster, as one replica sees it.
 
 use muster_lifecycle::replica::ReplicaId;
+use muster_lifecycle::state::State;
+use muster_lifecycle::time::ClusterTime;
+use muster_lifecycle::upgrade::{self, UpgradeOutlook};
 use muster_proto::v1;
 use muster_raft::hello::HelloAnswer;
 use muster_raft::replica::{ClusterMember, Replica};
@@ -8,7 +11,7 @@ use muster_raft::replica::{ClusterMember, Replica};
 /// Asks every member for its status; a member that does not answer is shown with the reason.
 pub(super) async fn overview(replica: &Replica, fleet: String) -> v1::StatusResponse {
     let mut reached = replica.reach_members().await;
-    let current = replica.current();
+    let (current, build) = (replica.current(), replica.build());
     let leader = replica.leader();
     let replicas = replica.members().into_iter().map(|(id, member)| {
         let status = member_status(id, &member, leader);
@@ -18,7 +21,9 @@ pub(super) async fn overview(replica: &Replica, fleet: String) -> v1::StatusResp
                 applied: current.applied_index(),
                 revision: current.state.revision().0,
                 digest: current.state.digest().to_string(),
-                version: env!("CARGO_PKG_VERSION").to_owned(),
+                version: build.version.to_owned(),
+                level_min: build.levels.min.0,
+                level_max: build.levels.max.0,
                 ..status
             };
         }
@@ -41,6 +46,28 @@ pub(super) async fn overview(replica: &Replica, fleet: String) -> v1::StatusResp
         replicas,
         nodes_total: counts.total as u64,
         nodes_ready: counts.ready as u64,
+        upgrade: Some(upgrade_status(&current.state, replica.feed().stamp().cluster)),
+    }
+}
+
+/// The level in force and what becomes of it.
+fn upgrade_status(state: &State, now: ClusterTime) -> v1::UpgradeStatus {
+    let in_force = state.level_in_force();
+    let known = v1::UpgradeStatus {
+        level: in_force.level.0,
+        raised_by: in_force.raised_by.to_string(),
+        ..v1::UpgradeStatus::default()
+    };
+    match upgrade::outlook(state) {
+        UpgradeOutlook::Settled => known,
+        UpgradeOutlook::HeldBack { to } => {
+            let held_back_by = upgrade::holding_back(state, to).map(|replica| replica.id.0).collect();
+            v1::UpgradeStatus { to: to.0, held_back_by, ..known }
+        }
+        UpgradeOutlook::Due { to, at } => {
+            v1::UpgradeStatus { to: to.0, raised_in_ms: Some(at.0.saturating_sub(now.0)), ..known }
+        }
+        UpgradeOutlook::Manual { to } => v1::UpgradeStatus { to: to.0, ..known },
     }
 }
 
@@ -67,6 +94,8 @@ fn with_greeting(status: v1::ReplicaStatus, reached: HelloAnswer) -> v1::Replica
         revision: reached.revision,
         digest: reached.digest,
         version: reached.version,
+        level_min: reached.levels.min.0,
+        level_max: reached.levels.max.0,
         ..status
     }
 }

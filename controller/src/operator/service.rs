@@ -4,10 +4,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::stream::BoxStream;
-use futures::{Stream, StreamExt, stream};
+use futures::{FutureExt, Stream, StreamExt, stream};
 use muster_lifecycle::command::{Command, OperatorOperation, Origin, Outcome, ReceiptEffect, RequestId};
 use muster_lifecycle::meta::{Revision, Uid};
 use muster_lifecycle::replica::ReplicaId;
+use muster_lifecycle::upgrade::{self, UpgradeOutlook};
 use muster_pki::HostPort;
 use muster_pki::identity::{Identity, Role};
 use muster_proto::manifest::CONFIG_NAME;
@@ -98,8 +99,12 @@ impl OperatorService {
 
     async fn write_as(&self, user: &str, request: v1::WriteRequest) -> Result<v1::WriteResponse, Status> {
         let deadline = Instant::now() + timeout(request.timeout_ms);
-        let (request_id, operation) =
+        let (request_id, mut operation) =
             operation(request, Uid(rand::random())).map_err(|error| Status::invalid_argument(error.to_string()))?;
+        if let OperatorOperation::FinalizeUpgrade { version } = &mut operation {
+            self.prepare_finalization().boxed().await?;
+            *version = self.replica.build().version.into();
+        }
         // With an id of this replica's own, at least its retries towards the leader apply once.
         let request_id = request_id.unwrap_or_else(|| RequestId { client: rand::random(), sequence: 1 });
         let origin = Origin::Operator { user: user.into() };
@@ -117,6 +122,16 @@ impl OperatorService {
                 Ok(v1::WriteResponse { effect: effect.into(), revision: receipt.revision.0, name })
             }
             Outcome::Rejected(rejection) => Err(from_rejection(&rejection)),
+        }
+    }
+
+    /// An announcement may be outdated for a moment, so every member is asked what it speaks now.
+    async fn prepare_finalization(&self) -> Result<(), Status> {
+        match upgrade::outlook(&self.replica.current().state) {
+            UpgradeOutlook::Due { to, .. } | UpgradeOutlook::Manual { to } => {
+                self.replica.all_speak(to).await.map_err(Status::unimplemented)
+            }
+            UpgradeOutlook::Settled | UpgradeOutlook::HeldBack { .. } => Ok(()),
         }
     }
 
@@ -381,6 +396,7 @@ fn request_status(error: RequestError) -> Status {
         RequestError::Refused(ProposeError::Overloaded | ProposeError::Exhausted(_)) => {
             Status::resource_exhausted(text)
         }
+        RequestError::Refused(ProposeError::AboveLevel(_)) => Status::unimplemented(text),
         RequestError::NoQuorum(_)
         | RequestError::Forwarding(_)
         | RequestError::Refused(ProposeError::NotLeader { .. } | ProposeError::Unknown | ProposeError::Stopped) => {

@@ -3,7 +3,10 @@
 //! Beats are counted by every session at once, so their count is spread over lanes that do not share a cache line, one
 //! per thread while there are enough, and added up when they are read.
 
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
+
+use muster_lifecycle::text::Text;
+use muster_proto::protocol::{AGENT_PROTOCOL, ProtocolRange};
 
 /// As many as the cores that can count beats at the same time without sharing a lane.
 const LANES: usize = 16;
@@ -17,6 +20,8 @@ pub struct SessionFigures {
     unknown_handles: AtomicU64,
     delayed: AtomicU64,
     refused: [AtomicU64; RefusalReason::ALL.len()],
+    /// The version of the agents' protocol, plus one, that agents were last found to lack; 0: none was.
+    lacking: AtomicU32,
 }
 
 /// Why an agent was not given a session, or lost it.
@@ -60,6 +65,15 @@ thread_local! {
 // === impl SessionFigures ===
 
 impl SessionFigures {
+    /// Says once for each version that some agents speak an older protocol. They keep their sessions.
+    pub(crate) fn note_protocol(&self, node: &str, agent: &str, spoken: ProtocolRange) {
+        let Some(lacking) = AGENT_PROTOCOL.lacking(spoken) else { return };
+        if self.lacking.swap(spoken.max.saturating_add(1), Ordering::Relaxed) != spoken.max.saturating_add(1) {
+            let agent = Text::clipped(agent, 64);
+            tracing::info!(node, %agent, "an agent {lacking}; upgrade it, and others of its version");
+        }
+    }
+
     /// Nodes that have a session at this replica, on a stream of their own or on an aggregator's.
     pub fn sessions(&self) -> u64 {
         self.sessions.load(Ordering::Relaxed)

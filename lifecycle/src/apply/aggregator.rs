@@ -6,14 +6,16 @@ use crate::apply::{Application, ApplyResult};
 use crate::command::ReceiptEffect;
 use crate::object::aggregator::{AGGREGATORS_MAX, AggregatorRecord};
 use crate::rejection::{Limit, Rejection};
+use crate::rehearsal;
 use crate::value::invalid::Invalid;
 use crate::value::text::Text;
 use crate::value::violation::AccessViolation;
 
 impl Application<'_> {
     pub(crate) fn set_aggregator(&mut self, name: &Text, nodes: &[Text]) -> ApplyResult {
-        let record = AggregatorRecord { name: name.clone(), nodes: nodes.into() };
         let known = self.state.aggregators.get(name).cloned();
+        let note = known.as_ref().map_or_else(Text::default, |known| known.note.clone());
+        let record = AggregatorRecord { name: name.clone(), nodes: nodes.into(), note };
         let effect = match (&known, nodes.is_empty()) {
             (None, true) => {
                 let name = Text::clipped(name, 253);
@@ -27,6 +29,19 @@ impl Application<'_> {
         record.check()?;
         self.put_aggregator(record, effect)?;
         Ok(self.receipt(effect))
+    }
+
+    /// The command of the rehearsal level.
+    pub(crate) fn rehearse_note(&mut self, name: &Text, note: &Text) -> ApplyResult {
+        rehearsal::check_note(note)?;
+        let Some(known) = self.state.aggregators.get(name).cloned() else {
+            return Err(Invalid::new("name", AccessViolation::UnknownAggregator { name: Text::clipped(name, 253) }).into());
+        };
+        if known.note == *note {
+            return Ok(self.receipt(ReceiptEffect::Unchanged));
+        }
+        self.put_aggregator(AggregatorRecord { note: note.clone(), ..known.as_ref().clone() }, ReceiptEffect::Changed)?;
+        Ok(self.receipt(ReceiptEffect::Changed))
     }
 
     fn put_aggregator(&mut self, record: AggregatorRecord, effect: ReceiptEffect) -> Result<(), Rejection> {

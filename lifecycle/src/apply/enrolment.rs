@@ -7,7 +7,7 @@ use crate::command::ReceiptEffect;
 use crate::object::credential::{Credential, Distrust, Join, Joining, SignedKey};
 use crate::object::event::NodeHappening;
 use crate::object::join_token::{JoinToken, TokenUse};
-use crate::object::record::encoded_len;
+use crate::object::record::part_len;
 use crate::rejection::{Limit, Rejection};
 use crate::value::fingerprint::Fingerprint;
 use crate::value::invalid::Invalid;
@@ -46,7 +46,7 @@ impl Application<'_> {
     /// A refusal changes nothing, but it is worth an event.
     pub(crate) fn note_refusal(&mut self, node: &Text, remote: SocketAddr, why: &Distrust) -> ApplyResult {
         name::dns_subdomain(node).map_err(|rule| Invalid::new("node", rule))?;
-        if encoded_len(why) > REFUSAL_BYTES_MAX {
+        if part_len(why) > REFUSAL_BYTES_MAX {
             return Err(Rejection::limit(Limit::ReasonBytes, REFUSAL_BYTES_MAX));
         }
         self.tell(node, NodeHappening::EnrolmentRefused { remote, why: Box::new(why.clone()) });

@@ -17,6 +17,7 @@ use crate::apply::{Application, ApplyResult};
 use crate::command::{Origin, Precondition};
 use crate::object::node::{Node, NodeDraft, NodeStatus};
 use crate::object::taint::{self, Taint, TaintSelector};
+use crate::rehearsal;
 use crate::rule;
 use crate::value::invalid::Invalid;
 use crate::value::meta::{Pairs, Uid};
@@ -82,6 +83,7 @@ impl Application<'_> {
     ) -> ApplyResult {
         let before = self.expect(name, precondition)?;
         let mut after = before.as_ref().clone();
+        rehearsal::check_labels(self.state.level(), changes)?;
         change_pairs(&mut after.meta.labels, "metadata.labels", changes, overwrite)?;
         self.commit(origin, &before, after)
     }

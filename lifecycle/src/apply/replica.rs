@@ -4,28 +4,29 @@ use std::sync::Arc;
 
 use crate::apply::{Application, ApplyResult};
 use crate::command::ReceiptEffect;
-use crate::object::replica::{REPLICAS_MAX, ReplicaId, ReplicaRecord, VERSION_MAX};
+use crate::object::replica::{REPLICAS_MAX, ReplicaId, ReplicaRecord, check_version};
 use crate::rejection::{Limit, Rejection};
-use crate::value::invalid::Invalid;
+use crate::value::level::LevelRange;
 use crate::value::meta::Uid;
 use crate::value::text::Text;
-use crate::value::violation::ValueViolation;
 
 impl Application<'_> {
     pub(crate) fn announce_replica(&mut self, replica: &ReplicaRecord) -> ApplyResult {
         let id = replica.id;
-        if replica.version.len() > VERSION_MAX {
-            let (bytes, most) = (replica.version.len() as u64, VERSION_MAX as u64);
-            return Err(Invalid::new("replica.version", ValueViolation::TooManyBytes { bytes, most }).into());
+        check_version(&replica.version)?;
+        let in_force = self.state.level_in_force();
+        if !replica.levels.contains(in_force.level) {
+            let (level, raised_by) = (in_force.level, in_force.raised_by.clone());
+            return Err(Rejection::LevelNotSpoken { id, levels: replica.levels, level, raised_by });
         }
         let effect = match self.state.replicas.get(&id) {
             None => ReceiptEffect::Created,
             Some(known) if known.retired => return Err(Rejection::ReplicaRetired { id }),
             Some(known) if known.store != replica.store => return Err(Rejection::ReplicaStoreChanged { id }),
-            Some(known) if known.version != replica.version => ReceiptEffect::Changed,
+            Some(known) if known.version != replica.version || known.levels != replica.levels => ReceiptEffect::Changed,
             Some(_) => return Ok(self.receipt(ReceiptEffect::Unchanged)),
         };
-        self.put_replica(ReplicaRecord { retired: false, ..replica.clone() })?;
+        self.put_replica(ReplicaRecord { retired: false, announced: self.now.cluster, ..replica.clone() })?;
         Ok(self.receipt(effect))
     }
 
@@ -35,7 +36,8 @@ impl Application<'_> {
             Some(known) if known.retired => return Ok(self.receipt(ReceiptEffect::Unchanged)),
             Some(known) => (ReplicaRecord { retired: true, ..known.as_ref().clone() }, ReceiptEffect::Changed),
             None => {
-                let nameless = ReplicaRecord { id, store: Uid::default(), version: Text::default(), retired: true };
+                let nameless = ReplicaRecord::new(id, Uid::default(), Text::default(), LevelRange::default());
+                let nameless = ReplicaRecord { retired: true, ..nameless };
                 (nameless, ReceiptEffect::Created)
             }
         };

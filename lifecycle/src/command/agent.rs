@@ -9,6 +9,7 @@ use crate::object::credential::{Distrust, SignedKey};
 use crate::object::node::{Incarnation, NodeDraft, NodeStatus};
 use crate::object::pod::PodReport;
 use crate::value::fingerprint::Fingerprint;
+use crate::value::level::Level;
 use crate::value::meta::Uid;
 use crate::value::text::Text;
 
@@ -52,6 +53,19 @@ impl AgentOperation {
             | Self::RenewCredential { node, .. }
             | Self::ConfirmCredential { node, .. }
             | Self::NoteRefusal { node, .. } => node,
+        }
+    }
+
+    /// The level at which it came. Below it the operation must not enter the log.
+    pub fn level(&self) -> Level {
+        match self {
+            Self::RegisterNode { .. }
+            | Self::ReportStatus { .. }
+            | Self::ReportPods { .. }
+            | Self::EnrolNode { .. }
+            | Self::RenewCredential { .. }
+            | Self::ConfirmCredential { .. }
+            | Self::NoteRefusal { .. } => Level::FIRST,
         }
     }
 

@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::command::{Outcome, RequestId};
 use crate::object::record::RecordKey;
-use crate::object::record::Stored;
+use crate::object::record::{Stored, Versioned};
 use crate::rejection::Rejection;
 
 /// How many writers are remembered; the one unused for longest makes room.
@@ -31,6 +31,8 @@ impl ClientRecord {
         Some(Outcome::Rejected(Rejection::Overtaken { sequence: request.sequence, latest: self.sequence }))
     }
 }
+
+impl Versioned for ClientRecord {}
 
 impl Stored for ClientRecord {
     type Key = u128;

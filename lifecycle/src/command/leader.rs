@@ -9,6 +9,7 @@ use crate::object::pod::PodKey;
 use crate::object::policy::Policy;
 use crate::object::replica::ReplicaId;
 use crate::object::workload::WorkloadKey;
+use crate::value::level::Level;
 use crate::value::meta::Uid;
 use crate::value::text::Text;
 use crate::value::time::ClusterTime;
@@ -67,6 +68,8 @@ pub enum LeaderOperation {
     AssignCidrs { names: Vec<Text> },
     /// No certificate for these names can be valid any more, and no Node has them.
     ForgetCredentials { names: Vec<Text> },
+    /// Every replica has announced this level for a while. `version` is that of the leader.
+    RaiseLevel { to: Level, version: Text },
 }
 
 impl LeaderOperationKind {
@@ -90,7 +93,29 @@ impl LeaderOperation {
             | Self::FoundPolicy { .. }
             | Self::FoundAddressing { .. }
             | Self::AssignCidrs { .. }
-            | Self::ForgetCredentials { .. } => None,
+            | Self::ForgetCredentials { .. }
+            | Self::RaiseLevel { .. } => None,
+        }
+    }
+
+    /// The level at which it came. Below it the operation must not enter the log.
+    pub fn level(&self) -> Level {
+        match self {
+            Self::MarkSilent { .. }
+            | Self::NoteQuarantine { .. }
+            | Self::AssessZones
+            | Self::EvictNode { .. }
+            | Self::LiftEvictions { .. }
+            | Self::EvictPod { .. }
+            | Self::CollectPod { .. }
+            | Self::BindPod { .. }
+            | Self::NoteUnplaced { .. }
+            | Self::StaffWorkload { .. }
+            | Self::FoundPolicy { .. }
+            | Self::FoundAddressing { .. }
+            | Self::AssignCidrs { .. }
+            | Self::ForgetCredentials { .. }
+            | Self::RaiseLevel { .. } => Level::FIRST,
         }
     }
 

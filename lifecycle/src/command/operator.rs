@@ -8,7 +8,9 @@ use crate::object::node::{NodeDraft, NodeStatus};
 use crate::object::pod::{PodDraft, PodKey};
 use crate::object::taint::{Taint, TaintSelector};
 use crate::object::workload::{WorkloadDraft, WorkloadKey};
+use crate::rehearsal;
 use crate::value::fingerprint::Fingerprint;
+use crate::value::level::Level;
 use crate::value::meta::Uid;
 use crate::value::text::Text;
 
@@ -122,6 +124,16 @@ pub enum OperatorOperation {
     RevokeToken {
         id: Text,
     },
+    /// Raises the level in force to the highest one that all replicas speak, without waiting any longer. `version` is
+    /// that of the replica that took the request.
+    FinalizeUpgrade {
+        version: Text,
+    },
+    /// The command of the rehearsal level.
+    RehearseNote {
+        aggregator: Text,
+        note: Text,
+    },
 }
 
 impl OperatorOperationKind {
@@ -151,7 +163,9 @@ impl OperatorOperation {
             | Self::SetPolicy { .. }
             | Self::SetAggregator { .. }
             | Self::CreateToken { .. }
-            | Self::RevokeToken { .. } => None,
+            | Self::RevokeToken { .. }
+            | Self::FinalizeUpgrade { .. }
+            | Self::RehearseNote { .. } => None,
         }
     }
 
@@ -166,8 +180,10 @@ impl OperatorOperation {
             Self::CreateWorkload { draft, .. } | Self::ApplyWorkload { draft, .. } => Some(draft.key.to_string()),
             Self::DeleteWorkload { key, .. } => Some(key.to_string()),
             Self::SetAggregator { name, .. } => Some(name.to_string()),
+            Self::RehearseNote { aggregator, .. } => Some(aggregator.to_string()),
             Self::CreateToken { id, .. } | Self::RevokeToken { id } => Some(id.to_string()),
             Self::SetPolicy { .. }
+            | Self::FinalizeUpgrade { .. }
             | Self::CreateNode { .. }
             | Self::ApplyNode { .. }
             | Self::ReplaceNode { .. }
@@ -178,6 +194,34 @@ impl OperatorOperation {
             | Self::CordonNode { .. }
             | Self::DeleteNode { .. }
             | Self::RevokeNode { .. } => None,
+        }
+    }
+
+    /// The level at which it came. Below it the operation must not enter the log.
+    pub fn level(&self) -> Level {
+        match self {
+            Self::CreateNode { .. }
+            | Self::ApplyNode { .. }
+            | Self::ReplaceNode { .. }
+            | Self::ReplaceNodeStatus { .. }
+            | Self::LabelNode { .. }
+            | Self::AnnotateNode { .. }
+            | Self::TaintNode { .. }
+            | Self::CordonNode { .. }
+            | Self::DeleteNode { .. }
+            | Self::RevokeNode { .. }
+            | Self::CreatePod { .. }
+            | Self::ApplyPod { .. }
+            | Self::DeletePod { .. }
+            | Self::CreateWorkload { .. }
+            | Self::ApplyWorkload { .. }
+            | Self::DeleteWorkload { .. }
+            | Self::SetPolicy { .. }
+            | Self::SetAggregator { .. }
+            | Self::CreateToken { .. }
+            | Self::RevokeToken { .. }
+            | Self::FinalizeUpgrade { .. } => Level::FIRST,
+            Self::RehearseNote { .. } => rehearsal::LEVEL,
         }
     }
 

@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 use strum::{EnumDiscriminants, IntoStaticStr, VariantArray};
 
 use crate::object::replica::{ReplicaId, ReplicaRecord};
+use crate::value::level::Level;
 
 /// An operation that replicas ask for. No agent may.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, EnumDiscriminants)]
@@ -22,6 +23,13 @@ impl ReplicaOperationKind {
 }
 
 impl ReplicaOperation {
+    /// The level at which it came. Below it the operation must not enter the log.
+    pub fn level(&self) -> Level {
+        match self {
+            Self::AnnounceReplica { .. } | Self::RetireReplica { .. } => Level::FIRST,
+        }
+    }
+
     /// The operation's name in metrics and messages.
     pub fn label(&self) -> &'static str {
         ReplicaOperationKind::from(self).into()

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 
 pub use self::shortage::{AddressShortage, PoolShortage};
 use crate::object::record::RecordKey;
-use crate::object::record::Stored;
+use crate::object::record::{Stored, Versioned};
 use crate::value::cidr::{FreeBlocks, Grid};
 use crate::value::invalid::Invalid;
 use crate::value::text::Text;
@@ -209,6 +209,10 @@ fn is_v6(net: &IpNet) -> bool {
 }
 
 // === impl Resting ===
+
+impl Versioned for Addressing {}
+
+impl Versioned for Resting {}
 
 impl Stored for Resting {
     type Key = IpNet;

@@ -2,8 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::object::record::RecordKey;
-use crate::object::record::Stored;
+use crate::object::record::{RecordKey, Stored, Versioned};
+use crate::rehearsal;
 use crate::value::invalid::Invalid;
 use crate::value::name;
 use crate::value::text::Text;
@@ -23,6 +23,9 @@ pub struct AggregatorRecord {
     pub name: Text,
     /// Node names, or prefixes that end in `*`.
     pub nodes: Box<[Text]>,
+    /// From the rehearsal level on.
+    #[serde(skip)]
+    pub note: Text,
 }
 
 impl AggregatorRecord {
@@ -53,6 +56,24 @@ fn check_pattern(index: usize, pattern: &Text) -> Result<(), Invalid> {
     }
 }
 
+impl Versioned for AggregatorRecord {
+    const NEWEST: u8 = rehearsal::NOTE_VERSION;
+
+    fn version(&self) -> u8 {
+        if self.note.is_empty() { 1 } else { rehearsal::NOTE_VERSION }
+    }
+
+    fn encode_later(&self, version: u8, bytes: Vec<u8>) -> Vec<u8> {
+        rehearsal::encode_note(&self.note, version, bytes)
+    }
+
+    fn decode_later<'a>(&mut self, version: u8, bytes: &'a [u8]) -> Result<&'a [u8], postcard::Error> {
+        let (note, rest) = rehearsal::decode_note(version, bytes)?;
+        self.note = note;
+        Ok(rest)
+    }
+}
+
 impl Stored for AggregatorRecord {
     type Key = Text;
 
@@ -70,7 +91,8 @@ mod tests {
     use super::*;
 
     fn scope(nodes: &[&str]) -> AggregatorRecord {
-        AggregatorRecord { name: Text::from("rack-1"), nodes: nodes.iter().map(|node| Text::from(*node)).collect() }
+        let nodes = nodes.iter().map(|node| Text::from(*node)).collect();
+        AggregatorRecord { name: Text::from("rack-1"), nodes, note: Text::default() }
     }
 
     #[test]

@@ -14,8 +14,8 @@ use strum::{EnumDiscriminants, IntoStaticStr, VariantArray};
 use thiserror::Error;
 
 use crate::object::record::RecordKey;
-use crate::object::record::Stored;
 use crate::value::author::Author;
+use crate::object::record::{Stored, Versioned};
 use crate::value::fingerprint::Fingerprint;
 use crate::value::text::Text;
 use crate::value::time::{ClusterTime, Stamp, WallTime, later};
@@ -180,6 +180,8 @@ impl SignedKey {
         ClusterTime(now.cluster.0.saturating_add(left(self.issued).max(left(now.wall))))
     }
 }
+
+impl Versioned for Credential {}
 
 impl Stored for Credential {
     type Key = Text;

@@ -18,8 +18,8 @@ pub use self::node::{ConditionTurn, LastHeard, NodeHappening, NodeHappeningKind}
 pub use self::pod::{PodHappening, PodHappeningKind};
 pub use self::subject::Subject;
 use crate::object::record::RecordKey;
-use crate::object::record::Stored;
 use crate::value::meta::ObjectMeta;
+use crate::object::record::{Stored, Versioned};
 use crate::value::text::{Interner, Text};
 use crate::value::time::Stamp;
 
@@ -80,6 +80,8 @@ impl Event {
         recurring.chain(&mut self.meta.namespace).for_each(|text| interner.share(text));
     }
 }
+
+impl Versioned for Event {}
 
 impl Stored for Event {
     type Key = u64;

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 use crate::object::record::RecordKey;
-use crate::object::record::Stored;
+use crate::object::record::{Stored, Versioned};
 use crate::object::taint::Taint;
 use crate::value::meta::{ObjectMeta, Pairs};
 use crate::value::quantity::Quantity;
@@ -294,6 +294,8 @@ impl TryFrom<Box<[(Text, Quantity)]>> for Resources {
         }
     }
 }
+
+impl Versioned for Node {}
 
 impl Stored for Node {
     type Key = Text;

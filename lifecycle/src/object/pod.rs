@@ -13,7 +13,7 @@ pub use self::garbage::Garbage;
 pub use self::placement_refusal::{PlacementRefusal, PlacementRefusalKind, Shortage};
 use crate::object::node::{Condition, ConditionStatus, Incarnation, READY, Resources};
 use crate::object::record::RecordKey;
-use crate::object::record::Stored;
+use crate::object::record::{Stored, Versioned};
 use crate::object::toleration::Toleration;
 use crate::value::meta::{ObjectMeta, OwnerReference, Pairs, Uid};
 use crate::value::text::{Interner, Text};
@@ -245,6 +245,8 @@ impl PodStatus {
         }
     }
 }
+
+impl Versioned for Pod {}
 
 impl Stored for Pod {
     type Key = PodKey;

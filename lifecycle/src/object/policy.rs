@@ -14,7 +14,7 @@ use crate::value::invalid::Invalid;
 pub use crate::value::setting::{
     LARGE_CLUSTER_SIZE_SCOPE, LARGE_CLUSTER_SIZE_THRESHOLD, NODE_EVICTION_RATE, NODE_MONITOR_GRACE_PERIOD,
     NODE_MONITOR_PERIOD, NODE_STARTUP_GRACE_PERIOD, POD_EVICTION_TIMEOUT, SECONDARY_NODE_EVICTION_RATE,
-    UNHEALTHY_ZONE_THRESHOLD,
+    UNHEALTHY_ZONE_THRESHOLD, UPGRADE_FINALIZE_AFTER,
 };
 use crate::value::text::Text;
 use crate::value::time::{Period, PeriodError};
@@ -38,6 +38,15 @@ pub enum SizeScope {
     Cluster,
 }
 
+/// When an upgrade is finalised, that is, when its level is put into force.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum UpgradeFinalization {
+    /// So long after the last replica announced the level.
+    After(Period),
+    /// When an operator says so.
+    Manual,
+}
+
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Policy {
     /// How often the zones are assessed.
@@ -57,6 +66,8 @@ pub struct Policy {
     /// Above how many nodes the secondary rate applies; with fewer, a disrupted zone evicts nothing.
     pub large_cluster_size_threshold: u32,
     pub large_cluster_size_scope: SizeScope,
+    /// When the level that all replicas speak is put into force.
+    pub upgrade_finalize_after: UpgradeFinalization,
 }
 
 const BEAT_INTERVAL_MAX: Period = Period::from_secs(10);
@@ -92,6 +103,7 @@ impl Default for Policy {
             unhealthy_zone_threshold: Fraction(550_000),
             large_cluster_size_threshold: 50,
             large_cluster_size_scope: SizeScope::Zone,
+            upgrade_finalize_after: UpgradeFinalization::default(),
         }
     }
 }
@@ -125,7 +137,7 @@ impl Policy {
     }
 
     /// Every setting with its value in the form people write.
-    pub fn settings(&self) -> [(&'static str, String); 9] {
+    pub fn settings(&self) -> [(&'static str, String); 10] {
         [
             (NODE_MONITOR_PERIOD, self.node_monitor_period.to_string()),
             (NODE_MONITOR_GRACE_PERIOD, self.node_monitor_grace_period.to_string()),
@@ -136,6 +148,7 @@ impl Policy {
             (UNHEALTHY_ZONE_THRESHOLD, self.unhealthy_zone_threshold.to_string()),
             (LARGE_CLUSTER_SIZE_THRESHOLD, self.large_cluster_size_threshold.to_string()),
             (LARGE_CLUSTER_SIZE_SCOPE, self.large_cluster_size_scope.to_string()),
+            (UPGRADE_FINALIZE_AFTER, self.upgrade_finalize_after.to_string()),
         ]
     }
 
@@ -157,6 +170,7 @@ impl Policy {
                 self.large_cluster_size_threshold = size;
             }
             LARGE_CLUSTER_SIZE_SCOPE => self.large_cluster_size_scope = value.parse().map_err(wrong)?,
+            UPGRADE_FINALIZE_AFTER => self.upgrade_finalize_after = value.parse().map_err(wrong)?,
             _ => return Err(Invalid::new(quoted(name), SettingViolation::Unknown)),
         }
         Ok(())
@@ -169,7 +183,8 @@ impl Policy {
             (NODE_STARTUP_GRACE_PERIOD, self.node_startup_grace_period),
             (POD_EVICTION_TIMEOUT, self.pod_eviction_timeout),
         ];
-        for (field, period) in periods {
+        let finalization = self.upgrade_finalize_after.delay().map(|delay| (UPGRADE_FINALIZE_AFTER, delay));
+        for (field, period) in periods.into_iter().chain(finalization) {
             require(period <= PERIOD_MAX, field, || SettingViolation::TooLong { period, most: PERIOD_MAX })?;
         }
         let (period, timeout) = (self.node_monitor_period, self.pod_eviction_timeout);
@@ -282,5 +297,45 @@ impl FromStr for SizeScope {
             .into_iter()
             .find(|scope| scope.as_str() == text)
             .ok_or_else(|| SettingViolation::NotScope { text: quoted(text) })
+    }
+}
+
+// === impl UpgradeFinalization ===
+
+const MANUAL: &str = "manual";
+
+impl UpgradeFinalization {
+    /// `None` if it waits for an operator.
+    pub fn delay(self) -> Option<Period> {
+        match self {
+            Self::After(delay) => Some(delay),
+            Self::Manual => None,
+        }
+    }
+}
+
+impl Default for UpgradeFinalization {
+    fn default() -> Self {
+        Self::After(Period::from_secs(600))
+    }
+}
+
+impl fmt::Display for UpgradeFinalization {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::After(delay) => delay.fmt(f),
+            Self::Manual => f.pad(MANUAL),
+        }
+    }
+}
+
+impl FromStr for UpgradeFinalization {
+    type Err = SettingViolation;
+
+    fn from_str(text: &str) -> Result<Self, SettingViolation> {
+        if text == MANUAL {
+            return Ok(Self::Manual);
+        }
+        text.parse().map(Self::After).map_err(|_| SettingViolation::NotFinalization { text: quoted(text) })
     }
 }

@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::object::policy::Policy;
+use crate::object::record::Versioned;
 use crate::value::time::ClusterTime;
 use crate::value::time::Period;
 
@@ -39,6 +40,8 @@ const TELLING: Period = Period::from_secs(5);
 
 /// How many streams a replica tells in a millisecond, at least.
 const TOLD_PER_MILLISECOND: u64 = 5;
+
+impl Versioned for FleetPolicyState {}
 
 impl FleetPolicyState {
     /// Until when all nodes are spared.

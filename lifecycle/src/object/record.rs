@@ -2,7 +2,7 @@
 //!
 //! Storage, snapshots and the digest all see the state this way. Keys sort as the state iterates: one prefix
 //! byte per kind (with room between them for kinds to come), numbers big-endian. Values are a version byte
-//! and a postcard body; the version is the kind's own, so that one kind can change without the others.
+//! and a postcard body; the version is the kind's own, so that one kind can change without the others. See [`Versioned`].
 
 #[cfg(test)]
 mod golden;
@@ -23,6 +23,7 @@ use crate::value::text::Text;
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum RecordKey {
     Counters,
+    LevelInForce,
     Node { name: Text },
     Event { sequence: u64 },
     Replica { id: ReplicaId },
@@ -39,8 +40,33 @@ pub enum RecordKey {
     Credential { node: Text },
 }
 
+/// A value of a record, which may have got fields with later levels.
+///
+/// Its own serialised form is version 1; fields that came later are skipped there and follow it. A value is written
+/// in the lowest version that holds its content, so that the bytes, and with them the digest, depend on the content
+/// alone: builds that know different versions agree on every byte as long as no later field is in use.
+pub trait Versioned: Serialize + DeserializeOwned {
+    /// The highest version that this build reads and writes.
+    const NEWEST: u8 = 1;
+
+    /// The lowest version that holds the content.
+    fn version(&self) -> u8 {
+        1
+    }
+
+    /// Writes the fields that came after version 1, up to this version.
+    fn encode_later(&self, _version: u8, bytes: Vec<u8>) -> Vec<u8> {
+        bytes
+    }
+
+    /// Reads the fields that came after version 1, up to this version, and returns the rest.
+    fn decode_later<'a>(&mut self, _version: u8, bytes: &'a [u8]) -> Result<&'a [u8], postcard::Error> {
+        Ok(bytes)
+    }
+}
+
 /// An object or other value that is stored as a record under a key of its own.
-pub trait Stored: Serialize + DeserializeOwned {
+pub trait Stored: Versioned {
     type Key: Ord + Clone + fmt::Debug;
 
     fn key(&self) -> Self::Key;
@@ -48,6 +74,7 @@ pub trait Stored: Serialize + DeserializeOwned {
 }
 
 const COUNTERS: u8 = 0x01;
+const LEVEL_IN_FORCE: u8 = 0x08;
 const NODE: u8 = 0x10;
 const EVENT: u8 = 0x20;
 const REPLICA: u8 = 0x30;
@@ -69,17 +96,14 @@ const SEPARATOR: char = '\0';
 /// Bounds what one record may weigh, so that every store and message below can rely on it.
 pub const RECORD_BYTES_MAX: usize = 64 * 1024 - 1;
 
-/// The version that this build writes, for every kind. It also reads no other yet.
-const VERSION: u8 = 1;
-
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum RecordError {
     #[error("record key {key} is not known: it was written by a newer version or is damaged")]
     UnknownKey { key: Text },
     #[error("record {key} is empty: the store is damaged, rebuild it from a snapshot")]
     Empty { key: RecordKey },
-    #[error("record {key} has version {found}, this build reads version {VERSION}: run the version that wrote it")]
-    UnknownVersion { key: RecordKey, found: u8 },
+    #[error("record {key} has version {found}, this build reads up to version {newest}: run the version that wrote it")]
+    UnknownVersion { key: RecordKey, found: u8, newest: u8 },
     #[error("record {key} cannot be decoded ({detail}): the store is damaged, rebuild it from a snapshot")]
     Undecodable { key: RecordKey, detail: Text },
     #[error("record {key} holds {holds}: the store is damaged, rebuild it from a snapshot")]
@@ -94,6 +118,7 @@ impl RecordKey {
     pub fn to_bytes(&self) -> Vec<u8> {
         match self {
             Self::Counters => vec![COUNTERS],
+            Self::LevelInForce => vec![LEVEL_IN_FORCE],
             Self::Node { name } => prefixed(NODE, name.as_bytes()),
             Self::Event { sequence } => prefixed(EVENT, &sequence.to_be_bytes()),
             Self::Replica { id } => prefixed(REPLICA, &id.0.to_be_bytes()),
@@ -123,6 +148,7 @@ impl RecordKey {
         let (&prefix, rest) = bytes.split_first()?;
         match prefix {
             COUNTERS => rest.is_empty().then_some(Self::Counters),
+            LEVEL_IN_FORCE => rest.is_empty().then_some(Self::LevelInForce),
             NODE => Some(Self::Node { name: Text::from(std::str::from_utf8(rest).ok()?) }),
             EVENT => Some(Self::Event { sequence: u64::from_be_bytes(rest.try_into().ok()?) }),
             REPLICA => Some(Self::Replica { id: ReplicaId(u64::from_be_bytes(rest.try_into().ok()?)) }),
@@ -150,6 +176,7 @@ impl fmt::Display for RecordKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Counters => f.write_str("counters"),
+            Self::LevelInForce => f.write_str("level-in-force"),
             Self::Node { name } => write!(f, "node/{name}"),
             Self::Event { sequence } => write!(f, "event/{sequence}"),
             Self::Replica { id } => write!(f, "replica/{id}"),
@@ -207,32 +234,46 @@ fn hex(bytes: &[u8]) -> Text {
 }
 
 /// Encodes the value of a record.
-pub(crate) fn encode<T: Serialize>(value: &T) -> Vec<u8> {
+pub(crate) fn encode<T: Versioned>(value: &T) -> Vec<u8> {
     encode_onto(value, Vec::new())
 }
 
 /// Encodes the value of a record behind the bytes that are there already.
-pub(crate) fn encode_onto<T: Serialize>(value: &T, mut bytes: Vec<u8>) -> Vec<u8> {
-    bytes.push(VERSION);
+pub(crate) fn encode_onto<T: Versioned>(value: &T, mut bytes: Vec<u8>) -> Vec<u8> {
+    let version = value.version();
+    bytes.push(version);
     // Postcard can write the type of every field of our records, and the buffer grows as needed, so this cannot fail.
-    postcard::to_extend(value, bytes).expect("records are made of types that postcard can write")
+    let bytes = postcard::to_extend(value, bytes).expect("records are made of types that postcard can write");
+    value.encode_later(version, bytes)
 }
 
 /// The length of the encoded value.
-pub(crate) fn encoded_len<T: Serialize>(value: &T) -> usize {
-    // Cannot fail, as above. The one is the version byte.
-    1 + postcard::experimental::serialized_size(value).expect("records are made of types that postcard can write")
+pub(crate) fn encoded_len<T: Versioned>(value: &T) -> usize {
+    // The one is the version byte.
+    1 + part_len(value) + value.encode_later(value.version(), Vec::new()).len()
 }
 
-pub(crate) fn decode<T: DeserializeOwned>(key: &RecordKey, bytes: &[u8]) -> Result<T, RecordError> {
+/// The length of a part of a record.
+pub(crate) fn part_len<T: Serialize>(part: &T) -> usize {
+    // Cannot fail, as above.
+    postcard::experimental::serialized_size(part).expect("records are made of types that postcard can write")
+}
+
+pub(crate) fn decode<T: Versioned>(key: &RecordKey, bytes: &[u8]) -> Result<T, RecordError> {
     let (&version, body) = bytes.split_first().ok_or_else(|| RecordError::Empty { key: key.clone() })?;
-    if version != VERSION {
-        return Err(RecordError::UnknownVersion { key: key.clone(), found: version });
+    if version == 0 || version > T::NEWEST {
+        return Err(RecordError::UnknownVersion { key: key.clone(), found: version, newest: T::NEWEST });
     }
     let undecodable = |detail: Text| RecordError::Undecodable { key: key.clone(), detail };
-    match postcard::take_from_bytes(body) {
+    match decode_body(version, body) {
         Ok((value, [])) => Ok(value),
         Ok((_, rest)) => Err(undecodable(Text::from(format!("{} bytes too many", rest.len())))),
         Err(error) => Err(undecodable(Text::from(error.to_string()))),
     }
+}
+
+fn decode_body<T: Versioned>(version: u8, body: &[u8]) -> Result<(T, &[u8]), postcard::Error> {
+    let (mut value, rest) = postcard::take_from_bytes::<T>(body)?;
+    let rest = value.decode_later(version, rest)?;
+    Ok((value, rest))
 }

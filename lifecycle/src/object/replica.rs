@@ -3,10 +3,14 @@
 use serde::{Deserialize, Serialize};
 
 use crate::object::record::RecordKey;
-use crate::object::record::Stored;
+use crate::object::record::{Stored, Versioned};
+use crate::value::invalid::Invalid;
+use crate::value::level::LevelRange;
 use crate::value::meta::Uid;
 pub use crate::value::replica_id::ReplicaId;
 use crate::value::text::Text;
+use crate::value::time::ClusterTime;
+use crate::value::violation::ValueViolation;
 
 /// How many replicas a cluster can have had in all, the retired ones included.
 pub const REPLICAS_MAX: usize = 4096;
@@ -21,7 +25,30 @@ pub struct ReplicaRecord {
     pub store: Uid,
     pub version: Text,
     pub retired: bool,
+    pub levels: LevelRange,
+    /// Since when it has run this version with these levels. The log sets it.
+    pub announced: ClusterTime,
 }
+
+/// Whether a version can be stored.
+pub(crate) fn check_version(version: &Text) -> Result<(), Invalid> {
+    match version.len() > VERSION_MAX {
+        true => {
+            let (bytes, most) = (version.len() as u64, VERSION_MAX as u64);
+            Err(Invalid::new("replica.version", ValueViolation::TooManyBytes { bytes, most }))
+        }
+        false => Ok(()),
+    }
+}
+
+impl ReplicaRecord {
+    /// A replica as it announces itself.
+    pub fn new(id: ReplicaId, store: Uid, version: Text, levels: LevelRange) -> Self {
+        Self { id, store, version, retired: false, levels, announced: ClusterTime::default() }
+    }
+}
+
+impl Versioned for ReplicaRecord {}
 
 impl Stored for ReplicaRecord {
     type Key = ReplicaId;

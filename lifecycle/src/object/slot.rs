@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::object::node::Slot;
 use crate::object::record::RecordKey;
-use crate::object::record::Stored;
+use crate::object::record::{Stored, Versioned};
 
 /// The generation of the first holder of a slot. Zero means "no holder yet" in packed tables.
 pub const FIRST_GENERATION: u32 = 1;
@@ -30,6 +30,8 @@ impl FreeSlot {
         Slot { index: self.index, generation: self.next_generation }
     }
 }
+
+impl Versioned for FreeSlot {}
 
 impl Stored for FreeSlot {
     type Key = u32;

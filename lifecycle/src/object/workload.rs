@@ -11,7 +11,7 @@ use xxhash_rust::xxh3::xxh3_128;
 use crate::object::kind::WorkloadKind;
 use crate::object::pod::PodTemplate;
 use crate::object::record::RecordKey;
-use crate::object::record::Stored;
+use crate::object::record::{Stored, Versioned};
 use crate::value::meta::{ObjectMeta, OwnerReference, Pairs, Uid};
 use crate::value::text::Text;
 
@@ -120,6 +120,8 @@ impl Workload {
         xxh3_128(&bytes)
     }
 }
+
+impl Versioned for Workload {}
 
 impl Stored for Workload {
     type Key = WorkloadKey;

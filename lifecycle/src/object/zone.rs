@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 use crate::object::policy::Rate;
-use crate::object::record::{RecordKey, Stored};
+use crate::object::record::{RecordKey, Stored, Versioned};
 use crate::object::token_bucket::TokenBucket;
 use crate::value::meta::Pairs;
 use crate::value::text::Text;
@@ -136,6 +136,8 @@ impl ZoneRecord {
         Self { zone: Zone { state: ZoneState::Initial, since: now, rate }, bucket, ..self.clone() }
     }
 }
+
+impl Versioned for ZoneRecord {}
 
 impl Stored for ZoneRecord {
     type Key = ZoneKey;

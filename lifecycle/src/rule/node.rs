@@ -8,7 +8,7 @@ use ipnet::IpNet;
 
 use crate::command::Origin;
 use crate::object::node::{Address, Condition, Node, NodeDraft, NodeSpec, NodeStatus, Resources};
-use crate::object::record::{RECORD_BYTES_MAX, encoded_len};
+use crate::object::record::{RECORD_BYTES_MAX, encoded_len, part_len};
 use crate::object::taint::Taint;
 use crate::rejection::{Limit, NodePart, Rejection};
 use crate::value::invalid::Invalid;
@@ -95,13 +95,13 @@ pub(crate) fn size(node: &Node, limit: usize) -> Result<(), Rejection> {
         return Ok(());
     }
     let parts = [
-        (NodePart::Labels, encoded_len(&node.meta.labels)),
-        (NodePart::Annotations, encoded_len(&node.meta.annotations)),
-        (NodePart::Owners, encoded_len(&node.meta.owners)),
-        (NodePart::Finalizers, encoded_len(&node.meta.finalizers)),
-        (NodePart::Spec, encoded_len(&node.spec)),
-        (NodePart::Status, encoded_len(&node.status)),
-        (NodePart::Unmodelled, encoded_len(&node.unmodelled)),
+        (NodePart::Labels, part_len(&node.meta.labels)),
+        (NodePart::Annotations, part_len(&node.meta.annotations)),
+        (NodePart::Owners, part_len(&node.meta.owners)),
+        (NodePart::Finalizers, part_len(&node.meta.finalizers)),
+        (NodePart::Spec, part_len(&node.spec)),
+        (NodePart::Status, part_len(&node.status)),
+        (NodePart::Unmodelled, part_len(&node.unmodelled)),
     ];
     let heaviest = parts.into_iter().max_by_key(|(_, bytes)| *bytes).map_or(NodePart::Unmodelled, |(part, _)| part);
     let what = Limit::NodeBytes { name: node.meta.name.clone(), bytes: bytes as u64, heaviest };

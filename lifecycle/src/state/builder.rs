@@ -28,6 +28,7 @@ impl StateBuilder {
     pub fn push(&mut self, key: &RecordKey, value: &[u8]) -> Result<(), RecordError> {
         match key {
             RecordKey::Counters => return self.push_counters(key, value),
+            RecordKey::LevelInForce => self.push_level(key, value)?,
             RecordKey::Node { .. } => self.push_node(key, value)?,
             RecordKey::Event { .. } => self.push_event(key, value)?,
             RecordKey::Replica { .. } => place(&mut self.state.replicas, key, decode(key, value)?)?,
@@ -91,6 +92,14 @@ impl StateBuilder {
         }
         self.state.counters = decode::<Counters>(key, value)?;
         self.has_counters = true;
+        Ok(())
+    }
+
+    fn push_level(&mut self, key: &RecordKey, value: &[u8]) -> Result<(), RecordError> {
+        if !self.state.level.is_default() {
+            return Err(RecordError::Repeated { key: key.clone() });
+        }
+        self.state.level = decode(key, value)?;
         Ok(())
     }
 
@@ -160,7 +169,7 @@ mod tests {
         let key = RecordKey::FreeSlot { index: 1 };
         let cases: [(&[u8], &str); 5] = [
             (&[], "record free-slot/1 is empty"),
-            (&[9, 1, 2], "record free-slot/1 has version 9, this build reads version 1"),
+            (&[9, 1, 2], "record free-slot/1 has version 9, this build reads up to version 1"),
             (&[1], "record free-slot/1 cannot be decoded"),
             (&[1, 1, 2, 3], "record free-slot/1 cannot be decoded (1 bytes too many)"),
             (&free(2), "record free-slot/1 holds free-slot/2"),

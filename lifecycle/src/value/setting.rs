@@ -9,9 +9,10 @@ pub const SECONDARY_NODE_EVICTION_RATE: &str = "secondary-node-eviction-rate";
 pub const UNHEALTHY_ZONE_THRESHOLD: &str = "unhealthy-zone-threshold";
 pub const LARGE_CLUSTER_SIZE_THRESHOLD: &str = "large-cluster-size-threshold";
 pub const LARGE_CLUSTER_SIZE_SCOPE: &str = "large-cluster-size-scope";
+pub const UPGRADE_FINALIZE_AFTER: &str = "upgrade-finalize-after";
 
 /// In the order in which they are shown.
-pub(crate) const ALL: [&str; 9] = [
+pub(crate) const ALL: [&str; 10] = [
     NODE_MONITOR_PERIOD,
     NODE_MONITOR_GRACE_PERIOD,
     NODE_STARTUP_GRACE_PERIOD,
@@ -21,4 +22,5 @@ pub(crate) const ALL: [&str; 9] = [
     UNHEALTHY_ZONE_THRESHOLD,
     LARGE_CLUSTER_SIZE_THRESHOLD,
     LARGE_CLUSTER_SIZE_SCOPE,
+    UPGRADE_FINALIZE_AFTER,
 ];

@@ -60,6 +60,7 @@ mod command {
     mod effects;
     mod encoding;
     pub(crate) mod every_operation;
+    mod levels;
     mod limits;
     mod rejections;
     mod retries;

@@ -53,6 +53,9 @@ pub struct SessionView {
     pub statuses: u64,
     pub failures: u64,
     pub last_error: Option<String>,
+    /// What the replica lacks of the protocol that this agent speaks.
+    #[serde(default)]
+    pub lacking: Option<String>,
 }
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -89,7 +92,7 @@ impl StatusSource {
             (Some(_), Some(_)) => AttachmentState::Attached,
             (Some(_), None) => AttachmentState::Detached,
         };
-        let SessionState { attached_to, fleet, incarnation, removals, last_error, terms: _ } = state;
+        let SessionState { attached_to, fleet, incarnation, removals, last_error, lacking, terms: _ } = state;
         let (endpoint, pods) = snapshot.map(|snapshot| (snapshot.endpoint, snapshot.pods)).unwrap_or_default();
         AgentView {
             node: self.node.clone(),
@@ -109,6 +112,7 @@ impl StatusSource {
                 statuses: counters.statuses,
                 failures: counters.failures,
                 last_error: last_error.map(|error| error.to_string()),
+                lacking: lacking.map(|lacking| lacking.to_string()),
             },
             certificate_expires: (self.expiry)().map(|expires| expires.to_string()),
             pods: pods.into_iter().map(PodView::from).collect(),
@@ -145,6 +149,9 @@ impl fmt::Display for AgentView {
         )?;
         if let Some(error) = &session.last_error {
             writeln!(f, "last failure  {error}")?;
+        }
+        if let Some(lacking) = &session.lacking {
+            writeln!(f, "protocol      {lacking}")?;
         }
         writeln!(f, "pods          {}", self.pods.len())?;
         self.pods.iter().try_for_each(|pod| writeln!(f, "  {pod}"))
@@ -203,6 +210,7 @@ pub(super) fn sample() -> AgentView {
             statuses: 2,
             failures: 3,
             last_error: Some("what went wrong".into()),
+            lacking: Some("replica 2 speaks less".into()),
         },
         certificate_expires: Some("2026-12-01T00:00:00Z".into()),
         pods: vec![PodView {
@@ -232,6 +240,7 @@ last beat     sent 1.2 s ago, acknowledged never
 last heard    0.5 s ago
 certificate   until 2026-12-01T00:00:00Z
 last failure  what went wrong
+protocol      replica 2 speaks less
 pods          1
   default/web  Running, ready, stopping, 2 restarts (Why)
 ";

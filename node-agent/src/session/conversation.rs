@@ -4,6 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use muster_proto::protocol::{AGENT_PROTOCOL, ProtocolRange};
 use muster_proto::v1;
 use muster_proto::v1::agent_message::Message as Up;
 use muster_proto::v1::server_message::Message as Down;
@@ -49,6 +50,9 @@ pub(super) struct Conversation {
     next_beat: Instant,
     waiters: Waiters,
     liveness: ReplicaLiveness,
+    protocol: ProtocolRange,
+    /// What the replica lacks of the protocol.
+    lacking: Option<Arc<str>>,
 }
 
 /// How far the replica has accepted this node.
@@ -109,6 +113,8 @@ impl Conversation {
             next_beat: now,
             waiters: Waiters::default(),
             liveness: ReplicaLiveness::new(now),
+            protocol: AGENT_PROTOCOL,
+            lacking: None,
         }
     }
 
@@ -122,6 +128,10 @@ impl Conversation {
 
     pub(super) fn fleet(&self) -> Option<Arc<str>> {
         self.fleet.clone()
+    }
+
+    pub(super) fn lacking(&self) -> Option<Arc<str>> {
+        self.lacking.clone()
     }
 
     pub(super) fn incarnation(&self) -> u64 {
@@ -151,6 +161,8 @@ impl Conversation {
             moving,
             version: self.version.clone(),
             orders_revision: self.pods.orders_revision(),
+            protocol_min: self.protocol.min,
+            protocol_max: self.protocol.max,
         }))
     }
 
@@ -280,6 +292,7 @@ impl Conversation {
         }
         self.incarnation = welcome.incarnation;
         let replica = welcome.replica;
+        self.note_protocol(replica, ProtocolRange::of_wire(welcome.protocol_min, welcome.protocol_max));
         let before = std::mem::replace(&mut self.state, WelcomeState::Welcomed { replica });
         if let WelcomeState::Unregistered(Registration { status: Some(status), .. }) = before {
             self.status.registered(status, now, (self.dice)());
@@ -294,6 +307,17 @@ impl Conversation {
         self.pods.begin_stream();
         self.next_beat = now;
         Reaction::Stay
+    }
+
+    /// Said once, and shown for as long as it is so.
+    fn note_protocol(&mut self, replica: u64, spoken: ProtocolRange) {
+        let lacking = self.protocol.lacking(spoken).map(|what| format!("replica {replica} {what}").into());
+        if lacking != self.lacking
+            && let Some(lacking) = &lacking
+        {
+            tracing::info!(node = self.node, "{lacking}; upgrade the replicas");
+        }
+        self.lacking = lacking;
     }
 
     fn require_our_fleet(&self, welcome: &v1::Welcome, endpoint: &str) -> Result<(), SessionFailure> {

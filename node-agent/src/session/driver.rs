@@ -217,6 +217,7 @@ impl Driver {
             removals: self.conversation.removals(),
             terms: self.conversation.terms(),
             last_error: self.last_error.clone(),
+            lacking: self.conversation.lacking(),
         };
         self.published.send_if_modified(|published| {
             let modified = *published != state;

@@ -18,4 +18,6 @@ pub struct SessionState {
     pub terms: SessionTerms,
     /// The last failure since the last welcome; a refusal quotes the replica.
     pub last_error: Option<SessionFailure>,
+    /// What the replica lacks of the protocol that this agent speaks.
+    pub lacking: Option<Arc<str>>,
 }

@@ -53,7 +53,12 @@ fn config(replicas: &[&Replica]) -> AggregatorConfig {
 }
 
 fn welcome(replica: u64, interval_ms: u32) -> Down {
-    Down::Welcome(v1::AggregatorWelcome { fleet: "fleet-1".into(), replica, terms: Some(terms(1, interval_ms)) })
+    Down::Welcome(v1::AggregatorWelcome {
+        fleet: "fleet-1".into(),
+        replica,
+        terms: Some(terms(1, interval_ms)),
+        ..v1::AggregatorWelcome::default()
+    })
 }
 
 pub(crate) fn bound(handle: u32, incarnation: u64) -> v1::BoundNode {

@@ -142,6 +142,8 @@ pub(crate) fn welcome(replica: u64, incarnation: u64, beat_interval_ms: u32) -> 
         uid: "u".into(),
         terms: Some(terms(1, beat_interval_ms)),
         status_wanted: false,
+        protocol_min: 1,
+        protocol_max: 1,
     }
 }
 

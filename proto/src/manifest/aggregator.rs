@@ -30,6 +30,6 @@ mod tests {
             "metadata": { "name": "rack-1" },
             "spec": { "nodes": ["b-*", "a"] },
         });
-        assert_eq!(aggregator_to_json(&AggregatorRecord { name: "rack-1".into(), nodes }), wanted);
+        assert_eq!(aggregator_to_json(&AggregatorRecord { name: "rack-1".into(), nodes, note: "".into() }), wanted);
     }
 }

@@ -51,6 +51,7 @@ mod tests {
                 "unhealthy-zone-threshold": "0.55",
                 "large-cluster-size-threshold": "50",
                 "large-cluster-size-scope": "zone",
+                "upgrade-finalize-after": "10m",
             },
             "beatInterval": "2s",
             "founded": true,

@@ -119,6 +119,7 @@ fn judge(
 
 #[cfg(test)]
 mod tests {
+    use muster_lifecycle::level::{Level, LevelRange};
     use muster_lifecycle::meta::Uid;
 
     use super::*;
@@ -133,6 +134,8 @@ mod tests {
             digest: String::new(),
             digests: Vec::new(),
             version: String::new(),
+            levels: LevelRange::SHIPPED,
+            level: Level::FIRST,
         }
     }
 

@@ -7,11 +7,14 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
+use muster_lifecycle::level::{Level, LevelRange};
+use muster_lifecycle::level_in_force::LevelInForce;
 use muster_lifecycle::meta::Uid;
 use muster_proto::v1;
 use thiserror::Error;
 
 use crate::feed::{Feed, Published};
+use crate::level_guard::{LevelGuard, Outgrown};
 use muster_lifecycle::replica::ReplicaId;
 
 /// The replica that the other end proved to be by its certificate. The TLS listener puts it into the extensions.
@@ -49,6 +52,13 @@ pub enum GreetingRefusal {
     OtherStore { subject: String },
     #[error("replica {id} was removed from the cluster; ids are never reused")]
     Retired { id: ReplicaId },
+    #[error(
+        "replica {id} speaks {levels} and the cluster is at level {level}, which version {raised_by} raised: run that \
+         version on it"
+    )]
+    LevelNotSpoken { id: ReplicaId, levels: LevelRange, level: Level, raised_by: String },
+    #[error(transparent)]
+    Outgrown(#[from] Outgrown),
 }
 
 impl From<GreetingRefusal> for tonic::Status {
@@ -71,6 +81,7 @@ impl PeerIdentity {
             from_store: store_bytes(self.store),
             to: to.0,
             to_store,
+            ..v1::Greeting::default()
         }
     }
 
@@ -121,6 +132,30 @@ impl PeerIdentity {
         }
         Ok(())
     }
+}
+
+/// Whether both ends speak the level in force. If this end does not, the replica halts; the other end is not counted
+/// as a member that takes part until it does.
+pub(crate) fn check_levels(
+    from: ReplicaId,
+    greeting: &v1::Greeting,
+    in_force: &LevelInForce,
+    guard: &LevelGuard,
+) -> Result<(), GreetingRefusal> {
+    guard.told(greeting.level, &greeting.raised_by)?;
+    let levels = spoken(greeting.level_min, greeting.level_max);
+    // A replica that speaks only higher levels meets a replica that lags behind.
+    if levels.max >= in_force.level {
+        return Ok(());
+    }
+    let (level, raised_by) = (in_force.level, in_force.raised_by.to_string());
+    Err(GreetingRefusal::LevelNotSpoken { id: from, levels, level, raised_by })
+}
+
+/// The levels of a replica. One that does not say so speaks the first level only.
+pub(crate) fn spoken(min: u32, max: u32) -> LevelRange {
+    let level = |number: u32| Level(number.max(Level::FIRST.0));
+    LevelRange::new(level(min), level(max))
 }
 
 /// The generation of a replica that has applied nothing: it belongs to none yet and only asks to be let in.

@@ -2,9 +2,11 @@
 
 use std::time::Duration;
 
+use muster_lifecycle::level::{Level, LevelRange};
 use muster_lifecycle::meta::Uid;
 use muster_lifecycle::table::Digest;
 
+use crate::replication::greeting::spoken;
 use crate::replication::peers::{Lane, Peers};
 use crate::types::Endpoint;
 use muster_lifecycle::replica::ReplicaId;
@@ -25,6 +27,8 @@ pub struct HelloAnswer {
     pub digest: String,
     pub digests: Vec<(u64, Digest)>,
     pub version: String,
+    pub levels: LevelRange,
+    pub level: Level,
 }
 
 pub async fn greet(peers: &Peers, target: ReplicaId, endpoint: &Endpoint) -> Result<HelloAnswer, String> {
@@ -34,6 +38,7 @@ pub async fn greet(peers: &Peers, target: ReplicaId, endpoint: &Endpoint) -> Res
         Ok(Err(status)) => return Err(describe(&status)),
         Err(_) => return Err(format!("no answer within {} ms", GREETING_TIMEOUT.as_millis())),
     };
+    peers.guard().told(answer.level, &answer.raised_by).map_err(|outgrown| outgrown.to_string())?;
     Ok(HelloAnswer {
         initialized: answer.initialized,
         known_store: u128_from(&answer.known_store).map(Uid),
@@ -43,6 +48,8 @@ pub async fn greet(peers: &Peers, target: ReplicaId, endpoint: &Endpoint) -> Res
         digest: answer.digest,
         digests: answer.digests.iter().filter_map(|at| Some((at.index, Digest(u128_from(&at.digest)?)))).collect(),
         version: answer.version,
+        levels: spoken(answer.level_min, answer.level_max),
+        level: spoken(answer.level, answer.level).min,
     })
 }
 

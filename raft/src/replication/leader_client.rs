@@ -119,6 +119,7 @@ fn remaining_ms(deadline: Instant) -> u32 {
 fn forwarding(status: Status) -> RequestError {
     match status.code() {
         Code::FailedPrecondition => RequestError::Refused(ProposeError::NotLeader { leader: None }),
+        Code::Unimplemented => RequestError::Refused(ProposeError::AboveLevel(status.message().to_owned())),
         Code::ResourceExhausted => RequestError::Refused(ProposeError::Exhausted(status.message().to_owned())),
         Code::Unavailable
         | Code::Ok
@@ -131,7 +132,6 @@ fn forwarding(status: Status) -> RequestError {
         | Code::PermissionDenied
         | Code::Aborted
         | Code::OutOfRange
-        | Code::Unimplemented
         | Code::Internal
         | Code::DataLoss
         | Code::Unauthenticated => RequestError::Forwarding(format!("asking the leader: {}", status.message())),

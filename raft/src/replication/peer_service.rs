@@ -89,6 +89,8 @@ impl PeerService {
             receiver = blocking(move || receiver.write(&chunk.data).map(|()| receiver)).await?;
         }
         let file = blocking(move || receiver.finish()).await?;
+        let header = file.header();
+        self.replica.peers.guard().told(header.level.0, &header.raised_by).map_err(GreetingRefusal::from)?;
         if file.log_id() != announced.last_log_id {
             return Err(Status::data_loss("the snapshot is not the one that was announced"));
         }
@@ -104,7 +106,7 @@ impl Peer for PeerService {
         let replica = &self.replica;
         let belonging = replica.peers.identity.check_belonging(proven, &greeting);
         belonging.map_err(|refusal| self.refuse(proven, refusal))?;
-        let current = replica.current();
+        let (current, build) = (replica.current(), replica.build());
         let known = current.state.replicas().get(&ReplicaId(greeting.from));
         let metrics = replica.raft.metrics().borrow_watched().clone();
         Ok(Response::new(v1::HelloResponse {
@@ -118,8 +120,12 @@ impl Peer for PeerService {
             applied: current.applied_index(),
             revision: current.state.revision().0,
             digest: current.state.digest().to_string(),
-            version: replica.version.to_owned(),
+            version: build.version.to_owned(),
             digests: replica.feed().digests().into_iter().map(digest_at).collect(),
+            level: current.state.level().0,
+            raised_by: current.state.level_in_force().raised_by.to_string(),
+            level_min: build.levels.min.0,
+            level_max: build.levels.max.0,
         }))
     }
 
@@ -238,7 +244,9 @@ fn require_own(command: &Command, from: ReplicaId) -> Result<(), Status> {
                 OperatorOperation::SetPolicy { .. }
                 | OperatorOperation::SetAggregator { .. }
                 | OperatorOperation::CreateToken { .. }
-                | OperatorOperation::RevokeToken { .. },
+                | OperatorOperation::RevokeToken { .. }
+                | OperatorOperation::FinalizeUpgrade { .. }
+                | OperatorOperation::RehearseNote { .. },
             ),
         ) => true,
         (Origin::Operator { .. }, operation) => operation.node_name().is_some(),
@@ -281,6 +289,7 @@ fn propose_status(error: ProposeError) -> Status {
     match error {
         ProposeError::NotLeader { .. } => Status::failed_precondition(text),
         ProposeError::Overloaded | ProposeError::Exhausted(_) => Status::resource_exhausted(text),
+        ProposeError::AboveLevel(_) => Status::unimplemented(text),
         ProposeError::Unknown | ProposeError::Stopped => Status::unavailable(text),
     }
 }

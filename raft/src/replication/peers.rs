@@ -11,9 +11,10 @@ use tonic::transport::{Channel, Endpoint as ChannelEndpoint, Uri};
 use tower::service_fn;
 
 use crate::feed::Feed;
+use crate::level_guard::{Build, LevelGuard};
 use crate::replica::Replica;
 use crate::replication::connector::Connector;
-use crate::replication::greeting::{GreetingRefusal, PeerIdentity, ProvenReplica};
+use crate::replication::greeting::{GreetingRefusal, PeerIdentity, ProvenReplica, check_levels};
 use crate::types::Endpoint;
 use muster_lifecycle::replica::ReplicaId;
 
@@ -27,6 +28,7 @@ const WINDOW_BYTES: u32 = 4 * 1024 * 1024;
 pub struct Peers {
     pub identity: PeerIdentity,
     pub feed: Arc<Feed>,
+    guard: Arc<LevelGuard>,
     connector: Arc<dyn Connector>,
     /// Keyed by lane too: a snapshot must not stand in front of a heartbeat.
     channels: Mutex<BTreeMap<(ReplicaId, Lane), (String, Channel)>>,
@@ -46,8 +48,13 @@ pub enum Lane {
 // === impl Peers ===
 
 impl Peers {
-    pub fn new(identity: PeerIdentity, feed: Arc<Feed>, connector: Arc<dyn Connector>) -> Arc<Self> {
-        Arc::new(Self { identity, feed, connector, channels: Mutex::new(BTreeMap::new()) })
+    pub fn new(
+        identity: PeerIdentity,
+        feed: Arc<Feed>,
+        connector: Arc<dyn Connector>,
+        guard: Arc<LevelGuard>,
+    ) -> Arc<Self> {
+        Arc::new(Self { identity, feed, guard, connector, channels: Mutex::new(BTreeMap::new()) })
     }
 
     pub fn client(&self, target: ReplicaId, endpoint: &Endpoint, lane: Lane) -> PeerClient<Channel> {
@@ -70,7 +77,20 @@ impl Peers {
     }
 
     pub fn greet(&self, target: ReplicaId) -> v1::Greeting {
-        self.identity.greet(target, &self.feed)
+        let Build { levels, .. } = self.guard.build();
+        let current = self.feed.current();
+        let in_force = current.state.level_in_force();
+        v1::Greeting {
+            level: in_force.level.0,
+            raised_by: in_force.raised_by.to_string(),
+            level_min: levels.min.0,
+            level_max: levels.max.0,
+            ..self.identity.greet(target, &self.feed)
+        }
+    }
+
+    pub(crate) fn guard(&self) -> &LevelGuard {
+        &self.guard
     }
 
     fn open(&self, target: ReplicaId, address: String) -> Channel {
@@ -114,6 +134,9 @@ impl Replica {
         proven: Option<ProvenReplica>,
         greeting: Option<&v1::Greeting>,
     ) -> Result<ReplicaId, GreetingRefusal> {
-        self.peers.identity.check(proven, greeting, self.feed())
+        let from = self.peers.identity.check(proven, greeting, self.feed())?;
+        let greeting = greeting.ok_or(GreetingRefusal::NoGreeting)?;
+        check_levels(from, greeting, self.current().state.level_in_force(), self.peers.guard())?;
+        Ok(from)
     }
 }

@@ -23,6 +23,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::thread;
 
 use futures::stream::{self, Stream, StreamExt};
+use muster_lifecycle::level::Level;
 use openraft::storage::{IOFlushed, LogState, RaftLogReader, RaftLogStorage};
 use redb::{Database, ReadableDatabase};
 use tokio::sync::{Semaphore, mpsc, oneshot};
@@ -64,6 +65,8 @@ struct SharedLog {
     location: String,
     disk: Arc<dyn Disk>,
     new_store: NewStore,
+    /// The highest level of an entry when the log was opened, and the version that raised it.
+    level: (Level, String),
     pressure: Arc<SnapshotPressure>,
 }
 
@@ -82,6 +85,7 @@ impl LogStore {
             location: location.clone(),
             disk,
             new_store: content.new_store,
+            level: (content.level, content.raised_by),
             pressure,
         });
         let writer = Writer {
@@ -116,6 +120,11 @@ impl LogStore {
     /// The identity that the store was given when it was created.
     pub fn new_store(&self) -> NewStore {
         self.shared.new_store
+    }
+
+    /// The highest level of an entry when the log was opened, and the version that raised it as far as the log tells.
+    pub(crate) fn opened_level(&self) -> (Level, &str) {
+        (self.shared.level.0, &self.shared.level.1)
     }
 
     /// Whether a cluster has ever been formed or joined with this store.

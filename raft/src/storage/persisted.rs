@@ -13,6 +13,7 @@ use thiserror::Error;
 
 use crate::types::{Endpoint, LogEntry, LogId, StoredMembership, TypeConfig, Vote};
 use crate::write::encoded::EncodedBatch;
+use muster_lifecycle::level::Level;
 use muster_lifecycle::replica::ReplicaId;
 
 type Membership = openraft::Membership<ReplicaId, Endpoint>;
@@ -25,6 +26,8 @@ pub enum DecodeError {
     TooLong(usize),
     #[error("the membership is not a valid one ({0})")]
     Membership(String),
+    #[error("it is of level {0}, this build knows levels up to {newest}", newest = Level::NEWEST)]
+    NewerLevel(Level),
     #[error("entries of kind {0} are not known")]
     UnknownKind(u32),
 }

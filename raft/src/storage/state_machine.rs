@@ -15,6 +15,7 @@ use muster_lifecycle::table::Digest;
 use openraft::EntryPayload;
 use openraft::storage::{ApplyResponder, EntryResponder, RaftSnapshotBuilder, RaftStateMachine};
 
+use crate::level_guard::LevelGuard;
 use crate::storage::checkpoint::{AppliedState, Checkpoint};
 use crate::storage::snapshot_pressure::{Mark, SnapshotPressure};
 use crate::storage::snapshot_store::{SnapshotFile, SnapshotHeader, SnapshotStore};
@@ -45,6 +46,7 @@ pub(crate) struct Parts {
     pub(crate) checkpoint: Option<Checkpoint>,
     pub(crate) publisher: Arc<dyn Publisher>,
     pub(crate) pressure: Arc<SnapshotPressure>,
+    pub(crate) guard: Arc<LevelGuard>,
 }
 
 pub struct StateMachine {
@@ -90,6 +92,10 @@ impl StateMachine {
         self.parts.snapshots.clone()
     }
 
+    pub fn guard(&self) -> Arc<LevelGuard> {
+        Arc::clone(&self.parts.guard)
+    }
+
     pub fn pressure(&self) -> Arc<SnapshotPressure> {
         Arc::clone(&self.parts.pressure)
     }
@@ -116,6 +122,15 @@ impl StateMachine {
         if id.index.is_multiple_of(DIGEST_EVERY) {
             self.parts.publisher.digest_at(id.index, self.state.digest());
         }
+    }
+
+    /// A raise beyond what this build speaks: the state is not published any more, and nothing after it is applied.
+    fn check_level(&self) -> io::Result<()> {
+        let guard = &self.parts.guard;
+        guard.check(self.state.level_in_force()).map_err(|outgrown| {
+            guard.halt(outgrown.clone());
+            io::Error::other(outgrown)
+        })
     }
 
     fn publish(&self, news: Unpublished) {
@@ -160,7 +175,10 @@ impl RaftStateMachine<TypeConfig> for StateMachine {
         let mut result = Ok(());
         while let Some(next) = entries.next().await {
             match next {
-                Ok((entry, responder)) => self.apply_entry(entry, responder, &mut news),
+                Ok((entry, responder)) => {
+                    self.apply_entry(entry, responder, &mut news);
+                    self.check_level()?;
+                }
                 Err(error) => {
                     result = Err(error);
                     break;

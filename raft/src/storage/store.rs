@@ -14,13 +14,14 @@ use muster_lifecycle::meta::Uid;
 use muster_lifecycle::state::State;
 use thiserror::Error;
 
+use crate::level_guard::{Build, LevelGuard, Outgrown};
 use crate::storage::abort::Abort;
 use crate::storage::checkpoint::{AppliedState, Checkpoint};
 use crate::storage::disk::Disk;
 use crate::storage::log_store::{self, LOG_FILE, LogOpenError, LogStore, NewStore, RestoredStart, StoreOwner};
 use crate::storage::persisted::log_id;
 use crate::storage::snapshot_pressure::SnapshotPressure;
-use crate::storage::snapshot_store::{self, Found, SnapshotHeader, SnapshotStore};
+use crate::storage::snapshot_store::{self, Found, SnapshotError, SnapshotHeader, SnapshotStore};
 use crate::storage::state_machine::{Parts, Publisher, StateMachine};
 use crate::types::{Endpoint, LogId, StoredMembership, Vote};
 use muster_lifecycle::replica::ReplicaId;
@@ -38,6 +39,8 @@ pub struct OpenOptions {
     pub create: Option<NewStore>,
     pub publisher: Arc<dyn Publisher>,
     pub abort: Arc<dyn Abort>,
+    /// The build that opens the store. Data above its levels is refused.
+    pub build: Build,
 }
 
 /// The facts that the store knows about itself.
@@ -72,6 +75,10 @@ pub enum ReplicaStoreError {
          {replica}` on one of them, move this directory away, and join with a new id (`muster member add`)"
     )]
     NoBase { location: String, replica: ReplicaId, purged: LogId, detail: String },
+    #[error(transparent)]
+    Outgrown(#[from] Outgrown),
+    #[error("{location}: {source}")]
+    NewerSnapshot { location: String, source: SnapshotError },
     #[error("a restored cluster needs at least one member: name its replicas")]
     NoMembers,
 }
@@ -90,13 +97,17 @@ struct Base {
 impl ReplicaStore {
     /// Opens everything, verified. Reads the whole log and state: blocks for as long as that takes.
     pub fn open(options: OpenOptions) -> Result<(LogStore, StateMachine, StoreInfo), ReplicaStoreError> {
-        let OpenOptions { disk, checkpoint_dir, identity, create, publisher, abort } = options;
+        let OpenOptions { disk, checkpoint_dir, identity, create, publisher, abort, build } = options;
+        let guard = Arc::new(LevelGuard::new(build));
         let log = open_log(&disk, &identity, create, &abort)?;
+        let (level, raised_by) = log.opened_level();
+        guard.check_level(level.max(build.levels.min), raised_by)?;
         let new_store = log.new_store();
         let unreadable = |source| ReplicaStoreError::Snapshots { location: disk.location(), source };
-        let (snapshots, found) =
+        let (snapshots, mut found) =
             SnapshotStore::open(Arc::clone(&disk), identity.fleet.0, new_store.generation, abort, log.pressure())
                 .map_err(unreadable)?;
+        refuse_newer(&mut found)?;
         report_damage(&found);
         let damage = describe_damage(&found);
         let (checkpoint, moment) = match checkpoint_dir {
@@ -107,6 +118,9 @@ impl ReplicaStore {
             None => (None, None),
         };
         let base = choose(&log, found, checkpoint.as_ref(), moment).map_err(unreadable)?;
+        if base.applied.is_some() {
+            guard.check(base.state.level_in_force())?;
+        }
         if let Some(purged) = log.purged().filter(|purged| Some(*purged) > base.applied) {
             let (location, replica) = (disk.location(), identity.replica);
             return Err(ReplicaStoreError::NoBase { location, replica, purged, detail: damage });
@@ -116,7 +130,7 @@ impl ReplicaStore {
             generation: new_store.generation,
             initialized: log.is_initialized() || base.applied.is_some(),
         };
-        let parts = Parts { snapshots, checkpoint, publisher, pressure: log.pressure() };
+        let parts = Parts { snapshots, checkpoint, publisher, pressure: log.pressure(), guard };
         Ok((log, StateMachine::new(base.state, base.applied, base.membership, parts), info))
     }
 
@@ -202,6 +216,18 @@ fn choose(
     );
     checkpoint.discard();
     Ok(base)
+}
+
+/// A snapshot of a later level is not damaged: a later build wrote it and will read it again.
+fn refuse_newer(found: &mut Found) -> Result<(), ReplicaStoreError> {
+    let newer = |(_, error): &(String, SnapshotError)| matches!(error, SnapshotError::NewerLevel { .. });
+    match found.damaged.iter().position(newer) {
+        Some(at) => {
+            let (location, source) = found.damaged.swap_remove(at);
+            Err(ReplicaStoreError::NewerSnapshot { location, source })
+        }
+        None => Ok(()),
+    }
 }
 
 fn report_damage(found: &Found) {

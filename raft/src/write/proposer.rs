@@ -7,6 +7,8 @@
 use std::sync::Arc;
 
 use muster_lifecycle::command::{Command, Outcome};
+use muster_lifecycle::state::State;
+use muster_lifecycle::upgrade;
 use openraft::error::{ClientWriteError, ForwardToLeader};
 use openraft::impls::ProgressResponder;
 use openraft::raft::ClientWriteResult;
@@ -40,6 +42,9 @@ pub enum ProposeError {
     /// The disk is nearly full, or the leader cannot take more.
     #[error("{0}")]
     Exhausted(String),
+    /// The command needs a level that is not in force.
+    #[error("{0}")]
+    AboveLevel(String),
     #[error("leadership changed while the write was under way; it may or may not have happened")]
     Unknown,
     #[error("this replica is stopping")]
@@ -69,6 +74,13 @@ pub struct Proposer {
     queue: mpsc::UnboundedSender<Proposal>,
     /// Bounds the commands that wait, and thereby the queue.
     room: Arc<Semaphore>,
+    feed: Arc<Feed>,
+}
+
+/// Refuses a command that a member of the cluster could not read.
+pub(crate) fn admit_level(state: &State, command: &Command) -> Result<(), ProposeError> {
+    upgrade::admit(state, command.operation.level())
+        .map_err(|rejection| ProposeError::AboveLevel(rejection.to_string()))
 }
 
 // === impl Proposer ===
@@ -76,9 +88,15 @@ pub struct Proposer {
 impl Proposer {
     pub fn spawn(raft: Raft, feed: Arc<Feed>, capacity: LogCapacity) -> Self {
         let (queue, proposals) = mpsc::unbounded_channel();
-        let gatherer = Gatherer { raft, feed, capacity, proposals, in_flight: Arc::new(Semaphore::new(IN_FLIGHT_MAX)) };
+        let gatherer = Gatherer {
+            raft,
+            feed: Arc::clone(&feed),
+            capacity,
+            proposals,
+            in_flight: Arc::new(Semaphore::new(IN_FLIGHT_MAX)),
+        };
         tokio::spawn(gatherer.run());
-        Self { queue, room: Arc::new(Semaphore::new(QUEUE_MAX)) }
+        Self { queue, room: Arc::new(Semaphore::new(QUEUE_MAX)), feed }
     }
 
     /// Proposes one command. Dropping the future does not take the command back.
@@ -97,6 +115,8 @@ impl Proposer {
         if drafts.is_empty() {
             return Ok(Vec::new());
         }
+        let current = self.feed.current();
+        drafts.iter().try_for_each(|draft| admit_level(&current.state, draft.command()))?;
         let (reply, committed) = oneshot::channel();
         let count = u32::try_from(drafts.len()).map_err(|_| ProposeError::Overloaded)?;
         let room = Arc::clone(&self.room).try_acquire_many_owned(count).map_err(|_| ProposeError::Overloaded)?;
@@ -148,7 +168,7 @@ impl Gatherer {
         if let Err(full) = self.capacity.check() {
             return refuse(asked, &ProposeError::Exhausted(full.to_string()));
         }
-        let batch = match EncodedBatch::of(self.feed.stamp(), drafts) {
+        let batch = match EncodedBatch::of(self.feed.current().state.level(), self.feed.stamp(), drafts) {
             Ok(batch) => batch,
             Err(error) => return refuse(asked, &unencodable(error)),
         };

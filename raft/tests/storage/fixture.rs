@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex};
 use futures::stream;
 use muster_lifecycle::change::Change;
 use muster_lifecycle::command::{Batch, Command, OperatorOperation, Origin, Position};
+use muster_lifecycle::level::{Level, LevelRange};
 use muster_lifecycle::meta::Uid;
 use muster_lifecycle::node::NodeDraft;
 use muster_lifecycle::replica::ReplicaId;
@@ -17,6 +18,7 @@ use muster_raft::abort::{Abort, RecordAbort};
 use muster_raft::disk::Disk;
 use muster_raft::disk::sim::SimDisk;
 use muster_raft::encoded::EncodedBatch;
+use muster_raft::level_guard::Build;
 use muster_raft::log_store::{LogStore, NewStore, StoreOwner};
 use muster_raft::persisted::log_id;
 use muster_raft::snapshot_store::SnapshotFile;
@@ -30,6 +32,7 @@ use openraft::type_config::TypeConfigExt;
 pub(crate) const FLEET: Uid = Uid(0xf1ee7);
 pub(crate) const REPLICA: u64 = 1;
 pub(crate) const IDENTITY: StoreOwner = StoreOwner { replica: ReplicaId(REPLICA), fleet: FLEET };
+pub(crate) const BUILD: Build = Build { version: "0.1.0", levels: LevelRange::SHIPPED };
 pub(crate) const BIRTH: NewStore = NewStore { store: Uid(0x57073), generation: 0 };
 
 /// An opened store, and what it published.
@@ -81,6 +84,14 @@ impl Publisher for Published {
 }
 
 pub(crate) fn open(disk: Arc<dyn Disk>, checkpoint_dir: Option<PathBuf>) -> Result<Opened, ReplicaStoreError> {
+    open_as(disk, checkpoint_dir, BUILD)
+}
+
+pub(crate) fn open_as(
+    disk: Arc<dyn Disk>,
+    checkpoint_dir: Option<PathBuf>,
+    build: Build,
+) -> Result<Opened, ReplicaStoreError> {
     let published = Arc::new(Published::default());
     let abort = Arc::new(RecordAbort::default());
     let (log, machine, info) = ReplicaStore::open(OpenOptions {
@@ -90,6 +101,7 @@ pub(crate) fn open(disk: Arc<dyn Disk>, checkpoint_dir: Option<PathBuf>) -> Resu
         create: Some(BIRTH),
         publisher: published.clone(),
         abort: abort.clone(),
+        build,
     })?;
     Ok(Opened { log, machine, info, published, abort })
 }
@@ -142,7 +154,7 @@ pub(crate) fn entries(term: u64, indexes: std::ops::Range<u64>) -> Vec<LogEntry>
 }
 
 pub(crate) fn sealed(batch: Batch) -> EncodedBatch {
-    EncodedBatch::new(batch).unwrap()
+    EncodedBatch::new(Level::FIRST, batch).unwrap()
 }
 
 pub(crate) fn batch(term: u64, index: u64) -> Batch {

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use muster_lifecycle::level::Level;
 use muster_lifecycle::replica::ReplicaId;
 use muster_raft::frame;
 use muster_raft::persisted::{
@@ -54,6 +55,8 @@ fn the_bytes_of_a_snapshot_head_are_pinned() {
         generation: 2,
         revision: 77,
         digest: 0xd16e57,
+        level: Level(1),
+        raised_by: String::new(),
     };
     let mut file = Vec::new();
     write_snapshot(&mut file, &header, &state_after(&[])).unwrap();

@@ -7,6 +7,7 @@ mod damage;
 mod durability;
 mod fixture;
 mod golden;
+mod levels;
 mod restore;
 mod snapshot;
 mod suite;

@@ -17,6 +17,8 @@ use crate::waiting::eventually;
 pub struct DevCluster {
     pub dir: tempfile::TempDir,
     dev: Child,
+    /// The file that `dev` and, from it, every replica is started from.
+    program: PathBuf,
     port_base: u16,
     arguments: Vec<String>,
     turn: Option<Turn>,
@@ -36,12 +38,29 @@ impl DevCluster {
     }
 
     pub fn start_exactly(arguments: &[&str]) -> Self {
-        let turn = Some(Turn::take());
+        Self::start_in(tempfile::tempdir().unwrap(), MUSTER.clone(), arguments)
+    }
+
+    /// As [`DevCluster::start_exactly`], from a file of its own, which [`DevCluster::install`] replaces.
+    pub fn start_installed(arguments: &[&str]) -> Self {
         let dir = tempfile::tempdir().unwrap();
+        let program = dir.path().join("program");
+        replace(&program, &MUSTER);
+        Self::start_in(dir, program, arguments)
+    }
+
+    /// Replaces the file that replicas are started from. Those that run keep the old one until they are restarted.
+    pub fn install(&self, program: &Path) {
+        assert_ne!(self.program, *MUSTER, "only a cluster with a file of its own");
+        replace(&self.program, program);
+    }
+
+    fn start_in(dir: tempfile::TempDir, program: PathBuf, arguments: &[&str]) -> Self {
+        let turn = Some(Turn::take());
         let port_base = free_ports();
         let arguments: Vec<String> = arguments.iter().map(|&argument| argument.to_owned()).collect();
-        let dev = spawn_dev(dir.path(), port_base, &arguments);
-        let mut cluster = Self { dir, dev, port_base, arguments, turn };
+        let dev = spawn_dev(&program, dir.path(), port_base, &arguments);
+        let mut cluster = Self { dir, dev, program, port_base, arguments, turn };
         cluster.wait_started();
         cluster
     }
@@ -71,7 +90,7 @@ impl DevCluster {
 
     /// The same cluster again, after `stop` or after everything was killed.
     pub fn start_again(&mut self) {
-        self.dev = spawn_dev(self.dir.path(), self.port_base, &self.arguments);
+        self.dev = spawn_dev(&self.program, self.dir.path(), self.port_base, &self.arguments);
         self.wait_started();
         // A linearizable read: until then replicas may not know how much of their log is committed.
         self.ok(&["get", "nodes"]);
@@ -193,9 +212,18 @@ impl Drop for DevCluster {
     }
 }
 
-fn spawn_dev(dir: &Path, port_base: u16, arguments: &[String]) -> Child {
+/// As an upgrade replaces a program: the new file takes the name at once. A link is quicker than a copy, where it can be.
+fn replace(program: &Path, by: &Path) {
+    let new = program.with_extension("new");
+    if std::fs::hard_link(by, &new).is_err() {
+        std::fs::copy(by, &new).unwrap();
+    }
+    std::fs::rename(&new, program).unwrap();
+}
+
+fn spawn_dev(program: &Path, dir: &Path, port_base: u16, arguments: &[String]) -> Child {
     let stderr = std::fs::File::create(dir.join("dev.stderr")).unwrap();
-    Command::new(&*MUSTER)
+    Command::new(program)
         .args(["dev", "--dir"])
         .arg(dir)
         .args(["--port-base", &port_base.to_string()])

@@ -17,6 +17,7 @@ use muster_controller::door::DoorKind;
 use muster_controller::door::connector::TlsConnector;
 use muster_controller::door::listener::{Listener, Tcp};
 use muster_controller::server::{Environment, ServeError, serve_in};
+use muster_lifecycle::level::LevelRange;
 use muster_lifecycle::policy::{Policy, Rate};
 use muster_lifecycle::replica::ReplicaId;
 use muster_lifecycle::time::Period;
@@ -25,6 +26,7 @@ use muster_pki::tls::{self, ReplicaTls};
 use muster_proto::v1::member_request::Action;
 use muster_proto::v1::{ReplicaStatus, StatusResponse, write_request};
 use muster_raft::disk::real::RealDisk;
+use muster_raft::level_guard::Build;
 use muster_raft::replica::Timing;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::task::JoinHandle;
@@ -244,6 +246,7 @@ impl Running {
             timing: Timing::default(),
             agent_runtime: tokio::runtime::Handle::current(),
             probe: Arc::clone(probe),
+            build: Build { version: env!("CARGO_PKG_VERSION"), levels: LevelRange::SHIPPED },
         };
         let ended = tokio::spawn(serve_in(environment, config, tls, shutdown.clone()));
         Self { clock, shutdown, ended }

@@ -12,6 +12,7 @@ use muster_controller::hearing::contact::Contact;
 use muster_controller::hearing::service::{Claims, Explains, pulse_service};
 use muster_controller::hearing::{Hearing, exchange};
 use muster_controller::server::prove_replica;
+use muster_lifecycle::level::LevelRange;
 use muster_lifecycle::meta::Uid;
 use muster_lifecycle::replica::ReplicaId;
 use muster_pki::tls::ReplicaTls;
@@ -21,6 +22,7 @@ use muster_raft::connector::Connector;
 use muster_raft::disk::sim::SimDisk;
 use muster_raft::feed::Feed;
 use muster_raft::greeting::PeerIdentity;
+use muster_raft::level_guard::Build;
 use muster_raft::log_store::{NewStore, StoreOwner};
 use muster_raft::peer_service::peer_service;
 use muster_raft::replica::{Replica, Timing};
@@ -119,10 +121,11 @@ impl Members {
             create: Some(NewStore { store: Uid(rand::random()), generation: 0 }),
             publisher: Arc::clone(feed) as _,
             abort: Arc::new(RecordAbort::default()),
+            build: Build { version: "test", levels: LevelRange::SHIPPED },
         })
         .expect("the store opens");
         let identity = PeerIdentity { fleet: self.fleet.id().to_string().into(), id, store: store.2.store_id };
-        let started = Replica::start(identity, store, Arc::clone(feed), connector, TIMING, "test").await;
+        let started = Replica::start(identity, store, Arc::clone(feed), connector, TIMING).await;
         started.expect("consensus starts")
     }
 }

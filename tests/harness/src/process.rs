@@ -17,6 +17,13 @@ pub static MUSTER: LazyLock<PathBuf> = LazyLock::new(|| {
     muster
 });
 
+/// The next build, which speaks one level more. `cargo test` builds it as an example of the same package.
+pub static MUSTER_NEXT: LazyLock<PathBuf> = LazyLock::new(|| {
+    let next = MUSTER.with_file_name("examples").join("muster-next");
+    assert!(next.is_file(), "{} is not built: `cargo build -p muster --example muster-next`", next.display());
+    next
+});
+
 /// The first of forty ports in a row that are free, and that no other test here was given.
 pub fn free_ports() -> u16 {
     const BLOCKS: u32 = 450;

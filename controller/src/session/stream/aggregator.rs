@@ -12,6 +12,7 @@ use std::sync::Arc;
 
 use muster_lifecycle::aggregator::AggregatorRecord;
 use muster_lifecycle::state::State;
+use muster_proto::protocol::AGENT_PROTOCOL;
 use muster_proto::v1;
 use muster_proto::v1::aggregator_message::Message as Up;
 use muster_proto::v1::aggregator_reply::Message as Reply;
@@ -366,7 +367,13 @@ impl AggregatorStream {
     fn welcome(&mut self) {
         let current = self.context.current();
         let (fleet, replica) = (self.caller.fleet.to_string(), self.context.writes.replica().id().0);
-        self.reply(Reply::Welcome(v1::AggregatorWelcome { fleet, replica, terms: Some(terms(&current.state)) }));
+        self.reply(Reply::Welcome(v1::AggregatorWelcome {
+            fleet,
+            replica,
+            terms: Some(terms(&current.state)),
+            protocol_min: AGENT_PROTOCOL.min,
+            protocol_max: AGENT_PROTOCOL.max,
+        }));
     }
 
     fn bound(&mut self, nodes: Vec<v1::BoundNode>) {

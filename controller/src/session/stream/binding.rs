@@ -11,6 +11,7 @@ use muster_lifecycle::meta::Revision;
 use muster_lifecycle::node::{Incarnation, Node, Slot};
 use muster_lifecycle::session::{MissingNode, status_wanted};
 use muster_lifecycle::state::State;
+use muster_proto::protocol::AGENT_PROTOCOL;
 use muster_proto::v1;
 use muster_proto::v1::server_message::Message as Down;
 use muster_pulse::table::Beat;
@@ -207,6 +208,8 @@ impl Binding {
             uid: node.map(|node| node.meta.uid.to_string()).unwrap_or_default(),
             terms: Some(terms(state)),
             status_wanted: node.is_some_and(|node| status_wanted(node)),
+            protocol_min: AGENT_PROTOCOL.min,
+            protocol_max: AGENT_PROTOCOL.max,
         }
     }
 }

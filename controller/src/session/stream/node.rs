@@ -18,6 +18,7 @@ use muster_lifecycle::credential::Distrust;
 use muster_lifecycle::fingerprint::Fingerprint;
 use muster_lifecycle::session::Recognition;
 use muster_lifecycle::text::Text;
+use muster_proto::protocol::ProtocolRange;
 use muster_proto::v1;
 use muster_proto::v1::agent_message::Message as Up;
 use muster_proto::v1::server_message::Message as Down;
@@ -138,6 +139,8 @@ impl NodeStream {
     async fn begin(&mut self) -> Result<ControlFlow<()>, SessionRefusal> {
         require_open(&self.stream)?;
         let Some(hello) = self.hello().await? else { return Ok(ControlFlow::Break(())) };
+        let spoken = ProtocolRange::of_wire(hello.protocol_min, hello.protocol_max);
+        self.context.figures.note_protocol(&self.node, &hello.version, spoken);
         let orders_revision = hello.orders_revision;
         self.caller = Caller { instance: hello.instance, moving: hello.moving, orders_revision, ..self.caller.clone() };
         self.greet(hello.incarnation).await?;

@@ -14,6 +14,7 @@ use crate::object::credential::{Credential, Revocation};
 use crate::object::event::{Event, NodeHappening, Subject};
 use crate::object::join_token::{JoinToken, TokenUse};
 use crate::object::kind::Kind;
+use crate::object::level_in_force::LevelInForce;
 use crate::object::node::{
     Address, Condition, ConditionStatus, Incarnation, Node, NodeInfo, NodeSpec, NodeStatus, Resources, Slot,
 };
@@ -33,6 +34,7 @@ use crate::state::Counters;
 use crate::value::author::Author;
 use crate::value::cidr::Grid;
 use crate::value::fingerprint::Fingerprint;
+use crate::value::level::{Level, LevelRange};
 use crate::value::meta::{ObjectMeta, OwnerReference, Pairs, Revision, Uid};
 use crate::value::time::Period;
 use crate::value::time::{ClusterTime, Stamp, WallTime};
@@ -117,7 +119,7 @@ fn zone_record() -> ZoneRecord {
 }
 
 fn aggregator() -> AggregatorRecord {
-    AggregatorRecord { name: Text::from("g"), nodes: Box::new([Text::from("n-*")]) }
+    AggregatorRecord { name: Text::from("g"), nodes: Box::new([Text::from("n-*")]), note: Text::default() }
 }
 
 fn namespaced(name: &str) -> ObjectMeta {
@@ -277,9 +279,15 @@ fn the_format_of_every_kind_is_pinned() {
     let client = ClientRecord { id: 0xff, sequence: 8, outcome, used: 2 };
     let rejection = Rejection::NotFound { kind: Kind::Node, name: Text::from("a") };
     let refused = ClientRecord { id: 0xfe, sequence: 8, outcome: Outcome::Rejected(rejection), used: 2 };
-    let replica = ReplicaRecord { id: ReplicaId(2), store: Uid(5), version: Text::from("0.1.0"), retired: false };
+    let levels = LevelRange::new(Level(1), Level(2));
+    let replica = ReplicaRecord {
+        announced: ClusterTime(300),
+        ..ReplicaRecord::new(ReplicaId(2), Uid(5), Text::from("0.1.0"), levels)
+    };
+    let level = LevelInForce { level: Level(2), raised_by: Text::from("0.2.0"), raised_at: stamp(5, -6) };
     let pinned = [
         (RecordKey::Counters, encode(&counters)),
+        (RecordKey::LevelInForce, encode(&level)),
         (RecordKey::Node { name: Text::from("a") }, encode(&node())),
         (RecordKey::Event { sequence: 1 }, encode(&event())),
         (RecordKey::Replica { id: ReplicaId(2) }, encode(&replica)),
@@ -342,6 +350,7 @@ fn unknown_keys_are_refused() {
 fn any_key() -> impl Strategy<Value = RecordKey> {
     prop_oneof![
         Just(RecordKey::Counters),
+        Just(RecordKey::LevelInForce),
         "[a-c.]{0,4}".prop_map(|name| RecordKey::Node { name: Text::from(name) }),
         any::<u64>().prop_map(|sequence| RecordKey::Event { sequence }),
         any::<u64>().prop_map(|id| RecordKey::Replica { id: ReplicaId(id) }),

@@ -34,6 +34,8 @@ pub enum AccessViolation {
     LabelNotOfAgents,
     #[error("is not bound to node {node:?}: a node reports on its own pods alone (NR-5)")]
     OtherNodesPod { node: Text },
+    #[error("aggregator {name:?} is not known")]
+    UnknownAggregator { name: Text },
 }
 
 impl AccessViolationKind {

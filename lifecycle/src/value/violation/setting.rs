@@ -45,6 +45,8 @@ pub enum SettingViolation {
     /// In millionths.
     #[error("{} is not between 0 and 1", decimal(*fraction))]
     NoShare { fraction: u64 },
+    #[error("{text:?} is neither a duration, such as 10m, nor the word manual")]
+    NotFinalization { text: Text },
 }
 
 impl From<PeriodError> for SettingViolation {

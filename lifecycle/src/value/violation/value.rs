@@ -30,6 +30,8 @@ pub enum ValueViolation {
     NamedTwice { key: Text },
     #[error("{key:?} already has the value {known:?}; --overwrite changes it")]
     HasOtherValue { key: Text, known: Text },
+    #[error("{key:?} is reserved")]
+    Reserved { key: Text },
 }
 
 impl ValueViolationKind {

@@ -2,6 +2,7 @@
 
 use muster_lifecycle::change::Object;
 use muster_lifecycle::command::{Batch, OperatorOperation, Position, ReceiptEffect, ReplicaOperation};
+use muster_lifecycle::level::LevelRange;
 use muster_lifecycle::meta::{Revision, Uid};
 use muster_lifecycle::node::{ConditionStatus, NodeDraft, Slot};
 use muster_lifecycle::replica::{ReplicaId, ReplicaRecord};
@@ -196,7 +197,7 @@ fn cluster_time_never_goes_back() {
 fn replicas_are_bound_to_their_store() {
     let mut cluster = Cluster::default();
     let announce = |store: u128, version: &str| ReplicaOperation::AnnounceReplica {
-        replica: ReplicaRecord { id: ReplicaId(2), store: Uid(store), version: Text::from(version), retired: false },
+        replica: ReplicaRecord::new(ReplicaId(2), Uid(store), Text::from(version), LevelRange::SHIPPED),
     };
     assert_eq!(cluster.told(announce(7, "0.1.0")), "created");
     assert_eq!(cluster.told(announce(7, "0.1.0")), "unchanged");

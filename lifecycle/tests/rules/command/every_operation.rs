@@ -7,6 +7,7 @@ use muster_lifecycle::command::{
 use muster_lifecycle::credential::{Distrust, SignedKey};
 use muster_lifecycle::fingerprint::Fingerprint;
 use muster_lifecycle::kind::WorkloadKind;
+use muster_lifecycle::level::{Level, LevelRange};
 use muster_lifecycle::meta::Uid;
 use muster_lifecycle::node::Incarnation;
 use muster_lifecycle::policy::Policy;
@@ -57,6 +58,8 @@ fn by_operator(kind: OperatorOperationKind) -> OperatorOperation {
         Kind::SetAggregator => OperatorOperation::SetAggregator { name: Text::from("g"), nodes: vec![Text::from("*")] },
         Kind::CreateToken => OperatorOperation::CreateToken { id, hash, node: None, ttl_ms: 3_600_000 },
         Kind::RevokeToken => OperatorOperation::RevokeToken { id },
+        Kind::FinalizeUpgrade => OperatorOperation::FinalizeUpgrade { version: Text::from("1") },
+        Kind::RehearseNote => OperatorOperation::RehearseNote { aggregator: Text::from("g"), note: Text::from("n") },
     }
 }
 
@@ -84,6 +87,7 @@ fn by_leader(kind: LeaderOperationKind) -> LeaderOperation {
         Kind::FoundAddressing => plan("10.0.0.0/16", "", REST),
         Kind::AssignCidrs => LeaderOperation::AssignCidrs { names },
         Kind::ForgetCredentials => LeaderOperation::ForgetCredentials { names },
+        Kind::RaiseLevel => LeaderOperation::RaiseLevel { to: Level(2), version: Text::from("1") },
     }
 }
 
@@ -109,7 +113,7 @@ fn by_agent(kind: AgentOperationKind) -> AgentOperation {
 }
 
 fn by_replica(kind: ReplicaOperationKind) -> ReplicaOperation {
-    let replica = ReplicaRecord { id: ReplicaId(1), store: UID, version: Text::from("1"), retired: false };
+    let replica = ReplicaRecord::new(ReplicaId(1), UID, Text::from("1"), LevelRange::SHIPPED);
     match kind {
         ReplicaOperationKind::AnnounceReplica => ReplicaOperation::AnnounceReplica { replica },
         ReplicaOperationKind::RetireReplica => ReplicaOperation::RetireReplica { id: ReplicaId(2) },

@@ -2,6 +2,7 @@
 
 use muster_lifecycle::command::{Batch, Command, Operation, Position, ReplicaOperation};
 use muster_lifecycle::event::EVENTS_MAX;
+use muster_lifecycle::level::LevelRange;
 use muster_lifecycle::meta::{Pairs, Revision};
 use muster_lifecycle::node::NodeDraft;
 use muster_lifecycle::record::{RECORD_BYTES_MAX, RecordKey};
@@ -63,12 +64,8 @@ fn replicas_and_their_fields_are_bounded() {
     let retire = (0..=REPLICAS_MAX as u64).map(|id| ReplicaOperation::RetireReplica { id: ReplicaId(id) });
     let applied = state.apply(Position { term: TERM, index: 1 }, &commands(retire));
     assert_eq!(told(&applied.outcomes[REPLICAS_MAX]), format!("limit reached: replicas (at most {REPLICAS_MAX})"));
-    let wordy = ReplicaRecord {
-        id: ReplicaId(1),
-        store: Default::default(),
-        version: Text::from("v".repeat(300)),
-        retired: false,
-    };
+    let version = Text::from("v".repeat(300));
+    let wordy = ReplicaRecord::new(ReplicaId(1), Default::default(), version, LevelRange::SHIPPED);
     let refused = Cluster::default().rejected(ReplicaOperation::AnnounceReplica { replica: wordy }).to_string();
     assert_eq!(refused, "replica.version: 300 bytes are too many: at most 256");
 }

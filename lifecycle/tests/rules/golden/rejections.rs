@@ -8,6 +8,7 @@ use muster_lifecycle::command::{Outcome, Receipt, ReceiptEffect};
 use muster_lifecycle::credential::{Distrust, DistrustKind};
 use muster_lifecycle::invalid::Invalid;
 use muster_lifecycle::kind::{Kind as ObjectKind, WorkloadKind};
+use muster_lifecycle::level::{Level, LevelRange};
 use muster_lifecycle::meta::{Revision, Uid};
 use muster_lifecycle::node::{ConditionStatus, Incarnation};
 use muster_lifecycle::pod::{PlacementRefusal, PlacementRefusalKind, PodKey, Shortage};
@@ -62,6 +63,14 @@ fn rejection(rejection: RejectionKind) -> Rejection {
         Kind::Distrusted => Rejection::Distrusted(Distrust::WrongSecret { id }),
         Kind::NoSuchToken => Rejection::NoSuchToken { id },
         Kind::TokenSpent => Rejection::TokenSpent { id, node },
+        Kind::LevelHeldBack => {
+            Rejection::LevelHeldBack { needs: Level(2), id: replica, version: text(), levels: LevelRange::new(Level(1), Level(1)) }
+        }
+        Kind::LevelNotRaised => Rejection::LevelNotRaised { needs: Level(2), in_force: Level(1) },
+        Kind::LevelNotSpoken => {
+            let levels = LevelRange::new(Level(1), Level(2));
+            Rejection::LevelNotSpoken { id: replica, levels, level: Level(3), raised_by: text() }
+        }
     }
 }
 

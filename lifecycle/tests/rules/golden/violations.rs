@@ -32,6 +32,7 @@ fn of_value(kind: ValueViolationKind) -> ValueViolation {
         Kind::Repeated => ValueViolation::Repeated { key },
         Kind::NamedTwice => ValueViolation::NamedTwice { key },
         Kind::HasOtherValue => ValueViolation::HasOtherValue { key, known },
+        Kind::Reserved => ValueViolation::Reserved { key },
     }
 }
 
@@ -68,6 +69,7 @@ fn of_setting(kind: SettingViolationKind) -> SettingViolation {
         Kind::AboveGrace => SettingViolation::AboveGrace { period, setting: text, grace },
         Kind::TooFast => SettingViolation::TooFast { rate: 300, most: 7 },
         Kind::NoShare => SettingViolation::NoShare { fraction: 300 },
+        Kind::NotFinalization => SettingViolation::NotFinalization { text },
     }
 }
 
@@ -152,6 +154,7 @@ fn of_access(kind: AccessViolationKind) -> AccessViolation {
         Kind::NotOfAgents => AccessViolation::NotOfAgents,
         Kind::LabelNotOfAgents => AccessViolation::LabelNotOfAgents,
         Kind::OtherNodesPod => AccessViolation::OtherNodesPod { node },
+        Kind::UnknownAggregator => AccessViolation::UnknownAggregator { name },
     }
 }
 

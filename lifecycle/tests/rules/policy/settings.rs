@@ -28,6 +28,7 @@ fn the_defaults_are_the_documented_ones() {
             "unhealthy-zone-threshold=0.55",
             "large-cluster-size-threshold=50",
             "large-cluster-size-scope=zone",
+            "upgrade-finalize-after=10m",
         ]
     );
     assert_eq!(Policy::default().validate(), Ok(()));
@@ -45,6 +46,7 @@ fn every_setting_can_be_set_from_what_it_shows() {
         ("unhealthy-zone-threshold", "1"),
         ("large-cluster-size-threshold", "0"),
         ("large-cluster-size-scope", "cluster"),
+        ("upgrade-finalize-after", "manual"),
     ]);
     let mut copy = Policy::default();
     for (name, value) in odd.settings() {

@@ -8,6 +8,7 @@ use muster_lifecycle::command::{
     Precondition, ReceiptEffect, ReplicaOperation, RequestId,
 };
 use muster_lifecycle::invariant::check_all;
+use muster_lifecycle::level::LevelRange;
 use muster_lifecycle::meta::{Revision, Uid};
 use muster_lifecycle::node::{ConditionStatus, Incarnation, NodeDraft};
 use muster_lifecycle::record::RecordKey;
@@ -115,7 +116,7 @@ fn any_node_write() -> impl Strategy<Value = OperatorOperation> {
 fn any_replica_write() -> impl Strategy<Value = ReplicaOperation> {
     prop_oneof![
         (0u64..3, 0u128..2).prop_map(|(id, store)| ReplicaOperation::AnnounceReplica {
-            replica: ReplicaRecord { id: ReplicaId(id), store: Uid(store), version: Text::from("1"), retired: false },
+            replica: ReplicaRecord::new(ReplicaId(id), Uid(store), Text::from("1"), LevelRange::SHIPPED),
         }),
         (0u64..3).prop_map(|id| ReplicaOperation::RetireReplica { id: ReplicaId(id) }),
     ]
@@ -310,7 +311,9 @@ fn about(operation: &mut Operation) -> Option<(Text, &mut Precondition)> {
         | OperatorOperation::SetPolicy { .. }
         | OperatorOperation::SetAggregator { .. }
         | OperatorOperation::CreateToken { .. }
-        | OperatorOperation::RevokeToken { .. } => None,
+        | OperatorOperation::RevokeToken { .. }
+        | OperatorOperation::FinalizeUpgrade { .. }
+        | OperatorOperation::RehearseNote { .. } => None,
     }
 }
 

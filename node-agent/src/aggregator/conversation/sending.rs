@@ -4,6 +4,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
+use muster_proto::protocol::AGENT_PROTOCOL;
 use muster_proto::v1;
 use muster_proto::v1::aggregator_message::Message as Up;
 use tokio::time::Instant;
@@ -29,7 +30,13 @@ const NOTHING_TO_SAY: Duration = Duration::from_secs(3600);
 
 impl Conversation {
     pub(in crate::aggregator) fn hello(&self, moving: bool) -> v1::AggregatorMessage {
-        wrap(Up::Hello(v1::AggregatorHello { instance: self.instance, version: self.version.clone(), moving }))
+        wrap(Up::Hello(v1::AggregatorHello {
+            instance: self.instance,
+            version: self.version.clone(),
+            moving,
+            protocol_min: AGENT_PROTOCOL.min,
+            protocol_max: AGENT_PROTOCOL.max,
+        }))
     }
 
     /// The last messages: they release every bound node.

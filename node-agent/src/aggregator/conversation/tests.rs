@@ -24,7 +24,7 @@ fn attached_with(count: u32, inbox: &Arc<PodInbox>, now: Instant) -> Conversatio
     };
     let nodes = (0..count).map(carried).collect();
     let mut conversation = Conversation::new(1, "test".into(), nodes, inbox, || 0.0, now);
-    let welcome = v1::AggregatorWelcome { fleet: "fleet-1".into(), replica: 1, terms: None };
+    let welcome = v1::AggregatorWelcome { fleet: "fleet-1".into(), replica: 1, ..v1::AggregatorWelcome::default() };
     conversation.attached(v1::AggregatorReply { message: Some(Down::Welcome(welcome)) }, "a:1", now).unwrap();
     conversation
 }

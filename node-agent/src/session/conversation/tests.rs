@@ -381,3 +381,22 @@ async fn a_node_that_changed_fleets_greets_the_new_one_without_the_revisions_of_
     assert_eq!(revision(&node), 0);
     assert_eq!(node.heard(welcome(1), ENDPOINT, now), Reaction::Stay);
 }
+
+#[test]
+fn i_25_an_agent_beats_on_at_an_older_replica_and_says_what_is_missing() {
+    let now = Instant::now();
+    let mut node = conversation();
+    node.protocol = ProtocolRange { min: 1, max: 2 };
+    let Some(Up::Hello(hello)) = node.hello(false).message else { panic!("a hello") };
+    assert_eq!((hello.protocol_min, hello.protocol_max), (1, 2));
+    // A replica from before versions says nothing of them.
+    let welcome = v1::Welcome { fleet: "fleet-1".into(), replica: 3, incarnation: 1, ..v1::Welcome::default() };
+    assert_eq!(node.heard(down(Down::Welcome(welcome.clone())), ENDPOINT, now), Reaction::Stay);
+    let lacking = "replica 3 speaks version 1 of the agents' protocol: what version 2 added is not used";
+    assert_eq!(node.lacking().as_deref(), Some(lacking));
+    assert!(matches!(node.turn(ENDPOINT, now), Turn::Send(_)), "it beats");
+    let mut newer = conversation();
+    let welcome = v1::Welcome { protocol_min: 1, protocol_max: 9, ..welcome };
+    assert_eq!(newer.heard(down(Down::Welcome(welcome)), ENDPOINT, now), Reaction::Stay);
+    assert_eq!(newer.lacking(), None, "the replica knows what this agent lacks");
+}

@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::Duration;
 
+use muster_lifecycle::level::Level;
 use muster_lifecycle::meta::Uid;
 use muster_lifecycle::record::RecordKey;
 use muster_lifecycle::state::StateBuilder;
@@ -21,7 +22,7 @@ use crate::storage::frame;
 use crate::storage::persisted::{self, LogIdRecord, StoredMembershipRecord};
 use crate::types::{LogId, StoredMembership};
 
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
 /// A small cache: nothing is read after the start, so nothing is worth keeping.
 const CACHE_BYTES: u64 = 1024 * 1024;
 /// After this many bytes sled is opened anew, to free the memory it keeps.
@@ -47,6 +48,8 @@ pub(super) enum TreeError {
     Panicked,
     #[error("it has version {found}, this build reads version {VERSION}")]
     OtherVersion { found: u32 },
+    #[error("it is of level {0}, which this build does not know")]
+    NewerLevel(Level),
     #[error("it belongs to store {found:032x}, this is store {expected:032x}")]
     OtherStore { found: u128, expected: u128 },
     #[error("{0}")]
@@ -65,6 +68,7 @@ struct Meta {
     applied: LogIdRecord,
     membership: StoredMembershipRecord,
     digest: u128,
+    level: Level,
 }
 
 pub(super) struct Tree {
@@ -89,6 +93,8 @@ impl Tree {
         let error = match guarded(|| Self::open(&dir, store)) {
             Ok(opened) => return Ok(opened),
             Err(error) if !existed => return Err(error),
+            // A later build wrote it and will read it again.
+            Err(error @ TreeError::NewerLevel(_)) => return Err(error),
             Err(error) => error,
         };
         let aside = move_aside(&dir).map_err(TreeError::MoveAside)?;
@@ -145,6 +151,9 @@ impl Tree {
         let meta: Meta = persisted::decode(payload).map_err(damaged)?;
         if meta.version != VERSION {
             return Err(TreeError::OtherVersion { found: meta.version });
+        }
+        if meta.level > Level::NEWEST {
+            return Err(TreeError::NewerLevel(meta.level));
         }
         if meta.store != self.store.0 {
             return Err(TreeError::OtherStore { found: meta.store, expected: self.store.0 });
@@ -243,6 +252,7 @@ impl Tree {
             applied: moment.applied.into(),
             membership: (&moment.membership).into(),
             digest: moment.state.digest().0,
+            level: moment.state.level(),
         };
         Ok(frame::seal(META, &persisted::encode(&meta).map_err(damaged)?))
     }

@@ -4,13 +4,17 @@ use std::io;
 use std::panic::{self, AssertUnwindSafe};
 use std::sync::Arc;
 
+use muster_lifecycle::command::{Batch, Command, LeaderOperation, Operation, OperatorOperation};
+use muster_lifecycle::level::Level;
 use muster_lifecycle::meta::Uid;
+use openraft::EntryPayload;
 use redb::{Builder, Database, DatabaseError, Durability, ReadableDatabase, ReadableTable, TableDefinition};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use thiserror::Error;
 
 use super::witness::Witness;
+use crate::level_guard::{raised, to_run};
 use crate::storage::disk::{DatabaseFile, Disk};
 use crate::storage::frame::{self, FrameError};
 use crate::storage::persisted::{self, DecodeError, LogIdRecord, VoteRecord};
@@ -29,9 +33,9 @@ const IDENTITY: &str = "identity";
 const DATA_VERSION: &str = "data-version";
 
 /// The version of everything in the data directory. A newer one is never touched.
-pub const DATA_VERSION_NOW: u32 = 3;
-/// The oldest version that can still be read: commands have been grouped by who may ask for them since.
-const DATA_VERSION_OLDEST: u32 = 3;
+pub const DATA_VERSION_NOW: u32 = 4;
+/// The oldest version that can still be read: levels begin with it.
+const DATA_VERSION_OLDEST: u32 = 4;
 
 pub const LOG_FILE: &str = "log.redb";
 /// The name of an incomplete database. It gets its final name only when it is complete, so that a crash during creation
@@ -83,6 +87,9 @@ pub(super) struct Content {
     pub(super) last: Option<LogId>,
     pub(super) log_bytes: u64,
     pub(super) transactions: u64,
+    /// The highest level of an entry, and the version that raised it as far as the log tells.
+    pub(super) level: Level,
+    pub(super) raised_by: String,
 }
 
 #[derive(Debug, Error)]
@@ -117,6 +124,13 @@ pub enum LogOpenError {
     )]
     OlderVersion { location: String, found: u32 },
     #[error(
+        "the data in {location} is of level {level}{}, this build knows levels up to {}: run {}; nothing was changed",
+        raised(raised_by),
+        Level::NEWEST,
+        to_run(raised_by)
+    )]
+    NewerLevel { location: String, level: Level, raised_by: String },
+    #[error(
         "the log in {location} is damaged ({detail}): replica {replica} must not start from it; the other replicas go \
          on without it. To replace it, run `muster member remove {replica}` on one of them, move this directory away, \
          and join with a new id (`muster member add`)"
@@ -133,6 +147,7 @@ enum Fault {
     Damage(String),
     NewerVersion(u32),
     OlderVersion(u32),
+    NewerLevel { level: Level, raised_by: String },
 }
 
 // === creating ===
@@ -241,7 +256,7 @@ fn check(database: &Database) -> Result<(Content, IdentityRecord), Fault> {
     let identity: IdentityRecord = required(&meta, IDENTITY)?;
     let purged = optional::<LogIdRecord>(&meta, PURGED)?.map(LogId::from);
     let log = transaction.open_table(LOG).map_err(redb::Error::from)?;
-    let (last, log_bytes) = check_entries(&log, purged)?;
+    let Checked { last, bytes: log_bytes, level, raised_by } = check_entries(&log, purged)?;
     let content = Content {
         new_store: NewStore { store: Uid(identity.store), generation: identity.generation },
         vote: optional::<VoteRecord>(&meta, VOTE)?.map(Vote::from),
@@ -251,21 +266,36 @@ fn check(database: &Database) -> Result<(Content, IdentityRecord), Fault> {
         last: last.or(purged),
         log_bytes,
         transactions: required(&meta, TRANSACTIONS)?,
+        level,
+        raised_by,
     };
     Ok((content, identity))
 }
 
+/// The result of reading all entries.
+struct Checked {
+    last: Option<LogId>,
+    bytes: u64,
+    level: Level,
+    raised_by: String,
+}
+
 /// Reads all entries: each intact, none missing, terms never falling.
-fn check_entries(
-    log: &impl ReadableTable<u64, &'static [u8]>,
-    purged: Option<LogId>,
-) -> Result<(Option<LogId>, u64), Fault> {
+fn check_entries(log: &impl ReadableTable<u64, &'static [u8]>, purged: Option<LogId>) -> Result<Checked, Fault> {
     let mut last: Option<LogId> = None;
     let mut bytes = 0;
+    let (mut level, mut raised_by) = (Level::FIRST, String::new());
     for record in log.iter().map_err(redb::Error::from)? {
         let (index, frame) = record.map_err(redb::Error::from)?;
         let index = index.value();
-        let entry = read_entry(index, frame.value())?;
+        let entry = read_entry(index, frame.value()).map_err(|fault| match fault {
+            Fault::NewerLevel { level, .. } => Fault::NewerLevel { level, raised_by: raised_by.clone() },
+            other => other,
+        })?;
+        if let EntryPayload::Normal(batch) = &entry.payload {
+            level = level.max(batch.level());
+            raised_by = raise_in(batch).unwrap_or(raised_by);
+        }
         let previous = last.or(purged);
         let expected = previous.map_or(0, |id| id.index + 1);
         if index != expected {
@@ -277,7 +307,17 @@ fn check_entries(
         bytes += frame.value().len() as u64;
         last = Some(entry.log_id);
     }
-    Ok((last, bytes))
+    Ok(Checked { last, bytes, level, raised_by })
+}
+
+/// The version that raises the level in this batch, if one does.
+fn raise_in(batch: &Batch) -> Option<String> {
+    let raise = |command: &Command| match &command.operation {
+        Operation::Leader(LeaderOperation::RaiseLevel { version, .. })
+        | Operation::Operator(OperatorOperation::FinalizeUpgrade { version }) => Some(version.to_string()),
+        Operation::Operator(_) | Operation::Leader(_) | Operation::Agent(_) | Operation::Replica(_) => None,
+    };
+    batch.commands.iter().rev().find_map(raise)
 }
 
 /// The entry stored at `index`, if it is intact.
@@ -288,13 +328,20 @@ pub(super) fn decode_entry(index: u64, frame: &[u8]) -> io::Result<LogEntry> {
         Fault::NewerVersion(version) | Fault::OlderVersion(version) => {
             io::Error::new(io::ErrorKind::InvalidData, format!("data version {version}"))
         }
+        Fault::NewerLevel { level, .. } => io::Error::new(io::ErrorKind::InvalidData, format!("level {level}")),
     })
 }
 
 fn read_entry(index: u64, frame: &[u8]) -> Result<LogEntry, Fault> {
     let damage = |error: &dyn std::fmt::Display| Fault::Damage(format!("entry {index}: {error}"));
     let payload = frame::open(&index.to_be_bytes(), frame).map_err(|error| damage(&error))?;
-    let entry = persisted::decode_entry(payload).map_err(|error| damage(&error))?;
+    let entry = persisted::decode_entry(payload).map_err(|error| match error {
+        DecodeError::NewerLevel(level) => Fault::NewerLevel { level, raised_by: String::new() },
+        DecodeError::Undecodable(_)
+        | DecodeError::TooLong(_)
+        | DecodeError::Membership(_)
+        | DecodeError::UnknownKind(_) => damage(&error),
+    })?;
     if entry.log_id.index != index {
         return Err(damage(&format!("it says it is entry {}", entry.log_id.index)));
     }
@@ -339,6 +386,7 @@ fn name(fault: Fault, disk: &Arc<dyn Disk>, identity: &StoreOwner) -> LogOpenErr
         Fault::Damage(detail) => LogOpenError::Damaged { location, replica: identity.replica, detail },
         Fault::NewerVersion(found) => LogOpenError::NewerVersion { location, found },
         Fault::OlderVersion(found) => LogOpenError::OlderVersion { location, found },
+        Fault::NewerLevel { level, raised_by } => LogOpenError::NewerLevel { location, level, raised_by },
     }
 }
 

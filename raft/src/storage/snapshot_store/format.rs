@@ -12,17 +12,19 @@
 
 use std::io::{self, Read, Write};
 
+use muster_lifecycle::level::Level;
 use muster_lifecycle::record::{RecordError, RecordKey};
 use muster_lifecycle::state::{State, StateBuilder};
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 use xxhash_rust::xxh3::Xxh3;
 
+use crate::level_guard::{Outgrown, raised, to_run};
 use crate::storage::persisted::{self, DecodeError, LogIdRecord, StoredMembershipRecord};
 use crate::types::{LogId, SnapshotMeta, StoredMembership};
 
 const MAGIC: [u8; 8] = *b"MUSTERSN";
-pub const FORMAT: u32 = 1;
+pub const FORMAT: u32 = 2;
 /// Records are gathered up to this size.
 const CHUNK_BYTES: usize = 1024 * 1024;
 /// The largest chunk: one record more may be in it, with its two lengths.
@@ -38,6 +40,9 @@ pub struct SnapshotHeader {
     pub generation: u64,
     pub revision: u64,
     pub digest: u128,
+    /// The level in force, and the version that raised it.
+    pub level: Level,
+    pub raised_by: String,
 }
 
 #[derive(Debug, Error)]
@@ -50,6 +55,15 @@ pub enum SnapshotError {
         "the snapshot has format {found}, this build reads format {FORMAT}: use the release that wrote it, or a newer one"
     )]
     OtherFormat { found: u32 },
+    #[error(
+        "the snapshot is of level {level}{}, this build knows levels up to {}: run {}",
+        raised(raised_by),
+        Level::NEWEST,
+        to_run(raised_by)
+    )]
+    NewerLevel { level: Level, raised_by: String },
+    #[error(transparent)]
+    Outgrown(Outgrown),
     #[error("the snapshot is damaged ({detail}): use another copy")]
     Damaged { detail: String },
     #[error("the snapshot belongs to fleet {found:032x}, this is fleet {expected:032x}: it comes from somewhere else")]
@@ -75,6 +89,8 @@ impl SnapshotHeader {
             generation: state.generation(),
             revision: state.revision().0,
             digest: state.digest().0,
+            level: state.level(),
+            raised_by: state.level_in_force().raised_by.to_string(),
         }
     }
 
@@ -145,6 +161,9 @@ fn length(bytes: &[u8]) -> io::Result<u32> {
 pub fn read_snapshot(input: impl Read) -> Result<(SnapshotHeader, State), SnapshotError> {
     let mut input = Hashing { inner: input, hash: Xxh3::new() };
     let header = read_head(&mut input)?;
+    if header.level > Level::NEWEST {
+        return Err(SnapshotError::NewerLevel { level: header.level, raised_by: header.raised_by });
+    }
     let mut builder = StateBuilder::new();
     let mut records = 0_u64;
     while let Some(chunk) = read_part(&mut input, CHUNK_BYTES_MAX)? {
@@ -223,8 +242,8 @@ fn take_bytes<'a>(chunk: &mut &'a [u8]) -> Result<&'a [u8], SnapshotError> {
 }
 
 fn check_state(header: &SnapshotHeader, state: &State) -> Result<(), SnapshotError> {
-    if state.digest().0 != header.digest || state.revision().0 != header.revision {
-        return Err(damaged("its records do not have the digest and revision that its header names"));
+    if state.digest().0 != header.digest || state.revision().0 != header.revision || state.level() != header.level {
+        return Err(damaged("its records do not have the digest, revision and level that its header names"));
     }
     header.stored_membership().map_err(|error| damaged(&error))?;
     Ok(())
