@@ -2,9 +2,11 @@
 
 use std::sync::Arc;
 
+use crate::apply::event::{EVENT_SOURCE, Note, subject};
 use crate::apply::{Application, ApplyResult};
-use crate::command::ReceiptEffect;
-use crate::object::replica::{REPLICAS_MAX, ReplicaId, ReplicaRecord, VERSION_MAX};
+use crate::command::{Receipt, ReceiptEffect};
+use crate::object::event::EventType;
+use crate::object::replica::{REPLICAS_MAX, ReplicaId, ReplicaRecord, ReplicaTrouble, VERSION_MAX};
 use crate::rejection::Rejection;
 use crate::value::invalid::Invalid;
 use crate::value::meta::Uid;
@@ -40,6 +42,19 @@ impl Application<'_> {
         };
         self.put_replica(retired)?;
         Ok(self.receipt(effect))
+    }
+
+    pub(crate) fn report_replica(&mut self, id: ReplicaId, trouble: ReplicaTrouble) -> Receipt {
+        let (reason, what) = match trouble {
+            ReplicaTrouble::WentBack => ("ReplicaWentBack", "knows less than it acknowledged and takes no part"),
+            ReplicaTrouble::Diverged => ("ReplicaDiverged", "has another state than the majority and takes no part"),
+            ReplicaTrouble::Disputed => ("ReplicaDisputed", "has another state than another replica"),
+            ReplicaTrouble::Halted => ("ReplicaHalted", "panicked on an entry of the log and takes no part"),
+        };
+        let message = format!("replica {id} {what}; `muster status` says what to do");
+        let note = Note { event_type: EventType::Warning, reason, message, source: EVENT_SOURCE };
+        self.record_event(subject("Replica", &id.to_string()), note);
+        self.receipt(ReceiptEffect::Changed)
     }
 
     fn put_replica(&mut self, replica: ReplicaRecord) -> Result<(), Rejection> {

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use strum::{EnumDiscriminants, IntoStaticStr, VariantArray};
 
-use crate::object::replica::{ReplicaId, ReplicaRecord};
+use crate::object::replica::{ReplicaId, ReplicaRecord, ReplicaTrouble};
 
 /// An operation that replicas ask for. No agent may.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, EnumDiscriminants)]
@@ -15,6 +15,8 @@ pub enum ReplicaOperation {
     AnnounceReplica { replica: ReplicaRecord },
     /// A replica left the membership; its id is never used again.
     RetireReplica { id: ReplicaId },
+    /// A replica was found to be in trouble: the leader tells operators by an event.
+    ReportReplica { id: ReplicaId, trouble: ReplicaTrouble },
 }
 
 impl ReplicaOperationKind {

@@ -12,6 +12,8 @@ use muster_proto::v1;
 use thiserror::Error;
 
 use crate::feed::{Feed, Published};
+use crate::replication::peer_memory::{PeerMemory, explain, store_from};
+use crate::storage::peer_mark::{MarkDispute, PeerMark};
 use muster_lifecycle::replica::ReplicaId;
 
 /// The replica that the other end proved to be by its certificate. The TLS listener puts it into the extensions.
@@ -49,6 +51,8 @@ pub enum GreetingRefusal {
     OtherStore { subject: String },
     #[error("replica {id} was removed from the cluster; ids are never reused")]
     Retired { id: ReplicaId },
+    #[error("{}", explain(*id, *dispute))]
+    Forgot { id: ReplicaId, dispute: MarkDispute },
 }
 
 impl From<GreetingRefusal> for tonic::Status {
@@ -61,9 +65,11 @@ impl From<GreetingRefusal> for tonic::Status {
 
 impl PeerIdentity {
     /// The greeting for `to`, which names the store that the cluster knows it by.
-    pub fn greet(&self, to: ReplicaId, feed: &Feed) -> v1::Greeting {
+    pub fn greet(&self, to: ReplicaId, feed: &Feed, memory: &PeerMemory) -> v1::Greeting {
         let current = feed.current();
-        let to_store = current.state.replicas().get(&to).map_or_else(Bytes::new, |known| store_bytes(known.store));
+        let known = current.state.replicas().get(&to).map(|known| known.store);
+        let to_store = known.or_else(|| Some(memory.about(to)?.store)).map_or_else(Bytes::new, store_bytes);
+        let PeerMark { store: _, run, start, promises } = memory.own();
         v1::Greeting {
             fleet: self.fleet.to_string(),
             generation: wire_generation(&current),
@@ -71,6 +77,10 @@ impl PeerIdentity {
             from_store: store_bytes(self.store),
             to: to.0,
             to_store,
+            run,
+            start,
+            promises,
+            heard: memory.told(),
         }
     }
 
@@ -128,6 +138,12 @@ const UNSETTLED: u64 = 0;
 
 fn wire_generation(current: &Published) -> u64 {
     if current.applied.is_some() { current.state.generation() + 1 } else { UNSETTLED }
+}
+
+/// The mark of the sender of a greeting.
+pub(crate) fn mark_of(greeting: &v1::Greeting) -> Option<PeerMark> {
+    let store = store_from(&greeting.from_store)?;
+    Some(PeerMark { store, run: greeting.run, start: greeting.start, promises: greeting.promises })
 }
 
 pub(crate) fn store_bytes(store: Uid) -> Bytes {

@@ -11,7 +11,7 @@ use muster_lifecycle::invariant::check_all;
 use muster_lifecycle::meta::{Revision, Uid};
 use muster_lifecycle::node::{ConditionStatus, Incarnation, NodeDraft};
 use muster_lifecycle::record::RecordKey;
-use muster_lifecycle::replica::{ReplicaId, ReplicaRecord};
+use muster_lifecycle::replica::{ReplicaId, ReplicaRecord, ReplicaTrouble};
 use muster_lifecycle::state::{Applied, State, StateBuilder};
 use muster_lifecycle::text::Text;
 use muster_lifecycle::time::{ClusterTime, Stamp, WallTime};
@@ -118,6 +118,8 @@ fn any_replica_write() -> impl Strategy<Value = ReplicaOperation> {
             replica: ReplicaRecord { id: ReplicaId(id), store: Uid(store), version: Text::from("1"), retired: false },
         }),
         (0u64..3).prop_map(|id| ReplicaOperation::RetireReplica { id: ReplicaId(id) }),
+        (0u64..3)
+            .prop_map(|id| ReplicaOperation::ReportReplica { id: ReplicaId(id), trouble: ReplicaTrouble::Diverged }),
     ]
 }
 
