@@ -1,13 +1,17 @@
 //! Overview of the cluster, as one replica sees it.
 
+use std::collections::BTreeMap;
+
 use muster_lifecycle::replica::ReplicaId;
 use muster_proto::v1;
+use muster_raft::audit::Mismatch;
 use muster_raft::hello::HelloAnswer;
 use muster_raft::replica::{ClusterMember, Replica};
 
 /// Asks every member for its status; a member that does not answer is shown with the reason.
 pub(super) async fn overview(replica: &Replica, fleet: String) -> v1::StatusResponse {
     let mut reached = replica.reach_members().await;
+    let mut troubles = seen_troubles(replica);
     let current = replica.current();
     let leader = replica.leader();
     let replicas = replica.members().into_iter().map(|(id, member)| {
@@ -19,9 +23,11 @@ pub(super) async fn overview(replica: &Replica, fleet: String) -> v1::StatusResp
                 revision: current.state.revision().0,
                 digest: current.state.digest().to_string(),
                 version: env!("CARGO_PKG_VERSION").to_owned(),
+                trouble: replica.standing().trouble().map_or_else(String::new, |(_, text)| text),
                 ..status
             };
         }
+        let status = v1::ReplicaStatus { trouble: troubles.remove(&id).unwrap_or_default(), ..status };
         match reached.remove(&id) {
             Some(Ok(reached)) => with_greeting(status, reached),
             Some(Err(why)) => v1::ReplicaStatus { why_unreachable: why, ..status },
@@ -42,6 +48,18 @@ pub(super) async fn overview(replica: &Replica, fleet: String) -> v1::StatusResp
         nodes_total: counts.total as u64,
         nodes_ready: counts.ready as u64,
     }
+}
+
+/// What this replica found out about the others.
+fn seen_troubles(replica: &Replica) -> BTreeMap<ReplicaId, String> {
+    let mut troubles = replica.distrusted();
+    for Mismatch { pair: (one, other), index } in replica.standing().mismatches().iter() {
+        for id in [one, other] {
+            let text = || format!("the states of replicas {one} and {other} differ at log index {index}");
+            troubles.entry(*id).or_insert_with(text);
+        }
+    }
+    troubles
 }
 
 fn member_status(id: ReplicaId, member: &ClusterMember, leader: Option<ReplicaId>) -> v1::ReplicaStatus {
@@ -67,6 +85,8 @@ fn with_greeting(status: v1::ReplicaStatus, reached: HelloAnswer) -> v1::Replica
         revision: reached.revision,
         digest: reached.digest,
         version: reached.version,
+        // What a replica says of itself is more exact than what this one saw of it.
+        trouble: reached.trouble.map_or(status.trouble, |(_, text)| text),
         ..status
     }
 }

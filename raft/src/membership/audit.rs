@@ -3,7 +3,7 @@
 //! At an equal log index the digests of two states are equal (I-17). Two that differ are said by each replica that
 //! sees them. What follows is decided by the voters: a replica that differs from a majority has diverged and takes no
 //! part; one that agrees with a majority goes on; where no majority agrees, the replicas that differ do not lead (ADR
-//! 15). A replica that was removed while it was away never learns so from the log, so the others tell it here.
+//! 17). A replica that was removed while it was away never learns so from the log, so the others tell it here.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -232,7 +232,7 @@ fn unsettled(mismatch: &Mismatch) -> String {
     format!(
         "the states of replicas {one} and {other} differ at log index {index}, and no majority of the voters agrees: \
          neither of them leads. Start the other replicas: a majority then settles which is right. If none is left, \
-         take a backup from the replica that is right and restore it (`muster restore`)"
+         restore the newest backup (`muster restore`)"
     )
 }
 
