@@ -165,7 +165,7 @@ impl Replica {
         Ok(from)
     }
 
-    /// As [`Replica::admit`], for raft's own messages: the store of the caller must be the one it spoke with before, and
+    /// As [`Replica::admit`], for raft's own messages: the store of the caller must be the one it spoke with before. It
     /// is remembered durably before the message counts.
     pub(crate) async fn admit_raft(
         &self,

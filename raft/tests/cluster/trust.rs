@@ -103,8 +103,7 @@ async fn f_28_a_replica_that_went_back_takes_no_part_and_the_acknowledged_write_
     assert!(cluster.create(b, "through-b", SHORT).await.unwrap_err().contains("went back in time"));
     eventually("an event tells operators", || {
         let current = cluster.replica(c).current();
-        let told = current.state.events().iter().any(|event| event.reason == "ReplicaWentBack");
-        told
+        current.state.events().iter().any(|event| event.reason == "ReplicaWentBack")
     })
     .await;
 }
@@ -262,8 +261,7 @@ async fn a_panic_in_apply_halts_the_replica_with_a_dump_and_is_not_tried_again()
     assert!(cluster.replica(victim).current().state.node("poison").is_none());
     eventually("the others tell operators", || {
         let current = cluster.replica(other).current();
-        let told = current.state.events().iter().any(|event| event.reason == "ReplicaHalted");
-        told
+        current.state.events().iter().any(|event| event.reason == "ReplicaHalted")
     })
     .await;
     // An operator removes the dump.
