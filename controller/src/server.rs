@@ -12,7 +12,7 @@ use muster_pki::FleetMember;
 use muster_pki::identity::Role;
 use muster_pki::tls::{self, ReplicaTls};
 use muster_raft::abort::AbortProcess;
-use muster_raft::audit::Excluded;
+use muster_raft::audit::Retired;
 use muster_raft::clock::{Clock, SystemClock};
 use muster_raft::connector::Connector;
 use muster_raft::disk::Disk;
@@ -70,7 +70,7 @@ pub enum ServeError {
     #[error("this replica may not take part: {0}")]
     Refused(muster_lifecycle::rejection::Rejection),
     #[error(transparent)]
-    Excluded(#[from] Excluded),
+    Retired(#[from] Retired),
     #[error(transparent)]
     Outgrown(#[from] Outgrown),
     #[error("consensus stopped: {0}; restart the replica, and if that does not help replace it")]
@@ -196,7 +196,7 @@ async fn take_part(replica: &Replica, config: &ServerConfig, shutdown: &Cancella
         };
         let audited = async {
             match replica.audit(shutdown).await {
-                Some(excluded) => excluded.into(),
+                Some(retired) => retired.into(),
                 None => std::future::pending().await,
             }
         };
@@ -210,7 +210,11 @@ async fn take_part(replica: &Replica, config: &ServerConfig, shutdown: &Cancella
         biased;
         outgrown = replica.outgrown() => outgrown.into(),
         error = join => error,
-        reason = replica.failed() => ServeError::Consensus(reason),
+        reason = replica.failed() => match replica.standing().exclusion() {
+            // It stays, to say why it takes no part: ending would only have it started again.
+            Some(_) => std::future::pending().await,
+            None => ServeError::Consensus(reason),
+        },
     }
 }
 

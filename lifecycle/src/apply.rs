@@ -197,6 +197,7 @@ impl Application<'_> {
         match operation {
             ReplicaOperation::AnnounceReplica { replica } => self.announce_replica(replica),
             ReplicaOperation::RetireReplica { id } => self.retire_replica(*id),
+            ReplicaOperation::ReportReplica { id, trouble } => Ok(self.report_replica(*id, *trouble)),
         }
     }
 

@@ -387,10 +387,12 @@ impl State {
 
     /// Makes this the state of a new raft cluster, as a restore does.
     ///
-    /// Revisions move on, so that no revision seen in the old cluster means something else in the new one. The
+    /// Revisions and incarnations move on, so that none seen in the old cluster means something else in the new one: an
+    /// agent or a message of a node that was created after the backup does not fit one created after the restore. The
     /// replicas and the answered requests belong to the old cluster and are forgotten.
     pub fn raise_revision(&mut self, by: u64, generation: u64) {
         self.counters.revision = Revision(self.counters.revision.0.saturating_add(by).min(REVISION_CEILING));
+        self.counters.incarnations = self.counters.incarnations.saturating_add(by).min(REVISION_CEILING);
         self.counters.generation = generation;
         self.replicas = Table::default();
         self.clients = Table::default();

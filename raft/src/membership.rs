@@ -3,5 +3,6 @@
 pub mod audit;
 mod change;
 pub mod formation;
+pub mod standing;
 
 pub use change::{MembershipChange, MembershipError};

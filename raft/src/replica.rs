@@ -13,16 +13,19 @@ use openraft::async_runtime::WatchReceiver;
 use openraft::error::{Fatal, LinearizableReadError, RaftError};
 use openraft::{Config, Instant as _, ReadPolicy, SnapshotPolicy};
 use thiserror::Error;
+use tokio::sync::Notify;
 use tokio::time::{Instant, timeout_at};
 use tokio_util::sync::CancellationToken;
 
 use crate::feed::{Feed, Published};
 use crate::level_guard::{Build, LevelGuard, Outgrown};
+use crate::membership::standing::Standing;
 use crate::replication::connector::Connector;
 use crate::replication::greeting::PeerIdentity;
 use crate::replication::hello::{self, HelloAnswer};
 use crate::replication::leader_client::{PeerLeaders, leader_is_not};
 use crate::replication::network::Network;
+use crate::replication::peer_memory::{PeerMemory, SAVE_PAUSE};
 use crate::replication::peers::Peers;
 use crate::storage::log_store::{LogCapacity, LogStore};
 use crate::storage::snapshot_pressure::SnapshotPressure;
@@ -82,6 +85,8 @@ pub struct Replica {
     pub(crate) snapshots: SnapshotStore,
     pub(crate) capacity: LogCapacity,
     guard: Arc<LevelGuard>,
+    /// A replica that just started has greeted: the states are compared at once.
+    pub(crate) looks_again: Arc<Notify>,
     log: LogStore,
     pressure: Arc<SnapshotPressure>,
 }
@@ -99,7 +104,9 @@ impl Replica {
     ) -> Result<Self, Fatal<TypeConfig>> {
         let config = Arc::new(consensus_config(&identity, timing));
         let guard = state_machine.guard();
-        let peers = Peers::new(identity, Arc::clone(&feed), connector, Arc::clone(&guard));
+        let memory = PeerMemory::new(log.clone(), info.store_id);
+        let standing = Standing::new(state_machine.halted());
+        let peers = Peers::new(identity, Arc::clone(&feed), connector, memory, standing, Arc::clone(&guard));
         let (snapshots, pressure) = (state_machine.snapshots(), state_machine.pressure());
         let network = Network::new(Arc::clone(&peers));
         let raft = Raft::new(peers.identity.id, config, network, log.clone(), state_machine).await?;
@@ -107,8 +114,11 @@ impl Replica {
         let proposer = Proposer::spawn(raft.clone(), feed, capacity.clone());
         let leaders = PeerLeaders { raft: raft.clone(), peers: Arc::clone(&peers) };
         let forwarder = Forwarder::spawn(Arc::new(leaders));
-        let replica = Self { raft, peers, proposer, forwarder, info, snapshots, capacity, guard, log, pressure };
+        let looks_again = Arc::new(Notify::new());
+        let replica =
+            Self { raft, peers, proposer, forwarder, info, snapshots, capacity, guard, looks_again, log, pressure };
         tokio::spawn(replica.clone().keep_snapshots_fresh());
+        tokio::spawn(replica.clone().keep_memory());
         Ok(replica)
     }
 
@@ -252,6 +262,7 @@ impl Replica {
 
     /// As [`Replica::write`], for a caller that may want to write the same again.
     pub async fn write_encoded(&self, draft: &EncodedCommand, deadline: Instant) -> Result<Committed, RequestError> {
+        self.require_standing()?;
         let deadline = leaving_time_to_explain(deadline);
         self.admit_level(draft.command(), deadline).await?;
         loop {
@@ -290,6 +301,12 @@ impl Replica {
         Ok(admit_level(&self.current().state, command)?)
     }
 
+    /// Refuses on a replica that takes no part: what it knows may be wrong.
+    pub fn require_standing(&self) -> Result<(), RequestError> {
+        let excluded = self.standing().exclusion();
+        excluded.map_or(Ok(()), |exclusion| Err(RequestError::NoQuorum(exclusion.to_string())))
+    }
+
     async fn write_once(&self, draft: &EncodedCommand, deadline: Instant) -> Result<Committed, RequestError> {
         match self.leader() {
             Some(leader) if leader == self.id() => Ok(self.proposer.propose_draft(draft.clone()).await?),
@@ -300,6 +317,7 @@ impl Replica {
 
     /// Brings this replica up to everything committed before the call, or says why it cannot.
     pub async fn read_barrier(&self, deadline: Instant) -> Result<(), RequestError> {
+        self.require_standing()?;
         let deadline = leaving_time_to_explain(deadline);
         loop {
             let attempt = async {
@@ -417,6 +435,9 @@ impl Replica {
         if let Err(error) = self.raft.shutdown().await {
             tracing::warn!(%error, "consensus did not stop cleanly");
         }
+        if let Err(error) = self.peers.memory.save().await {
+            tracing::warn!(%error, "what the other replicas told last was not saved");
+        }
         self.log.close().await;
     }
 
@@ -454,6 +475,25 @@ impl Replica {
             if self.pressure.should_snapshot() && self.raft.trigger().snapshot().await.is_err() {
                 return;
             }
+        }
+    }
+
+    /// Writes down what the other replicas tell of their promises, soon after they tell it. On a disk that is nearly
+    /// full this waits: the log needs the room.
+    async fn keep_memory(self) {
+        let (mut metrics, mut changes) = (self.raft.metrics(), self.peers.memory.changes());
+        loop {
+            tokio::select! {
+                alive = metrics.changed() => match alive {
+                    Ok(()) => continue,
+                    Err(_) => return,
+                },
+                _ = changes.changed() => {}
+            }
+            if self.capacity.check().is_ok() && self.peers.memory.save().await.is_err() {
+                return;
+            }
+            tokio::time::sleep(SAVE_PAUSE).await;
         }
     }
 

@@ -6,5 +6,6 @@ pub mod greeting;
 pub mod hello;
 pub(crate) mod leader_client;
 pub mod network;
+pub mod peer_memory;
 pub mod peer_service;
 pub mod peers;

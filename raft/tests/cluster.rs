@@ -2,6 +2,8 @@
 #![allow(clippy::unwrap_used)]
 
 mod harness;
+#[path = "cluster/trust.rs"]
+mod trust;
 
 use std::time::Duration;
 

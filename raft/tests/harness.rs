@@ -26,6 +26,7 @@ use muster_raft::level_guard::Build;
 use muster_raft::log_store::{NewStore, StoreOwner};
 use muster_raft::peer_service::peer_service;
 use muster_raft::replica::{Replica, Timing};
+use muster_raft::state_machine::ApplyBatch;
 use muster_raft::store::{OpenOptions, ReplicaStore};
 use muster_raft::types::Endpoint;
 use tokio::io::{AsyncRead, AsyncWrite, DuplexStream, ReadBuf};
@@ -130,19 +131,28 @@ pub struct Cluster {
     pub wires: Arc<Wires>,
     pub disks: BTreeMap<ReplicaId, SimDisk>,
     pub running: BTreeMap<ReplicaId, Running>,
+    /// While false, replicas that start do not announce their stores.
+    pub announces: bool,
+    /// How the state machines of replicas that start apply batches, if not as usual.
+    pub apply: Option<ApplyBatch>,
     members: BTreeMap<ReplicaId, Endpoint>,
 }
 
 impl Cluster {
     pub async fn start(ids: &[ReplicaId]) -> Self {
-        let members = ids.iter().map(|id| (*id, endpoint(*id))).collect();
-        let disks = ids.iter().map(|id| (*id, SimDisk::new())).collect();
-        let mut cluster = Self { wires: Arc::default(), disks, running: BTreeMap::new(), members };
+        let mut cluster = Self::prepare(ids);
         for id in ids {
             cluster.boot(*id).await;
         }
         cluster.settle().await;
         cluster
+    }
+
+    /// A cluster of which no replica has started.
+    pub fn prepare(ids: &[ReplicaId]) -> Self {
+        let members = ids.iter().map(|id| (*id, endpoint(*id))).collect();
+        let disks = ids.iter().map(|id| (*id, SimDisk::new())).collect();
+        Self { wires: Arc::default(), disks, running: BTreeMap::new(), announces: true, apply: None, members }
     }
 
     /// Starts a replica on the content of its disk.
@@ -152,10 +162,15 @@ impl Cluster {
         let replica = self.launch(id, &abort).await;
         let stop = CancellationToken::new();
         let serving = self.serve(id, &replica, &stop);
-        let (joining, joining_stop) = (replica.clone(), stop.clone());
+        let (joining, joining_stop, announces) = (replica.clone(), stop.clone(), self.announces);
         tokio::spawn(async move {
             joining.form(&initial, &joining_stop).await.expect("the cluster forms");
-            let _ = joining.announce(&joining_stop).await;
+            let announced = async {
+                if announces {
+                    let _ = joining.announce(&joining_stop).await;
+                }
+            };
+            tokio::join!(announced, joining.audit(&joining_stop));
         });
         self.running.insert(id, Running { replica, abort, stop, serving });
     }
@@ -163,7 +178,7 @@ impl Cluster {
     /// Starts consensus on the content of the disk, not yet served nor part of a cluster.
     async fn launch(&mut self, id: ReplicaId, abort: &Arc<RecordAbort>) -> Replica {
         let feed = Feed::new(Arc::new(SystemClock));
-        let store = ReplicaStore::open(OpenOptions {
+        let (log, machine, info) = ReplicaStore::open(OpenOptions {
             disk: self.disks.entry(id).or_default().mount(),
             checkpoint_dir: None,
             identity: StoreOwner { replica: id, fleet: Uid(7) },
@@ -173,6 +188,8 @@ impl Cluster {
             build: Build { version: "test", levels: LevelRange::SHIPPED },
         })
         .expect("the store opens");
+        let machine = if let Some(apply) = self.apply { machine.applying_by(apply) } else { machine };
+        let store = (log, machine, info);
         let identity = PeerIdentity { fleet: FLEET.into(), id, store: store.2.store_id };
         let dialler = Arc::new(Dialler { wires: Arc::clone(&self.wires), from: id });
         Replica::start(identity, store, feed, dialler, TIMING).await.expect("consensus starts")
@@ -233,7 +250,7 @@ impl Cluster {
             let replicas: Vec<_> = self.running.values().map(|running| &running.replica).collect();
             let leaders: BTreeSet<_> = replicas.iter().map(|replica| replica.leader()).collect();
             let applied: BTreeSet<_> = replicas.iter().map(|replica| replica.current().applied_index()).collect();
-            let announced = replicas[0].current().state.replicas().len() >= replicas.len();
+            let announced = !self.announces || replicas[0].current().state.replicas().len() >= replicas.len();
             let led = leaders.iter().all(|leader| leader.is_some_and(|id| self.running.contains_key(&id)));
             leaders.len() == 1 && led && applied.len() == 1 && announced
         })

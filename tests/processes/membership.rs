@@ -1,5 +1,6 @@
 //! Replacement of a replica whose disk was wiped, by `member` commands, while writes go on; backup and restore.
 
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -86,6 +87,51 @@ fn replace_replica_three(cluster: &DevCluster, written: &AtomicU64) -> Extra {
     let refused = cluster.muster(&["member", "add", "3", "--peer", &peer, "--agent", &agent, "--client", &client]);
     assert!(text(&refused.stderr).contains("never reused"), "{}", text(&refused.stderr));
     extra
+}
+
+/// Copies a directory with everything in it.
+fn copy_dir(from: &Path, to: &Path) {
+    std::fs::create_dir_all(to).unwrap();
+    for entry in std::fs::read_dir(from).unwrap().map(Result::unwrap) {
+        let target = to.join(entry.file_name());
+        match entry.file_type().unwrap().is_dir() {
+            true => copy_dir(&entry.path(), &target),
+            false => drop(std::fs::copy(entry.path(), target).unwrap()),
+        }
+    }
+}
+
+#[test]
+fn f_28_a_replica_whose_directory_went_back_takes_no_part_and_says_so_everywhere() {
+    let cluster = DevCluster::start();
+    cluster.settle();
+    let id = 1 + cluster.leader() % 3;
+    let (data, older) = (cluster.data_dir(id), cluster.dir.path().join("older"));
+    cluster.kill(id);
+    copy_dir(&data, &older);
+    cluster.restart(id);
+    cluster.settle();
+    let manifest = cluster.dir.path().join("node.json");
+    std::fs::write(&manifest, r#"{"apiVersion":"v1","kind":"Node","metadata":{"name":"acked"}}"#).unwrap();
+    cluster.ok(&["apply", "-f", manifest.to_str().unwrap()]);
+    cluster.settle();
+    cluster.kill(id);
+    std::fs::remove_dir_all(&data).unwrap();
+    copy_dir(&older, &data);
+    let _ = cluster.muster(&["dev", "restart", &id.to_string()]);
+    eventually("the replica says that it takes no part", || {
+        cluster.log_of(id).contains("went back in time").then_some(())
+    });
+    let told = eventually("the status shows it", || {
+        let status = cluster.status()?;
+        let replica = status["replicas"].as_array()?.iter().find(|replica| replica["id"] == id)?.clone();
+        replica["trouble"].as_str().map(ToOwned::to_owned)
+    });
+    assert!(told.contains("went back in time") && told.contains(&format!("muster member remove {id}")), "{told}");
+    assert!(cluster.ok(&["get", "replicas"]).contains("(in trouble)"));
+    eventually("an event tells it", || cluster.ok(&["get", "events"]).contains("ReplicaWentBack").then_some(()));
+    assert!(cluster.ok(&["get", "nodes", "-o", "name"]).contains("node/acked"));
+    cluster.ok(&["member", "remove", &id.to_string()]);
 }
 
 #[test]

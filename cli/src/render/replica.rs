@@ -16,7 +16,7 @@ pub fn row(replica: &ReplicaStatus) -> Vec<String> {
     };
     vec![
         replica.id.to_string(),
-        replica.role.clone(),
+        role(replica),
         reachable,
         replica.applied.to_string(),
         or(&replica.peer, "<none>"),
@@ -24,6 +24,17 @@ pub fn row(replica: &ReplicaStatus) -> Vec<String> {
         or(&replica.client, "<none>"),
         or(&replica.version, "<unknown>"),
     ]
+}
+
+/// A replica in trouble is marked: what it does otherwise matters less.
+fn role(replica: &ReplicaStatus) -> String {
+    if replica.trouble.is_empty() { replica.role.clone() } else { format!("{} (in trouble)", replica.role) }
+}
+
+/// The line below the table for a replica in trouble.
+pub fn trouble(replica: &ReplicaStatus) -> Option<String> {
+    let ReplicaStatus { id, trouble, .. } = replica;
+    (!trouble.is_empty()).then(|| format!("\ntrouble of replica {id}: {trouble}"))
 }
 
 pub fn to_json(replica: &ReplicaStatus) -> Value {
@@ -41,6 +52,9 @@ pub fn to_json(replica: &ReplicaStatus) -> Value {
     });
     if !replica.why_unreachable.is_empty() {
         object["whyUnreachable"] = replica.why_unreachable.clone().into();
+    }
+    if !replica.trouble.is_empty() {
+        object["trouble"] = replica.trouble.clone().into();
     }
     object
 }
@@ -112,6 +126,15 @@ mod tests {
         for key in ["id", "role", "reachable", "applied"] {
             assert!(!json["replicas"][0][key].is_null(), "{key}");
         }
+    }
+
+    #[test]
+    fn a_replica_in_trouble_is_marked_and_explained() {
+        let troubled = ReplicaStatus { trouble: "went back in time".into(), ..replica(2, true) };
+        assert_eq!(row(&troubled)[1], "voter (in trouble)");
+        assert_eq!(to_json(&troubled)["trouble"], "went back in time");
+        assert_eq!(trouble(&troubled).as_deref(), Some("\ntrouble of replica 2: went back in time"));
+        assert_eq!(trouble(&replica(1, true)), None);
     }
 
     #[test]

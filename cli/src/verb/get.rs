@@ -232,6 +232,7 @@ async fn replicas(client: &Client, names: &[String], args: &Args) -> Result<(), 
             for line in table::render(replica::HEADERS, &rows, !args.no_headers) {
                 out.line(line)?;
             }
+            found.iter().filter_map(|found| replica::trouble(found)).try_for_each(|line| out.line(line))?;
         }
         Format::Json => out.json(&replica_list(&found))?,
         Format::Yaml => out.yaml(&replica_list(&found))?,

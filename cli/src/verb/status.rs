@@ -41,7 +41,8 @@ fn table(out: &mut Out, status: &StatusResponse) -> Result<(), Failure> {
     let foremost = status.replicas.iter().map(|replica| replica.applied).max().unwrap_or(0);
     let rows: Vec<_> = status.replicas.iter().map(|each| replica::lag_row(each, foremost)).collect();
     out.line("")?;
-    table::render(replica::LAG_HEADERS, &rows, true).iter().try_for_each(|line| out.line(line))
+    table::render(replica::LAG_HEADERS, &rows, true).iter().try_for_each(|line| out.line(line))?;
+    status.replicas.iter().filter_map(replica::trouble).try_for_each(|line| out.line(line))
 }
 
 fn no_leader(status: &StatusResponse) -> String {

@@ -69,7 +69,11 @@ pub(crate) fn sources(
 ) -> Sources {
     let (checked, contact) = (replica.clone(), contact.clone());
     let checks = move || {
-        vec![Check::leader(checked.leader()), Check::contact(Some(contact.lost_for().unwrap_or(Duration::ZERO)))]
+        vec![
+            Check::standing(checked.standing().trouble().map(|(_, text)| text)),
+            Check::leader(checked.leader()),
+            Check::contact(Some(contact.lost_for().unwrap_or(Duration::ZERO))),
+        ]
     };
     Sources { metrics, figures: figures(replica, hearing, sessions), checks: Arc::new(checks) }
 }
@@ -120,6 +124,9 @@ fn raft_figures(replica: &Replica) -> RaftFigures {
         applied_index: replica.current().applied_index(),
         last_log_index: replica.last_log_index(),
         quorum_age: replica.since_quorum(),
+        trouble: replica.standing().trouble().map(|(trouble, _)| trouble),
+        distrusted: replica.distrusted().len() as u64,
+        mismatches: replica.standing().mismatches().len() as u64,
     }
 }
 

@@ -1,10 +1,13 @@
 //! Overview of the cluster, as one replica sees it.
 
+use std::collections::BTreeMap;
+
 use muster_lifecycle::replica::ReplicaId;
 use muster_lifecycle::state::State;
 use muster_lifecycle::time::ClusterTime;
 use muster_lifecycle::upgrade::{self, UpgradeOutlook};
 use muster_proto::v1;
+use muster_raft::audit::Mismatch;
 use muster_raft::hello::HelloAnswer;
 use muster_raft::replica::{ClusterMember, Replica};
 
@@ -12,6 +15,7 @@ use muster_raft::replica::{ClusterMember, Replica};
 pub(super) async fn overview(replica: &Replica, fleet: String) -> v1::StatusResponse {
     let mut reached = replica.reach_members().await;
     let (current, build) = (replica.current(), replica.build());
+    let mut troubles = seen_troubles(replica);
     let leader = replica.leader();
     let replicas = replica.members().into_iter().map(|(id, member)| {
         let status = member_status(id, &member, leader);
@@ -24,9 +28,11 @@ pub(super) async fn overview(replica: &Replica, fleet: String) -> v1::StatusResp
                 version: build.version.to_owned(),
                 level_min: build.levels.min.0,
                 level_max: build.levels.max.0,
+                trouble: replica.standing().trouble().map_or_else(String::new, |(_, text)| text),
                 ..status
             };
         }
+        let status = v1::ReplicaStatus { trouble: troubles.remove(&id).unwrap_or_default(), ..status };
         match reached.remove(&id) {
             Some(Ok(reached)) => with_greeting(status, reached),
             Some(Err(why)) => v1::ReplicaStatus { why_unreachable: why, ..status },
@@ -71,6 +77,18 @@ fn upgrade_status(state: &State, now: ClusterTime) -> v1::UpgradeStatus {
     }
 }
 
+/// What this replica found out about the others.
+fn seen_troubles(replica: &Replica) -> BTreeMap<ReplicaId, String> {
+    let mut troubles = replica.distrusted();
+    for Mismatch { pair: (one, other), index } in replica.standing().mismatches().iter() {
+        for id in [one, other] {
+            let text = || format!("the states of replicas {one} and {other} differ at log index {index}");
+            troubles.entry(*id).or_insert_with(text);
+        }
+    }
+    troubles
+}
+
 fn member_status(id: ReplicaId, member: &ClusterMember, leader: Option<ReplicaId>) -> v1::ReplicaStatus {
     let role = match (leader == Some(id), member.voter) {
         (true, _) => "leader",
@@ -96,6 +114,8 @@ fn with_greeting(status: v1::ReplicaStatus, reached: HelloAnswer) -> v1::Replica
         version: reached.version,
         level_min: reached.levels.min.0,
         level_max: reached.levels.max.0,
+        // What a replica says of itself is more exact than what this one saw of it.
+        trouble: reached.trouble.map_or(status.trouble, |(_, text)| text),
         ..status
     }
 }

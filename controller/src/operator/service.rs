@@ -91,7 +91,7 @@ impl OperatorService {
     async fn ensure(&self, consistency: Option<v1::Consistency>) -> Result<(), Status> {
         let consistency = consistency.unwrap_or_default();
         if consistency.stale {
-            return Ok(());
+            return self.replica.require_standing().map_err(request_status);
         }
         let deadline = Instant::now() + timeout(consistency.timeout_ms);
         self.replica.read_barrier(deadline).await.map_err(request_status)

@@ -2,9 +2,11 @@
 
 use std::sync::Arc;
 
+use crate::apply::event::subject;
 use crate::apply::{Application, ApplyResult};
-use crate::command::ReceiptEffect;
-use crate::object::replica::{REPLICAS_MAX, ReplicaId, ReplicaRecord, check_version};
+use crate::command::{Receipt, ReceiptEffect};
+use crate::object::event::FleetHappening;
+use crate::object::replica::{REPLICAS_MAX, ReplicaId, ReplicaRecord, ReplicaTrouble, check_version};
 use crate::rejection::{Limit, Rejection};
 use crate::value::level::LevelRange;
 use crate::value::meta::Uid;
@@ -43,6 +45,11 @@ impl Application<'_> {
         };
         self.put_replica(retired)?;
         Ok(self.receipt(effect))
+    }
+
+    pub(crate) fn report_replica(&mut self, id: ReplicaId, trouble: ReplicaTrouble) -> Receipt {
+        self.record_event(subject("Replica", &id.to_string()), FleetHappening::ReplicaInTrouble { trouble });
+        self.receipt(ReceiptEffect::Changed)
     }
 
     fn put_replica(&mut self, replica: ReplicaRecord) -> Result<(), Rejection> {

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use strum::{EnumDiscriminants, IntoStaticStr, VariantArray};
 
-use crate::object::replica::{ReplicaId, ReplicaRecord};
+use crate::object::replica::{ReplicaId, ReplicaRecord, ReplicaTrouble};
 use crate::value::level::Level;
 
 /// An operation that replicas ask for. No agent may.
@@ -16,6 +16,8 @@ pub enum ReplicaOperation {
     AnnounceReplica { replica: ReplicaRecord },
     /// A replica left the membership; its id is never used again.
     RetireReplica { id: ReplicaId },
+    /// A replica was found to be in trouble: the leader tells operators by an event.
+    ReportReplica { id: ReplicaId, trouble: ReplicaTrouble },
 }
 
 impl ReplicaOperationKind {
@@ -26,7 +28,7 @@ impl ReplicaOperation {
     /// The level at which it came. Below it the operation must not enter the log.
     pub fn level(&self) -> Level {
         match self {
-            Self::AnnounceReplica { .. } | Self::RetireReplica { .. } => Level::FIRST,
+            Self::AnnounceReplica { .. } | Self::RetireReplica { .. } | Self::ReportReplica { .. } => Level::FIRST,
         }
     }
 

@@ -30,6 +30,37 @@ pub struct ReplicaRecord {
     pub announced: ClusterTime,
 }
 
+/// What is wrong with a replica that takes no part or must not lead.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub enum ReplicaTrouble {
+    /// It knows less than it acknowledged, or came back with another store.
+    WentBack,
+    /// Its state differs from the majority's at an equal log index.
+    Diverged,
+    /// Its state differs from another one's, and no majority has settled which is right.
+    Disputed,
+    /// Applying an entry made it panic.
+    Halted,
+}
+
+impl ReplicaTrouble {
+    pub const ALL: [Self; 4] = [Self::WentBack, Self::Diverged, Self::Disputed, Self::Halted];
+
+    /// Its name on the wire and in metrics.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::WentBack => "went-back",
+            Self::Diverged => "diverged",
+            Self::Disputed => "disputed",
+            Self::Halted => "halted",
+        }
+    }
+
+    pub fn from_name(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|trouble| trouble.as_str() == name)
+    }
+}
+
 /// Whether a version can be stored.
 pub(crate) fn check_version(version: &Text) -> Result<(), Invalid> {
     match version.len() > VERSION_MAX {

@@ -51,7 +51,8 @@ impl Replica {
         initial: &BTreeMap<ReplicaId, Endpoint>,
         stop: &CancellationToken,
     ) -> Result<(), FormationError> {
-        while !stop.is_cancelled() && !self.has_log() {
+        self.ask_the_others().await;
+        while !stop.is_cancelled() && !self.has_log() && self.standing().exclusion().is_none() {
             if !initial.is_empty() {
                 self.formation_round(initial).await?;
             }
@@ -61,6 +62,16 @@ impl Replica {
             }
         }
         Ok(())
+    }
+
+    /// Asks each member once what it knows of this replica, before it votes or acknowledges anything. A member that
+    /// does not answer in time is not waited for: it checks this replica when they speak.
+    async fn ask_the_others(&self) {
+        let members = self.raft.with_raft_state(|state| state.membership_state.effective().nodes().count()).await;
+        if members.is_ok_and(|members| members > 0) {
+            self.examine().await;
+        }
+        self.standing().asked_the_others();
     }
 
     fn has_log(&self) -> bool {
@@ -76,10 +87,22 @@ impl Replica {
             .filter_map(|(id, reached)| Some((id, reached.ok()?)))
             .collect();
         match judge(self.id(), initial.len(), &reached, self.info.store_id) {
-            FormationStep::Found => self.found(initial).await,
+            FormationStep::Found => {
+                self.introduce(&reached).await?;
+                self.found(initial).await
+            }
             FormationStep::WaitForOthers | FormationStep::WaitForLog => Ok(()),
             FormationStep::Refuse(error) => Err(error),
         }
+    }
+
+    /// Remembers the stores of all initial members before the first vote, and tells them with the first message: from
+    /// then on none of them can be wiped unnoticed.
+    async fn introduce(&self, reached: &BTreeMap<ReplicaId, HelloAnswer>) -> Result<(), FormationError> {
+        for (id, store) in reached.iter().filter_map(|(id, other)| Some((*id, other.store?))) {
+            self.peers.memory.introduce(id, store);
+        }
+        self.peers.memory.save().await.map_err(|error| FormationError::Consensus(error.to_string()))
     }
 
     async fn found(&self, initial: &BTreeMap<ReplicaId, Endpoint>) -> Result<(), FormationError> {
@@ -123,6 +146,7 @@ mod tests {
     use muster_lifecycle::meta::Uid;
 
     use super::*;
+    use crate::membership::audit::MembersClaim;
 
     fn reached(initialized: bool, known: Option<u128>) -> HelloAnswer {
         HelloAnswer {
@@ -136,6 +160,9 @@ mod tests {
             version: String::new(),
             levels: LevelRange::SHIPPED,
             level: Level::FIRST,
+            store: None,
+            members: MembersClaim::default(),
+            trouble: None,
         }
     }
 

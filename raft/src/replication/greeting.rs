@@ -15,6 +15,8 @@ use thiserror::Error;
 
 use crate::feed::{Feed, Published};
 use crate::level_guard::{LevelGuard, Outgrown};
+use crate::replication::peer_memory::{PeerMemory, explain, store_from};
+use crate::storage::peer_mark::{MarkDispute, PeerMark};
 use muster_lifecycle::replica::ReplicaId;
 
 /// The replica that the other end proved to be by its certificate. The TLS listener puts it into the extensions.
@@ -59,6 +61,8 @@ pub enum GreetingRefusal {
     LevelNotSpoken { id: ReplicaId, levels: LevelRange, level: Level, raised_by: String },
     #[error(transparent)]
     Outgrown(#[from] Outgrown),
+    #[error("{}", explain(*id, *dispute))]
+    Forgot { id: ReplicaId, dispute: MarkDispute },
 }
 
 impl From<GreetingRefusal> for tonic::Status {
@@ -71,9 +75,11 @@ impl From<GreetingRefusal> for tonic::Status {
 
 impl PeerIdentity {
     /// The greeting for `to`, which names the store that the cluster knows it by.
-    pub fn greet(&self, to: ReplicaId, feed: &Feed) -> v1::Greeting {
+    pub fn greet(&self, to: ReplicaId, feed: &Feed, memory: &PeerMemory) -> v1::Greeting {
         let current = feed.current();
-        let to_store = current.state.replicas().get(&to).map_or_else(Bytes::new, |known| store_bytes(known.store));
+        let known = current.state.replicas().get(&to).map(|known| known.store);
+        let to_store = known.or_else(|| Some(memory.about(to)?.store)).map_or_else(Bytes::new, store_bytes);
+        let PeerMark { store: _, run, start, promises } = memory.own();
         v1::Greeting {
             fleet: self.fleet.to_string(),
             generation: wire_generation(&current),
@@ -81,6 +87,10 @@ impl PeerIdentity {
             from_store: store_bytes(self.store),
             to: to.0,
             to_store,
+            run,
+            start,
+            promises,
+            heard: memory.told(),
             ..v1::Greeting::default()
         }
     }
@@ -163,6 +173,12 @@ const UNSETTLED: u64 = 0;
 
 fn wire_generation(current: &Published) -> u64 {
     if current.applied.is_some() { current.state.generation() + 1 } else { UNSETTLED }
+}
+
+/// The mark of the sender of a greeting.
+pub(crate) fn mark_of(greeting: &v1::Greeting) -> Option<PeerMark> {
+    let store = store_from(&greeting.from_store)?;
+    Some(PeerMark { store, run: greeting.run, start: greeting.start, promises: greeting.promises })
 }
 
 pub(crate) fn store_bytes(store: Uid) -> Bytes {

@@ -6,10 +6,12 @@ use muster_lifecycle::level::{Level, LevelRange};
 use muster_lifecycle::meta::Uid;
 use muster_lifecycle::table::Digest;
 
+use crate::membership::audit::MembersClaim;
+use crate::replication::peer_memory::from_wire;
 use crate::replication::greeting::spoken;
 use crate::replication::peers::{Lane, Peers};
 use crate::types::Endpoint;
-use muster_lifecycle::replica::ReplicaId;
+use muster_lifecycle::replica::{ReplicaId, ReplicaTrouble};
 
 const GREETING_TIMEOUT: Duration = Duration::from_millis(500);
 
@@ -25,20 +27,36 @@ pub struct HelloAnswer {
     pub applied: u64,
     pub revision: u64,
     pub digest: String,
+    /// Digests at recent round indexes, and the one of the moment.
     pub digests: Vec<(u64, Digest)>,
     pub version: String,
     pub levels: LevelRange,
     pub level: Level,
+    pub store: Option<Uid>,
+    pub members: MembersClaim,
+    /// Why it takes no part or must not lead.
+    pub trouble: Option<(ReplicaTrouble, String)>,
 }
 
 pub async fn greet(peers: &Peers, target: ReplicaId, endpoint: &Endpoint) -> Result<HelloAnswer, String> {
     let mut client = peers.client(target, endpoint, Lane::Request);
+    let known = peers.memory.about(target);
     let answer = match tokio::time::timeout(GREETING_TIMEOUT, client.hello(peers.greet(target))).await {
         Ok(Ok(answer)) => answer.into_inner(),
         Ok(Err(status)) => return Err(describe(&status)),
         Err(_) => return Err(format!("no answer within {} ms", GREETING_TIMEOUT.as_millis())),
     };
     peers.guard().told(answer.level, &answer.raised_by).map_err(|outgrown| outgrown.to_string())?;
+    peers.learn(&answer.heard);
+    let told = answer.mark.as_ref().and_then(from_wire).map(|(_, told)| told);
+    // A store that was never part of a vote or an acknowledgement is not remembered: it may still be replaced.
+    if let (Some(known), Some(told)) = (known, told)
+        && let Err(dispute) = peers.memory.answered(target, told, Some(known))
+    {
+        tracing::debug!(replica = %target, ?dispute, "a greeted replica is distrusted");
+    }
+    let applied_digest = u128::from_str_radix(&answer.digest, 16).ok().map(Digest);
+    let digests = answer.digests.iter().filter_map(|at| Some((at.index, Digest(u128_from(&at.digest)?))));
     Ok(HelloAnswer {
         initialized: answer.initialized,
         known_store: u128_from(&answer.known_store).map(Uid),
@@ -46,10 +64,17 @@ pub async fn greet(peers: &Peers, target: ReplicaId, endpoint: &Endpoint) -> Res
         applied: answer.applied,
         revision: answer.revision,
         digest: answer.digest,
-        digests: answer.digests.iter().filter_map(|at| Some((at.index, Digest(u128_from(&at.digest)?)))).collect(),
+        digests: digests.chain(applied_digest.map(|digest| (answer.applied, digest))).collect(),
         version: answer.version,
         levels: spoken(answer.level_min, answer.level_max),
         level: spoken(answer.level, answer.level).min,
+        store: u128_from(&answer.store).map(Uid),
+        members: MembersClaim {
+            term: answer.members_term,
+            index: answer.members_index,
+            digest: Digest(u128_from(&answer.members_digest).unwrap_or_default()),
+        },
+        trouble: ReplicaTrouble::from_name(&answer.trouble).map(|trouble| (trouble, answer.trouble_detail)),
     })
 }
 

@@ -96,7 +96,9 @@ impl Link {
         request: &Q,
         ttl: Duration,
     ) -> Result<A, RPCError<TypeConfig>> {
+        self.may_send(&verb).map_err(|why| rpc_error(Status::unavailable(why)))?;
         let payload = encode(request).map_err(rpc_error)?;
+        let known = self.peers.memory.about(self.target);
         let message = v1::RaftMessage { greeting: Some(self.peers.greet(self.target)), payload };
         let mut client = self.peers.client(self.target, &self.endpoint, self.lane);
         let reply = async {
@@ -108,9 +110,23 @@ impl Link {
             }
         };
         match tokio::time::timeout(ttl, reply).await {
-            Ok(Ok(reply)) => decode("raft reply", &reply.into_inner().payload).map_err(rpc_error),
+            Ok(Ok(reply)) => {
+                let reply = reply.into_inner();
+                self.peers.hear_answer(self.target, known, &reply).await.map_err(rpc_error)?;
+                // An answer to this replica counts only as long as it may ask.
+                self.may_send(&verb).map_err(|why| rpc_error(Status::unavailable(why)))?;
+                decode("raft reply", &reply.payload).map_err(rpc_error)
+            }
             Ok(Err(status)) => Err(rpc_error(status)),
             Err(_) => Err(RPCError::Timeout(self.timeout(ttl))),
+        }
+    }
+
+    /// Whether the standing of this replica allows the message.
+    fn may_send(&self, verb: &Verb) -> Result<(), String> {
+        match verb {
+            Verb::TransferLeader => self.peers.standing.may_vote(),
+            Verb::Append | Verb::Vote | Verb::PreVote => self.peers.standing.may_lead(),
         }
     }
 
@@ -123,6 +139,8 @@ impl Link {
         header: SnapshotAnnouncement,
         file: SnapshotFile,
     ) -> Result<SnapshotResponse<TypeConfig>, StreamingError<TypeConfig>> {
+        self.may_send(&Verb::Append).map_err(|why| streaming_error(Status::unavailable(why)))?;
+        let known = self.peers.memory.about(self.target);
         let first = v1::SnapshotChunk {
             greeting: Some(self.peers.greet(self.target)),
             header: encode(&header).map_err(streaming_error)?,
@@ -141,8 +159,9 @@ impl Link {
         });
         let stream = futures::stream::iter([first]).chain(chunks);
         let mut client = self.peers.client(self.target, &self.endpoint, Lane::Snapshot);
-        let reply = client.install_snapshot(stream).await.map_err(streaming_error)?;
-        decode("snapshot reply", &reply.into_inner().payload).map_err(streaming_error)
+        let reply = client.install_snapshot(stream).await.map_err(streaming_error)?.into_inner();
+        self.peers.hear_answer(self.target, known, &reply).await.map_err(streaming_error)?;
+        decode("snapshot reply", &reply.payload).map_err(streaming_error)
     }
 }
 

@@ -15,10 +15,12 @@ use tokio::time::{Instant, timeout};
 use tonic::{Request, Response, Status, Streaming};
 
 use crate::membership::MembershipError;
+use crate::membership::audit::MembersClaim;
 use crate::replica::{Replica, RequestError};
 use crate::replication::codec::{decode, encode, not_understood};
 use crate::replication::greeting::{GreetingRefusal, ProvenReplica, store_bytes};
 use crate::replication::network::SnapshotAnnouncement;
+use crate::replication::peer_memory::to_wire;
 use crate::replication::peers::PEER_MESSAGE_MAX;
 use crate::storage::snapshot_store::{SnapshotError, SnapshotFile};
 use crate::types::TypeConfig;
@@ -62,11 +64,21 @@ impl PeerService {
         refusal.into()
     }
 
-    fn admit_raft(&self, request: Request<v1::RaftMessage>) -> Result<Bytes, Status> {
+    async fn admit_raft(&self, request: Request<v1::RaftMessage>) -> Result<Bytes, Status> {
         let proven = proven(&request);
         let message = request.into_inner();
         self.admit(proven, message.greeting.as_ref())?;
+        self.replica.admit_raft(proven, message.greeting.as_ref()).await?;
         Ok(message.payload)
+    }
+
+    /// The answer, with this replica's mark: taken after the fact, so that it covers what is acknowledged. A replica
+    /// that meanwhile lost its standing acknowledges nothing.
+    fn reply<T: serde::Serialize>(&self, answer: &T) -> Result<Response<v1::RaftReply>, Status> {
+        self.replica.standing().may_vote().map_err(Status::unavailable)?;
+        let memory = &self.replica.peers.memory;
+        let mark = Some(to_wire(self.replica.id(), &memory.own()));
+        Ok(Response::new(v1::RaftReply { payload: encode(answer)?, mark, heard: memory.told() }))
     }
 
     async fn propose_within(&self, timeout_ms: u32, drafts: Vec<EncodedCommand>) -> Result<Vec<Committed>, Status> {
@@ -106,14 +118,24 @@ impl Peer for PeerService {
         let replica = &self.replica;
         let belonging = replica.peers.identity.check_belonging(proven, &greeting);
         belonging.map_err(|refusal| self.refuse(proven, refusal))?;
+        replica.peers.learn(&greeting.heard);
+        if replica.peers.memory.is_new_run(ReplicaId(greeting.from), greeting.run) {
+            replica.looks_again.notify_one();
+        }
         let (current, build) = (replica.current(), replica.build());
         let known = current.state.replicas().get(&ReplicaId(greeting.from));
+        let known_store = known.map(|known| known.store).or_else(|| {
+            let remembered = replica.peers.memory.about(ReplicaId(greeting.from));
+            remembered.map(|remembered| remembered.store)
+        });
         let metrics = replica.raft.metrics().borrow_watched().clone();
+        let members = MembersClaim::of(&metrics.membership_config);
+        let (trouble, trouble_detail) = replica.standing().trouble().unzip();
         Ok(Response::new(v1::HelloResponse {
             id: replica.id().0,
             store: store_bytes(replica.info.store_id),
             initialized: metrics.last_log_index.is_some() || metrics.current_term > 0,
-            known_store: known.map_or_else(Bytes::new, |known| store_bytes(known.store)),
+            known_store: known_store.map_or_else(Bytes::new, store_bytes),
             retired: known.is_some_and(|known| known.retired),
             leader: metrics.current_leader.map(|leader| leader.0),
             term: metrics.current_term,
@@ -126,31 +148,39 @@ impl Peer for PeerService {
             raised_by: current.state.level_in_force().raised_by.to_string(),
             level_min: build.levels.min.0,
             level_max: build.levels.max.0,
+            mark: Some(to_wire(replica.id(), &replica.peers.memory.own())),
+            heard: replica.peers.memory.told(),
+            members_term: members.term,
+            members_index: members.index,
+            members_digest: Bytes::copy_from_slice(&members.digest.0.to_be_bytes()),
+            trouble: trouble.map_or_else(String::new, |trouble| trouble.as_str().to_owned()),
+            trouble_detail: trouble_detail.unwrap_or_default(),
         }))
     }
 
     async fn append(&self, request: Request<v1::RaftMessage>) -> Result<Response<v1::RaftReply>, Status> {
-        let rpc: AppendEntriesRequest<TypeConfig> = decode("append", &self.admit_raft(request)?)?;
+        let rpc: AppendEntriesRequest<TypeConfig> = decode("append", &self.admit_raft(request).await?)?;
         // Nothing of it is acknowledged yet, so refusing is safe; running into a full disk would not be.
         if !rpc.entries.is_empty() {
             self.replica.capacity.check().map_err(|full| Status::resource_exhausted(full.to_string()))?;
         }
-        reply(&self.replica.raft.append_entries(rpc).await.map_err(stopped)?)
+        self.reply(&self.replica.raft.append_entries(rpc).await.map_err(stopped)?)
     }
 
     async fn vote(&self, request: Request<v1::RaftMessage>) -> Result<Response<v1::RaftReply>, Status> {
-        let rpc = decode("vote", &self.admit_raft(request)?)?;
-        reply(&self.replica.raft.vote(rpc).await.map_err(stopped)?)
+        let rpc = decode("vote", &self.admit_raft(request).await?)?;
+        self.reply(&self.replica.raft.vote(rpc).await.map_err(stopped)?)
     }
 
     async fn pre_vote(&self, request: Request<v1::RaftMessage>) -> Result<Response<v1::RaftReply>, Status> {
-        let rpc = decode("pre-vote", &self.admit_raft(request)?)?;
-        reply(&self.replica.raft.pre_vote(rpc).await.map_err(stopped)?)
+        let rpc = decode("pre-vote", &self.admit_raft(request).await?)?;
+        self.reply(&self.replica.raft.pre_vote(rpc).await.map_err(stopped)?)
     }
 
     async fn transfer_leader(&self, request: Request<v1::RaftMessage>) -> Result<Response<v1::RaftReply>, Status> {
-        let rpc = decode("leader transfer", &self.admit_raft(request)?)?;
-        reply(&self.replica.raft.handle_transfer_leader(rpc).await.map_err(stopped)?)
+        self.replica.standing().may_lead().map_err(Status::unavailable)?;
+        let rpc = decode("leader transfer", &self.admit_raft(request).await?)?;
+        self.reply(&self.replica.raft.handle_transfer_leader(rpc).await.map_err(stopped)?)
     }
 
     async fn install_snapshot(
@@ -161,11 +191,12 @@ impl Peer for PeerService {
         let mut chunks = request.into_inner();
         let first = chunks.message().await?.ok_or_else(|| Status::invalid_argument("the snapshot stream is empty"))?;
         self.admit(proven, first.greeting.as_ref())?;
+        self.replica.admit_raft(proven, first.greeting.as_ref()).await?;
         let announced: SnapshotAnnouncement = decode("snapshot announcement", &first.header)?;
         let file = self.receive_snapshot(&announced, chunks).await?;
         let meta = file.header().meta().map_err(storage)?;
         let snapshot: SnapshotOf<TypeConfig, SnapshotFile> = openraft::Snapshot { meta, snapshot: file };
-        reply(&self.replica.raft.install_full_snapshot(announced.vote, snapshot).await.map_err(stopped)?)
+        self.reply(&self.replica.raft.install_full_snapshot(announced.vote, snapshot).await.map_err(stopped)?)
     }
 
     async fn propose(&self, request: Request<v1::ProposeRequest>) -> Result<Response<v1::ProposeResponse>, Status> {
@@ -258,10 +289,6 @@ fn require_own(command: &Command, from: ReplicaId) -> Result<(), Status> {
 
 fn proven<T>(request: &Request<T>) -> Option<ProvenReplica> {
     request.extensions().get::<ProvenReplica>().copied()
-}
-
-fn reply<T: serde::Serialize>(answer: &T) -> Result<Response<v1::RaftReply>, Status> {
-    Ok(Response::new(v1::RaftReply { payload: encode(answer)? }))
 }
 
 fn digest_at((index, digest): (u64, muster_lifecycle::table::Digest)) -> v1::DigestAt {

@@ -19,6 +19,7 @@ mod writer;
 use std::fmt::Debug;
 use std::io;
 use std::ops::{Bound, RangeBounds};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::thread;
 
@@ -35,6 +36,7 @@ use self::tail::{Encoded, Tail};
 use self::writer::{Append, Op, Writer};
 use crate::storage::abort::Abort;
 use crate::storage::disk::Disk;
+use crate::storage::peer_mark::PeerMarks;
 use crate::storage::snapshot_pressure::SnapshotPressure;
 use crate::storage::{frame, persisted};
 use crate::types::{LogEntry, LogId, TypeConfig, Vote};
@@ -68,6 +70,10 @@ struct SharedLog {
     /// The highest level of an entry when the log was opened, and the version that raised it.
     level: (Level, String),
     pressure: Arc<SnapshotPressure>,
+    /// The number of durable promises: see [`crate::storage::peer_mark`].
+    promises: AtomicU64,
+    /// What the other replicas had told when the log was opened.
+    peers: PeerMarks,
 }
 
 // === impl LogStore ===
@@ -87,6 +93,8 @@ impl LogStore {
             new_store: content.new_store,
             level: (content.level, content.raised_by),
             pressure,
+            promises: AtomicU64::new(content.promises),
+            peers: content.peers,
         });
         let writer = Writer {
             shared: Arc::clone(&shared),
@@ -156,6 +164,23 @@ impl LogStore {
         Ok(found.first().is_some_and(|entry| entry.log_id == id))
     }
 
+    /// The number of promises that are on the disk.
+    pub fn promises(&self) -> u64 {
+        self.shared.promises()
+    }
+
+    /// What was remembered of the other replicas when the log was opened.
+    pub fn remembered_peers(&self) -> &PeerMarks {
+        &self.shared.peers
+    }
+
+    /// Completes once these marks are on the disk. They replace those before.
+    pub async fn remember_peers(&self, peers: PeerMarks) -> io::Result<()> {
+        let (reply, saved) = oneshot::channel();
+        self.queue.send(Op::Remember { peers, reply }).await.map_err(|_| closed())?;
+        saved.await.map_err(|_| closed())
+    }
+
     /// Writes what is pending and releases the file. Later operations fail.
     pub async fn close(&self) {
         let (reply, closed) = oneshot::channel();
@@ -202,6 +227,10 @@ fn closed() -> io::Error {
 // === impl SharedLog ===
 
 impl SharedLog {
+    fn promises(&self) -> u64 {
+        self.promises.load(Ordering::Acquire)
+    }
+
     fn tail(&self) -> MutexGuard<'_, Tail> {
         self.tail.lock().unwrap_or_else(PoisonError::into_inner)
     }

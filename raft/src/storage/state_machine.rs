@@ -3,23 +3,28 @@
 //! Applying is pure and in memory. The result is published to readers and watchers first. Then the writers are
 //! answered, so that a writer with an answer finds the effect of its write. Then the checkpoint is told.
 
+use std::any::Any;
 use std::io;
-use std::sync::Arc;
+use std::panic::{self, AssertUnwindSafe};
+use std::sync::{Arc, OnceLock};
 
 use futures::stream::{Stream, StreamExt};
 use muster_lifecycle::change::Change;
 use muster_lifecycle::command::Position;
 use muster_lifecycle::record::RecordKey;
-use muster_lifecycle::state::State;
+use muster_lifecycle::state::{Applied, State};
 use muster_lifecycle::table::Digest;
 use openraft::EntryPayload;
 use openraft::storage::{ApplyResponder, EntryResponder, RaftSnapshotBuilder, RaftStateMachine};
 
 use crate::level_guard::LevelGuard;
 use crate::storage::checkpoint::{AppliedState, Checkpoint};
+use crate::storage::halt::{Halt, HaltDump, HaltFile, RELEASE};
+use crate::storage::persisted;
 use crate::storage::snapshot_pressure::{Mark, SnapshotPressure};
 use crate::storage::snapshot_store::{SnapshotFile, SnapshotHeader, SnapshotStore};
 use crate::types::{LogEntry, LogId, Outcomes, SnapshotMeta, StoredMembership, TypeConfig};
+use crate::write::encoded::EncodedBatch;
 
 type Snapshot = openraft::alias::SnapshotOf<TypeConfig, SnapshotFile>;
 
@@ -47,13 +52,22 @@ pub(crate) struct Parts {
     pub(crate) publisher: Arc<dyn Publisher>,
     pub(crate) pressure: Arc<SnapshotPressure>,
     pub(crate) guard: Arc<LevelGuard>,
+    pub(crate) halt_file: HaltFile,
 }
+
+/// Applies a batch at its position.
+pub type ApplyBatch = fn(&mut State, Position, &EncodedBatch) -> Applied;
 
 pub struct StateMachine {
     state: State,
     applied: Option<LogId>,
     membership: StoredMembership,
     parts: Parts,
+    apply: ApplyBatch,
+    /// The entry that an earlier run panicked on.
+    poison: Option<Halt>,
+    /// Set when an entry panicked. Nothing is applied from then on.
+    halted: Arc<OnceLock<Halt>>,
 }
 
 /// A view of one moment, to be written as a snapshot.
@@ -80,7 +94,25 @@ struct Unpublished {
 impl StateMachine {
     pub(crate) fn new(state: State, applied: Option<LogId>, membership: StoredMembership, parts: Parts) -> Self {
         parts.publisher.reset(state.clone(), applied, &membership);
-        Self { state, applied, membership, parts }
+        let apply = |state: &mut State, position, batch: &EncodedBatch| state.apply(position, batch);
+        Self { state, applied, membership, parts, apply, poison: None, halted: Arc::default() }
+    }
+
+    /// Refuses the entry that an earlier run panicked on, if it comes up again.
+    pub(crate) fn halting_at(self, poison: Option<Halt>) -> Self {
+        let ahead = |halt: &Halt| halt.index == 0 || self.applied.is_none_or(|id| id.index < halt.index);
+        Self { poison: poison.filter(ahead), ..self }
+    }
+
+    /// Applies batches by another function. For tests of what a panic does.
+    #[must_use]
+    pub fn applying_by(self, apply: ApplyBatch) -> Self {
+        Self { apply, ..self }
+    }
+
+    /// Filled when an entry could not be applied.
+    pub fn halted(&self) -> Arc<OnceLock<Halt>> {
+        Arc::clone(&self.halted)
     }
 
     pub fn state(&self) -> &State {
@@ -100,6 +132,41 @@ impl StateMachine {
         Arc::clone(&self.parts.pressure)
     }
 
+    /// Whether an earlier run panicked on this entry.
+    fn is_poison(&self, entry: &LogEntry) -> bool {
+        self.poison.as_ref().is_some_and(|poison| poison.index <= entry.log_id.index)
+    }
+
+    fn halt(&self, halt: Option<Halt>) {
+        if let Some(halt) = halt {
+            tracing::error!("{halt}");
+            // Only the first halt is kept, and there is only one.
+            let _ = self.halted.set(halt);
+        }
+    }
+
+    /// Applies an entry. A panic leaves the state half changed: nothing may be published or applied after it.
+    fn try_entry(
+        &mut self,
+        entry: LogEntry,
+        responder: Option<ApplyResponder<TypeConfig>>,
+        news: &mut Unpublished,
+    ) -> Result<(), Halt> {
+        let id = entry.log_id;
+        let encoded = entry.clone();
+        let done = panic::catch_unwind(AssertUnwindSafe(|| self.apply_entry(entry, responder, news)));
+        done.map_err(|payload| {
+            let dump = HaltDump {
+                term: id.leader_id.term,
+                index: id.index,
+                release: RELEASE.to_owned(),
+                panic: panic_text(&*payload),
+                entry: persisted::encode_entry(&encoded).unwrap_or_default(),
+            };
+            self.parts.halt_file.write(&dump)
+        })
+    }
+
     fn apply_entry(&mut self, entry: LogEntry, responder: Option<ApplyResponder<TypeConfig>>, news: &mut Unpublished) {
         let id = entry.log_id;
         let outcomes = match entry.payload {
@@ -110,7 +177,7 @@ impl StateMachine {
             }
             EntryPayload::Normal(batch) => {
                 let position = Position { term: id.leader_id.term, index: id.index };
-                let applied = self.state.apply(position, &batch);
+                let applied = (self.apply)(&mut self.state, position, &batch);
                 news.changes.extend(applied.changes);
                 news.touched.extend(applied.touched);
                 Outcomes(applied.outcomes)
@@ -175,8 +242,19 @@ impl RaftStateMachine<TypeConfig> for StateMachine {
         let mut result = Ok(());
         while let Some(next) = entries.next().await {
             match next {
+                // Entries after the one that panicked are taken and dropped: consensus goes on without this state, and
+                // the standing of the replica keeps it from speaking.
+                Ok(_) if self.halted.get().is_some() => {}
+                Ok((entry, _)) if self.is_poison(&entry) => {
+                    self.publish(std::mem::take(&mut news));
+                    self.halt(self.poison.clone());
+                }
                 Ok((entry, responder)) => {
-                    self.apply_entry(entry, responder, &mut news);
+                    if let Err(halt) = self.try_entry(entry, responder, &mut news) {
+                        // The state is half changed. Writers learn that their outcome is unknown.
+                        news = Unpublished::default();
+                        self.halt(Some(halt));
+                    }
                     self.check_level()?;
                 }
                 Err(error) => {
@@ -194,6 +272,9 @@ impl RaftStateMachine<TypeConfig> for StateMachine {
 
     /// Puts off a snapshot that would fill the disk: the log has a reserve, the process would not survive it.
     async fn try_create_snapshot_builder(&mut self, force: bool) -> Option<SnapshotBuilder> {
+        if !force && self.halted.get().is_some() {
+            return None;
+        }
         if !force && !self.parts.snapshots.has_room() {
             tracing::warn!("no snapshot was taken: the disk has too little room for one; free some space");
             return None;
@@ -245,6 +326,11 @@ impl RaftSnapshotBuilder<TypeConfig> for SnapshotBuilder {
         let written = tokio::task::spawn_blocking(move || snapshots.write(header, &state, mark));
         offer(written.await.map_err(io::Error::other)??)
     }
+}
+
+fn panic_text(payload: &(dyn Any + Send)) -> String {
+    let text = payload.downcast_ref::<&str>().map(|text| (*text).to_owned());
+    text.or_else(|| payload.downcast_ref::<String>().cloned()).unwrap_or_else(|| "no message".to_owned())
 }
 
 fn offer(snapshot: SnapshotFile) -> io::Result<Snapshot> {

@@ -18,6 +18,7 @@ use crate::level_guard::{Build, LevelGuard, Outgrown};
 use crate::storage::abort::Abort;
 use crate::storage::checkpoint::{AppliedState, Checkpoint};
 use crate::storage::disk::Disk;
+use crate::storage::halt::HaltFile;
 use crate::storage::log_store::{self, LOG_FILE, LogOpenError, LogStore, NewStore, RestoredStart, StoreOwner};
 use crate::storage::persisted::log_id;
 use crate::storage::snapshot_pressure::SnapshotPressure;
@@ -130,8 +131,11 @@ impl ReplicaStore {
             generation: new_store.generation,
             initialized: log.is_initialized() || base.applied.is_some(),
         };
-        let parts = Parts { snapshots, checkpoint, publisher, pressure: log.pressure(), guard };
-        Ok((log, StateMachine::new(base.state, base.applied, base.membership, parts), info))
+        let halt_file = HaltFile(Arc::clone(&disk));
+        let poison = halt_file.read().map_err(unreadable)?;
+        let parts = Parts { snapshots, checkpoint, publisher, pressure: log.pressure(), guard, halt_file };
+        let machine = StateMachine::new(base.state, base.applied, base.membership, parts).halting_at(poison);
+        Ok((log, machine, info))
     }
 
     /// Makes a new store whose only content is the given state. All members of the new cluster must be given

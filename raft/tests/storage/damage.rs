@@ -137,7 +137,7 @@ fn f_28_an_older_copy_of_the_log_is_refused() {
 }
 
 #[test]
-fn a_lost_or_damaged_witness_is_rebuilt() {
+fn f_28_a_log_whose_witness_is_lost_or_damaged_is_refused() {
     fixture::run(async {
         let intact = filled(Ended::Killed).await;
         for damage in [
@@ -148,7 +148,9 @@ fn a_lost_or_damaged_witness_is_rebuilt() {
         ] {
             let sim = with_files(&intact);
             damage(&sim);
-            assert!(!assert_refused_or_unharmed(&sim, "witness").await);
+            assert!(assert_refused_or_unharmed(&sim, "witness").await);
+            let error = fixture::open(sim.mount(), None).err().unwrap().to_string();
+            assert!(error.contains("its witness, the file log.witness, is missing or unreadable"), "{error}");
         }
     });
 }

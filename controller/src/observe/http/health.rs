@@ -35,6 +35,11 @@ impl Check {
         Self { name: "contact", outcome }
     }
 
+    /// A replica that went back in time, diverged, differs from another one or panicked on an entry is not fit.
+    pub fn standing(trouble: Option<String>) -> Self {
+        Self { name: "standing", outcome: trouble.map_or(Ok(()), Err) }
+    }
+
     pub(super) fn passed(&self) -> bool {
         self.outcome.is_ok()
     }

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
+use muster_lifecycle::replica::ReplicaTrouble;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeLabelSet, EncodeLabelValue, LabelValueEncoder};
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
@@ -36,6 +37,12 @@ pub struct RaftFigures {
     pub last_log_index: u64,
     /// How long ago a quorum last confirmed this leader; only a leader knows.
     pub quorum_age: Option<Duration>,
+    /// Why this replica takes no part or must not lead.
+    pub trouble: Option<ReplicaTrouble>,
+    /// The other replicas that went back in time.
+    pub distrusted: u64,
+    /// The pairs of replicas whose states differ.
+    pub mismatches: u64,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -83,6 +90,15 @@ impl RaftFigures {
         gauge(encoder, applied, self.applied_index as f64)?;
         let last = ("muster_raft_last_log_index", "The last log entry this replica holds.");
         gauge(encoder, last, self.last_log_index as f64)?;
+        let trouble =
+            ("muster_raft_in_trouble", "Whether this replica takes no part or must not lead; see muster status.");
+        gauge(encoder, trouble, f64::from(u8::from(self.trouble.is_some())))?;
+        let distrusted =
+            ("muster_raft_distrusted_replicas", "Other replicas that this one found to have gone back in time.");
+        gauge(encoder, distrusted, self.distrusted as f64)?;
+        let mismatches =
+            ("muster_raft_state_mismatches", "Pairs of replicas whose states differ at an equal log index.");
+        gauge(encoder, mismatches, self.mismatches as f64)?;
         let age =
             ("muster_raft_quorum_age_seconds", "Seconds since a quorum last confirmed this leader; leaders only.");
         self.quorum_age.map_or(Ok(()), |since| gauge(encoder, age, since.as_secs_f64()))

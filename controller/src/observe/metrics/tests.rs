@@ -174,6 +174,7 @@ fn figures(zones: Vec<ZoneFigures>) -> Figures {
         applied_index: 40,
         last_log_index: 41,
         quorum_age: Some(Duration::from_millis(100)),
+        ..RaftFigures::default()
     };
     let state = StateFigures { nodes: 12, nodes_ready: 11, revision: 99, cluster_time: Duration::from_secs(90) };
     Figures {

@@ -6,6 +6,7 @@ use strum::{EnumDiscriminants, IntoStaticStr, VariantArray};
 use crate::object::event::headline::{Headline, normal, warning};
 use crate::object::event::subject::Subject;
 use crate::object::policy::Rate;
+use crate::object::replica::ReplicaTrouble;
 use crate::object::zone::ZoneState;
 use crate::value::author::Author;
 use crate::value::text::Text;
@@ -33,6 +34,9 @@ pub enum FleetHappening {
         to: Text,
         by: Author,
     },
+    ReplicaInTrouble {
+        trouble: ReplicaTrouble,
+    },
 }
 
 // === impl FleetHappening ===
@@ -48,6 +52,12 @@ impl FleetHappening {
             Self::AllZonesDisrupted => warning("AllZonesDisrupted"),
             Self::ZonesRecovered { .. } => warning("ZonesRecovered"),
             Self::PolicyChanged { .. } => normal("PolicyChanged"),
+            Self::ReplicaInTrouble { trouble } => warning(match trouble {
+                ReplicaTrouble::WentBack => "ReplicaWentBack",
+                ReplicaTrouble::Diverged => "ReplicaDiverged",
+                ReplicaTrouble::Disputed => "ReplicaDisputed",
+                ReplicaTrouble::Halted => "ReplicaHalted",
+            }),
         }
     }
 
@@ -58,12 +68,21 @@ impl FleetHappening {
                  evicted"
             ),
             Self::AllZonesDisrupted => {
-                "every zone is fully disrupted: evictions stop, and those begun are taken back".to_owned()
+                "every zone is fully disrupted: evictions stop and their NoExecute taints are removed".to_owned()
             }
             Self::ZonesRecovered { grace } => {
-                format!("a zone is there again: every node has {grace} from now on to be heard")
+                format!("a zone has a ready node again: every node gets a new grace period of {grace}")
             }
             Self::PolicyChanged { from, to, by } => format!("{name} was changed from {from} to {to} by {by}"),
+            Self::ReplicaInTrouble { trouble } => {
+                let what = match trouble {
+                    ReplicaTrouble::WentBack => "knows less than it acknowledged and takes no part",
+                    ReplicaTrouble::Diverged => "has another state than the majority and takes no part",
+                    ReplicaTrouble::Disputed => "has another state than another replica",
+                    ReplicaTrouble::Halted => "panicked on an entry of the log and takes no part",
+                };
+                format!("replica {name} {what}; `muster status` says what to do")
+            }
         }
     }
 }

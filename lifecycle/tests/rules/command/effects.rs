@@ -229,3 +229,17 @@ fn a_restore_raises_the_revision_and_removes_replicas_and_clients() {
     cluster.state.raise_revision(u64::MAX, 2);
     cluster.done(cordon("a", false));
 }
+
+/// The backup is made, then `b` is created: its agent knows an incarnation that the restored state has not given yet.
+#[test]
+fn a_restore_gives_no_incarnation_that_the_old_cluster_gave() {
+    let mut old = Cluster::with_node("a");
+    let mut restored = Cluster::with_node("a");
+    restored.state = old.state.clone();
+    let incarnation = |cluster: &Cluster, name: &str| cluster.state.node(name).unwrap().incarnation;
+    old.create(draft("b"));
+    restored.state.raise_revision(1_000_000, 1);
+    restored.create(draft("b"));
+    assert!(incarnation(&restored, "b") > incarnation(&old, "b"));
+    assert_eq!(incarnation(&restored, "a"), incarnation(&old, "a"), "a node of the backup is the same node");
+}

@@ -63,6 +63,7 @@ fn every_operation_has_its_number_and_its_label() {
         "0206 note-refusal",
         "0300 announce-replica",
         "0301 retire-replica",
+        "0302 report-replica",
     ];
     assert_eq!(numbered, pinned);
 }

@@ -11,7 +11,7 @@ use muster_lifecycle::level::{Level, LevelRange};
 use muster_lifecycle::meta::Uid;
 use muster_lifecycle::node::Incarnation;
 use muster_lifecycle::policy::Policy;
-use muster_lifecycle::replica::{ReplicaId, ReplicaRecord};
+use muster_lifecycle::replica::{ReplicaId, ReplicaRecord, ReplicaTrouble};
 use muster_lifecycle::text::Text;
 use muster_lifecycle::time::{ClusterTime, WallTime};
 
@@ -117,5 +117,8 @@ fn by_replica(kind: ReplicaOperationKind) -> ReplicaOperation {
     match kind {
         ReplicaOperationKind::AnnounceReplica => ReplicaOperation::AnnounceReplica { replica },
         ReplicaOperationKind::RetireReplica => ReplicaOperation::RetireReplica { id: ReplicaId(2) },
+        ReplicaOperationKind::ReportReplica => {
+            ReplicaOperation::ReportReplica { id: ReplicaId(2), trouble: ReplicaTrouble::WentBack }
+        }
     }
 }

@@ -12,6 +12,7 @@ use muster_lifecycle::event::{
 };
 use muster_lifecycle::garbage::Garbage;
 use muster_lifecycle::policy::Rate;
+use muster_lifecycle::replica::ReplicaTrouble;
 use muster_lifecycle::replica::ReplicaId;
 use muster_lifecycle::text::Text;
 use muster_lifecycle::time::Period;
@@ -69,6 +70,7 @@ fn of_fleet(kind: FleetHappeningKind) -> FleetHappening {
         Kind::PolicyChanged => {
             FleetHappening::PolicyChanged { from: Text::from("40s"), to: Text::from("1m"), by: Author::Controller }
         }
+        Kind::ReplicaInTrouble => FleetHappening::ReplicaInTrouble { trouble: ReplicaTrouble::Disputed },
     }
 }
 

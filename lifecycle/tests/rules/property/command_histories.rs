@@ -12,7 +12,7 @@ use muster_lifecycle::level::LevelRange;
 use muster_lifecycle::meta::{Revision, Uid};
 use muster_lifecycle::node::{ConditionStatus, Incarnation, NodeDraft};
 use muster_lifecycle::record::RecordKey;
-use muster_lifecycle::replica::{ReplicaId, ReplicaRecord};
+use muster_lifecycle::replica::{ReplicaId, ReplicaRecord, ReplicaTrouble};
 use muster_lifecycle::state::{Applied, State, StateBuilder};
 use muster_lifecycle::text::Text;
 use muster_lifecycle::time::{ClusterTime, Stamp, WallTime};
@@ -119,6 +119,8 @@ fn any_replica_write() -> impl Strategy<Value = ReplicaOperation> {
             replica: ReplicaRecord::new(ReplicaId(id), Uid(store), Text::from("1"), LevelRange::SHIPPED),
         }),
         (0u64..3).prop_map(|id| ReplicaOperation::RetireReplica { id: ReplicaId(id) }),
+        (0u64..3)
+            .prop_map(|id| ReplicaOperation::ReportReplica { id: ReplicaId(id), trouble: ReplicaTrouble::Diverged }),
     ]
 }
 
@@ -363,7 +365,7 @@ fn the_random_histories_contain_every_operation() {
             }
         }
     }
-    assert_eq!(done.len(), 20, "all but annotate-node, which never changes anything here: {done:?}");
+    assert_eq!(done.len(), 21, "all but annotate-node, which never changes anything here: {done:?}");
 }
 
 proptest! {

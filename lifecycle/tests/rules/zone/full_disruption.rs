@@ -50,7 +50,7 @@ fn z_6_full_disruption_stops_all_zones() {
     let applied = cluster.lead(LeaderOperation::AssessZones);
     let told = [
         "ZoneStateChanged: zone r1/b went from Normal to FullDisruption: 0 of 2 nodes are ready, 0 nodes per second are evicted",
-        "AllZonesDisrupted: every zone is fully disrupted: evictions stop, and those begun are taken back",
+        "AllZonesDisrupted: every zone is fully disrupted: evictions stop and their NoExecute taints are removed",
     ];
     assert_eq!(events(&applied), told);
     assert!(cluster.state.policy_state().all_disrupted);
@@ -114,7 +114,7 @@ fn z_6_after_full_disruption_every_node_has_a_whole_grace() {
     let recovered = cluster.now().cluster;
     let told = [
         "ZoneStateChanged: zone r1/b went from FullDisruption to Normal: 1 of 2 nodes are ready, 0.1 nodes per second are evicted",
-        "ZonesRecovered: a zone is there again: every node has 40s from now on to be heard",
+        "ZonesRecovered: a zone has a ready node again: every node gets a new grace period of 40s",
     ];
     assert_eq!(events(&applied), told);
     let until = ClusterTime(recovered.0 + 40_000);

@@ -17,6 +17,7 @@ use super::witness::Witness;
 use crate::level_guard::{raised, to_run};
 use crate::storage::disk::{DatabaseFile, Disk};
 use crate::storage::frame::{self, FrameError};
+use crate::storage::peer_mark::PeerMarks;
 use crate::storage::persisted::{self, DecodeError, LogIdRecord, VoteRecord};
 use crate::types::{LogEntry, LogId, Vote};
 use muster_lifecycle::replica::ReplicaId;
@@ -29,6 +30,10 @@ pub(super) const PURGED: &str = "purged";
 pub(super) const COMMITTED: &str = "committed";
 /// The number of transactions so far. See the witness.
 pub(super) const TRANSACTIONS: &str = "transactions";
+/// The number of transactions that hold something another replica may rely on: a vote, entries, a truncation.
+pub(super) const PROMISES: &str = "promises";
+/// What the other replicas told about their own promises.
+pub(super) const PEERS: &str = "peers";
 const IDENTITY: &str = "identity";
 const DATA_VERSION: &str = "data-version";
 
@@ -90,6 +95,8 @@ pub(super) struct Content {
     /// The highest level of an entry, and the version that raised it as far as the log tells.
     pub(super) level: Level,
     pub(super) raised_by: String,
+    pub(super) promises: u64,
+    pub(super) peers: PeerMarks,
 }
 
 #[derive(Debug, Error)]
@@ -236,9 +243,18 @@ fn open_checked(disk: &Arc<dyn Disk>) -> Result<(Database, Witness, Content, Ide
     }
     let (content, identity) = check(&database)?;
     let (witness, seen) = Witness::open(disk)?;
-    if content.transactions < seen {
-        let text = format!("{seen} transactions were acknowledged, it knows of {}", content.transactions);
-        return Err(Fault::Damage(text));
+    match seen {
+        Some(seen) if content.transactions < seen => {
+            let text = format!("{seen} transactions were acknowledged, it knows of {}", content.transactions);
+            return Err(Fault::Damage(text));
+        }
+        Some(_) => {}
+        // Without its witness a log that lost acknowledged votes or entries cannot be told from a complete one.
+        None if content.transactions > 0 => {
+            let text = "its witness, the file log.witness, is missing or unreadable, so it may be an older copy";
+            return Err(Fault::Damage(text.to_owned()));
+        }
+        None => witness.write(0)?,
     }
     Ok((database, witness, content, identity))
 }
@@ -257,6 +273,7 @@ fn check(database: &Database) -> Result<(Content, IdentityRecord), Fault> {
     let purged = optional::<LogIdRecord>(&meta, PURGED)?.map(LogId::from);
     let log = transaction.open_table(LOG).map_err(redb::Error::from)?;
     let Checked { last, bytes: log_bytes, level, raised_by } = check_entries(&log, purged)?;
+    let transactions = required(&meta, TRANSACTIONS)?;
     let content = Content {
         new_store: NewStore { store: Uid(identity.store), generation: identity.generation },
         vote: optional::<VoteRecord>(&meta, VOTE)?.map(Vote::from),
@@ -265,9 +282,11 @@ fn check(database: &Database) -> Result<(Content, IdentityRecord), Fault> {
         first: purged.map_or(0, |id| id.index + 1),
         last: last.or(purged),
         log_bytes,
-        transactions: required(&meta, TRANSACTIONS)?,
         level,
         raised_by,
+        transactions,
+        promises: optional(&meta, PROMISES)?.unwrap_or(transactions),
+        peers: optional(&meta, PEERS)?.unwrap_or_default(),
     };
     Ok((content, identity))
 }

@@ -31,17 +31,11 @@ impl Witness {
         Ok(witness)
     }
 
-    /// The witness and its count. One that is missing or unreadable counts as zero.
-    pub(super) fn open(disk: &Arc<dyn Disk>) -> io::Result<(Self, u64)> {
-        if !disk.exists(WITNESS_FILE)? {
-            tracing::warn!(location = %disk.location(), "the witness of the log is missing and is made anew");
-            return Ok((Self::create(disk)?, 0));
-        }
-        let witness = Self(disk.open(WITNESS_FILE)?);
-        let seen = witness.read()?.unwrap_or_else(|| {
-            tracing::warn!(location = %disk.location(), "the witness of the log is unreadable and is made anew");
-            0
-        });
+    /// The witness and its count; `None` if the file is missing or unreadable.
+    pub(super) fn open(disk: &Arc<dyn Disk>) -> io::Result<(Self, Option<u64>)> {
+        let present = disk.exists(WITNESS_FILE)?;
+        let witness = Self(if present { disk.open(WITNESS_FILE)? } else { disk.create(WITNESS_FILE)? });
+        let seen = witness.read()?;
         Ok((witness, seen))
     }
 

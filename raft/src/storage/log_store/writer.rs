@@ -5,6 +5,7 @@
 //! no caller any more: see [`crate::storage::abort`].
 
 use std::io;
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
 
 use openraft::storage::IOFlushed;
@@ -12,9 +13,10 @@ use redb::{Database, Durability, ReadableTable, Table};
 use tokio::sync::{OwnedSemaphorePermit, mpsc, oneshot};
 
 use super::SharedLog;
-use super::tables::{COMMITTED, LOG, META, PURGED, TRANSACTIONS, VOTE, meta_frame};
+use super::tables::{COMMITTED, LOG, META, PEERS, PROMISES, PURGED, TRANSACTIONS, VOTE, meta_frame};
 use super::witness::Witness;
 use crate::storage::abort::Abort;
+use crate::storage::peer_mark::PeerMarks;
 use crate::storage::persisted::{LogIdRecord, VoteRecord};
 use crate::types::{LogId, TypeConfig, Vote};
 
@@ -26,12 +28,29 @@ type LogTable<'a> = Table<'a, u64, &'static [u8]>;
 type MetaTable<'a> = Table<'a, &'static str, &'static [u8]>;
 
 pub(super) enum Op {
-    Vote { vote: Vote, reply: Reply },
+    Vote {
+        vote: Vote,
+        reply: Reply,
+    },
     Append(Append),
-    Truncate { from: u64, reply: Reply },
-    Purge { upto: LogId },
-    Committed { committed: LogId },
-    Close { reply: Reply },
+    Truncate {
+        from: u64,
+        reply: Reply,
+    },
+    Purge {
+        upto: LogId,
+    },
+    Committed {
+        committed: LogId,
+    },
+    /// What the other replicas told. Part of no promise of this one.
+    Remember {
+        peers: PeerMarks,
+        reply: Reply,
+    },
+    Close {
+        reply: Reply,
+    },
 }
 
 pub(super) struct Append {
@@ -87,7 +106,9 @@ impl Writer {
             match op {
                 Op::Committed { committed } => self.committed = Some(*committed),
                 Op::Close { .. } => {}
-                Op::Vote { .. } | Op::Append(_) | Op::Truncate { .. } | Op::Purge { .. } => needs_transaction = true,
+                Op::Vote { .. } | Op::Append(_) | Op::Truncate { .. } | Op::Purge { .. } | Op::Remember { .. } => {
+                    needs_transaction = true
+                }
             }
         }
         if needs_transaction { self.transact(group) } else { Ok(()) }
@@ -97,11 +118,16 @@ impl Writer {
         let database = self.shared.database.read().unwrap_or_else(PoisonError::into_inner);
         let database = database.as_ref().ok_or_else(super::closed)?;
         let number = self.transactions + 1;
-        if write_group(database, number, group, self.committed).map_err(into_io)? {
+        let promises = self.shared.promises() + u64::from(group.iter().any(Op::is_promise));
+        let counts = Counts { transactions: number, promises };
+        if write_group(database, counts, group, self.committed).map_err(into_io)? {
             self.committed = None;
         }
         self.transactions = number;
-        self.witness.write(number)
+        self.witness.write(number)?;
+        // After the commit and before any acknowledgement: a number that is told stands on the disk.
+        self.shared.promises.store(promises, Ordering::Release);
+        Ok(())
     }
 
     /// Answers every waiting caller. Returns the reply of an order to close.
@@ -113,7 +139,7 @@ impl Writer {
         let mut closing = None;
         for op in group {
             match op {
-                Op::Vote { reply, .. } | Op::Truncate { reply, .. } => {
+                Op::Vote { reply, .. } | Op::Truncate { reply, .. } | Op::Remember { reply, .. } => {
                     let _ = reply.send(());
                 }
                 Op::Append(append) => {
@@ -154,8 +180,32 @@ impl Writer {
     }
 }
 
+/// The counters that go with a transaction.
+#[derive(Debug, Clone, Copy)]
+struct Counts {
+    transactions: u64,
+    promises: u64,
+}
+
+// === impl Op ===
+
+impl Op {
+    /// Whether another replica may come to rely on it.
+    fn is_promise(&self) -> bool {
+        match self {
+            Self::Vote { .. } | Self::Append(_) | Self::Truncate { .. } => true,
+            Self::Purge { .. } | Self::Committed { .. } | Self::Remember { .. } | Self::Close { .. } => false,
+        }
+    }
+}
+
 /// Writes a group durably. Returns whether `committed` was part of it.
-fn write_group(database: &Database, number: u64, group: &[Op], committed: Option<LogId>) -> Result<bool, redb::Error> {
+fn write_group(
+    database: &Database,
+    counts: Counts,
+    group: &[Op],
+    committed: Option<LogId>,
+) -> Result<bool, redb::Error> {
     let mut transaction = database.begin_write()?;
     transaction.set_durability(Durability::Immediate)?;
     // Reopening after a crash takes moments then, instead of a walk through the whole file.
@@ -164,7 +214,8 @@ fn write_group(database: &Database, number: u64, group: &[Op], committed: Option
     {
         let mut log = transaction.open_table(LOG)?;
         let mut meta = transaction.open_table(META)?;
-        meta.insert(TRANSACTIONS, meta_frame(TRANSACTIONS, &number)?.as_slice())?;
+        meta.insert(TRANSACTIONS, meta_frame(TRANSACTIONS, &counts.transactions)?.as_slice())?;
+        meta.insert(PROMISES, meta_frame(PROMISES, &counts.promises)?.as_slice())?;
         for op in group {
             stage(op, &mut log, &mut meta)?;
         }
@@ -188,6 +239,9 @@ fn stage(op: &Op, log: &mut LogTable<'_>, meta: &mut MetaTable<'_>) -> Result<()
         Op::Purge { upto } => {
             log.retain_in(..=upto.index, |_, _| false)?;
             meta.insert(PURGED, meta_frame(PURGED, &LogIdRecord::from(*upto))?.as_slice())?;
+        }
+        Op::Remember { peers, .. } => {
+            meta.insert(PEERS, meta_frame(PEERS, peers)?.as_slice())?;
         }
         Op::Committed { .. } | Op::Close { .. } => {}
     }
