@@ -64,6 +64,6 @@ fn the_bytes_of_a_snapshot_head_are_pinned() {
     let length = 20 + encode(&header).unwrap().len();
     assert_eq!(
         hex(&file[..length]),
-        "4d5553544552534e010000002000000062b00eb5010309010100010101010103703a3103613a3103633a31e7bd3c024dd7dcc506"
+        "4d5553544552534e0200000022000000192c68c4010309010100010101010103703a3103613a3103633a31e7bd3c024dd7dcc5060100"
     );
 }

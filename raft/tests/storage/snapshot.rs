@@ -183,7 +183,7 @@ fn f_26_every_flipped_bit_and_every_truncation_of_a_snapshot_is_detected() {
 
 #[test]
 fn an_implausible_length_is_refused_before_it_is_allocated() {
-    let mut file = b"MUSTERSN\x01\0\0\0".to_vec();
+    let mut file = b"MUSTERSN\x02\0\0\0".to_vec();
     file.extend_from_slice(&u32::MAX.to_le_bytes());
     file.extend_from_slice(&[0; 64]);
     let error = read_snapshot(file.as_slice()).unwrap_err();
@@ -192,7 +192,7 @@ fn an_implausible_length_is_refused_before_it_is_allocated() {
 
 #[test]
 fn a_snapshot_by_a_newer_release_is_named_as_such() {
-    let file = b"MUSTERSN\x02\0\0\0".to_vec();
+    let file = b"MUSTERSN\x03\0\0\0".to_vec();
     let error = read_snapshot(file.as_slice()).unwrap_err();
-    assert!(error.to_string().contains("format 2, this build reads format 1"), "{error}");
+    assert!(error.to_string().contains("format 3, this build reads format 2"), "{error}");
 }

@@ -215,6 +215,8 @@ impl Drop for DevCluster {
 /// As an upgrade replaces a program: the new file takes the name at once. A link is quicker than a copy, where it can be.
 fn replace(program: &Path, by: &Path) {
     let new = program.with_extension("new");
+    // A rename onto another link of the same file leaves both names.
+    let _ = std::fs::remove_file(&new);
     if std::fs::hard_link(by, &new).is_err() {
         std::fs::copy(by, &new).unwrap();
     }

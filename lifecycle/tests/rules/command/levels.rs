@@ -7,13 +7,14 @@ use muster_lifecycle::meta::Uid;
 use muster_lifecycle::record::RecordKey;
 use muster_lifecycle::rehearsal;
 use muster_lifecycle::replica::{ReplicaId, ReplicaRecord};
-use muster_lifecycle::state::{State, StateBuilder};
+use muster_lifecycle::state::StateBuilder;
 use muster_lifecycle::text::Text;
 use muster_lifecycle::time::{ClusterTime, Period};
 use muster_lifecycle::upgrade::{self, UpgradeOutlook};
 
 use crate::command::every_operation::every_operation;
 use crate::fixture::cluster::*;
+use crate::fixture::fleet::rebuilt;
 
 const NEXT: LevelRange = LevelRange::new(Level(1), Level(2));
 
@@ -49,12 +50,6 @@ fn cluster(ranges: &[LevelRange]) -> Cluster {
         cluster.done(announce(id, version, *levels));
     }
     cluster
-}
-
-fn rebuilt(state: &State) -> State {
-    let mut builder = StateBuilder::new();
-    state.records().for_each(|(key, value)| builder.push(&key, &value).unwrap());
-    builder.finish().unwrap()
 }
 
 #[test]
