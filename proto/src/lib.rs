@@ -10,6 +10,8 @@ pub mod agent;
 pub mod certified_name;
 mod codec;
 mod field;
+#[cfg(test)]
+mod golden;
 pub mod manifest;
 pub mod operation;
 pub mod protocol;

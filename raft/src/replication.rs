@@ -2,6 +2,8 @@
 
 pub(crate) mod codec;
 pub mod connector;
+#[cfg(test)]
+mod golden;
 pub mod greeting;
 pub mod hello;
 pub(crate) mod leader_client;

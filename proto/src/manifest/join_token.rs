@@ -24,6 +24,7 @@ pub fn join_token_to_json(token: &JoinToken, now: Stamp) -> Value {
 
 #[cfg(test)]
 mod tests {
+    use muster_lifecycle::author::Author;
     use muster_lifecycle::fingerprint::Fingerprint;
     use muster_lifecycle::time::{ClusterTime, WallTime};
 

@@ -1,7 +1,9 @@
-//! Golden bytes on disk: a change here is a change of the data version.
+//! Golden bytes on disk: log entries, votes, positions, and the snapshot file.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
 
+use muster_golden::GoldenBytes;
 use muster_lifecycle::level::Level;
 use muster_lifecycle::replica::ReplicaId;
 use muster_raft::frame;
@@ -14,10 +16,6 @@ use openraft::EntryPayload;
 
 use crate::fixture::{entry, state_after};
 
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
-}
-
 fn membership() -> MembershipRecord {
     let endpoint = Endpoint { peer: "p:1".into(), agent: "a:1".into(), client: "c:1".into() };
     MembershipRecord {
@@ -26,44 +24,45 @@ fn membership() -> MembershipRecord {
     }
 }
 
-#[test]
-fn the_bytes_of_log_entries_are_pinned() {
-    let blank = LogEntry { log_id: log_id(3, 500), payload: EntryPayload::Blank };
-    let change =
-        LogEntry { log_id: log_id(3, 501), payload: EntryPayload::Membership(membership().try_into().unwrap()) };
-    let sealed = |entry: &LogEntry| hex(&frame::seal(&entry.log_id.index.to_be_bytes(), &encode_entry(entry).unwrap()));
-    assert_eq!(sealed(&blank), "01be92b8be03f40300");
-    assert_eq!(sealed(&change), "0142c6f54603f50302010101010103703a3103613a3103633a31");
-    assert_eq!(&sealed(&entry(3, 502))[10..18], "03f60301", "id and kind; the batch is pinned in lifecycle");
+fn stored_membership() -> StoredMembershipRecord {
+    StoredMembershipRecord { established: Some(LogIdRecord { term: 1, index: 0 }), membership: membership() }
 }
 
-#[test]
-fn the_bytes_of_vote_and_position_are_pinned() {
-    assert_eq!(hex(&encode(&VoteRecord { term: 300, candidate: ReplicaId(2), committed: true }).unwrap()), "ac020201");
-    assert_eq!(hex(&encode(&LogIdRecord { term: 300, index: 7 }).unwrap()), "ac0207");
-}
-
-#[test]
-fn the_bytes_of_a_snapshot_head_are_pinned() {
-    let header = SnapshotHeader {
+fn header() -> SnapshotHeader {
+    SnapshotHeader {
         last_log_id: Some(LogIdRecord { term: 3, index: 9 }),
-        membership: StoredMembershipRecord {
-            established: Some(LogIdRecord { term: 1, index: 0 }),
-            membership: membership(),
-        },
+        membership: stored_membership(),
         fleet: 0xf1ee7,
         generation: 2,
         revision: 77,
         digest: 0xd16e57,
         level: Level(1),
         raised_by: String::new(),
-    };
+    }
+}
+
+/// As the log stores it: with a checksum over its index and its bytes.
+fn sealed(entry: &LogEntry) -> Vec<u8> {
+    frame::seal(&entry.log_id.index.to_be_bytes(), &encode_entry(entry).unwrap())
+}
+
+#[test]
+fn the_bytes_on_disk_are_pinned() {
+    let blank = LogEntry { log_id: log_id(3, 500), payload: EntryPayload::Blank };
+    let change =
+        LogEntry { log_id: log_id(3, 501), payload: EntryPayload::Membership(membership().try_into().unwrap()) };
+    let vote = VoteRecord { term: 300, candidate: ReplicaId(2), committed: true };
+    let mut golden = GoldenBytes::default();
+    golden.pin("log/blank", sealed(&blank));
+    golden.pin("log/membership", sealed(&change));
+    golden.pin("log/batch", sealed(&entry(3, 502)));
+    golden.pin("vote", encode(&vote).unwrap());
+    golden.pin("log-id", encode(&LogIdRecord { term: 300, index: 7 }).unwrap());
+    golden.pin("stored-membership", encode(&stored_membership()).unwrap());
+    golden.pin("snapshot/header", encode(&header()).unwrap());
     let mut file = Vec::new();
-    write_snapshot(&mut file, &header, &state_after(&[])).unwrap();
-    assert_eq!(read_header(file.as_slice()).unwrap(), header);
-    let length = 20 + encode(&header).unwrap().len();
-    assert_eq!(
-        hex(&file[..length]),
-        "4d5553544552534e0200000022000000192c68c4010309010100010101010103703a3103613a3103633a31e7bd3c024dd7dcc5060100"
-    );
+    write_snapshot(&mut file, &header(), &state_after(&[entry(3, 1)])).unwrap();
+    assert_eq!(read_header(file.as_slice()).unwrap(), header());
+    golden.pin("snapshot/file", file);
+    golden.check(Path::new("golden/storage.txt"));
 }

@@ -441,3 +441,20 @@ impl From<redb::Error> for Fault {
         if let redb::Error::Io(error) = error { error.into() } else { Self::Damage(error.to_string()) }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use muster_golden::GoldenBytes;
+
+    use super::*;
+
+    #[test]
+    fn the_bytes_of_the_records_beside_the_log_are_pinned() {
+        let identity = IdentityRecord { store: 5, fleet: 7, generation: 300, replica: ReplicaId(2) };
+        let mut golden = GoldenBytes::default();
+        golden.pin(IDENTITY, meta_frame(IDENTITY, &identity).unwrap());
+        golden.pin(DATA_VERSION, meta_frame(DATA_VERSION, &DATA_VERSION_NOW).unwrap());
+        golden.pin(TRANSACTIONS, meta_frame(TRANSACTIONS, &300_u64).unwrap());
+        golden.check(Path::new("golden/log_meta.txt"));
+    }
+}
