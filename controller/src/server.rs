@@ -175,8 +175,7 @@ async fn start_replica(
     };
     let opened = tokio::task::spawn_blocking(move || ReplicaStore::open(options)).await;
     let store = opened.map_err(|error| ServeError::Start(error.to_string()))??;
-    let identity =
-        PeerIdentity { fleet: config.fleet.to_string().into(), id: config.id, store: store.2.store_id };
+    let identity = PeerIdentity { fleet: config.fleet.to_string().into(), id: config.id, store: store.2.store_id };
     let started = Replica::start(identity, store, feed, connector, timing).await;
     started.map_err(|error| ServeError::Start(error.to_string()))
 }

@@ -13,7 +13,26 @@ const SOURCES: [&str; 2] = [include_str!("../muster/v1/peer.proto"), include_str
 
 fn greeting() -> Option<v1::Greeting> {
     let (from_store, to_store) = (Bytes::from_static(&[1; 16]).into(), Bytes::from_static(&[2; 16]).into());
-    Some(v1::Greeting { fleet: "f".into(), generation: 300, from: 1, from_store, to: 2, to_store })
+    Some(v1::Greeting {
+        fleet: "f".into(),
+        generation: 300,
+        from: 1,
+        from_store,
+        to: 2,
+        to_store,
+        run: 7,
+        start: 1,
+        promises: 300,
+        heard: vec![mark()],
+        level: 1,
+        raised_by: "0.1.0".into(),
+        level_min: 1,
+        level_max: 2,
+    })
+}
+
+fn mark() -> v1::Mark {
+    v1::Mark { replica: 2, store: Bytes::from_static(&[1; 16]), run: 7, start: 1, promises: 300 }
 }
 
 fn digest_at() -> v1::DigestAt {
@@ -50,6 +69,18 @@ fn hello() -> v1::HelloResponse {
         digest: "d".into(),
         version: "0.1.0".into(),
         digests: vec![digest_at()],
+        level: 1,
+        raised_by: "0.1.0".into(),
+        level_min: 1,
+        level_max: 2,
+        mark: Some(mark()),
+        heard: vec![mark()],
+        members_term: 3,
+        members_index: 300,
+        members_digest: Bytes::from_static(&[4; 16]),
+        trouble: "disputed".into(),
+        trouble_detail: "t".into(),
+        cannot_write: "full".into(),
     }
 }
 
@@ -58,7 +89,7 @@ fn pinned() -> Vec<(&'static str, Vec<u8>)> {
     let (payload, greeting) = (bytes(), greeting());
     let name = v1::DigestName { boot: 7, sequence: 300 };
     let wellbeing = v1::Wellbeing { canary_late: true, handshakes_queued: true, sessions: 300 };
-    let verdict = v1::ClaimVerdict { held_by: "h".into() };
+    let answer = v1::ClaimAnswer { held_by: "h".into() };
     let explain = v1::PeerExplainRequest {
         greeting: greeting.clone(),
         kind: "node".into(),
@@ -70,13 +101,14 @@ fn pinned() -> Vec<(&'static str, Vec<u8>)> {
     let pull = v1::PullRequest { greeting: greeting.clone(), asked: 300, applied: Some(name) };
     let claims =
         v1::ClaimRequest { greeting: greeting.clone(), claims: vec![session_claim()], releases: vec![session_claim()] };
-    let claimed = v1::ClaimResponse { verdicts: vec![verdict.clone()], taken_over: vec![taken_over()] };
+    let claimed = v1::ClaimResponse { answers: vec![answer.clone()], taken_over: vec![taken_over()] };
     vec![
         ("Greeting", greeting.clone().unwrap_or_default().encode_to_vec()),
         ("HelloResponse", hello().encode_to_vec()),
+        ("Mark", mark().encode_to_vec()),
         ("DigestAt", digest_at().encode_to_vec()),
         ("RaftMessage", v1::RaftMessage { greeting: greeting.clone(), payload: payload.clone() }.encode_to_vec()),
-        ("RaftReply", v1::RaftReply { payload }.encode_to_vec()),
+        ("RaftReply", v1::RaftReply { payload, mark: Some(mark()), heard: vec![mark()] }.encode_to_vec()),
         ("SnapshotChunk", chunk.encode_to_vec()),
         ("ProposeRequest", propose.encode_to_vec()),
         ("ProposeResponse", v1::ProposeResponse { answers: vec![proposed()] }.encode_to_vec()),
@@ -93,7 +125,7 @@ fn pinned() -> Vec<(&'static str, Vec<u8>)> {
         ("SessionClaim", session_claim().encode_to_vec()),
         ("ClaimResponse", claimed.encode_to_vec()),
         ("TakenOver", taken_over().encode_to_vec()),
-        ("ClaimVerdict", verdict.encode_to_vec()),
+        ("ClaimAnswer", answer.encode_to_vec()),
         ("PeerExplainRequest", explain.encode_to_vec()),
         ("PeerExplainResponse", v1::PeerExplainResponse { explanation: bytes() }.encode_to_vec()),
     ]

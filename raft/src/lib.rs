@@ -33,10 +33,10 @@ mod storage;
 pub mod types;
 mod write;
 
-pub use membership::{audit, formation, standing};
+pub use membership::{audit, fitness, formation, standing};
 pub use replication::{connector, greeting, hello, network, peer_memory, peer_service, peers};
 pub use storage::{
-    abort, checkpoint, disk, frame, halt, log_store, peer_mark, persisted, snapshot_pressure, snapshot_store,
-    state_machine, store,
+    abort, checkpoint, disk, disk_health, frame, halt, log_store, peer_mark, persisted, snapshot_pressure,
+    snapshot_store, state_machine, store,
 };
 pub use write::{encoded, proposer};

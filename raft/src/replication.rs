@@ -11,3 +11,4 @@ pub mod network;
 pub mod peer_memory;
 pub mod peer_service;
 pub mod peers;
+pub(crate) mod refusal;

@@ -10,6 +10,7 @@ pub const HEADERS: &[&str] = &["ID", "ROLE", "REACHABLE", "APPLIED", "PEER", "AG
 
 pub fn row(replica: &ReplicaStatus) -> Vec<String> {
     let reachable = match (replica.reachable, replica.why_unreachable.as_str()) {
+        (true, _) if !replica.cannot_write.is_empty() => format!("yes, cannot write ({})", replica.cannot_write),
         (true, _) => "yes".to_owned(),
         (false, "") => "no".to_owned(),
         (false, why) => format!("no ({why})"),
@@ -55,6 +56,9 @@ pub fn to_json(replica: &ReplicaStatus) -> Value {
     }
     if !replica.trouble.is_empty() {
         object["trouble"] = replica.trouble.clone().into();
+    }
+    if !replica.cannot_write.is_empty() {
+        object["cannotWrite"] = replica.cannot_write.clone().into();
     }
     object
 }
@@ -135,6 +139,14 @@ mod tests {
         assert_eq!(to_json(&troubled)["trouble"], "went back in time");
         assert_eq!(trouble(&troubled).as_deref(), Some("\ntrouble of replica 2: went back in time"));
         assert_eq!(trouble(&replica(1, true)), None);
+    }
+
+    #[test]
+    fn a_replica_that_cannot_write_says_why() {
+        let full = ReplicaStatus { cannot_write: "the disk is nearly full".into(), ..replica(2, true) };
+        assert_eq!(row(&full)[2], "yes, cannot write (the disk is nearly full)");
+        assert_eq!(to_json(&full)["cannotWrite"], "the disk is nearly full");
+        assert!(to_json(&replica(1, true)).get("cannotWrite").is_none());
     }
 
     #[test]

@@ -73,6 +73,7 @@ pub(crate) fn sources(
             Check::standing(checked.standing().trouble().map(|(_, text)| text)),
             Check::leader(checked.leader()),
             Check::contact(Some(contact.lost_for().unwrap_or(Duration::ZERO))),
+            Check::disk(checked.disk_trouble().as_ref()),
         ]
     };
     Sources { metrics, figures: figures(replica, hearing, sessions), checks: Arc::new(checks) }
@@ -127,6 +128,8 @@ fn raft_figures(replica: &Replica) -> RaftFigures {
         trouble: replica.standing().trouble().map(|(trouble, _)| trouble),
         distrusted: replica.distrusted().len() as u64,
         mismatches: replica.standing().mismatches().len() as u64,
+        disk_in_trouble: replica.disk_trouble().is_some(),
+        disk_free_bytes: replica.disk_free_bytes(),
     }
 }
 

@@ -29,6 +29,7 @@ pub(super) async fn overview(replica: &Replica, fleet: String) -> v1::StatusResp
                 level_min: build.levels.min.0,
                 level_max: build.levels.max.0,
                 trouble: replica.standing().trouble().map_or_else(String::new, |(_, text)| text),
+                cannot_write: replica.disk_trouble().map(|trouble| trouble.to_string()).unwrap_or_default(),
                 ..status
             };
         }
@@ -116,6 +117,7 @@ fn with_greeting(status: v1::ReplicaStatus, reached: HelloAnswer) -> v1::Replica
         level_max: reached.levels.max.0,
         // What a replica says of itself is more exact than what this one saw of it.
         trouble: reached.trouble.map_or(status.trouble, |(_, text)| text),
+        cannot_write: reached.cannot_write.unwrap_or_default(),
         ..status
     }
 }

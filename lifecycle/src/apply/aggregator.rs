@@ -5,8 +5,8 @@ use std::sync::Arc;
 use crate::apply::{Application, ApplyResult};
 use crate::command::ReceiptEffect;
 use crate::object::aggregator::{AGGREGATORS_MAX, AggregatorRecord};
-use crate::rejection::{Limit, Rejection};
 use crate::rehearsal;
+use crate::rejection::{Limit, Rejection};
 use crate::value::invalid::Invalid;
 use crate::value::text::Text;
 use crate::value::violation::AccessViolation;
@@ -35,7 +35,9 @@ impl Application<'_> {
     pub(crate) fn rehearse_note(&mut self, name: &Text, note: &Text) -> ApplyResult {
         rehearsal::check_note(note)?;
         let Some(known) = self.state.aggregators.get(name).cloned() else {
-            return Err(Invalid::new("name", AccessViolation::UnknownAggregator { name: Text::clipped(name, 253) }).into());
+            return Err(
+                Invalid::new("name", AccessViolation::UnknownAggregator { name: Text::clipped(name, 253) }).into()
+            );
         };
         if known.note == *note {
             return Ok(self.receipt(ReceiptEffect::Unchanged));

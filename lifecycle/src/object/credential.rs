@@ -14,8 +14,8 @@ use strum::{EnumDiscriminants, IntoStaticStr, VariantArray};
 use thiserror::Error;
 
 use crate::object::record::RecordKey;
-use crate::value::author::Author;
 use crate::object::record::{Stored, Versioned};
+use crate::value::author::Author;
 use crate::value::fingerprint::Fingerprint;
 use crate::value::text::Text;
 use crate::value::time::{ClusterTime, Stamp, WallTime, later};

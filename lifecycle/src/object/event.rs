@@ -18,8 +18,8 @@ pub use self::node::{ConditionTurn, LastHeard, NodeHappening, NodeHappeningKind}
 pub use self::pod::{PodHappening, PodHappeningKind};
 pub use self::subject::Subject;
 use crate::object::record::RecordKey;
-use crate::value::meta::ObjectMeta;
 use crate::object::record::{Stored, Versioned};
+use crate::value::meta::ObjectMeta;
 use crate::value::text::{Interner, Text};
 use crate::value::time::Stamp;
 

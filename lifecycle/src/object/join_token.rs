@@ -7,8 +7,8 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use crate::object::record::RecordKey;
-use crate::value::author::Author;
 use crate::object::record::{Stored, Versioned};
+use crate::value::author::Author;
 use crate::value::fingerprint::Fingerprint;
 use crate::value::invalid::Invalid;
 use crate::value::name;

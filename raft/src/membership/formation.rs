@@ -163,6 +163,7 @@ mod tests {
             store: None,
             members: MembersClaim::default(),
             trouble: None,
+            cannot_write: None,
         }
     }
 

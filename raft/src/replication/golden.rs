@@ -7,6 +7,7 @@ use std::path::Path;
 
 use muster_golden::GoldenBytes;
 use muster_lifecycle::command::{Batch, Command, LeaderOperation, Origin, Outcome, Receipt, ReceiptEffect};
+use muster_lifecycle::level::Level;
 use muster_lifecycle::meta::Revision;
 use muster_lifecycle::replica::ReplicaId;
 use muster_lifecycle::time::{ClusterTime, Stamp, WallTime};
@@ -17,7 +18,7 @@ use openraft::raft::{
 };
 use serde::Serialize;
 
-use crate::membership::change::MembershipChange;
+use crate::membership::MembershipChange;
 use crate::replication::codec;
 use crate::replication::network::SnapshotAnnouncement;
 use crate::storage::persisted::{MembershipRecord, log_id};
@@ -36,7 +37,7 @@ fn entries() -> Vec<LogEntry> {
     let operation = LeaderOperation::AssessZones.into();
     let command = Command { origin: Origin::Controller { term: 3 }, request: None, operation };
     let stamp = Stamp { cluster: ClusterTime(300), wall: WallTime(-1) };
-    let batch = EncodedBatch::new(Batch { stamp, commands: vec![command] }).unwrap();
+    let batch = EncodedBatch::new(Level(1), Batch { stamp, commands: vec![command] }).unwrap();
     let record =
         MembershipRecord { voters: vec![[ReplicaId(1)].into()], endpoints: [(ReplicaId(1), endpoint())].into() };
     let payloads =

@@ -7,8 +7,8 @@ use muster_lifecycle::meta::Uid;
 use muster_lifecycle::table::Digest;
 
 use crate::membership::audit::MembersClaim;
-use crate::replication::peer_memory::from_wire;
 use crate::replication::greeting::spoken;
+use crate::replication::peer_memory::from_wire;
 use crate::replication::peers::{Lane, Peers};
 use crate::types::Endpoint;
 use muster_lifecycle::replica::{ReplicaId, ReplicaTrouble};
@@ -36,6 +36,8 @@ pub struct HelloAnswer {
     pub members: MembersClaim,
     /// Why it takes no part or must not lead.
     pub trouble: Option<(ReplicaTrouble, String)>,
+    /// Why it should not lead: its disk takes no writes. `None` if it may.
+    pub cannot_write: Option<String>,
 }
 
 pub async fn greet(peers: &Peers, target: ReplicaId, endpoint: &Endpoint) -> Result<HelloAnswer, String> {
@@ -75,6 +77,7 @@ pub async fn greet(peers: &Peers, target: ReplicaId, endpoint: &Endpoint) -> Res
             digest: Digest(u128_from(&answer.members_digest).unwrap_or_default()),
         },
         trouble: ReplicaTrouble::from_name(&answer.trouble).map(|trouble| (trouble, answer.trouble_detail)),
+        cannot_write: (!answer.cannot_write.is_empty()).then_some(answer.cannot_write),
     })
 }
 

@@ -36,6 +36,7 @@ use self::tail::{Encoded, Tail};
 use self::writer::{Append, Op, Writer};
 use crate::storage::abort::Abort;
 use crate::storage::disk::Disk;
+use crate::storage::disk_health::DiskHealth;
 use crate::storage::peer_mark::PeerMarks;
 use crate::storage::snapshot_pressure::SnapshotPressure;
 use crate::storage::{frame, persisted};
@@ -66,6 +67,7 @@ struct SharedLog {
     database: RwLock<Option<Database>>,
     location: String,
     disk: Arc<dyn Disk>,
+    health: DiskHealth,
     new_store: NewStore,
     /// The highest level of an entry when the log was opened, and the version that raised it.
     level: (Level, String),
@@ -89,6 +91,7 @@ impl LogStore {
             tail: Mutex::new(Tail::new(&content)),
             database: RwLock::new(Some(database)),
             location: location.clone(),
+            health: DiskHealth::new(Arc::clone(&disk)),
             disk,
             new_store: content.new_store,
             level: (content.level, content.raised_by),
@@ -143,6 +146,17 @@ impl LogStore {
 
     pub fn capacity(&self) -> LogCapacity {
         LogCapacity::new(Arc::clone(&self.shared.disk))
+    }
+
+    /// The health of the disk, as the writer of the log sees it.
+    pub fn health(&self) -> DiskHealth {
+        self.shared.health.clone()
+    }
+
+    /// Has the writer sync the disk once, though there is nothing to write, to see how long it takes. Does nothing if
+    /// the writer is busy: it learns the same from its work.
+    pub(crate) fn probe(&self) {
+        let _ = self.queue.try_send(Op::Probe);
     }
 
     /// The measure of how urgent a snapshot is.

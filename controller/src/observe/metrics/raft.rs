@@ -43,6 +43,9 @@ pub struct RaftFigures {
     pub distrusted: u64,
     /// The pairs of replicas whose states differ.
     pub mismatches: u64,
+    /// The disk is nearly full or slow, so that this replica leaves leading to the others.
+    pub disk_in_trouble: bool,
+    pub disk_free_bytes: Option<u64>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -99,6 +102,10 @@ impl RaftFigures {
         let mismatches =
             ("muster_raft_state_mismatches", "Pairs of replicas whose states differ at an equal log index.");
         gauge(encoder, mismatches, self.mismatches as f64)?;
+        let disk = ("muster_disk_in_trouble", "Whether the disk under the log is nearly full or slow.");
+        gauge(encoder, disk, f64::from(u8::from(self.disk_in_trouble)))?;
+        let free = ("muster_disk_free_bytes", "Free space on the disk under the log.");
+        self.disk_free_bytes.map_or(Ok(()), |bytes| gauge(encoder, free, bytes as f64))?;
         let age =
             ("muster_raft_quorum_age_seconds", "Seconds since a quorum last confirmed this leader; leaders only.");
         self.quorum_age.map_or(Ok(()), |since| gauge(encoder, age, since.as_secs_f64()))

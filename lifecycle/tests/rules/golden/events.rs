@@ -12,8 +12,8 @@ use muster_lifecycle::event::{
 };
 use muster_lifecycle::garbage::Garbage;
 use muster_lifecycle::policy::Rate;
-use muster_lifecycle::replica::ReplicaTrouble;
 use muster_lifecycle::replica::ReplicaId;
+use muster_lifecycle::replica::ReplicaTrouble;
 use muster_lifecycle::text::Text;
 use muster_lifecycle::time::Period;
 use muster_lifecycle::zone::ZoneState;

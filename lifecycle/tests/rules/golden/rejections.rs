@@ -63,9 +63,12 @@ fn rejection(rejection: RejectionKind) -> Rejection {
         Kind::Distrusted => Rejection::Distrusted(Distrust::WrongSecret { id }),
         Kind::NoSuchToken => Rejection::NoSuchToken { id },
         Kind::TokenSpent => Rejection::TokenSpent { id, node },
-        Kind::LevelHeldBack => {
-            Rejection::LevelHeldBack { needs: Level(2), id: replica, version: text(), levels: LevelRange::new(Level(1), Level(1)) }
-        }
+        Kind::LevelHeldBack => Rejection::LevelHeldBack {
+            needs: Level(2),
+            id: replica,
+            version: text(),
+            levels: LevelRange::new(Level(1), Level(1)),
+        },
         Kind::LevelNotRaised => Rejection::LevelNotRaised { needs: Level(2), in_force: Level(1) },
         Kind::LevelNotSpoken => {
             let levels = LevelRange::new(Level(1), Level(2));

@@ -329,7 +329,7 @@ mod tests {
     #[test]
     fn the_bytes_of_the_description_are_pinned() {
         let (membership, applied) = (StoredMembershipRecord::default(), LogIdRecord { term: 3, index: 300 });
-        let meta = Meta { version: VERSION, store: 5, applied, membership, digest: 7 };
+        let meta = Meta { version: VERSION, store: 5, applied, membership, digest: 7, level: Level(1) };
         let mut golden = GoldenBytes::default();
         golden.pin("description", persisted::encode(&meta).unwrap());
         golden.check(Path::new("golden/checkpoint.txt"));

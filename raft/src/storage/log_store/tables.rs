@@ -444,7 +444,11 @@ impl From<redb::Error> for Fault {
 
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
+
     use muster_golden::GoldenBytes;
+
+    use crate::storage::peer_mark::PeerMark;
 
     use super::*;
 
@@ -455,6 +459,10 @@ mod tests {
         golden.pin(IDENTITY, meta_frame(IDENTITY, &identity).unwrap());
         golden.pin(DATA_VERSION, meta_frame(DATA_VERSION, &DATA_VERSION_NOW).unwrap());
         golden.pin(TRANSACTIONS, meta_frame(TRANSACTIONS, &300_u64).unwrap());
+        golden.pin(PROMISES, meta_frame(PROMISES, &300_u64).unwrap());
+        let mark = PeerMark { store: Uid(5), run: 7, start: 1, promises: 300 };
+        let peers = PeerMarks::from([(ReplicaId(2), mark)]);
+        golden.pin(PEERS, meta_frame(PEERS, &peers).unwrap());
         golden.check(Path::new("golden/log_meta.txt"));
     }
 }

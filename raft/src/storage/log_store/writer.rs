@@ -48,6 +48,8 @@ pub(super) enum Op {
         peers: PeerMarks,
         reply: Reply,
     },
+    /// Writes nothing, and syncs all the same.
+    Probe,
     Close {
         reply: Reply,
     },
@@ -77,7 +79,8 @@ impl Writer {
     pub(super) fn run(mut self) {
         while let Some(first) = self.queue.blocking_recv() {
             let group = self.gather(first);
-            if let Err(error) = self.write(&group) {
+            let health = self.shared.health.clone();
+            if let Err(error) = health.time(|| self.write(&group)) {
                 return self.fail(error, group);
             }
             if let Some(closing) = self.acknowledge(group) {
@@ -106,8 +109,13 @@ impl Writer {
             match op {
                 Op::Committed { committed } => self.committed = Some(*committed),
                 Op::Close { .. } => {}
-                Op::Vote { .. } | Op::Append(_) | Op::Truncate { .. } | Op::Purge { .. } | Op::Remember { .. } => {
-                    needs_transaction = true
+                Op::Vote { .. }
+                | Op::Append(_)
+                | Op::Truncate { .. }
+                | Op::Purge { .. }
+                | Op::Remember { .. }
+                | Op::Probe => {
+                    needs_transaction = true;
                 }
             }
         }
@@ -147,7 +155,7 @@ impl Writer {
                     append.flushed.io_completed(Ok(()));
                 }
                 Op::Close { reply } => closing = Some(reply),
-                Op::Purge { .. } | Op::Committed { .. } => {}
+                Op::Purge { .. } | Op::Committed { .. } | Op::Probe => {}
             }
         }
         closing
@@ -194,7 +202,9 @@ impl Op {
     fn is_promise(&self) -> bool {
         match self {
             Self::Vote { .. } | Self::Append(_) | Self::Truncate { .. } => true,
-            Self::Purge { .. } | Self::Committed { .. } | Self::Remember { .. } | Self::Close { .. } => false,
+            Self::Purge { .. } | Self::Committed { .. } | Self::Remember { .. } | Self::Probe | Self::Close { .. } => {
+                false
+            }
         }
     }
 }
@@ -243,7 +253,7 @@ fn stage(op: &Op, log: &mut LogTable<'_>, meta: &mut MetaTable<'_>) -> Result<()
         Op::Remember { peers, .. } => {
             meta.insert(PEERS, meta_frame(PEERS, peers)?.as_slice())?;
         }
-        Op::Committed { .. } | Op::Close { .. } => {}
+        Op::Committed { .. } | Op::Probe | Op::Close { .. } => {}
     }
     Ok(())
 }
