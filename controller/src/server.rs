@@ -88,6 +88,8 @@ pub struct Environment {
     pub agent_runtime: Handle,
     /// Observes the supervision tree's actors.
     pub probe: Arc<dyn Probe>,
+    /// Is shown the replica as soon as its consensus runs.
+    pub on_start: Box<dyn FnOnce(&Replica) + Send>,
 }
 
 /// Runs a replica on this machine's clock, disk and network until `shutdown`.
@@ -109,6 +111,7 @@ pub async fn serve(config: ServerConfig, shutdown: CancellationToken) -> Result<
         timing: Timing::default(),
         agent_runtime: runtime.handle(),
         probe: Arc::new(Quiet),
+        on_start: Box::new(|_| {}),
     };
     serve_in(environment, config, tls, shutdown).await
 }
@@ -120,8 +123,9 @@ pub async fn serve_in(
     tls: ReplicaTls,
     shutdown: CancellationToken,
 ) -> Result<(), ServeError> {
-    let Environment { clock, disk, connector, listeners, http, timing, agent_runtime, probe } = environment;
+    let Environment { clock, disk, connector, listeners, http, timing, agent_runtime, probe, on_start } = environment;
     let replica = start_replica(&config, Arc::clone(&clock), disk, connector, timing).await?;
+    on_start(&replica);
     let closing = CancellationToken::new();
     let agent_door = Door::new(DoorKind::Agent, Arc::clone(&tls.agent_server), config.fleet.clone())
         .renewing_within(config.enrolment.grace);

@@ -28,6 +28,7 @@ pub mod feed;
 pub mod membership;
 pub mod replica;
 mod replication;
+pub mod report;
 mod storage;
 pub mod types;
 mod write;

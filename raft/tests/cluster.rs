@@ -2,6 +2,8 @@
 #![allow(clippy::unwrap_used)]
 
 mod harness;
+#[path = "cluster/registers.rs"]
+mod registers;
 
 use std::time::Duration;
 

@@ -86,7 +86,9 @@ fn dependencies_point_down_the_diamond() {
                 "muster-node-agent",
                 "muster-bench",
             ],
+            "tests/checker" => &["muster-lifecycle", "muster-raft"],
             "tests/harness" => &[
+                "muster-checker",
                 "muster-pki",
                 "muster-client",
                 "muster-lifecycle",

@@ -19,7 +19,6 @@ use muster_controller::door::listener::{Listener, Tcp};
 use muster_controller::server::{Environment, ServeError, serve_in};
 use muster_lifecycle::policy::{Policy, Rate};
 use muster_lifecycle::time::Period;
-use muster_pki::FleetFolder;
 use muster_pki::tls::{self, ReplicaTls};
 use muster_proto::v1::member_request::Action;
 use muster_proto::v1::{ReplicaStatus, StatusResponse, write_request};
@@ -82,7 +81,7 @@ impl InprocessCluster {
         let members = Members::on_loopback(&REPLICAS);
         let client = members.client();
         let links = Arc::<Links>::default();
-        let running = REPLICAS.map(|id| (id, Running::start(&members.fleet, &links, id, &policy, &probe))).into();
+        let running = REPLICAS.map(|id| (id, Running::start(&members, &links, id, &policy, &probe))).into();
         let cluster = Self { members, client, links, running, _turn: turn };
         cluster.settled().await;
         cluster
@@ -222,8 +221,8 @@ impl InprocessCluster {
 // === impl Running ===
 
 impl Running {
-    fn start(fleet: &FleetFolder, links: &Arc<Links>, id: u64, policy: &Policy, probe: &Arc<dyn Probe>) -> Self {
-        let file = Layer::load(&fleet.replica_dir(id).join("config.toml")).unwrap();
+    fn start(members: &Members, links: &Arc<Links>, id: u64, policy: &Policy, probe: &Arc<dyn Probe>) -> Self {
+        let file = Layer::load(&members.fleet.replica_dir(id).join("config.toml")).unwrap();
         let config =
             ServerConfig { policy: policy.clone(), ..ServerConfig::merge(Some(file), Layer::default()).unwrap() };
         let tls = ReplicaTls::load(&config.tls_dir).unwrap();
@@ -243,6 +242,7 @@ impl Running {
             timing: Timing::default(),
             agent_runtime: tokio::runtime::Handle::current(),
             probe: Arc::clone(probe),
+            on_start: Box::new(members.consensus.observer()),
         };
         let ended = tokio::spawn(serve_in(environment, config, tls, shutdown.clone()));
         Self { clock, shutdown, ended }
