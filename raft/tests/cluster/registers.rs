@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use muster_checker::load::{LoadPlan, RegisterDoor, RegisterFailure, RegisterLoad};
 use muster_checker::register::{Bystanders, RegisterValue};
+use muster_checker::search::NotLinearizable;
 use muster_lifecycle::command::{OperatorOperation, Outcome, Precondition};
 use muster_lifecycle::meta::Revision;
 use muster_lifecycle::rejection::Rejection;
@@ -23,6 +24,8 @@ const WRITES_PER_STEP: u64 = 30;
 struct ReplicaDoor {
     id: ReplicaId,
     slot: ReplicaSlot,
+    /// Whether reads ask the leader how far they must wait, as they should.
+    asks: bool,
 }
 
 // === impl ReplicaDoor ===
@@ -40,7 +43,7 @@ impl RegisterDoor for ReplicaDoor {
 
     async fn read(&self, key: usize, stale: bool) -> Result<(Option<RegisterValue>, u64), RegisterFailure> {
         let replica = self.running().ok_or(RegisterFailure::Failed)?;
-        if !stale {
+        if self.asks && !stale {
             let confirmed = replica.read_barrier(Instant::now() + CALL_PATIENCE).await;
             confirmed.map_err(|_| RegisterFailure::Failed)?;
         }
@@ -73,14 +76,18 @@ fn name(key: usize) -> String {
 }
 
 async fn start() -> (Cluster, RegisterLoad) {
+    start_with(true).await
+}
+
+async fn start_with(asks: bool) -> (Cluster, RegisterLoad) {
     let cluster = Cluster::start(&IDS).await;
     for key in 0..KEYS {
         cluster.create(cluster.leader(), &name(key), PATIENCE).await.unwrap();
     }
     let plan =
         LoadPlan { keys: KEYS, pause: Duration::from_millis(5), bystanders: Bystanders::Absent, ..LoadPlan::default() };
-    let doors = || cluster.slots.iter().map(|(id, slot)| ReplicaDoor { id: *id, slot: slot.clone() }).collect();
-    let load = RegisterLoad::start(doors, plan);
+    let door = |(id, slot): (&ReplicaId, &ReplicaSlot)| ReplicaDoor { id: *id, slot: slot.clone(), asks };
+    let load = RegisterLoad::start(|| cluster.slots.iter().map(door).collect(), plan);
     (cluster, load)
 }
 
@@ -129,6 +136,18 @@ async fn i_09_i_16_cut_links_leave_reads_and_writes_linearizable() {
     assert!(cluster.consensus.extent().0 >= 3, "the leader was cut off twice");
     history.assert_linearizable();
     history.assert_stale_reads_advance();
+}
+
+/// The check can fail: replicas that answered from what they have would be found.
+#[tokio::test(flavor = "multi_thread")]
+async fn i_09_reads_that_do_not_ask_the_leader_would_be_found() {
+    let (cluster, load) = start_with(false).await;
+    let cut = others(settled_leader(&cluster).await).next().unwrap();
+    writes_flow(&load, "before a replica is cut off").await;
+    others(cut).for_each(|other| cluster.wires.cut(cut, other));
+    writes_flow(&load, "while a replica is cut off").await;
+    let found = load.finish().check();
+    assert!(matches!(found, Err(NotLinearizable::Violation(_))), "{found:?}");
 }
 
 /// The leader and one follower do not reach each other; the third replica reaches both.

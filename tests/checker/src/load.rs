@@ -14,7 +14,8 @@ use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 
 use crate::register::{Bystanders, RegisterAnswer, RegisterCall, RegisterOperation, RegisterValue};
-use crate::{search, stale};
+use crate::search::{NotLinearizable, linearizable};
+use crate::stale;
 
 /// The end of a load that outlasts its test, and of what it remembers.
 const OPERATIONS_MAX: usize = 200_000;
@@ -151,12 +152,16 @@ impl RegisterHistory {
         println!("register load: {reads} reads, {writes} writes ({swaps} on condition), {unknown} without an answer");
         assert!(reads > 0 && writes > swaps && swaps > 0, "too little was answered to check anything");
         assert!(self.operations.len() < OPERATIONS_MAX, "the load ended before the test did: give it longer pauses");
-        match search::linearizable(&self.operations, self.bystanders) {
+        match self.check() {
             Ok(()) => {}
-            Err(search::NotLinearizable::Violation(why)) => panic!("not linearizable: {why}"),
-            Err(undecided @ search::NotLinearizable::Undecided { .. }) => panic!("{undecided:?}"),
+            Err(NotLinearizable::Violation(why)) => panic!("not linearizable: {why}"),
+            Err(undecided @ NotLinearizable::Undecided { .. }) => panic!("{undecided:?}"),
         }
         stale::found_what_existed(&self.operations).unwrap_or_else(|why| panic!("a stale read found {why}"));
+    }
+
+    pub fn check(&self) -> Result<(), NotLinearizable> {
+        linearizable(&self.operations, self.bystanders)
     }
 
     /// For histories in which no replica was started again: none may go back in time.

@@ -83,8 +83,8 @@ fn check_key(
 
 /// Leaves out what cannot matter: calls that certainly changed nothing, reads without an answer, old reads, and writes
 /// without an answer whose value no read ever found. Such a write may as well never have happened, and each that stays
-/// doubles the orders to try. A conflict stays only if no write without an answer can have caused it: what revision such
-/// a write gave the object is not known.
+/// doubles the orders to try. A conflict stays only if no write without an answer can have caused it, because what
+/// revision such a write gave the object is not known.
 fn relevant(operations: Vec<&RegisterOperation>, bystanders: Bystanders) -> Vec<&RegisterOperation> {
     let found = |operation: &&RegisterOperation| match (operation.call, operation.answer) {
         (RegisterCall::Read, RegisterAnswer::Found { value, .. }) => value,

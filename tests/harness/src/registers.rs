@@ -1,5 +1,5 @@
-//! Annotations of Nodes as registers: operators read and write them through every replica while a test makes faults, and
-//! afterwards the history is checked.
+//! Annotations of Nodes as registers: operators read and write them through every replica while a test makes faults,
+//! and afterwards the history is checked.
 
 use std::sync::Arc;
 use std::time::Duration;
