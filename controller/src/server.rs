@@ -93,6 +93,8 @@ pub struct Environment {
     pub probe: Arc<dyn Probe>,
     /// The build that runs: its version, and the levels it speaks.
     pub build: Build,
+    /// Is shown the replica as soon as its consensus runs.
+    pub on_start: Box<dyn FnOnce(&Replica) + Send>,
 }
 
 /// Runs a replica on this machine's clock, disk and network until `shutdown`.
@@ -115,6 +117,7 @@ pub async fn serve(build: Build, config: ServerConfig, shutdown: CancellationTok
         agent_runtime: runtime.handle(),
         probe: Arc::new(Quiet),
         build,
+        on_start: Box::new(|_| {}),
     };
     serve_in(environment, config, tls, shutdown).await
 }
@@ -126,8 +129,10 @@ pub async fn serve_in(
     tls: ReplicaTls,
     shutdown: CancellationToken,
 ) -> Result<(), ServeError> {
-    let Environment { clock, disk, connector, listeners, http, timing, agent_runtime, probe, build } = environment;
+    let Environment { clock, disk, connector, listeners, http, timing, agent_runtime, probe, build, on_start } =
+        environment;
     let replica = start_replica(&config, Arc::clone(&clock), disk, connector, timing, build).await?;
+    on_start(&replica);
     let closing = CancellationToken::new();
     let agent_door = Door::new(DoorKind::Agent, Arc::clone(&tls.agent_server), config.fleet.clone())
         .renewing_within(config.enrolment.grace);

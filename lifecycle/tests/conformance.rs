@@ -1,4 +1,5 @@
-//! Conformance page: `docs/conformance.md` speaks of every rule, and of no test that does not exist.
+//! Conformance page: `docs/conformance.md` speaks of every rule, and of no test that does not exist. Likewise the fault
+//! matrix, `docs/faults.md`.
 #![allow(clippy::unwrap_used)]
 
 use std::collections::BTreeSet;
@@ -75,6 +76,48 @@ fn every_test_named_on_the_page_exists() {
         seen += 1;
     }
     assert!(seen > 100, "only {seen} references");
+}
+
+/// The rows of `docs/faults.md`: the fault's id, and the command that makes the fault.
+fn fault_rows(page: &str) -> Vec<(&str, &str)> {
+    let rows = page.lines().filter(|line| line.starts_with("| F-"));
+    rows.map(|row| {
+        let cells: Vec<&str> = row.trim_matches('|').split('|').map(str::trim).collect();
+        assert_eq!(cells.len(), 5, "{row}");
+        (cells[0], cells[4])
+    })
+    .collect()
+}
+
+#[test]
+fn every_fault_has_one_row_in_the_matrix() {
+    let page = std::fs::read_to_string(root().join("docs/faults.md")).unwrap();
+    let mut rows: Vec<String> = fault_rows(&page).into_iter().map(|(id, _)| id.to_owned()).collect();
+    rows.sort();
+    let faults: Vec<String> = (1..=31).chain(40..=47).chain([50]).map(|number| format!("F-{number:02}")).collect();
+    assert_eq!(rows, faults);
+}
+
+#[test]
+fn every_command_of_the_fault_matrix_runs_a_test() {
+    let page = std::fs::read_to_string(root().join("docs/faults.md")).unwrap();
+    let folders =
+        [("P", "tests/processes"), ("I", "tests/inprocess"), ("R", "raft/tests"), ("D", "raft/tests/storage")];
+    let mut seen = 0;
+    for (id, commands) in fault_rows(&page) {
+        for (short, filter) in commands.split(", ").filter_map(|command| command.split_once(' ')) {
+            let Some((_, folder)) = folders.iter().find(|(name, _)| *name == short) else { continue };
+            let filter = filter.trim_matches('`');
+            let runs = |file: &PathBuf| {
+                let text = std::fs::read_to_string(file).unwrap();
+                let mut tests = text.lines().filter_map(|line| line.split_once("fn ")?.1.split_once('('));
+                file.file_stem().is_some_and(|stem| stem == filter) || tests.any(|(name, _)| name.contains(filter))
+            };
+            assert!(rust_files(&root().join(folder)).iter().any(runs), "{id}: {short} `{filter}` runs nothing");
+            seen += 1;
+        }
+    }
+    assert!(seen > 30, "only {seen} commands");
 }
 
 #[test]

@@ -29,6 +29,7 @@ pub mod level_guard;
 pub mod membership;
 pub mod replica;
 mod replication;
+pub mod report;
 mod storage;
 pub mod types;
 mod write;

@@ -6,6 +6,8 @@ mod disks;
 #[path = "cluster/forwarding.rs"]
 mod forwarding;
 mod harness;
+#[path = "cluster/registers.rs"]
+mod registers;
 #[path = "cluster/room.rs"]
 mod room;
 #[path = "cluster/samples.rs"]

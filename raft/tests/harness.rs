@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
+use muster_checker::consensus::ConsensusWatch;
 use muster_lifecycle::command::{Command, OperatorOperation, Origin, Outcome, Precondition, RequestId};
 use muster_lifecycle::level::LevelRange;
 use muster_lifecycle::meta::Uid;
@@ -49,6 +50,8 @@ pub const SYNCS: SyncLimits = SyncLimits { slow: Duration::from_millis(300), sus
 #[derive(Default)]
 pub struct Wires {
     doors: Mutex<BTreeMap<ReplicaId, Socket>>,
+    /// The links that are there, by their ends in order. A link that is cut is `None`.
+    links: Mutex<BTreeMap<[ReplicaId; 2], Option<CancellationToken>>>,
 }
 
 /// The socket at which a replica can be dialled, until it dies.
@@ -69,11 +72,34 @@ struct Dialler {
     from: ReplicaId,
 }
 
+impl Wires {
+    /// Breaks all connections between two replicas and refuses new ones.
+    pub fn cut(&self, one: ReplicaId, other: ReplicaId) {
+        if let Some(Some(link)) = self.links.lock().unwrap().insert(ends(one, other), None) {
+            link.cancel();
+        }
+    }
+
+    pub fn heal(&self) {
+        self.links.lock().unwrap().retain(|_, link| link.is_some());
+    }
+
+    /// The token of a link, cancelled when it is cut; `None` if it is cut now.
+    fn link(&self, one: ReplicaId, other: ReplicaId) -> Option<CancellationToken> {
+        self.links.lock().unwrap().entry(ends(one, other)).or_insert_with(|| Some(CancellationToken::new())).clone()
+    }
+}
+
+fn ends(one: ReplicaId, other: ReplicaId) -> [ReplicaId; 2] {
+    [one.min(other), one.max(other)]
+}
+
 impl Connector for Dialler {
     fn connect(&self, target: ReplicaId, _address: &str) -> BoxFuture<'static, io::Result<Box<dyn Io>>> {
         let (wires, from) = (Arc::clone(&self.wires), self.from);
         async move {
             let refused = || io::Error::from(io::ErrorKind::ConnectionRefused);
+            let link = wires.link(from, target).ok_or_else(refused)?;
             let socket = |id| wires.doors.lock().unwrap().get(&id).cloned();
             let (target, source) = (socket(target).ok_or_else(refused)?, socket(from).ok_or_else(refused)?);
             let (ours, mut near) = tokio::io::duplex(1024 * 1024);
@@ -85,6 +111,7 @@ impl Connector for Dialler {
                     _ = tokio::io::copy_bidirectional(&mut near, &mut far) => {}
                     () = target.death.cancelled() => {}
                     () = source.death.cancelled() => {}
+                    () = link.cancelled() => {}
                 }
             });
             Ok(Box::new(ours) as Box<dyn Io>)
@@ -138,8 +165,14 @@ pub struct Cluster {
     pub announces: bool,
     /// How the state machines of replicas that start apply batches, if not as usual.
     pub apply: Option<ApplyBatch>,
+    /// Fails the test if replicas break a promise of consensus.
+    pub consensus: ConsensusWatch,
+    /// The replica that runs under each id now, for clients that outlive it.
+    pub slots: BTreeMap<ReplicaId, ReplicaSlot>,
     members: BTreeMap<ReplicaId, Endpoint>,
 }
+
+pub type ReplicaSlot = Arc<Mutex<Option<Replica>>>;
 
 impl Cluster {
     pub async fn start(ids: &[ReplicaId]) -> Self {
@@ -155,7 +188,9 @@ impl Cluster {
     pub fn prepare(ids: &[ReplicaId]) -> Self {
         let members = ids.iter().map(|id| (*id, endpoint(*id))).collect();
         let disks = ids.iter().map(|id| (*id, SimDisk::new())).collect();
-        Self { wires: Arc::default(), disks, running: BTreeMap::new(), announces: true, apply: None, members }
+        let slots = ids.iter().map(|id| (*id, ReplicaSlot::default())).collect();
+        let (running, consensus) = (BTreeMap::new(), ConsensusWatch::default());
+        Self { wires: Arc::default(), disks, running, announces: true, apply: None, consensus, slots, members }
     }
 
     /// Starts a replica on the content of its disk.
@@ -175,6 +210,7 @@ impl Cluster {
             };
             tokio::join!(announced, joining.audit(&joining_stop));
         });
+        *self.slots.entry(id).or_default().lock().unwrap() = Some(replica.clone());
         self.running.insert(id, Running { replica, abort, stop, serving });
     }
 
@@ -195,7 +231,9 @@ impl Cluster {
         let store = (log, machine, info);
         let identity = PeerIdentity { fleet: FLEET.into(), id, store: store.2.store_id };
         let dialler = Arc::new(Dialler { wires: Arc::clone(&self.wires), from: id });
-        Replica::start(identity, store, feed, dialler, TIMING).await.expect("consensus starts")
+        let replica = Replica::start(identity, store, feed, dialler, TIMING).await.expect("consensus starts");
+        self.consensus.observe(&replica);
+        replica
     }
 
     /// Starts a replica that must be turned away while it tries to form, for a reason that contains `why`.
@@ -230,6 +268,7 @@ impl Cluster {
     /// Ends a replica as a crash would: nothing is flushed or handed over. Its disk stays as it was.
     pub async fn crash(&mut self, id: ReplicaId) {
         let running = self.running.remove(&id).expect("it runs");
+        *self.slots[&id].lock().unwrap() = None;
         self.wires.doors.lock().unwrap().remove(&id);
         self.disks[&id].kill();
         running.stop.cancel();

@@ -1,7 +1,8 @@
 //! A replica that the others cannot reach, while its agents can: nodes that live are not touched (I-05), nodes that
 //! die meanwhile are caught (I-23), and afterwards all replicas have one state again.
 //!
-//! Links are cut in the two ways in which links fail: connections break, or nothing passes and nothing fails.
+//! Links are cut in the two ways in which links fail: connections break, or nothing passes and nothing fails. All the
+//! while operators read and write through all replicas, and what they see is linearizable (I-09).
 
 use std::panic::AssertUnwindSafe;
 use std::time::Duration;
@@ -14,6 +15,7 @@ use muster_testing::inprocess::agents::Agents;
 use muster_testing::inprocess::links::LinkFault;
 use muster_testing::inprocess::view::{self, NOT_READY, NodeView};
 use muster_testing::inprocess::{GRACE, InprocessCluster, REATTACH_WINDOW, REPLICAS, thirty_nodes};
+use muster_testing::registers;
 use muster_testing::waiting::soon;
 use tokio::time::{Instant, sleep, sleep_until};
 
@@ -23,6 +25,8 @@ const ELECTION: Duration = Duration::from_secs(5);
 const SLACK: Duration = Duration::from_secs(8);
 /// How long a link stays cut: long enough for every deadline that the cut could have moved to be over.
 const CUT_FOR: Duration = Duration::from_secs(15);
+/// The pause of each operator between two calls: enough calls to check, and too few to slow a cluster down.
+const OPERATOR_PAUSE: Duration = Duration::from_millis(100);
 
 #[derive(Debug, Clone, Copy)]
 enum Who {
@@ -78,6 +82,7 @@ async fn a_cut_off_replica_harms_no_living_node(who: Who, fault: LinkFault) {
     give_part(&cluster, cut, who).await;
     let dead = Dead::choose(&agents, cut);
     let proposals = verdicts_proposed_by(&cluster, cut).await;
+    let load = registers::load_on(&cluster.members.client_config(), &agents.names()[..3], OPERATOR_PAUSE);
 
     let cut_at = Instant::now();
     cluster.isolate(cut, fault);
@@ -102,7 +107,10 @@ async fn a_cut_off_replica_harms_no_living_node(who: Who, fault: LinkFault) {
     cluster.settled().await;
     sleep(GRACE).await;
     cluster.assert_only_touched(&dead.names()).await;
+    let history = load.finish();
     cluster.stop().await;
+    history.assert_linearizable();
+    history.assert_stale_reads_advance();
 }
 
 /// The replica that most agents are attached to: a slow replica may have sent its agents away.

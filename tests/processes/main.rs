@@ -8,6 +8,7 @@ mod failover;
 mod faults;
 mod joining;
 mod lifecycle;
+mod linearizable;
 mod machines;
 mod membership;
 mod readme;

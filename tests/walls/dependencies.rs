@@ -86,8 +86,10 @@ fn dependencies_point_down_the_diamond() {
                 "muster-node-agent",
                 "muster-bench",
             ],
+            "tests/checker" => &["muster-lifecycle", "muster-raft"],
             "tests/golden" => &[],
             "tests/harness" => &[
+                "muster-checker",
                 "muster-pki",
                 "muster-client",
                 "muster-lifecycle",

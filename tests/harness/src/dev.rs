@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 
 use muster_client::Client;
+use muster_pki::ClientConfig;
 use serde_json::Value;
 
 use crate::members::operator_config;
@@ -174,7 +175,11 @@ impl DevCluster {
     }
 
     pub fn client(&self) -> Client {
-        Client::new(operator_config(&self.dir.path().join("operator"))).unwrap()
+        Client::new(self.client_config()).unwrap()
+    }
+
+    pub fn client_config(&self) -> ClientConfig {
+        operator_config(&self.dir.path().join("operator"))
     }
 
     pub fn log_of(&self, id: u64) -> String {

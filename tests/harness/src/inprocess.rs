@@ -22,7 +22,6 @@ use muster_lifecycle::level::LevelRange;
 use muster_lifecycle::policy::{Policy, Rate};
 use muster_lifecycle::replica::ReplicaId;
 use muster_lifecycle::time::Period;
-use muster_pki::FleetFolder;
 use muster_pki::tls::{self, ReplicaTls};
 use muster_proto::v1::member_request::Action;
 use muster_proto::v1::{ReplicaStatus, StatusResponse, write_request};
@@ -88,7 +87,7 @@ impl InprocessCluster {
         let members = Members::on_loopback(&REPLICAS);
         let client = members.client();
         let links = Arc::<Links>::default();
-        let running = REPLICAS.map(|id| (id, Running::start(&members.fleet, &links, id, &policy, &probe))).into();
+        let running = REPLICAS.map(|id| (id, Running::start(&members, &links, id, &policy, &probe))).into();
         let cluster = Self { members, client, links, running, _turn: turn };
         cluster.settled().await;
         cluster
@@ -232,8 +231,8 @@ impl InprocessCluster {
 // === impl Running ===
 
 impl Running {
-    fn start(fleet: &FleetFolder, links: &Arc<Links>, id: u64, policy: &Policy, probe: &Arc<dyn Probe>) -> Self {
-        let file = Layer::load(&fleet.replica_dir(ReplicaId(id)).join("config.toml")).unwrap();
+    fn start(members: &Members, links: &Arc<Links>, id: u64, policy: &Policy, probe: &Arc<dyn Probe>) -> Self {
+        let file = Layer::load(&members.fleet.replica_dir(ReplicaId(id)).join("config.toml")).unwrap();
         let config =
             ServerConfig { policy: policy.clone(), ..ServerConfig::merge(Some(file), Layer::default()).unwrap() };
         let tls = ReplicaTls::load(&config.tls_dir).unwrap();
@@ -255,6 +254,7 @@ impl Running {
             agent_runtime: tokio::runtime::Handle::current(),
             probe: Arc::clone(probe),
             build: Build { version: env!("CARGO_PKG_VERSION"), levels: LevelRange::SHIPPED },
+            on_start: Box::new(members.consensus.observer()),
         };
         let ended = tokio::spawn(serve_in(environment, config, tls, shutdown.clone()));
         Self { clock, disk, shutdown, ended }

@@ -8,6 +8,7 @@
 //!   network     replicas and agents as processes on machines that are network namespaces: cables can be pulled
 //!       \           |           /
 //!        members (addresses and certificates of replicas)     operator (asking by the `muster` binary)
+//!                                     registers (operators' reads and writes, checked to be linearizable)
 //!                      waiting (until something is so)   process (signals, free ports)   turn (not too many at once)
 //! ```
 //! `raft`'s own tests have a harness of their own (`raft/tests/harness.rs`): they must not depend on `controller`.
@@ -21,5 +22,6 @@ pub mod network;
 pub mod operator;
 pub mod parts;
 pub mod process;
+pub mod registers;
 pub mod turn;
 pub mod waiting;

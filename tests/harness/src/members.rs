@@ -6,6 +6,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use muster_checker::consensus::ConsensusWatch;
 use muster_client::Client;
 use muster_lifecycle::replica::ReplicaId;
 use muster_pki::{ClientConfig, FleetFolder, ReplicaPlan, tls};
@@ -22,6 +23,8 @@ pub const ANSWER_PATIENCE: Duration = Duration::from_secs(5);
 pub struct Members {
     _dir: TempDir,
     pub fleet: FleetFolder,
+    /// Sees every replica that is a task of the test, and fails the test if they break a promise of consensus.
+    pub consensus: ConsensusWatch,
 }
 
 // === impl Members ===
@@ -33,7 +36,7 @@ impl Members {
         let dir = tempfile::tempdir().unwrap();
         let plans: Vec<_> = ids.iter().map(|id| on_loopback(*id)).collect();
         let fleet = FleetFolder::create(dir.path(), &plans).unwrap();
-        Self { _dir: dir, fleet }
+        Self { _dir: dir, fleet, consensus: ConsensusWatch::default() }
     }
 
     pub fn plan(&self, id: u64) -> &ReplicaPlan {

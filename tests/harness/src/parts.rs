@@ -126,7 +126,9 @@ impl Members {
         .expect("the store opens");
         let identity = PeerIdentity { fleet: self.fleet.id().to_string().into(), id, store: store.2.store_id };
         let started = Replica::start(identity, store, Arc::clone(feed), connector, TIMING).await;
-        started.expect("consensus starts")
+        let replica = started.expect("consensus starts");
+        self.consensus.observe(&replica);
+        replica
     }
 }
 
