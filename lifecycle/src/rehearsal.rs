@@ -1,8 +1,8 @@
-//! The rehearsal level: a level that no released build announces, so that raising a level is tested before it is needed.
+//! The rehearsal level: no released build announces it. It tests the raising of a level before one is needed.
 //!
 //! It has one of everything that a level can bring: a changed rule, a new command, and a new field in a record. All of
-//! it stands here, and the rest of the crate calls it. Only the unreleased binary of `tests/next.rs` speaks it. A real level
-//! takes its number when it comes; the rehearsal then moves up by one.
+//! it stands here, and the rest of the crate calls it. Only the unreleased binary of `tests/next.rs` speaks it. A real
+//! level takes its number when it comes; the rehearsal then moves up by one.
 
 use crate::value::invalid::Invalid;
 use crate::value::level::Level;
@@ -12,7 +12,7 @@ use crate::value::violation::ValueViolation;
 /// The number of the rehearsal level.
 pub const LEVEL: Level = Level(2);
 
-/// Labels that begin so are an operator's to set below the level, and no writer's from it on.
+/// Operators may set labels that begin so below the level. From the level on no one may.
 pub const RESERVED_LABELS: &str = "rehearsal.muster/";
 
 /// The longest note, in bytes.

@@ -2,7 +2,8 @@
 //!
 //! Storage, snapshots and the digest all see the state this way. Keys sort as the state iterates: one prefix
 //! byte per kind (with room between them for kinds to come), numbers big-endian. Values are a version byte
-//! and a postcard body; the version is the kind's own, so that one kind can change without the others. See [`Versioned`].
+//! and a postcard body; the version is the kind's own, so that one kind can change without the others: see
+//! [`Versioned`].
 
 #[cfg(test)]
 mod golden;

@@ -217,7 +217,8 @@ impl Drop for DevCluster {
     }
 }
 
-/// As an upgrade replaces a program: the new file takes the name at once. A link is quicker than a copy, where it can be.
+/// As an upgrade replaces a program: the new file takes the name at once. A link, where it can be, is quicker than a
+/// copy.
 fn replace(program: &Path, by: &Path) {
     let new = program.with_extension("new");
     // A rename onto another link of the same file leaves both names.

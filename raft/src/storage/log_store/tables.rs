@@ -309,7 +309,7 @@ fn check_entries(log: &impl ReadableTable<u64, &'static [u8]>, purged: Option<Lo
         let index = index.value();
         let entry = read_entry(index, frame.value()).map_err(|fault| match fault {
             Fault::NewerLevel { level, .. } => Fault::NewerLevel { level, raised_by: raised_by.clone() },
-            other => other,
+            other @ (Fault::Io(_) | Fault::Damage(_) | Fault::NewerVersion(_) | Fault::OlderVersion(_)) => other,
         })?;
         if let EntryPayload::Normal(batch) = &entry.payload {
             level = level.max(batch.level());
