@@ -48,11 +48,11 @@ fn policy(field: &Field<'_>) -> Result<Policy, Fault> {
         let value = entry.field.text()?;
         policy
             .set(&kebab_case(entry.name), &value)
-            .map_err(|invalid| entry.field.fault(in_the_files_words(&invalid.rule)))?;
+            .map_err(|invalid| entry.field.fault(in_the_files_words(&invalid.rule.to_string())))?;
     }
     policy.validate().map_err(|invalid| {
         let named = entries.iter().find(|entry| kebab_case(entry.name) == invalid.field.as_str());
-        let rule = in_the_files_words(&invalid.rule);
+        let rule = in_the_files_words(&invalid.rule.to_string());
         match named {
             Some(entry) => entry.field.fault(rule),
             None => field.fault(format!("{}: {rule}", camel_case(&invalid.field))),

@@ -17,7 +17,7 @@ use openraft::raft::{
 };
 use serde::Serialize;
 
-use crate::membership::change::MembershipChange;
+use crate::membership::MembershipChange;
 use crate::replication::codec;
 use crate::replication::network::SnapshotAnnouncement;
 use crate::storage::persisted::{MembershipRecord, log_id};

@@ -387,6 +387,6 @@ mod tests {
         golden.pin(IDENTITY, meta_frame(IDENTITY, &identity).unwrap());
         golden.pin(DATA_VERSION, meta_frame(DATA_VERSION, &DATA_VERSION_NOW).unwrap());
         golden.pin(TRANSACTIONS, meta_frame(TRANSACTIONS, &300_u64).unwrap());
-        golden.check(Path::new("golden/log_meta.txt"));
+        golden.check(std::path::Path::new("golden/log_meta.txt"));
     }
 }
