@@ -36,6 +36,6 @@ pub use object::{
     addressing, aggregator, credential, event, join_token, kind, node, pod, pod_requests, policy, policy_state, record,
     replica, selector, slot, taint, token_bucket, toleration, workload, zone,
 };
-pub use rule::{condition_taint, garbage, node_restriction, reconcile, taint_eviction};
+pub use rule::{agent_bound, condition_taint, garbage, node_restriction, reconcile, taint_eviction};
 pub use store::{census, change, eviction_queue, load, pod_index, table};
 pub use value::{cidr, fingerprint, invalid, meta, name, quantity, text, time};

@@ -82,6 +82,10 @@ impl Conversation {
         node.incarnation = incarnation;
         if let BindingState::Registering { status, .. } = node.binding {
             node.status.registered(status, now, dice);
+            if !node.pods.is_idle() {
+                // It was registered as not ready.
+                node.status.demand();
+            }
             node.machine_report.known();
         }
         if status_wanted {
