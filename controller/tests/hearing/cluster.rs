@@ -64,7 +64,7 @@ struct Answers;
 
 impl Claims for Answers {
     fn claim(&self, from: ReplicaId, request: v1::ClaimRequest) -> Result<v1::ClaimResponse, Status> {
-        let verdict = |_| v1::ClaimVerdict { held_by: format!("asked by {from}") };
+        let verdict = |_| v1::ClaimVerdict { held_by: format!("asked by {from}"), unsettled: false };
         let verdicts = request.claims.iter().map(verdict).collect();
         Ok(v1::ClaimResponse { verdicts, ..v1::ClaimResponse::default() })
     }

@@ -59,6 +59,8 @@ pub(crate) struct NodePods {
     complete: bool,
     /// When the node's incarnation ended, if it has not been welcomed as another one since.
     incarnation_ended: Option<Instant>,
+    /// This process had orders in its last session, and did not lose that to another instance.
+    continues: bool,
 }
 
 struct Pod {
@@ -122,6 +124,7 @@ impl NodePods {
             floor: recalled.revision,
             complete: false,
             incarnation_ended: None,
+            continues: false,
         }
     }
 
@@ -137,6 +140,15 @@ impl NodePods {
 
     pub(crate) fn orders_revision(&self) -> u64 {
         self.revision
+    }
+
+    pub(crate) fn continues(&self) -> bool {
+        self.continues
+    }
+
+    /// Another instance has the session.
+    pub(crate) fn displaced(&mut self) {
+        self.continues = false;
     }
 
     /// The uids of all pods of which anything runs.

@@ -152,6 +152,7 @@ impl Conversation {
             moving,
             version: self.version.clone(),
             orders_revision: self.pods.orders_revision(),
+            continues: self.pods.continues(),
         }))
     }
 
@@ -167,6 +168,11 @@ impl Conversation {
             Some(other) => Err(SessionFailure::Unexpected { endpoint: endpoint.to_owned(), heard: name_of(other) }),
             None => Err(SessionFailure::Unexpected { endpoint: endpoint.to_owned(), heard: "an unknown message" }),
         }
+    }
+
+    /// Another agent has the session of this node.
+    pub(super) fn displaced(&mut self) {
+        self.pods.displaced();
     }
 
     pub(super) fn detached(&mut self) {

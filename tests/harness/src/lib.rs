@@ -21,5 +21,6 @@ pub mod network;
 pub mod operator;
 pub mod parts;
 pub mod process;
+pub mod runs;
 pub mod turn;
 pub mod waiting;

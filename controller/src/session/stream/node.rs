@@ -138,8 +138,9 @@ impl NodeStream {
     async fn begin(&mut self) -> Result<ControlFlow<()>, SessionRefusal> {
         require_open(&self.stream)?;
         let Some(hello) = self.hello().await? else { return Ok(ControlFlow::Break(())) };
-        let orders_revision = hello.orders_revision;
-        self.caller = Caller { instance: hello.instance, moving: hello.moving, orders_revision, ..self.caller.clone() };
+        let v1::Hello { instance, moving, orders_revision, continues, .. } = hello;
+        let newcomer = !continues;
+        self.caller = Caller { instance, moving, orders_revision, newcomer, ..self.caller.clone() };
         self.greet(hello.incarnation).await?;
         Ok(ControlFlow::Continue(()))
     }

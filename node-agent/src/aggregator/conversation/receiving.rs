@@ -69,6 +69,8 @@ impl Conversation {
 
     fn refuse(&mut self, handle: u32, reason: &str, now: Instant) -> SessionFailure {
         self.outbound.forget(handle);
+        // Perhaps because another instance has its session.
+        self.node_mut(handle).pods.displaced();
         self.set_binding(handle, BindingState::Refused { since: now });
         SessionFailure::NodeRefused { node: self.node(handle).name.clone(), reason: quoted(reason) }
     }

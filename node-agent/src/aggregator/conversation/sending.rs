@@ -120,6 +120,7 @@ impl Conversation {
                 node: node.name.clone(),
                 incarnation: node.incarnation,
                 orders_revision: node.pods.orders_revision(),
+                continues: node.pods.continues(),
             }
         });
         let bindings: Vec<_> = bindings.collect();
@@ -132,10 +133,8 @@ impl Conversation {
         }
         let handle = self.outbound.registrations.pop_first()?;
         let Node { machine, pods, .. } = self.node(handle);
-        let register = v1::Register {
-            node: registration_json(machine.as_ref(), pods.is_idle()),
-            running: Some(pods.running()),
-        };
+        let register =
+            v1::Register { node: registration_json(machine.as_ref(), pods.is_idle()), running: Some(pods.running()) };
         let status = Fingerprint::of(&machine.status_json());
         self.set_binding(handle, BindingState::Registering { since: now, status });
         Some(Up::Register(v1::CarriedRegister { handle, register: Some(register) }))
