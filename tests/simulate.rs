@@ -343,13 +343,13 @@ fn the_pods_of_a_stateful_set_wait_until_their_node_returns_or_is_deleted() {
 }
 
 #[test]
-fn gc_3_a_pod_waits_for_a_node_that_beats_and_is_removed_40_s_after_its_node() {
+fn gc_3_a_pod_waits_for_a_node_that_beats_and_is_removed_two_minutes_after_its_node() {
     let lines = happened("pods-waiting");
     assert_eq!(bound(&lines), [(0.0, "a-0"), (0.0, "a-1"), (180.0, "late"), (300.0, "a-1"), (380.5, "a-1")]);
     let created: Vec<f64> = pods(&lines, "created").iter().map(|(at, _)| *at).collect();
     assert_eq!(created, [62.0, 240.0, 380.5]);
     let gone: Vec<f64> = pods(&lines, "gone").iter().map(|(at, _)| *at).collect();
-    assert_eq!(gone, [62.0, 280.0]);
+    assert_eq!(gone, [62.0, 360.0]);
     assert_eq!(pods(&lines, "evicted"), [(62.0, "web-1"), (380.5, "web-0")]);
 }
 

@@ -4,6 +4,7 @@
 //! which one broke before it says how.
 
 mod lifecycle;
+pub mod runs;
 mod trust;
 mod work;
 

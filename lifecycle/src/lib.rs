@@ -37,6 +37,6 @@ pub use object::{
     addressing, aggregator, credential, event, join_token, kind, level_in_force, node, pod, pod_requests, policy,
     policy_state, record, replica, selector, slot, taint, token_bucket, toleration, workload, zone,
 };
-pub use rule::{condition_taint, garbage, node_restriction, reconcile, taint_eviction};
+pub use rule::{agent_bound, condition_taint, garbage, node_restriction, reconcile, taint_eviction};
 pub use store::{census, change, eviction_queue, load, pod_index, table};
 pub use value::{author, cidr, fingerprint, invalid, level, meta, name, quantity, text, time, violation};

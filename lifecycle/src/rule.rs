@@ -1,5 +1,6 @@
 //! Rules: what makes an object valid, and what follows from it at once.
 
+pub mod agent_bound;
 pub mod condition_taint;
 pub(crate) mod consequences;
 pub mod garbage;

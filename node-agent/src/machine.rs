@@ -51,6 +51,23 @@ impl Fingerprint {
     }
 }
 
+/// The Node to register. While pods of a former incarnation run that do not die, it is not ready: the fleet accepts
+/// it only so, and must know of it to keep the names of those pods.
+pub(crate) fn registration_json(machine: &dyn AgentMachine, is_idle: bool) -> Bytes {
+    let node = machine.node_json();
+    if is_idle {
+        return node;
+    }
+    let Ok(mut value) = serde_json::from_slice::<Value>(&node) else { return node };
+    let conditions = value.pointer_mut("/status/conditions").and_then(Value::as_array_mut);
+    for condition in conditions.into_iter().flatten().filter(|condition| condition["type"] == "Ready") {
+        condition["status"] = "False".into();
+        condition["reason"] = "PodsStillRunning".into();
+        condition["message"] = "pods of the former Node of this name were killed and have not ended".into();
+    }
+    value.to_string().into()
+}
+
 fn without_heartbeats(mut status: Value) -> Value {
     let conditions = status.get_mut("conditions").and_then(Value::as_array_mut);
     for condition in conditions.into_iter().flatten().filter_map(Value::as_object_mut) {

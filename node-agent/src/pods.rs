@@ -12,6 +12,7 @@
 pub(crate) use ended::ENDED_PODS_MAX;
 pub use node_pods::PodSnapshot;
 pub(crate) use node_pods::{NodePods, PodsFate, StaleOrders};
+pub use run_journal::{RunJournal, RunRecorder, read_runs};
 pub use runtime::{DurableNote, PodName, PodToStart, RecalledNotes, Runtime};
 pub use status::{LocalPodStatus, PodPhase};
 pub use uid::PodUid;
@@ -21,6 +22,7 @@ pub use updates::{PodInbox, PodUpdate, PodUpdateSender, PodUpdates};
 mod ended;
 mod node_pods;
 mod reports;
+mod run_journal;
 mod runtime;
 mod status;
 mod uid;

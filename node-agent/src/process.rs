@@ -26,7 +26,7 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 use crate::durable;
 use crate::pods::{
     DurableNote, LocalPodStatus, PodListener, PodName, PodPhase, PodToStart, PodUid, PodUpdateSender, RecalledNotes,
-    Runtime,
+    RunJournal, RunRecorder, Runtime,
 };
 
 use cgroup::CgroupRoot;
@@ -36,6 +36,7 @@ use manifest::PodPlan;
 use pod_files::{PodRecord, ShimSettings};
 use pod_task::{PodOrigin, PodTask, StopRequest};
 use survey::Found;
+use unrecorded::UnrecordedPods;
 
 pub use record_only::RecordRuntime;
 pub use shim::{SHIM_ARGUMENT, shim_main};
@@ -52,12 +53,16 @@ mod process_tree;
 mod record_only;
 mod shim;
 mod survey;
+mod unrecorded;
 
 /// Kubelet's limits for a container's log.
 const LOG_BYTES: u64 = 10 << 20;
 const LOG_FILES: u32 = 3;
 const KEEP_ENDED: usize = 10;
 const PODS_DIR: &str = "pods";
+/// The journal of what really ran, and its size before the older half is dropped.
+const RUNS_FILE: &str = "runs.jsonl";
+const RUNS_BYTES_MAX: u64 = 1 << 20;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ProcessConfig {
@@ -122,6 +127,9 @@ struct RuntimeContext {
     config: ProcessConfig,
     cgroup_root: Option<CgroupRoot>,
     ended_log: EndedLog,
+    recorder: RunRecorder,
+    /// Pods that ran without a record when this agent started.
+    unrecorded: UnrecordedPods,
     table: Mutex<PodTable>,
     /// Allows one agent per directory.
     _held: File,
@@ -173,12 +181,28 @@ impl ProcessRuntime {
         let ended_log_path = dir.join("memory");
         let ended_log = EndedLog::open(ended_log_path.clone()).map_err(at(&ended_log_path))?;
         let survey = survey::survey(&pods_dir, &config.boot_id).map_err(at(&pods_dir))?;
+        let unrecorded = UnrecordedPods::find(&pods_dir);
+        let found = survey.found.into_iter().chain(unrecorded.own.iter().map(Found::unrecorded)).collect();
         let cgroup_root = config.cgroups.then(prepare_cgroups).flatten();
+        let runs_path = dir.join(RUNS_FILE);
+        let journal = RunJournal::in_file(&runs_path, RUNS_BYTES_MAX).map_err(at(&runs_path))?;
+        // One agent per directory: the directory is the machine.
+        let machine = dir.display().to_string();
+        let recorder = journal.recorder(&machine, &machine);
         let table = Mutex::new(PodTable::default());
-        let context = Arc::new(RuntimeContext { pods_dir, config, cgroup_root, ended_log, table, _held: held });
+        let context = Arc::new(RuntimeContext {
+            pods_dir,
+            config,
+            cgroup_root,
+            ended_log,
+            recorder,
+            unrecorded,
+            table,
+            _held: held,
+        });
         Ok(Arc::new(Self {
             context,
-            found: Mutex::new(survey.found),
+            found: Mutex::new(found),
             rebooted: survey.rebooted,
             tasks: CancellationToken::new().drop_guard(),
         }))
@@ -213,7 +237,10 @@ impl ProcessRuntime {
                 tracing::info!(uid = %view.uid, namespace = view.namespace, name = view.name, "adopted a running pod");
                 self.spawn_task(view, PodOrigin::Found);
             }
-            Found::Ended { view } => self.context.lock().insert(TrackedPod { stopped: true, ..view }, None),
+            Found::Ended { view } => {
+                self.context.recorder.ended(view.uid);
+                self.context.lock().insert(TrackedPod { stopped: true, ..view }, None);
+            }
         }
     }
 }
@@ -223,6 +250,7 @@ impl Runtime for ProcessRuntime {
         let is_first = self.context.lock().listener.listen(news);
         if self.rebooted && is_first {
             tracing::warn!("the machine was rebooted: the pods that ran before are lost");
+            self.context.recorder.lost_all();
             self.context.lock().listener.lose_all();
         }
         let found = std::mem::take(&mut *self.found.lock().unwrap_or_else(PoisonError::into_inner));
@@ -246,6 +274,7 @@ impl Runtime for ProcessRuntime {
         let status = LocalPodStatus::new(PodPhase::Pending, "ContainerCreating", "");
         let view = TrackedPod::new(pod.uid, &pod.namespace, &pod.name, status);
         let (uid, status) = (view.uid, view.status.clone());
+        self.context.recorder.began(&PodName { namespace: pod.namespace.clone(), name: pod.name.clone() }, uid);
         self.spawn_task(view, PodOrigin::Ordered(Box::new(self.context.record(pod)), plan.policy));
         self.context.lock().update(uid, status, false);
     }
@@ -256,6 +285,16 @@ impl Runtime for ProcessRuntime {
 
     fn kill(&self, uid: PodUid) {
         self.context.lock().request_stop(uid, Duration::ZERO);
+    }
+
+    fn stop_unrecorded(&self, pod: &PodName, uid: PodUid, grace: Duration) -> bool {
+        if self.context.lock().pods.get(&uid).is_some_and(|pod| pod.view.stopped) {
+            return false;
+        }
+        let status = LocalPodStatus::new(PodPhase::Unknown, "NoRecord", "");
+        self.spawn_task(TrackedPod::new(uid, &pod.namespace, &pod.name, status), PodOrigin::Found);
+        self.context.lock().request_stop(uid, grace);
+        true
     }
 
     fn name_of(&self, uid: PodUid) -> Option<PodName> {

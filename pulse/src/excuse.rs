@@ -115,6 +115,10 @@ impl BlindPeriod {
         whole > self.ceiling(excuse, now, window) && self.is_run_over(excuse, now, window)
     }
 
+    pub(crate) fn is_seamless(&self) -> bool {
+        self.seamless
+    }
+
     pub(crate) fn is_open(&self) -> bool {
         self.ended.is_none()
     }

@@ -64,9 +64,13 @@ impl PulseMonitor {
     /// Calls `decide` with what this replica, as the leader, decides by at a moment: a [`LeaderView`].
     pub fn view<R>(&self, policy: &Policy, moment: Moment, decide: impl FnOnce(&LeaderView<'_>) -> R) -> R {
         let tables = self.tables();
-        let is_blind = self.blindness().blind_until(moment.tick, JudgingLoop::of(policy)).is_some();
+        let blindness = self.blindness();
+        let is_blind = blindness.blind_until(moment.tick, JudgingLoop::of(policy)).is_some();
+        let excused = if is_blind { moment.tick } else { blindness.last_excused(moment.tick) };
+        drop(blindness);
         let heard = |node: &Node| tables.last_heard(node.slot).map(|(at, _)| moment.cluster_time_of(at));
-        decide(&LeaderView { now: moment.stamp.cluster, is_blind, heard: &heard })
+        let (now, blind_until) = (moment.stamp.cluster, moment.cluster_time_of(excused));
+        decide(&LeaderView { now, is_blind, blind_until, heard: &heard })
     }
 
     /// The guard must not be held across an await.

@@ -26,7 +26,7 @@ pub(super) fn hello(instance: u64) -> Vec<u8> {
 
 /// Asks for the binding of a node whose incarnation is not known.
 pub(super) fn binding(handle: u32, number: usize) -> v1::Binding {
-    v1::Binding { handle, node: node::name(number), incarnation: 0, orders_revision: 0 }
+    v1::Binding { handle, node: node::name(number), incarnation: 0, orders_revision: 0, continues: false }
 }
 
 pub(super) fn bind(bindings: Vec<v1::Binding>) -> Vec<u8> {

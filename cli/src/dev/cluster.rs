@@ -142,7 +142,7 @@ impl Cluster {
     /// Agents connect by themselves from here on, to whichever replica answers.
     fn simulate(&mut self) -> Result<(), Failure> {
         if self.size.nodes > 0 {
-            let simulation = Simulation::start(&self.fleet, self.size).map_err(Failure::Other)?;
+            let simulation = Simulation::start(&self.fleet, self.size, &self.dir).map_err(Failure::Other)?;
             self.simulation = Some(simulation);
             say(format_args!("starting {} simulated nodes in {} zones", self.size.nodes, self.size.zones));
         }

@@ -3,7 +3,10 @@
 //!
 //! They run in this process, so that they outlive any replica, as machines do.
 
+use std::path::Path;
+
 use anyhow::Context as _;
+use muster_node_agent::pods::RunJournal;
 use muster_node_agent::simulated::{self, Behaviour, ConnectPace, NodeBehaviour, RunningPod, SimulatedNode};
 use muster_pki::{FleetFolder, tls};
 use serde_json::{Value, json};
@@ -16,6 +19,9 @@ pub(super) const ZONES_MAX: u32 = 100;
 
 const REGION: &str = "dev";
 const CONNECTING_AT_ONCE: usize = 32;
+/// The journal of the pods that really ran on the simulated machines.
+const RUNS_FILE: &str = "runs.jsonl";
+const RUNS_BYTES_MAX: u64 = 64 << 20;
 /// How many of the affected nodes an answer names.
 const NAMED_MAX: usize = 10;
 
@@ -43,12 +49,16 @@ pub(super) struct Simulation {
 // === impl Simulation ===
 
 impl Simulation {
-    pub(super) fn start(fleet: &FleetFolder, size: Size) -> anyhow::Result<Self> {
+    /// `dir` is where the machines note which pods really run on them.
+    pub(super) fn start(fleet: &FleetFolder, size: Size, dir: &Path) -> anyhow::Result<Self> {
         let nodes = places(size).map(|place| place.node(fleet)).collect::<anyhow::Result<Vec<_>>>()?;
         let endpoints: Vec<String> = fleet.replicas().iter().map(|plan| plan.agent.to_string()).collect();
         let pace = ConnectPace { connecting_at_once: CONNECTING_AT_ONCE };
-        let fleet =
-            simulated::SimulatedFleet::start(nodes, &endpoints, pace).context("cannot start the simulated nodes")?;
+        let journal = dir.join(RUNS_FILE);
+        let journal = RunJournal::in_file(&journal, RUNS_BYTES_MAX)
+            .with_context(|| format!("cannot write {}", journal.display()))?;
+        let fleet = simulated::SimulatedFleet::start_recorded(nodes, &endpoints, pace, Some(&journal))
+            .context("cannot start the simulated nodes")?;
         Ok(Self { fleet })
     }
 

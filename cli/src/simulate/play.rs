@@ -7,6 +7,7 @@ use std::slice;
 use muster_lifecycle::change::Change;
 use muster_lifecycle::command::{Command, LeaderOperation, Operation, OperatorOperation, Outcome, Precondition};
 use muster_lifecycle::disruption::Transition;
+use muster_lifecycle::invariant::runs::RunViolation;
 use muster_lifecycle::pod::PodKey;
 use muster_lifecycle::rejection::Rejection;
 use muster_lifecycle::state::State;
@@ -63,6 +64,11 @@ impl<'a> Play<'a> {
             }
         }
         Some(happened)
+    }
+
+    /// I-12, I-14: at no time did two pods of one name run. The error says which did.
+    pub fn check_runs(&self) -> Result<(), RunViolation> {
+        self.world.runs().check()
     }
 
     /// The state of the world now.

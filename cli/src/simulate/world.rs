@@ -22,6 +22,7 @@ mod network;
 mod pod;
 mod replica;
 mod rounds;
+mod runs;
 mod tenants;
 mod witness;
 
@@ -32,6 +33,7 @@ use std::time::Duration;
 
 use muster_lifecycle::change::{Change, Object};
 use muster_lifecycle::command::{Batch, Command, OperatorOperation, Outcome, Position};
+use muster_lifecycle::invariant::runs::RunHistory;
 use muster_lifecycle::meta::Uid;
 use muster_lifecycle::policy::Policy;
 use muster_lifecycle::rejection::Rejection;
@@ -44,6 +46,7 @@ use self::failure::Succession;
 use self::leader::Leader;
 use self::machine::Machine;
 use self::replica::Replica;
+use self::runs::Departure;
 
 pub use self::machine::{InitialReady, MachineSpec};
 pub use self::pod::{NAMESPACE, PodSpec};
@@ -108,6 +111,9 @@ pub struct World<W> {
     next_digest: Millis,
     /// Machines that have pods to start or to stop.
     errands: BTreeSet<MachineIndex>,
+    /// What the machines really ran.
+    runs: RunHistory,
+    departures: BTreeMap<MachineIndex, Departure>,
     policy: Policy,
     witness: W,
 }
@@ -154,6 +160,8 @@ impl<W: Witness> World<W> {
             births: BTreeMap::new(),
             next_digest: 0,
             errands: BTreeSet::new(),
+            runs: RunHistory::default(),
+            departures: BTreeMap::new(),
             policy: policy.clone(),
             witness,
         };
@@ -214,6 +222,7 @@ impl<W: Witness> World<W> {
         if self.next_digest <= self.now {
             self.exchange_digests();
             self.next_digest = next_multiple(self.now, DIGEST_PERIOD);
+            self.follow_departures();
         }
         self.rounds();
     }
@@ -261,6 +270,7 @@ impl<W: Witness> World<W> {
         self.index += 1;
         let batch = Batch { stamp, commands };
         let applied = self.state.apply(Position { term: self.term, index: self.index }, &batch);
+        self.note_runs(&batch.commands);
         for (command, outcome) in batch.commands.iter().zip(&applied.outcomes) {
             self.witness.decided(self.now, command, outcome);
         }
@@ -285,6 +295,7 @@ impl<W: Witness> World<W> {
         match (&change.before, &change.after) {
             (None, Some(Object::Node(node))) => self.joined(node),
             (Some(Object::Node(node)), None) => self.left(node),
+            (Some(_), Some(Object::Node(node))) => self.note_given_up(node),
             (_, Some(Object::Pod(_))) => self.note_errand(change),
             (Some(_) | None, Some(_) | None) => {}
         }

@@ -89,7 +89,8 @@ async fn json(scenario: &Scenario, mut play: Play<'_>) -> Result<(), Failure> {
         let_interrupt().await;
     }
     out.line(play.ending().to_json(scenario.until)?)?;
-    out.flush()
+    out.flush()?;
+    require_sound(&play)
 }
 
 fn say_refused(occurrence: &Occurrence) {
@@ -107,7 +108,13 @@ async fn timeline(scenario: &Scenario, mut play: Play<'_>) -> Result<(), Failure
         let_interrupt().await;
     }
     out.text(&timeline.summary(scenario.until, &play.ending()))?;
-    out.flush()
+    out.flush()?;
+    require_sound(&play)
+}
+
+/// A scenario in which a pod ran twice fails, with an account of both.
+fn require_sound(play: &Play<'_>) -> Result<(), Failure> {
+    play.check_runs().map_err(|violation| Failure::Other(anyhow!("{violation}")))
 }
 
 /// A simulation computes and never waits, so it has to yield for Ctrl-C to be noticed.

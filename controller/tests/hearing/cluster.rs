@@ -64,7 +64,7 @@ struct Answers;
 
 impl Claims for Answers {
     fn claim(&self, from: ReplicaId, request: v1::ClaimRequest) -> Result<v1::ClaimResponse, Status> {
-        let answer = |_| v1::ClaimAnswer { held_by: format!("asked by {from}") };
+        let answer = |_| v1::ClaimAnswer { held_by: format!("asked by {from}"), unsettled: false };
         let answers = request.claims.iter().map(answer).collect();
         Ok(v1::ClaimResponse { answers, ..v1::ClaimResponse::default() })
     }

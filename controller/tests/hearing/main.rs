@@ -220,7 +220,7 @@ async fn claims_and_explanations_reach_the_service_of_the_peer() {
     let (channel, greeting) = cluster.running[&ReplicaId(2)].replica.peer_channel(ReplicaId(1), Lane::Pulse).unwrap();
     let (mut client, greeting) = (PulseClient::new(channel), Some(greeting));
     let claims = vec![v1::SessionClaim::default(); 2];
-    let claim = v1::ClaimRequest { greeting: greeting.clone(), claims, releases: vec![] };
+    let claim = v1::ClaimRequest { greeting: greeting.clone(), claims, releases: vec![], all_claimed: false };
     let answers = client.claim(claim).await.unwrap().into_inner().answers;
     assert_eq!(answers.iter().map(|answer| answer.held_by.as_str()).collect::<Vec<_>>(), ["asked by 2"; 2]);
     let explain = v1::PeerExplainRequest { greeting, kind: "node".into(), name: "a".into(), ..Default::default() };

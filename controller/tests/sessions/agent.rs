@@ -116,6 +116,11 @@ impl Agent {
         }
     }
 
+    /// Orders that came while something else was waited for.
+    pub fn heard_orders(&self) -> usize {
+        self.orders.len()
+    }
+
     /// The next orders with content; other messages before them are dropped.
     pub async fn ordered(&mut self) -> v1::PodOrders {
         loop {
@@ -187,6 +192,7 @@ impl Aggregator {
             node: (*node).into(),
             incarnation: 0,
             orders_revision: 0,
+            continues: false,
         };
         self.say(AggregatorUp::Bind(v1::Bind { bindings: nodes.iter().map(binding).collect() }));
     }

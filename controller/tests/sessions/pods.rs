@@ -12,9 +12,11 @@ use muster_proto::v1::aggregator_message::Message as AggregatorUp;
 use muster_proto::v1::pod_order::Action;
 use muster_proto::v1::server_message::Message as Down;
 
-use crate::FIRST;
+use tonic::Code;
+
 use crate::agent::{Agent, Aggregator, hello, status_json};
 use crate::cluster::{Cluster, until};
+use crate::{FIRST, SECOND};
 
 const UID: Uid = Uid(0xb0d);
 
@@ -187,4 +189,36 @@ async fn a_restarted_agent_gets_no_orders_from_a_replica_without_a_leader() {
     agent.welcomed().await;
     let ordered = tokio::time::timeout(std::time::Duration::from_secs(2), agent.ordered()).await;
     assert!(ordered.is_err(), "{ordered:?}");
+}
+
+/// A new leader hears of sessions that begin before it hears of those that go on. The clone has a copy of the agent's
+/// disk, so it knows that there were orders.
+#[tokio::test]
+async fn i_14_a_clone_gets_no_orders_while_the_originals_claim_is_still_to_come() {
+    let mut cluster = Cluster::start(&[1, 2, 3].map(ReplicaId)).await;
+    let leader = cluster.leader().await;
+    let others: Vec<ReplicaId> = cluster.running.keys().copied().filter(|id| *id != leader).collect();
+    let (here, there) = (others[0], others[1]);
+    let (mut agent, _) = Agent::register(&cluster, here, hello("a", FIRST)).await;
+    cluster.bind("p", "a").await;
+    let orders = agent.ordered().await;
+    assert_eq!(orders.orders.len(), 1);
+    until("the pod is known everywhere", || others.iter().all(|id| cluster.pod(*id, "p").is_some())).await;
+    cluster.stop(leader).await;
+    let mut refusals = 0;
+    while refusals < 3 {
+        let copy = v1::Hello { orders_revision: orders.revision, ..hello("a", SECOND) };
+        let mut clone = Agent::greet(&cluster, there, copy).await;
+        let status = loop {
+            match clone.try_hear().await {
+                Ok(Some(_)) => {}
+                Ok(None) => panic!("the stream ended without a reason"),
+                Err(status) => break status,
+            }
+        };
+        assert_eq!(clone.heard_orders(), 0, "a clone got orders");
+        refusals += usize::from(status.code() == Code::AlreadyExists);
+    }
+    agent.say(Up::Beat(v1::Beat { sequence: 1, acknowledge: true }));
+    assert!(matches!(agent.hear().await, Down::Acknowledged(_)), "the original goes on");
 }

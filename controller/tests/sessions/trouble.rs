@@ -159,7 +159,7 @@ async fn beats_are_heard_while_bindings_wait_for_the_leader() {
     let figures = cluster.running[&ReplicaId(1)].sessions.figures();
     let before = figures.aggregator_beats();
     // That its node is gone cannot be said without the leader, so the replica waits for it.
-    let doubtful = v1::Binding { handle: 1, node: "r-1".into(), incarnation: 99, orders_revision: 0 };
+    let doubtful = v1::Binding { handle: 1, node: "r-1".into(), incarnation: 99, orders_revision: 0, continues: false };
     aggregator.say(AggregatorUp::Bind(v1::Bind { bindings: vec![doubtful] }));
     let asked = Instant::now();
     aggregator.say(AggregatorUp::Beats(v1::Beats { handles: vec![0, 1], acknowledge: 0 }));

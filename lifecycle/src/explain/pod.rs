@@ -184,7 +184,13 @@ impl View<'_> {
     }
 
     fn end(&self) -> Prospect {
-        match self.node {
+        let named = self.pod.node().and_then(|name| self.state.node(name)).map(AsRef::as_ref);
+        match self.node.or(named) {
+            Some(node) if self.node.is_none() && !garbage::is_out_of_service(node) => Prospect::never(
+                "it ran in a former life of its node: it goes as soon as the node's agent says that it has stopped, or \
+                 the Node is deleted",
+                "GC-3",
+            ),
             None => {
                 let until = garbage::orphaned_until(self.pod, self.pod.meta.deleted.unwrap_or(self.now));
                 Prospect::at(until, self.now, "its node is gone: it is deleted", "GC-3")

@@ -4,6 +4,10 @@
 //! a holder that was silent for several beats. A new leader hears of sessions in no particular order, so there the
 //! older session of two agents wins. Of two sessions of the same agent the younger one is where the agent is now; the
 //! older one is what a replica that was cut off still believes in.
+//!
+//! An agent that has had no session before, a newcomer, may be a copy of the agent that has one. It gets orders only
+//! when the leader knows that no other replica has a session of the node, and until then it gives way to any agent that
+//! continues.
 
 use std::time::Duration;
 
@@ -24,6 +28,17 @@ pub struct SessionFacts {
     pub replica: ReplicaId,
     pub age: Duration,
     /// How long that replica has not heard the node; the longest duration there is if it never did.
+    pub silence: Duration,
+    /// Its agent has had no session before, and it is not settled that it may have this one.
+    pub is_newcomer: bool,
+}
+
+/// Another replica, at the moment when a newcomer claims a session.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct OtherReplica {
+    /// It has claimed all its sessions from this leader.
+    pub has_claimed_all: bool,
+    /// As in [`SessionFacts`].
     pub silence: Duration,
 }
 
@@ -48,6 +63,12 @@ pub fn claim_patience(policy: &Policy) -> Duration {
     Duration::from_millis(policy.beat_interval().0) * BEATS_MISSED
 }
 
+/// Whether a newcomer's session is settled: no other replica can still turn out to have one of another agent that would
+/// keep it.
+pub fn is_settled(others: impl IntoIterator<Item = OtherReplica>, patience: Duration) -> bool {
+    others.into_iter().all(|other| other.has_claimed_all || other.silence >= patience)
+}
+
 pub fn decide_claim(claim: &SessionFacts, holder: &SessionFacts, patience: Duration) -> ClaimDecision {
     if holder.generation != claim.generation {
         return if holder.generation > claim.generation { ClaimDecision::Outdated } else { ClaimDecision::Granted };
@@ -55,6 +76,10 @@ pub fn decide_claim(claim: &SessionFacts, holder: &SessionFacts, patience: Durat
     let by_another = holder.instance != claim.instance;
     let is_elsewhere = holder.replica != claim.replica;
     let (is_older, is_holder_alive) = (claim.age > holder.age, holder.silence < patience);
+    let gives_way = holder.is_newcomer && !claim.is_newcomer;
+    if by_another && gives_way {
+        return if is_elsewhere { ClaimDecision::TakenOver { by_another } } else { ClaimDecision::Granted };
+    }
     if by_another && is_holder_alive && !(is_older && claim.silence < patience) {
         return ClaimDecision::Held;
     }
@@ -74,7 +99,33 @@ mod tests {
     /// Instance, replica, age and silence in seconds.
     fn session((instance, replica): (u64, u64), age: u64, silence: u64) -> SessionFacts {
         let (age, silence) = (Duration::from_secs(age), Duration::from_secs(silence));
-        SessionFacts { generation: 1, instance, replica: ReplicaId(replica), age, silence }
+        SessionFacts { generation: 1, instance, replica: ReplicaId(replica), age, silence, is_newcomer: false }
+    }
+
+    #[test]
+    fn i_14_a_newcomer_gives_way_to_an_agent_that_continues() {
+        let newcomer = |place| SessionFacts { is_newcomer: true, ..session(place, 5, 1) };
+        let another = ClaimDecision::TakenOver { by_another: true };
+        let continuing = session((7, 1), 0, 99);
+        assert_eq!(decide_claim(&continuing, &newcomer((8, 2)), PATIENCE), another);
+        assert_eq!(decide_claim(&continuing, &newcomer((8, 1)), PATIENCE), ClaimDecision::Granted);
+        assert_eq!(decide_claim(&newcomer((8, 2)), &session((7, 1), 0, 1), PATIENCE), ClaimDecision::Held);
+        let second = SessionFacts { is_newcomer: true, ..session((9, 2), 0, 99) };
+        assert_eq!(decide_claim(&second, &newcomer((8, 1)), PATIENCE), ClaimDecision::Held, "the first one waits");
+    }
+
+    #[test]
+    fn i_14_a_newcomer_is_settled_when_no_other_replica_can_have_another_agent() {
+        let other = |has_claimed_all, silence| OtherReplica { has_claimed_all, silence: Duration::from_secs(silence) };
+        let table = [
+            ("every replica has claimed", vec![other(true, 1), other(true, 0)], true),
+            ("one that heard the node lately has not", vec![other(true, 1), other(false, 29)], false),
+            ("one that has not heard it for long has not", vec![other(false, 30), other(true, 1)], true),
+            ("there is no other replica", vec![], true),
+        ];
+        for (case, others, expected) in table {
+            assert_eq!(is_settled(others, PATIENCE), expected, "{case}");
+        }
     }
 
     #[test]

@@ -57,7 +57,7 @@ impl ClerkTask {
         match self {
             Self::TaintEviction => view.evictions(state, spared, OPERATIONS_MAX),
             Self::PodGc => {
-                let pods = todo::pod_garbage(state, view.now, OPERATIONS_MAX - 1);
+                let pods = view.garbage(state, OPERATIONS_MAX - 1);
                 pods.and(todo::expired_credentials(state, view.now))
             }
             Self::Staffing => todo::staffing(state, OPERATIONS_MAX),

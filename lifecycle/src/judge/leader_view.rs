@@ -27,6 +27,8 @@ pub struct LeaderView<'a> {
     pub now: ClusterTime,
     /// An excuse that concerns every node is in force, or is about to be.
     pub is_blind: bool,
+    /// Until when an excuse of any replica was last in force; now if one is.
+    pub blind_until: ClusterTime,
     /// A node's last beat, through any replica.
     pub heard: &'a dyn Fn(&Node) -> Option<ClusterTime>,
 }
@@ -73,6 +75,12 @@ impl LeaderView<'_> {
             is_lost(node) && (none_goes || spared.passes_over(node, (self.heard)(node), state.policy(), self.now))
         };
         todo::pod_evictions(state, self.now, most, is_spared)
+    }
+
+    /// GC-1 to GC-5. GC-3 rests on a silence, like a verdict: the quarantine begins again when a blindness ends,
+    /// whichever replica it concerned, because the replica of a node that is gone is no longer known.
+    pub fn garbage(&self, state: &State, most: usize) -> Todo {
+        todo::pod_garbage(state, self.now, self.blind_until, most)
     }
 
     /// A blind leader places nothing. No leader places a pod on a node that was not heard of late.

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use crate::judge::health::{NEVER_UPDATED, STATUS_UNKNOWN};
 use crate::object::node::{Condition, ConditionStatus, Incarnation, Node, NodeStatus};
 use crate::state::State;
+use crate::value::meta::Uid;
 
 /// What a replica knows of a node whose agent attaches.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -65,6 +66,17 @@ pub fn changes_nothing(known: &NodeStatus, report: &NodeStatus) -> bool {
         && conditions.iter().all(same)
 }
 
+/// Whether an agent that says it runs just these pods frees names of pods of the node's former lives (GC-3).
+pub fn frees_names(state: &State, node: &Node, running: Option<&[Uid]>) -> bool {
+    let Some(running) = running else { return false };
+    let tenants = state.tenants(&node.meta.name).into_iter().flat_map(|tenants| tenants.keys());
+    let mut pods = tenants.filter_map(|key| state.pods().get(key));
+    pods.any(|pod| {
+        let is_former = !pod.is_bound_to(&node.meta.name, node.incarnation);
+        is_former && pod.is_terminating() && !running.contains(&pod.meta.uid)
+    })
+}
+
 // === impl Recognition ===
 
 impl Recognition {
@@ -100,7 +112,6 @@ impl MissingNode {
 mod tests {
     use crate::command::{Batch, Command, OperatorOperation, Origin, Position};
     use crate::object::node::{Address, NodeDraft};
-    use crate::value::meta::Uid;
     use crate::value::time::{ClusterTime, Stamp, WallTime};
 
     use super::*;

@@ -14,7 +14,7 @@ use crate::object::node::Node;
 use crate::object::pod::{POD_SCHEDULED, Pod};
 use crate::object::record::Stored;
 use crate::object::workload::Workload;
-use crate::rule::garbage::TERMINATED_KEPT;
+use crate::rule::garbage::{self, Garbage, ORPHAN_QUARANTINE, TERMINATED_KEPT};
 use crate::state::State;
 use crate::value::text::Text;
 use crate::value::time::ClusterTime;
@@ -70,15 +70,25 @@ pub fn pod_evictions(state: &State, now: ClusterTime, most: usize, mut is_spared
     Todo { operations, look_again_at: spared.then(|| PLACING_PAUSE.after(now)) }
 }
 
-/// GC-1 to GC-3.
-pub fn pod_garbage(state: &State, now: ClusterTime, most: usize) -> Todo {
+/// GC-1 to GC-4. `blind_until` as in [`LeaderView`](crate::judge::leader_view::LeaderView).
+pub fn pod_garbage(state: &State, now: ClusterTime, blind_until: ClusterTime, most: usize) -> Todo {
+    let seen_from = ORPHAN_QUARANTINE.after(blind_until);
     let excess = state.finished_pods().len().saturating_sub(TERMINATED_KEPT);
     let surplus = state.finished_pods().take(excess).filter_map(|key| state.pods().get(key));
-    let due =
-        state.collectable_pods().take_while(|(from, _)| *from <= now).filter_map(|(_, key)| state.pods().get(key));
+    let mut is_held = false;
+    let mut may_go = |pod: &&Arc<Pod>| {
+        let node = pod.node().and_then(|name| state.node(name)).map(AsRef::as_ref);
+        let is_orphan = garbage::garbage(pod, node, now) == Some(Garbage::Orphaned);
+        let is_unsure = is_orphan && now < seen_from;
+        is_held |= is_unsure;
+        !is_unsure
+    };
+    let due = state.collectable_pods().take(PASSED_OVER_MAX.max(most)).take_while(|(from, _)| *from <= now);
+    let due = due.filter_map(|(_, key)| state.pods().get(key)).filter(|pod| may_go(pod));
     let collect = |pod: &Arc<Pod>| LeaderOperation::CollectPod { key: pod.key(), uid: pod.meta.uid };
     let operations = surplus.chain(due).take(most).map(collect).collect();
-    let look_again_at = state.collectable_pods().next().map(|(from, _)| from).filter(|from| *from > now);
+    let next = state.collectable_pods().map(|(from, _)| from).find(|from| *from > now);
+    let look_again_at = next.into_iter().chain(is_held.then_some(seen_from)).min();
     Todo { operations, look_again_at }
 }
 

@@ -4,6 +4,7 @@ use crate::object::node::Node;
 pub use crate::object::pod::Garbage;
 use crate::object::pod::{EVICTED, Phase, Pod};
 use crate::object::taint::OUT_OF_SERVICE_TAINT;
+use crate::rule::agent_bound::ACCOUNT_MAX;
 use crate::value::time::Period;
 use crate::value::time::{ClusterTime, Stamp};
 
@@ -11,15 +12,20 @@ use crate::value::time::{ClusterTime, Stamp};
 pub const TERMINATED_KEPT: usize = 12_500;
 
 /// GC-3: how long the agent of a deleted node may take to say that its pods have stopped. After that they count as
-/// stopped.
-pub const ORPHAN_QUARANTINE: Period = Period::from_secs(40);
+/// stopped, unless the leader was blind meanwhile. Longer than an agent needs, even if its replica freezes.
+pub const ORPHAN_QUARANTINE: Period = Period::from_secs(120);
 
-/// GC-2 to GC-4 for a pod whose node, in the life that the pod belongs to, is `node`. GC-1 depends on all other pods.
+const _: () = assert!(ORPHAN_QUARANTINE.0 > ACCOUNT_MAX.0, "an agent may still run what GC-3 frees");
+
+/// GC-2 to GC-4 for a pod; `node` is the Node of its node's name, in whichever life. GC-1 depends on all other pods.
 pub fn garbage(pod: &Pod, node: Option<&Node>, now: ClusterTime) -> Option<Garbage> {
     garbage_from(pod, node).filter(|(_, from)| now >= *from).map(|(garbage, _)| garbage)
 }
 
 /// From when on the pod is garbage, if node and pod stay as they are.
+///
+/// A pod of a former life of the node is no garbage while there is a Node of the name: its agent is there and says
+/// what it runs, and what it says is believed (`release_stopped`).
 pub(crate) fn garbage_from(pod: &Pod, node: Option<&Node>) -> Option<(Garbage, ClusterTime)> {
     let deleted = pod.meta.deleted.filter(|_| pod.is_terminating())?;
     match (&pod.spec.binding, node) {

@@ -140,9 +140,9 @@ impl PodIndex {
     }
 
     fn set_moments(&mut self, key: &PodKey, pod: &Pod, node: Option<&Node>) {
+        self.garbage.set(key, garbage::garbage_from(pod, node).map(|(_, from)| from));
         let node = node.filter(|node| pod.is_bound_to(&node.meta.name, node.incarnation));
         self.leaving.set(key, node.and_then(|node| taint_eviction::leaves_at(pod, &node.spec.taints)));
-        self.garbage.set(key, garbage::garbage_from(pod, node).map(|(_, from)| from));
     }
 }
 

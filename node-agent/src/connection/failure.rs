@@ -60,6 +60,11 @@ impl SessionFailure {
     pub(crate) fn is_refusal(&self) -> bool {
         matches!(self, Self::Refused { .. } | Self::ForeignFleet { .. } | Self::NotCreated { .. })
     }
+
+    /// Whether another instance under this node's name has the session.
+    pub(crate) fn is_displacement(&self) -> bool {
+        matches!(self, Self::Refused { code: Code::AlreadyExists, .. })
+    }
 }
 
 /// The beginning of a text from the other side.

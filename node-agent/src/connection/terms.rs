@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use muster_lifecycle::agent_bound;
 use muster_proto::v1;
 
 /// Bounds, so that a replica can neither make an agent spin nor stop it from beating.
@@ -9,7 +10,7 @@ const BEAT_INTERVAL_MIN: Duration = Duration::from_millis(10);
 const BEAT_INTERVAL_MAX: Duration = Duration::from_secs(600);
 const BACKOFF_CAP_MIN: Duration = Duration::from_millis(100);
 /// L-4: whatever a replica says, no agent stays away for longer than upstream's agents would.
-const BACKOFF_CAP_MAX: Duration = Duration::from_secs(7);
+const BACKOFF_CAP_MAX: Duration = Duration::from_millis(agent_bound::BACKOFF_MAX.0);
 /// For each step of connecting: short where beats are frequent, because another replica must be found in time.
 const STEP_TIMEOUT_MIN: Duration = Duration::from_secs(1);
 const STEP_TIMEOUT_MAX: Duration = Duration::from_secs(5);
@@ -131,6 +132,18 @@ mod tests {
             terms.adopt(said(1, beat_interval_ms));
             let ConnectTimeouts { step, answer } = terms.connect_timeouts();
             assert_eq!((step.as_millis(), answer.as_millis()), (step_ms, answer_ms), "{beat_interval_ms}");
+        }
+    }
+
+    /// GC-3 frees the names of a deleted node's pods later than that.
+    #[test]
+    fn gc_3_one_attempt_to_connect_is_within_the_bound_that_the_rules_know() {
+        let longest = Duration::from_millis(agent_bound::ATTEMPT_MAX.0);
+        for beat_interval_ms in [10, 1000, 4000, 10_000, 600_000] {
+            let mut terms = SessionTerms::default();
+            terms.adopt(said(1, beat_interval_ms));
+            let ConnectTimeouts { step, answer } = terms.connect_timeouts();
+            assert!(2 * step + answer <= longest, "{beat_interval_ms}");
         }
     }
 

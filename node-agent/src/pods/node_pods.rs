@@ -16,6 +16,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use muster_lifecycle::agent_bound;
 use muster_proto::v1;
 use tokio::time::Instant;
 
@@ -38,7 +39,9 @@ const REPORT_BYTES: usize = 128 << 10;
 /// Generous size of a pod's state without its texts.
 const STATE_BYTES: usize = 64;
 /// Pods of a former incarnation delay the next one, so they get at most this grace.
-const LAST_GRACE_MAX: Duration = Duration::from_secs(30);
+const LAST_GRACE_MAX: Duration = Duration::from_millis(agent_bound::LAST_GRACE_MAX.0);
+/// How long killed pods may take to end before the next incarnation begins beside them.
+const KILL_ALLOWANCE: Duration = Duration::from_millis(agent_bound::KILL_ALLOWANCE.0);
 
 pub(crate) struct NodePods {
     /// None: this machine runs no pods.
@@ -54,6 +57,10 @@ pub(crate) struct NodePods {
     floor: u64,
     /// This stream has ordered everything that should run.
     complete: bool,
+    /// When the node's incarnation ended, if it has not been welcomed as another one since.
+    incarnation_ended: Option<Instant>,
+    /// This process had orders in its last session, and did not lose that to another instance.
+    continues: bool,
 }
 
 struct Pod {
@@ -116,6 +123,8 @@ impl NodePods {
             revision: recalled.revision,
             floor: recalled.revision,
             complete: false,
+            incarnation_ended: None,
+            continues: false,
         }
     }
 
@@ -133,6 +142,15 @@ impl NodePods {
         self.revision
     }
 
+    pub(crate) fn continues(&self) -> bool {
+        self.continues
+    }
+
+    /// Another instance has the session.
+    pub(crate) fn displaced(&mut self) {
+        self.continues = false;
+    }
+
     /// The uids of all pods of which anything runs.
     pub(crate) fn running(&self) -> v1::Running {
         let running = self.pods.iter().filter(|(_, pod)| pod.runs());
@@ -143,10 +161,18 @@ impl NodePods {
         !self.pods.values().any(Pod::runs)
     }
 
+    /// From when on the next incarnation may be registered although pods of the former one run: they were killed long
+    /// before and do not die. None: nothing runs.
+    pub(crate) fn clear_from(&self, now: Instant) -> Option<Instant> {
+        let ended = self.incarnation_ended.unwrap_or(now);
+        (!self.is_idle()).then(|| ended + LAST_GRACE_MAX + KILL_ALLOWANCE)
+    }
+
     /// A replica accepted the node: it orders everything anew, and every pod is reported to it.
     pub(crate) fn begin_stream(&mut self) {
         self.floor = self.revision;
         self.complete = false;
+        self.incarnation_ended = None;
         self.pods.values_mut().for_each(|pod| pod.ordered = false);
         self.report_all();
     }
@@ -157,6 +183,7 @@ impl NodePods {
 
     /// The node's incarnation is over: its pods stop and are not reported.
     pub(crate) fn end_incarnation(&mut self, now: Instant) {
+        self.incarnation_ended.get_or_insert(now);
         let ending: Vec<_> = self.pods.iter().map(|(uid, pod)| (*uid, pod.last_grace)).collect();
         for (uid, grace) in ending {
             self.abandon(uid, grace, now);

@@ -19,6 +19,11 @@ pub trait Runtime: Send + Sync + 'static {
     /// Asks the pod to end. The caller kills it when the grace is over. A second call can shorten the grace.
     fn stop(&self, uid: PodUid, grace: Duration);
     fn kill(&self, uid: PodUid);
+    /// Stops a pod of which the agent has no record: its files may be lost while its processes run. True: the runtime
+    /// searches for them, and reports the pod as stopped when nothing of it runs. False: nothing of it runs.
+    fn stop_unrecorded(&self, _pod: &PodName, _uid: PodUid, _grace: Duration) -> bool {
+        false
+    }
     /// The name of a pod that was not ordered from this process of the agent; none if it is unknown.
     fn name_of(&self, uid: PodUid) -> Option<PodName>;
     /// The notes of earlier processes of the agent. Called once, after [`Runtime::report_to`].

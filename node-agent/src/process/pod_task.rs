@@ -27,6 +27,7 @@ use super::manifest::{POD_MARK, RestartPolicy};
 use super::pod_files::{PodRecord, STATE_BYTES_MAX, ShimState};
 use super::process_tree;
 use super::shim::{Command, SHIM_ARGUMENT};
+use super::unrecorded;
 use super::{RuntimeContext, dir::PodDir};
 use crate::durable;
 use crate::pods::{LocalPodStatus, PodPhase, PodUid};
@@ -68,6 +69,15 @@ pub(super) struct PodTask {
     uid: PodUid,
     dir: PodDir,
     stop_requests: watch::Receiver<StopRequest>,
+    /// What was found of a pod without a directory.
+    remains: Remains,
+}
+
+/// The processes of a pod whose directory is lost.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+struct Remains {
+    were_found: bool,
+    were_asked: bool,
 }
 
 // === impl StopRequest ===
@@ -76,6 +86,11 @@ impl StopRequest {
     pub(super) fn no_later_than(self, grace: Duration) -> Self {
         let end = Instant::now() + grace;
         Self(Some(self.0.map_or(end, |known| known.min(end))))
+    }
+
+    /// The signal for processes that no shim can be told to stop.
+    fn signal(self) -> Option<Signal> {
+        self.0.map(|end| if end <= Instant::now() { Signal::KILL } else { Signal::TERM })
     }
 
     fn command(self) -> Option<Command> {
@@ -88,7 +103,7 @@ impl StopRequest {
 impl PodTask {
     pub(super) fn new(context: Arc<RuntimeContext>, uid: PodUid, stop_requests: watch::Receiver<StopRequest>) -> Self {
         let dir = context.dir(uid);
-        Self { context, uid, dir, stop_requests }
+        Self { context, uid, dir, stop_requests, remains: Remains::default() }
     }
 
     pub(super) async fn run(mut self, origin: PodOrigin) {
@@ -112,6 +127,7 @@ impl PodTask {
     /// nothing started, nor will.
     async fn begin(&mut self, record: &Arc<PodRecord>, policy: RestartPolicy) -> Result<(), LocalPodStatus> {
         let mut backoff = CrashBackoff::default();
+        self.clear_remains().await;
         loop {
             if self.stop_requests.borrow().0.is_some() {
                 return Err(LocalPodStatus::new(
@@ -193,7 +209,10 @@ impl PodTask {
     }
 
     /// Whether nothing of the pod runs any more. If so, the end has been reported.
-    async fn ended(&self) -> bool {
+    async fn ended(&mut self) -> bool {
+        if !self.dir.path().exists() {
+            return self.ended_unrecorded().await;
+        }
         let dir = self.dir.clone();
         let state = spawn_blocking(move || ShimState::read(&dir.state()).ok().flatten()).await.ok().flatten();
         if let Some(state) = state.filter(|state| state.over) {
@@ -211,9 +230,45 @@ impl PodTask {
         true
     }
 
+    /// The same for a pod whose directory is lost. Its processes are left alone until it has to stop.
+    async fn ended_unrecorded(&mut self) -> bool {
+        let signal = self.stop_requests.borrow().signal();
+        let signal = signal.filter(|signal| *signal == Signal::KILL || !self.remains.were_asked);
+        if self.remain(signal).await {
+            self.remains = Remains { were_found: true, were_asked: self.remains.were_asked || signal.is_some() };
+            return false;
+        }
+        let (reason, message) = match self.remains.were_found {
+            true => ("RecordLost", "its directory on the node was lost while it ran; nothing of it is left"),
+            false => ("NotRunning", "the node has no record of it, and no process of it was found"),
+        };
+        self.report_end(LocalPodStatus::new(PodPhase::Failed, reason, message));
+        true
+    }
+
+    /// Ends what an earlier agent left of this pod without a record, so that it does not run twice.
+    async fn clear_remains(&self) {
+        if self.context.unrecorded.uids.contains(&self.uid) && !self.dir.path().exists() {
+            tracing::warn!(uid = %self.uid, "processes of this pod run without a record: they end before it starts");
+            while self.remain(Some(Signal::KILL)).await {
+                sleep(PAUSE).await;
+            }
+        }
+    }
+
+    /// Whether anything of the pod runs. In doubt something does.
+    async fn remain(&self, signal: Option<Signal>) -> bool {
+        let (uid, limit) = (self.uid, self.context.config.pod_pids_limit);
+        let root = self.context.cgroup_root.as_ref();
+        let group = root.map(|root| PodGroup::new(root.settings(&uid.to_string(), limit)));
+        let searched = spawn_blocking(move || unrecorded::signal_remains(uid, group.as_ref(), signal));
+        searched.await.unwrap_or(true)
+    }
+
     fn report_end(&self, status: LocalPodStatus) {
         let LocalPodStatus { phase, reason, message, .. } = &status;
         tracing::info!(uid = %self.uid, phase = phase.as_str(), reason, message, "pod ended");
+        self.context.recorder.ended(self.uid);
         self.context.lock().update(self.uid, status, true);
         let context = Arc::clone(&self.context);
         drop(spawn_blocking(move || context.prune()));

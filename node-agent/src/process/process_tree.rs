@@ -4,6 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::io::Read;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
@@ -26,7 +27,7 @@ pub(super) struct Process {
 // === impl Process ===
 
 impl Process {
-    pub(super) fn read(pid: i32) -> Option<Self> {
+    pub(super) fn of(pid: i32) -> Option<Self> {
         let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
         Self::parse(pid, &stat)
     }
@@ -47,18 +48,40 @@ impl Process {
     /// False if the process is gone.
     pub(super) fn signal(&self, signal: Signal) -> bool {
         let Ok(held) = pidfd_open(self.pid, PidfdFlags::empty()) else { return false };
-        let same = Self::read(self.pid.as_raw_nonzero().get()).is_some_and(|now| now.started == self.started);
+        let same = Self::of(self.pid.as_raw_nonzero().get()).is_some_and(|now| now.started == self.started);
         same && pidfd_send_signal(&held, signal).is_ok()
     }
 
     /// Whether its environment contains `NAME=value`. None: the environment reads as empty.
     fn has_mark(&self, mark: &str) -> Option<bool> {
-        let file = File::open(format!("/proc/{}/environ", self.pid)).ok()?;
-        let mut environment = Vec::new();
-        // A process that ends meanwhile need not be read in full.
-        let _ = file.take(ENVIRONMENT_MAX).read_to_end(&mut environment);
+        let environment = self.read("environ");
         let has_mark = environment.split(|byte| *byte == 0).any(|variable| variable == mark.as_bytes());
         (!environment.is_empty()).then_some(has_mark)
+    }
+
+    /// The value of a variable in its environment.
+    pub(super) fn variable(&self, name: &str) -> Option<String> {
+        let environment = self.read("environ");
+        let mut variables =
+            environment.split(|byte| *byte == 0).filter_map(|variable| std::str::from_utf8(variable).ok());
+        variables.find_map(|variable| variable.strip_prefix(name)?.strip_prefix('=').map(str::to_owned))
+    }
+
+    /// The argument that follows this one on its command line.
+    pub(super) fn argument_after(&self, argument: &str) -> Option<PathBuf> {
+        let line = self.read("cmdline");
+        let mut arguments = line.split(|byte| *byte == 0).skip_while(|one| *one != argument.as_bytes());
+        arguments.nth(1).and_then(|path| std::str::from_utf8(path).ok()).map(|path| Path::new(path).to_owned())
+    }
+
+    /// Empty if the process is gone or not ours to read.
+    fn read(&self, file: &str) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        if let Ok(file) = File::open(format!("/proc/{}/{file}", self.pid)) {
+            // A process that ends meanwhile need not be read in full.
+            let _ = file.take(ENVIRONMENT_MAX).read_to_end(&mut bytes);
+        }
+        bytes
     }
 }
 
@@ -78,6 +101,12 @@ pub(super) fn marked(processes: Vec<Process>, mark: &str) -> Vec<Process> {
         marked.extend(unclear.into_iter().filter(|process| process.has_mark(mark) == Some(true)));
     }
     marked
+}
+
+/// Those of the processes whose parents are not among them.
+pub(super) fn roots(processes: &[Process]) -> impl Iterator<Item = &Process> {
+    let pids: BTreeSet<i32> = processes.iter().map(|process| process.pid.as_raw_nonzero().get()).collect();
+    processes.iter().filter(move |process| !pids.contains(&process.parent))
 }
 
 /// All processes except zombies.
@@ -107,7 +136,7 @@ pub(super) fn descendants_of(ancestor: i32) -> Vec<Process> {
 fn everything() -> Vec<Process> {
     let entries = std::fs::read_dir("/proc").into_iter().flatten().flatten();
     let numbers = entries.filter_map(|entry| entry.file_name().to_str().and_then(|name| name.parse().ok()));
-    numbers.filter_map(Process::read).collect()
+    numbers.filter_map(Process::of).collect()
 }
 
 #[cfg(test)]

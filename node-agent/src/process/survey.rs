@@ -8,7 +8,7 @@ use super::TrackedPod;
 use super::dir::PodDir;
 use super::pod_files::{PodRecord, ShimState};
 use crate::durable;
-use crate::pods::{LocalPodStatus, PodPhase, PodUid};
+use crate::pods::{LocalPodStatus, PodName, PodPhase, PodUid};
 
 /// A pod of an earlier agent.
 #[derive(Debug)]
@@ -20,6 +20,16 @@ pub(super) enum Found {
     Ended {
         view: TrackedPod,
     },
+}
+
+impl Found {
+    /// A pod whose directory is lost while it runs.
+    pub(super) fn unrecorded((uid, name): (&PodUid, &Option<PodName>)) -> Self {
+        tracing::warn!(%uid, ?name, "a pod runs whose directory is lost");
+        let (namespace, name) = name.as_ref().map_or(("", ""), |name| (name.namespace.as_str(), name.name.as_str()));
+        let status = LocalPodStatus::new(PodPhase::Unknown, "NoRecord", "its directory on the node is lost");
+        Self::Running { view: TrackedPod::new(*uid, namespace, name, status) }
+    }
 }
 
 #[derive(Debug, Default)]

@@ -4,6 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use muster_lifecycle::agent_bound;
 use muster_proto::protocol::{AGENT_PROTOCOL, ProtocolRange};
 use muster_proto::v1;
 use muster_proto::v1::agent_message::Message as Up;
@@ -12,7 +13,7 @@ use tokio::sync::oneshot;
 use tokio::time::Instant;
 
 use crate::connection::{Dice, ReplicaLiveness, SessionFailure, SessionTerms, quoted};
-use crate::machine::{AgentMachine, Fingerprint, MachineReport, StatusPosting};
+use crate::machine::{AgentMachine, Fingerprint, MachineReport, StatusPosting, registration_json};
 use crate::pods::{NodePods, PodSnapshot};
 
 use super::acknowledgement::Waiters;
@@ -28,7 +29,7 @@ mod tests;
 const NOTHING_TO_SAY: Duration = Duration::from_secs(3600);
 
 /// From the registration to the welcome: a write, which may have to queue.
-const REGISTRATION_TIMEOUT: Duration = Duration::from_secs(15);
+const REGISTRATION_TIMEOUT: Duration = Duration::from_millis(agent_bound::REGISTRATION_MAX.0);
 
 pub(super) struct Conversation {
     node: String,
@@ -163,6 +164,7 @@ impl Conversation {
             orders_revision: self.pods.orders_revision(),
             protocol_min: self.protocol.min,
             protocol_max: self.protocol.max,
+            continues: self.pods.continues(),
         }))
     }
 
@@ -178,6 +180,11 @@ impl Conversation {
             Some(other) => Err(SessionFailure::Unexpected { endpoint: endpoint.to_owned(), heard: name_of(other) }),
             None => Err(SessionFailure::Unexpected { endpoint: endpoint.to_owned(), heard: "an unknown message" }),
         }
+    }
+
+    /// Another agent has the session of this node.
+    pub(super) fn displaced(&mut self) {
+        self.pods.displaced();
     }
 
     pub(super) fn detached(&mut self) {
@@ -226,7 +233,8 @@ impl Conversation {
         match &self.state {
             WelcomeState::Detached => self.next_beat + NOTHING_TO_SAY,
             WelcomeState::Unregistered(registration) => {
-                registration.deadline(self.pods.is_idle()).unwrap_or(self.next_beat + NOTHING_TO_SAY)
+                let clear_from = self.pods.clear_from(self.next_beat);
+                registration.deadline(clear_from).unwrap_or(self.next_beat + NOTHING_TO_SAY)
             }
             WelcomeState::Welcomed { .. } => {
                 let others = [self.pods.report_due(), self.machine_report.due()];
@@ -253,7 +261,7 @@ impl Conversation {
     pub(super) fn turn(&mut self, endpoint: &str, now: Instant) -> Turn {
         match &self.state {
             WelcomeState::Detached => Turn::Nothing,
-            WelcomeState::Unregistered(registration) if registration.is_due(self.pods.is_idle(), now) => {
+            WelcomeState::Unregistered(registration) if registration.is_due(self.pods.clear_from(now), now) => {
                 Turn::Send(self.register(now))
             }
             WelcomeState::Unregistered(registration) if registration.is_overdue(now) => {
@@ -296,6 +304,10 @@ impl Conversation {
         let before = std::mem::replace(&mut self.state, WelcomeState::Welcomed { replica });
         if let WelcomeState::Unregistered(Registration { status: Some(status), .. }) = before {
             self.status.registered(status, now, (self.dice)());
+            if !self.pods.is_idle() {
+                // It was registered as not ready.
+                self.status.demand();
+            }
             self.machine_report.known();
         }
         if welcome.status_wanted {
@@ -392,7 +404,8 @@ impl Conversation {
         if let WelcomeState::Unregistered(registration) = &mut self.state {
             registration.asked(Fingerprint::of(&self.machine.status_json()), now);
         }
-        wrap(Up::Register(v1::Register { node: self.machine.node_json(), running: Some(self.pods.running()) }))
+        let node = registration_json(self.machine.as_ref(), self.pods.is_idle());
+        wrap(Up::Register(v1::Register { node, running: Some(self.pods.running()) }))
     }
 
     /// Reports the machine without being asked.

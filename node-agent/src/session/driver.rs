@@ -174,6 +174,9 @@ impl Driver {
 
     /// Logs a refusal once; passing faults are frequent and logged for debugging only.
     fn note(&mut self, failure: SessionFailure) {
+        if failure.is_displacement() {
+            self.conversation.displaced();
+        }
         let node = self.conversation.node();
         if failure.is_refusal() && self.last_error.as_ref() != Some(&failure) {
             tracing::warn!(node, %failure, "not attached");

@@ -15,6 +15,7 @@ use super::machine::SimulatedMachine;
 use super::runtime::{PodManner, RunningPod};
 use super::target::{NodeTarget, is_zone, share};
 use crate::connection::{Endpoint, SessionSetupError};
+use crate::pods::{RunJournal, RunRecorder};
 use crate::session::{AgentMode, Session, SessionConfig, SessionHandle, SessionState};
 
 /// How many known names an error lists.
@@ -82,12 +83,23 @@ impl SimulatedFleet {
         endpoints: &[String],
         pace: ConnectPace,
     ) -> Result<Self, SessionSetupError> {
+        Self::start_recorded(nodes, endpoints, pace, None)
+    }
+
+    /// The same; the machines note in the journal which pods really run on them.
+    pub fn start_recorded(
+        nodes: Vec<SimulatedNode>,
+        endpoints: &[String],
+        pace: ConnectPace,
+        journal: Option<&Arc<RunJournal>>,
+    ) -> Result<Self, SessionSetupError> {
         let endpoints = Endpoint::list(endpoints)?;
         let gate = Arc::new(Semaphore::new(pace.connecting_at_once.clamp(1, Semaphore::MAX_PERMITS)));
         let mut agents = BTreeMap::new();
         for (number, node) in (0..).zip(nodes) {
             let name = node.name.clone();
-            let agent = SimulatedAgent::start(node, number, Arc::clone(&endpoints), Arc::clone(&gate));
+            let recorder = journal.map(|journal| journal.recorder(&name, &name));
+            let agent = SimulatedAgent::start(node, number, recorder, (Arc::clone(&endpoints), Arc::clone(&gate)));
             if agents.insert(name.clone(), agent).is_some() {
                 return Err(SessionSetupError::Twice(name));
             }
@@ -177,9 +189,19 @@ fn shown(mut names: impl ExactSizeIterator<Item = String>) -> String {
 // === impl SimulatedAgent ===
 
 impl SimulatedAgent {
-    fn start(node: SimulatedNode, number: u32, endpoints: Arc<[Endpoint]>, gate: Arc<Semaphore>) -> Self {
+    fn start(
+        node: SimulatedNode,
+        number: u32,
+        recorder: Option<RunRecorder>,
+        (endpoints, gate): (Arc<[Endpoint]>, Arc<Semaphore>),
+    ) -> Self {
         let SimulatedNode { name, region, zone, tls } = node;
         let machine = Arc::new(SimulatedMachine::new(&name, &region, &zone, number));
+        if let Some(recorder) = recorder {
+            // An earlier fleet may have ended with its process.
+            recorder.lost_all();
+            machine.record(recorder);
+        }
         let config = SessionConfig {
             node: name,
             endpoints: Vec::new(),

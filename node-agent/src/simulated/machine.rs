@@ -10,7 +10,7 @@ use xxhash_rust::xxh3::xxh3_128;
 
 use super::runtime::SimulatedRuntime;
 use crate::machine::AgentMachine;
-use crate::pods::{PodUid, Runtime};
+use crate::pods::{PodUid, RunRecorder, Runtime};
 
 /// Addresses are numbered within 10.0.0.0/8.
 const NETWORK: u32 = u32::from_be_bytes([10, 0, 0, 0]);
@@ -46,6 +46,11 @@ impl SimulatedMachine {
             disk: Mutex::new(Disk { pressure: false, since: started }),
             pods: Arc::new(SimulatedRuntime::new()),
         }
+    }
+
+    /// From now on the machine notes which pods really run on it.
+    pub fn record(&self, recorder: RunRecorder) {
+        self.pods.record(recorder);
     }
 
     pub(super) fn pods(&self) -> &SimulatedRuntime {

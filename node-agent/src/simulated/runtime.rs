@@ -7,7 +7,9 @@ use std::time::Duration;
 use tokio::time::sleep;
 use tokio_util::task::AbortOnDropHandle;
 
-use crate::pods::{LocalPodStatus, PodListener, PodName, PodPhase, PodToStart, PodUid, PodUpdateSender, Runtime};
+use crate::pods::{
+    LocalPodStatus, PodListener, PodName, PodPhase, PodToStart, PodUid, PodUpdateSender, RunRecorder, Runtime,
+};
 
 /// How long a slow pod takes to start, and to stop.
 const SLOWLY: Duration = Duration::from_secs(3);
@@ -45,6 +47,8 @@ struct SimulatedPods {
     manner: PodManner,
     listener: PodListener,
     pods: BTreeMap<PodUid, SimulatedPod>,
+    /// Notes what really runs.
+    recorder: Option<RunRecorder>,
 }
 
 #[derive(Debug)]
@@ -61,6 +65,10 @@ struct SimulatedPod {
 impl SimulatedRuntime {
     pub(super) fn new() -> Self {
         Self { pods: Arc::new(Mutex::new(SimulatedPods::default())) }
+    }
+
+    pub(super) fn record(&self, recorder: RunRecorder) {
+        lock(&self.pods).recorder = Some(recorder);
     }
 
     /// Sets the manner. Pods that were told to stop and did not now stop in this manner. Must be called on a tokio
@@ -125,6 +133,9 @@ impl Runtime for SimulatedRuntime {
         if pods.manner == PodManner::Off || pods.pods.contains_key(&uid) {
             return;
         }
+        if let Some(recorder) = &pods.recorder {
+            recorder.began(&PodName { namespace: namespace.clone(), name: name.clone() }, uid);
+        }
         let slow = pods.manner == PodManner::Slow;
         let pending = slow.then(|| self.later(move |pods| pods.listener.tell(uid, LocalPodStatus::ready(), false)));
         pods.pods.insert(uid, SimulatedPod { namespace, name, stopping: false, _pending: pending });
@@ -172,12 +183,14 @@ fn lock(pods: &Mutex<SimulatedPods>) -> MutexGuard<'_, SimulatedPods> {
 impl SimulatedPods {
     fn end(&mut self, uid: PodUid, status: LocalPodStatus) {
         if self.pods.remove(&uid).is_some() {
+            self.recorder.iter().for_each(|recorder| recorder.ended(uid));
             self.listener.tell(uid, status, true);
         }
     }
 
     fn lose_power(&mut self) {
         self.pods.clear();
+        self.recorder.iter().for_each(RunRecorder::lost_all);
         self.listener.lose_all();
     }
 }

@@ -4,7 +4,7 @@ use std::io::Write;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use muster_node_agent::pods::{DurableNote, PodPhase, PodUid, Runtime};
+use muster_node_agent::pods::{DurableNote, PodName, PodPhase, PodUid, Runtime};
 use serde_json::Value;
 
 use crate::bench::{Bench, HELPER, eventually, is_alive, kill, processes_of, shell, shim_of, spec};
@@ -212,4 +212,65 @@ async fn ended_pods_and_the_revision_of_orders_are_recalled() {
     let recalled = bench.runtime().recall();
     assert_eq!((recalled.revision, recalled.ended), (42, vec![(uid, status)]));
     assert!(bench.newest(uid).is_some_and(|news| news.stopped), "what an agent did not hear of is told again");
+}
+
+/// The agent's directory was wiped while a pod ran.
+async fn wiped(bench: &mut Bench, manifest: &Value) -> PodUid {
+    let uid = bench.uid();
+    let first = agent(bench, uid, manifest);
+    eventually("it runs", || bench.pid(uid).is_some()).await;
+    fell(first);
+    for entry in std::fs::read_dir(bench.dir.path()).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() { std::fs::remove_dir_all(path).unwrap() } else { std::fs::remove_file(path).unwrap() }
+    }
+    uid
+}
+
+#[tokio::test]
+async fn i_12_a_pod_whose_record_was_wiped_is_stopped_before_it_is_reported_as_stopped() {
+    for (script, grace) in [("sleep 600", LONG), ("trap '' TERM; while :; do sleep 0.1; done", Duration::from_secs(1))]
+    {
+        let mut bench = Bench::vacant();
+        let uid = wiped(&mut bench, &shell("Always", script)).await;
+        bench.open().await;
+        let told = bench.newest(uid).expect("its processes are found").clone();
+        assert_eq!((told.status.phase, told.stopped), (PodPhase::Unknown, false));
+        assert_eq!(bench.runtime().name_of(uid).map(|name| name.name), Some("web".to_owned()));
+        assert!(!processes_of(uid).is_empty(), "an order to run it may still come");
+        bench.runtime().stop(uid, grace);
+        let news = bench.until_stopped(uid).await;
+        assert_eq!((&*news.status.reason, processes_of(uid)), ("RecordLost", vec![]), "{script}");
+    }
+}
+
+/// The new state directory is elsewhere, so nothing says that the pod is this agent's until it is told to stop it.
+#[tokio::test]
+async fn i_12_a_pod_of_another_directory_is_searched_for_when_it_has_to_stop() {
+    let mut bench = Bench::vacant();
+    let uid = wiped(&mut bench, &shell("Always", "sleep 600")).await;
+    bench.dir = tempfile::tempdir().unwrap();
+    bench.open().await;
+    assert!(bench.newest(uid).is_none(), "it may be another agent's");
+    let name = PodName { namespace: "default".to_owned(), name: "web".to_owned() };
+    assert!(bench.runtime().stop_unrecorded(&name, uid, Duration::from_secs(5)));
+    bench.until_stopped(uid).await;
+    assert_eq!(processes_of(uid), [0; 0]);
+    let never = bench.uid();
+    assert!(bench.runtime().stop_unrecorded(&name, never, LONG));
+    assert_eq!(bench.until_stopped(never).await.status.reason, "NotRunning");
+}
+
+#[tokio::test]
+async fn i_12_a_pod_whose_record_was_wiped_does_not_run_twice() {
+    let mut bench = Bench::vacant();
+    let uid = wiped(&mut bench, &shell("Always", "sleep 600")).await;
+    let before = processes_of(uid);
+    bench.dir = tempfile::tempdir().unwrap();
+    bench.open().await;
+    bench.runtime().start(spec(uid, &shell("Always", "sleep 600")));
+    bench.until_ready(uid).await;
+    assert!(before.iter().all(|pid| !is_alive(*pid)), "the former processes have ended");
+    bench.runtime().kill(uid);
+    bench.until_stopped(uid).await;
 }

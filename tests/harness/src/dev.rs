@@ -12,6 +12,7 @@ use serde_json::Value;
 use crate::members::operator_config;
 use crate::operator::Operator;
 use crate::process::{MUSTER, free_ports, signal, text, wait_gone};
+use crate::runs;
 use crate::turn::Turn;
 use crate::waiting::eventually;
 
@@ -213,6 +214,8 @@ impl Drop for DevCluster {
             let kept = self.dir.path().to_owned();
             self.dir.disable_cleanup(true);
             eprintln!("the cluster's directory is kept for a look: {}", kept.display());
+        } else {
+            runs::require_sound_in([self.dir.path().join("runs.jsonl").as_path()]);
         }
     }
 }

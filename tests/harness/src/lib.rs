@@ -23,5 +23,6 @@ pub mod operator;
 pub mod parts;
 pub mod process;
 pub mod registers;
+pub mod runs;
 pub mod turn;
 pub mod waiting;

@@ -214,7 +214,8 @@ impl CarriedNodes {
                 let incarnation = node.incarnation;
                 self.set_state(handle, BindState::Binding);
                 let node = node::name(self.first + handle as usize);
-                bindings.push(v1::Binding { handle, node, incarnation, orders_revision: 0 });
+                let continues = incarnation != 0;
+                bindings.push(v1::Binding { handle, node, incarnation, orders_revision: 0, continues });
             }
         }
         bindings

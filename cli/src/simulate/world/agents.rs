@@ -84,6 +84,7 @@ impl<W: Witness> World<W> {
         let Some(place) = self.machine(&node.meta.name) else { return };
         self.machines[place].node = None;
         self.machines[place].stop();
+        self.depart(place, node);
     }
 
     fn begin(&mut self, place: MachineIndex) {
@@ -134,6 +135,8 @@ impl<W: Witness> World<W> {
     pub fn register(&mut self, place: MachineIndex) {
         let machine = &mut self.machines[place];
         machine.come_back();
+        self.end_departure(place);
+        let machine = &self.machines[place];
         let (name, draft) = (machine.spec.name.clone(), Box::new(machine.registration()));
         self.says_of_stopped(place).into_iter().for_each(|command| self.submit(command));
         // The pods of a former life have stopped by now.

@@ -8,11 +8,11 @@ mod take_overs;
 #[cfg(test)]
 mod tests;
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use muster_lifecycle::claim::{ClaimDecision, SessionFacts, claim_patience, decide_claim};
+use muster_lifecycle::claim::{ClaimDecision, OtherReplica, SessionFacts, claim_patience, decide_claim, is_settled};
 use muster_lifecycle::node::Slot;
 use muster_lifecycle::replica::ReplicaId;
 use muster_proto::v1;
@@ -51,6 +51,8 @@ struct TermTable {
 struct ClaimTable {
     holders: HashMap<u32, Holder>,
     take_overs: TakeOvers,
+    /// The replicas that have claimed all their sessions.
+    complete: BTreeSet<ReplicaId>,
 }
 
 /// The session that a node has.
@@ -65,6 +67,8 @@ struct Holder {
     claimed: Tick,
     /// When the session began.
     since: Tick,
+    /// As in [`SessionFacts`].
+    is_newcomer: bool,
 }
 
 /// Everything besides the table that a claim is decided by.
@@ -72,6 +76,8 @@ struct ClaimContext<'a> {
     tables: &'a PulseTables,
     now: Tick,
     patience: Duration,
+    /// The replicas that have not told this one yet what they heard, since it started.
+    untold: BTreeSet<ReplicaId>,
 }
 
 // === impl ClaimArbiter ===
@@ -86,6 +92,12 @@ impl ClaimArbiter {
         if self.replica.leader() != Some(self.replica.id()) {
             *self.table() = TermTable::default();
         }
+    }
+
+    fn untold(&self, tables: &PulseTables) -> BTreeSet<ReplicaId> {
+        let blindness = self.hearing.pulses().blindness();
+        let peers = tables.iter().map(|(replica, _)| replica).filter(|replica| *replica != self.replica.id());
+        peers.filter(|peer| blindness.last_digest(*peer).is_none()).collect()
     }
 
     fn table(&self) -> MutexGuard<'_, TermTable> {
@@ -104,7 +116,8 @@ impl Claims for ClaimArbiter {
         }
         let tables = self.hearing.pulses().tables();
         let patience = claim_patience(self.replica.current().state.policy());
-        let context = ClaimContext { tables: &tables, now: self.hearing.tick(), patience };
+        let context =
+            ClaimContext { tables: &tables, now: self.hearing.tick(), patience, untold: self.untold(&tables) };
         let mut table = self.table();
         table.begin(term);
         Ok(table.claims.answer(from, &request, &context))
@@ -129,13 +142,20 @@ impl ClaimTable {
         for release in &request.releases {
             self.release(from, release);
         }
-        let decide = |claim| v1::ClaimAnswer { held_by: self.claim(from, claim, context).err().unwrap_or_default() };
+        let decide = |claim| match self.claim(from, claim, context) {
+            Ok(unsettled) => v1::ClaimAnswer { held_by: String::new(), unsettled },
+            Err(held_by) => v1::ClaimAnswer { held_by, unsettled: false },
+        };
         let answers = request.claims.iter().map(decide).collect();
+        match request.all_claimed {
+            true => self.complete.insert(from),
+            false => self.complete.remove(&from),
+        };
         v1::ClaimResponse { answers, taken_over: self.take_overs.of(from) }
     }
 
-    /// `Err` describes the session that the node has.
-    fn claim(&mut self, from: ReplicaId, claim: &v1::SessionClaim, context: &ClaimContext<'_>) -> Result<(), String> {
+    /// Whether the session is a newcomer's that is not settled. `Err` describes the session that the node has.
+    fn claim(&mut self, from: ReplicaId, claim: &v1::SessionClaim, context: &ClaimContext<'_>) -> Result<bool, String> {
         if claim.slot as usize >= SLOTS_MAX {
             return Err(format!("no agent: there is no slot {}", claim.slot));
         }
@@ -150,7 +170,7 @@ impl ClaimTable {
                 // continues.
                 ClaimDecision::Continued => {
                     self.take_overs.add(from, holder.taken_over(holder.replica, false));
-                    return Ok(());
+                    return Ok(false);
                 }
                 ClaimDecision::Held => return Err(holder.shown(context.silence_of(holder))),
                 ClaimDecision::Outdated => {
@@ -159,8 +179,20 @@ impl ClaimTable {
             }
         }
         self.take_overs.forget(from, claim.slot);
-        self.holders.insert(claim.slot, Holder::new(from, claim, context.now));
-        Ok(())
+        let is_newcomer = claim.newcomer && !self.is_settled(from, claim, context);
+        self.holders.insert(claim.slot, Holder { is_newcomer, ..Holder::new(from, claim, context.now) });
+        Ok(is_newcomer)
+    }
+
+    /// The asking replica knows its own agents.
+    fn is_settled(&self, from: ReplicaId, claim: &v1::SessionClaim, context: &ClaimContext<'_>) -> bool {
+        let slot = Slot { index: claim.slot, generation: claim.generation };
+        let others = context.tables.iter().map(|(replica, _)| replica).filter(|replica| *replica != from);
+        let others = others.map(|replica| OtherReplica {
+            has_claimed_all: self.complete.contains(&replica),
+            silence: context.silence_elsewhere(replica, slot),
+        });
+        is_settled(others, context.patience)
     }
 
     /// Only the holder can release a session, and only the one it holds now: its agent may have come back in the
@@ -184,7 +216,8 @@ impl Holder {
         let remote = &claim.remote[..claim.remote.floor_char_boundary(REMOTE_MAX)];
         let v1::SessionClaim { slot, generation, instance, number, .. } = *claim;
         let since = claimed.before(Duration::from_millis(claim.held_ms));
-        Self { slot, generation, instance, replica, number, remote: remote.into(), claimed, since }
+        let is_newcomer = claim.newcomer;
+        Self { slot, generation, instance, replica, number, remote: remote.into(), claimed, since, is_newcomer }
     }
 
     fn slot(&self) -> Slot {
@@ -213,13 +246,14 @@ impl ClaimContext<'_> {
     fn facts_of_claim(&self, from: ReplicaId, claim: &v1::SessionClaim) -> SessionFacts {
         let v1::SessionClaim { slot: index, generation, instance, held_ms, .. } = *claim;
         let began = self.now.before(Duration::from_millis(held_ms));
-        let heard = self.heard(from, Slot { index, generation });
+        let silence = self.silence(from, Slot { index, generation });
         SessionFacts {
             generation,
             instance,
             replica: from,
             age: self.now.elapsed_since(began),
-            silence: heard.map_or(Duration::MAX, |heard| self.now.elapsed_since(heard)),
+            silence,
+            is_newcomer: claim.newcomer,
         }
     }
 
@@ -230,6 +264,7 @@ impl ClaimContext<'_> {
             replica: holder.replica,
             age: self.now.elapsed_since(holder.since),
             silence: self.silence_of(holder),
+            is_newcomer: holder.is_newcomer,
         }
     }
 
@@ -237,6 +272,18 @@ impl ClaimContext<'_> {
     fn silence_of(&self, holder: &Holder) -> Duration {
         let heard = self.heard(holder.replica, holder.slot());
         self.now.elapsed_since(heard.map_or(holder.claimed, |heard| heard.max(holder.claimed)))
+    }
+
+    fn silence(&self, through: ReplicaId, slot: Slot) -> Duration {
+        self.heard(through, slot).map_or(Duration::MAX, |heard| self.now.elapsed_since(heard))
+    }
+
+    /// A replica that has not told what it heard may have heard the node at any time.
+    fn silence_elsewhere(&self, replica: ReplicaId, slot: Slot) -> Duration {
+        match self.untold.contains(&replica) {
+            true => self.now.elapsed_since(Tick::BOOT),
+            false => self.silence(replica, slot),
+        }
     }
 
     fn heard(&self, through: ReplicaId, slot: Slot) -> Option<Tick> {

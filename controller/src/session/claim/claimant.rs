@@ -15,8 +15,8 @@ mod reclaim;
 mod tests;
 
 use std::collections::VecDeque;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use muster_lifecycle::node::Slot;
@@ -50,13 +50,18 @@ pub(crate) struct Claimant {
     /// Counts the leaders so far.
     epoch: Arc<AtomicU64>,
     next_number: AtomicU64,
+    unsettled: Arc<UnsettledSessions>,
 }
+
+/// Sessions of newcomers that the leader has not settled yet: at most one element per session.
+#[derive(Debug, Default)]
+struct UnsettledSessions(Mutex<VecDeque<Weak<Entry>>>);
 
 /// The outcome of a claim.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum ClaimOutcome {
     /// The leader of this epoch granted it.
-    Granted { epoch: u64 },
+    Granted { epoch: u64, is_settled: bool },
     /// No leader could be asked.
     Provisional,
     /// The node already has a session, described here.
@@ -87,6 +92,7 @@ pub(crate) struct ClaimExchange {
     leader_term: Option<LeaderTerm>,
     epoch: Arc<AtomicU64>,
     failed: Option<Instant>,
+    unsettled: Arc<UnsettledSessions>,
 }
 
 /// The leader that is asked.
@@ -114,7 +120,7 @@ enum Awaiting {
 impl Claimant {
     pub(crate) fn new(replica: Replica, arbiter: Arc<ClaimArbiter>, registry: Arc<Registry>) -> (Self, ClaimExchange) {
         let (asks, queue) = mpsc::channel(ASKS_MAX);
-        let epoch = Arc::<AtomicU64>::default();
+        let (epoch, unsettled) = (Arc::<AtomicU64>::default(), Arc::<UnsettledSessions>::default());
         let exchange = ClaimExchange {
             replica,
             arbiter,
@@ -126,8 +132,9 @@ impl Claimant {
             leader_term: None,
             epoch: Arc::clone(&epoch),
             failed: None,
+            unsettled: Arc::clone(&unsettled),
         };
-        (Self { asks, epoch, next_number: AtomicU64::new(first_number()) }, exchange)
+        (Self { asks, epoch, next_number: AtomicU64::new(first_number()), unsettled }, exchange)
     }
 
     /// A number for one session and all its claims.
@@ -148,7 +155,10 @@ impl Claimant {
     /// To be called once `entry` is in the registry: claims it again if the outcome of its claim no longer counts.
     pub(crate) fn confirm(&self, entry: &Arc<Entry>, outcome: &ClaimOutcome) {
         let is_confirmed =
-            matches!(outcome, ClaimOutcome::Granted { epoch } if *epoch == self.epoch.load(Ordering::Acquire));
+            matches!(outcome, ClaimOutcome::Granted { epoch, .. } if *epoch == self.epoch.load(Ordering::Acquire));
+        if !entry.is_settled() {
+            self.unsettled.add(entry);
+        }
         // With the queue full of claims the leader is busy; the next change of leader claims every session again.
         if !is_confirmed && self.asks.try_send(ClaimMessage::Confirm(Arc::clone(entry))).is_err() {
             tracing::debug!(node = %entry.node, "session not confirmed with the leader");
@@ -185,6 +195,9 @@ impl ClaimExchange {
                 self.arbiter.clear_unless_leading();
             }
             self.fill(&mut batch);
+            if is_tick {
+                self.include_unsettled(&mut batch);
+            }
             if is_tick || !batch.is_empty() {
                 self.round(batch).await;
             }
@@ -217,6 +230,16 @@ impl ClaimExchange {
         }
     }
 
+    /// Asks again whether newcomers may have orders.
+    fn include_unsettled(&self, batch: &mut Batch) {
+        for entry in self.unsettled.take(CLAIMS_MAX.saturating_sub(batch.request.claims.len())) {
+            if self.registry.is_current(&entry) {
+                batch.request.claims.push(entry.claim());
+                batch.awaiting.push(Awaiting::Existing(entry));
+            }
+        }
+    }
+
     fn include(&mut self, ask: ClaimMessage, batch: &mut Batch) {
         match ask {
             ClaimMessage::Claim { claims, answer } if batch.request.claims.len() + claims.len() > CLAIMS_MAX => {
@@ -238,7 +261,7 @@ impl ClaimExchange {
             Some((leader_term, response)) => {
                 self.failed = None;
                 self.recognise(leader_term);
-                answer(awaiting, &response.answers, self.epoch.load(Ordering::Acquire));
+                answer(awaiting, &response.answers, self.epoch.load(Ordering::Acquire), &self.unsettled);
                 self.learn(&response.taken_over);
             }
             None => {
@@ -253,6 +276,8 @@ impl ClaimExchange {
         let is_paused = self.failed.is_some_and(|failed| failed.elapsed() < NOT_ASKED_FOR);
         let leader = self.replica.leader().filter(|_| !is_paused)?;
         let leader_term = LeaderTerm { leader, term: self.replica.term() };
+        let all_claimed = self.leader_term == Some(leader_term) && self.reclaim.is_empty();
+        let request = v1::ClaimRequest { all_claimed, ..request };
         if leader == self.replica.id() {
             return Some((leader_term, self.arbiter.claim(leader, request).ok()?));
         }
@@ -333,7 +358,7 @@ async fn next(held_over: &mut Option<ClaimMessage>, asks: &mut mpsc::Receiver<Cl
     }
 }
 
-fn answer(awaiting: Vec<Awaiting>, answers: &[v1::ClaimAnswer], epoch: u64) {
+fn answer(awaiting: Vec<Awaiting>, answers: &[v1::ClaimAnswer], epoch: u64, unsettled: &UnsettledSessions) {
     let mut answers = answers.iter();
     for one in awaiting {
         match one {
@@ -345,6 +370,8 @@ fn answer(awaiting: Vec<Awaiting>, answers: &[v1::ClaimAnswer], epoch: u64) {
             }
             Awaiting::Existing(entry) => match answers.next() {
                 Some(answer) if !answer.held_by.is_empty() => entry.end(Ending::Held(answer.held_by.clone())),
+                Some(answer) if !answer.unsettled => entry.settle(),
+                Some(_) | None if !entry.is_settled() => unsettled.add(&entry),
                 Some(_) | None => {}
             },
         }
@@ -355,7 +382,45 @@ fn answer(awaiting: Vec<Awaiting>, answers: &[v1::ClaimAnswer], epoch: u64) {
 
 impl ClaimOutcome {
     fn of(answer: &v1::ClaimAnswer, epoch: u64) -> Self {
-        if answer.held_by.is_empty() { Self::Granted { epoch } } else { Self::Held(answer.held_by.clone()) }
+        match answer.held_by.is_empty() {
+            true => Self::Granted { epoch, is_settled: !answer.unsettled },
+            false => Self::Held(answer.held_by.clone()),
+        }
+    }
+
+    /// Whether a newcomer may have orders.
+    pub(crate) fn is_settled(&self) -> bool {
+        match self {
+            Self::Granted { is_settled, .. } => *is_settled,
+            Self::Provisional | Self::Held(_) => false,
+        }
+    }
+}
+
+// === impl UnsettledSessions ===
+
+impl UnsettledSessions {
+    fn add(&self, entry: &Arc<Entry>) {
+        self.sessions().push_back(Arc::downgrade(entry));
+    }
+
+    /// At most `max` sessions that go on; they are no longer listed.
+    fn take(&self, max: usize) -> Vec<Arc<Entry>> {
+        let mut sessions = self.sessions();
+        std::iter::from_fn(|| {
+            loop {
+                match sessions.pop_front()?.upgrade() {
+                    Some(entry) => return Some(entry),
+                    None => continue,
+                }
+            }
+        })
+        .take(max)
+        .collect()
+    }
+
+    fn sessions(&self) -> MutexGuard<'_, VecDeque<Weak<Entry>>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

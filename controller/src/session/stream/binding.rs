@@ -79,7 +79,8 @@ impl Binder {
         self.require_free(node, caller, outcome)?;
         let (name, slot) = (node.meta.name.clone(), node.slot);
         let entry = Entry::new((name, slot), (caller.instance, caller.remote), *number, (Arc::clone(wakeup), handle));
-        let entry = Arc::new(entry);
+        let is_settled = !caller.newcomer || outcome.is_settled();
+        let entry = Arc::new(if is_settled { entry } else { entry.unsettled() });
         self.enter(&entry, outcome);
         let asked = if status_wanted(node) { node.meta.revision } else { Revision::default() };
         self.prepare_orders(&entry, Revision(caller.orders_revision));
@@ -112,6 +113,9 @@ impl Binder {
     /// Describes another instance that has the session here and was heard recently.
     fn rival(&self, node: &Node, caller: &Caller) -> Option<String> {
         let rival = self.registry.get(node.slot).filter(|entry| entry.instance != caller.instance)?;
+        if !rival.is_settled() && !caller.newcomer {
+            return None;
+        }
         let patience = claim_patience(self.replica.current().state.policy());
         let heard = self.hearing.pulses().own().heard(node.slot)?;
         let silence = self.hearing.tick().elapsed_since(heard);
@@ -193,7 +197,7 @@ impl Binding {
 
     /// Orders about the node's pods, as many as fit into one message. Called again until there are no more.
     pub(crate) fn orders(&mut self, state: &State) -> Option<Down> {
-        if state.revision() < self.entry.orders_from() {
+        if !self.entry.is_settled() || state.revision() < self.entry.orders_from() {
             return None;
         }
         self.sent.orders(state, &self.entry.node, self.incarnation).map(Down::Pods)

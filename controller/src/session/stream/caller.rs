@@ -31,13 +31,16 @@ pub(crate) struct Caller {
     pub(crate) moving: bool,
     /// The highest revision of the orders that the caller was given.
     pub(crate) orders_revision: u64,
+    /// The caller has had no orders in an earlier session of its process.
+    pub(crate) newcomer: bool,
 }
 
 // === impl Opener ===
 
 impl Opener {
     pub(crate) fn into_caller(self) -> Caller {
-        Caller { fleet: self.fleet, remote: self.remote, instance: 0, moving: false, orders_revision: 0 }
+        let Self { fleet, remote, .. } = self;
+        Caller { fleet, remote, instance: 0, moving: false, orders_revision: 0, newcomer: true }
     }
 }
 
@@ -45,6 +48,6 @@ impl Opener {
 
 impl Caller {
     pub(crate) fn claim(&self, slot: Slot, number: u64) -> v1::SessionClaim {
-        claim(slot, (self.instance, self.remote), number)
+        v1::SessionClaim { newcomer: self.newcomer, ..claim(slot, (self.instance, self.remote), number) }
     }
 }

@@ -141,8 +141,9 @@ impl NodeStream {
         let Some(hello) = self.hello().await? else { return Ok(ControlFlow::Break(())) };
         let spoken = ProtocolRange::of_wire(hello.protocol_min, hello.protocol_max);
         self.context.figures.note_protocol(&self.node, &hello.version, spoken);
-        let orders_revision = hello.orders_revision;
-        self.caller = Caller { instance: hello.instance, moving: hello.moving, orders_revision, ..self.caller.clone() };
+        let v1::Hello { instance, moving, orders_revision, continues, .. } = hello;
+        let newcomer = !continues;
+        self.caller = Caller { instance, moving, orders_revision, newcomer, ..self.caller.clone() };
         self.greet(hello.incarnation).await?;
         Ok(ControlFlow::Continue(()))
     }

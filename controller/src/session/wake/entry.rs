@@ -67,6 +67,8 @@ pub(crate) struct Entry {
     /// The lowest revision of a state from which orders about pods may be given. The highest possible value if from
     /// none.
     orders_from: AtomicU64,
+    /// Its agent may have orders. False while another agent may turn out to have the session (I-14).
+    is_settled: AtomicBool,
 }
 
 /// Why a node's session must not go on here.
@@ -156,6 +158,22 @@ impl Entry {
             handle,
             ending: OnceLock::new(),
             orders_from: AtomicU64::new(u64::MAX),
+            is_settled: AtomicBool::new(true),
+        }
+    }
+
+    /// The same session of a newcomer: its agent gets no orders before it is settled.
+    pub(crate) fn unsettled(self) -> Self {
+        Self { is_settled: AtomicBool::new(false), ..self }
+    }
+
+    pub(crate) fn is_settled(&self) -> bool {
+        self.is_settled.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn settle(&self) {
+        if !self.is_settled.swap(true, Ordering::AcqRel) {
+            self.touch();
         }
     }
 
@@ -187,14 +205,16 @@ impl Entry {
 
     pub(crate) fn claim(&self) -> v1::SessionClaim {
         let held_ms = u64::try_from(self.since.elapsed().as_millis()).unwrap_or(u64::MAX);
-        v1::SessionClaim { held_ms, ..claim(self.slot, (self.instance, self.remote), self.number) }
+        let newcomer = !self.is_settled();
+        v1::SessionClaim { held_ms, newcomer, ..claim(self.slot, (self.instance, self.remote), self.number) }
     }
 }
 
 /// The claim of a session that begins.
 pub(crate) fn claim(slot: Slot, (instance, remote): (u64, SocketAddr), number: u64) -> v1::SessionClaim {
     let Slot { index, generation } = slot;
-    v1::SessionClaim { slot: index, generation, instance, remote: remote.to_string(), number, held_ms: 0 }
+    let remote = remote.to_string();
+    v1::SessionClaim { slot: index, generation, instance, remote, number, held_ms: 0, newcomer: false }
 }
 
 // === impl Ending ===

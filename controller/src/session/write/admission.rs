@@ -74,10 +74,14 @@ impl Admission {
         Admitted { node, number, outcome: outcomes.into_iter().next().unwrap_or(ClaimOutcome::Provisional) }
     }
 
-    /// Claims the sessions of many nodes together, in their order.
-    pub(crate) async fn admit_all(&self, nodes: Vec<Arc<Node>>, caller: &Caller) -> Vec<Admitted> {
-        let numbered: Vec<(Arc<Node>, u64)> = nodes.into_iter().map(|node| (node, self.claimant.number())).collect();
-        let claims = numbered.iter().map(|(node, number)| caller.claim(node.slot, *number)).collect();
+    /// Claims the sessions of many nodes together, in their order. Beside each node: whether its agent continues.
+    pub(crate) async fn admit_all(&self, nodes: Vec<(Arc<Node>, bool)>, caller: &Caller) -> Vec<Admitted> {
+        let (mut numbered, mut claims) = (Vec::with_capacity(nodes.len()), Vec::with_capacity(nodes.len()));
+        for (node, continues) in nodes {
+            let number = self.claimant.number();
+            claims.push(v1::SessionClaim { newcomer: !continues, ..caller.claim(node.slot, number) });
+            numbered.push((node, number));
+        }
         let outcomes = self.claimant.claim(claims).await;
         let admitted = |((node, number), outcome)| Admitted { node, number, outcome };
         numbered.into_iter().zip(outcomes).map(admitted).collect()

@@ -3,7 +3,7 @@
 use muster_lifecycle::command::{AgentOperation, Outcome, ReceiptEffect};
 use muster_lifecycle::node::Incarnation;
 use muster_lifecycle::rejection::Rejection;
-use muster_lifecycle::session::changes_nothing;
+use muster_lifecycle::session::{changes_nothing, frees_names};
 use muster_lifecycle::text::Text;
 use muster_proto::v1;
 
@@ -27,7 +27,7 @@ pub(crate) async fn report_status(
     };
     let current = writes.replica().current();
     let node = current.state.node(name).filter(|node| node.incarnation == incarnation).ok_or(NodeGone)?;
-    if changes_nothing(&node.status, &status) {
+    if changes_nothing(&node.status, &status) && !frees_names(&current.state, node, running.as_deref()) {
         return taken(false);
     }
     let operation = AgentOperation::ReportStatus { name: name.clone(), incarnation, status, running };

@@ -38,7 +38,9 @@ impl Application<'_> {
         let before = self.incarnate(name, incarnation)?;
         let mut after = before.as_ref().clone();
         after.status = reported(&before.status, status, self.now);
-        self.commit_report(origin, &before, after, running)
+        let receipt = self.commit_report(origin, &before, after, running)?;
+        self.release_stopped(name, Some(incarnation), running);
+        Ok(receipt)
     }
 
     pub(crate) fn commit_report(

@@ -24,7 +24,7 @@ impl Application<'_> {
     }
 
     fn garbage(&self, pod: &Arc<Pod>) -> Option<Garbage> {
-        let node = self.state.node_of(pod);
+        let node = pod.node().and_then(|name| self.state.nodes.get(name));
         garbage::garbage(pod, node.map(Arc::as_ref), self.now.cluster).or_else(|| self.surplus(pod))
     }
 
@@ -51,11 +51,12 @@ impl Application<'_> {
         revision
     }
 
-    /// The names of a lost node's pods become free with it. An agent that lives gets time to confirm their stop.
+    /// The names of a lost node's pods become free with it, those of its former lives too. An agent that lives gets
+    /// time to confirm their stop.
     pub(crate) fn release_tenants(&mut self, node: &Node) {
         let ready = node.status.ready().map(|ready| ready.status);
         let lives = matches!(ready, Some(ConditionStatus::True | ConditionStatus::False));
-        for pod in self.tenants_of(node) {
+        for pod in self.pods_on(&node.meta.name) {
             match lives && !garbage::is_out_of_service(node) && !pod.status.phase.is_final() {
                 true => self.orphan(&pod),
                 false => drop(self.collect(&pod, Garbage::Orphaned)),
@@ -72,7 +73,8 @@ impl Application<'_> {
         self.put_pod(orphan);
     }
 
-    /// The agent that registers a node anew says what it still runs: all other pods of former lives have stopped.
+    /// An agent that registers its node or reports its status says what it still runs: all other pods of former lives
+    /// have stopped.
     pub(crate) fn release_stopped(&mut self, name: &str, incarnation: Option<Incarnation>, running: Option<&[Uid]>) {
         let Some(running) = running else { return };
         for pod in self.pods_on(name) {

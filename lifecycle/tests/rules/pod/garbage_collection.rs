@@ -10,6 +10,7 @@ use muster_lifecycle::pod::{DISRUPTION_TARGET, PODS_PER_NODE_MAX, Phase, PodRepo
 use muster_lifecycle::rejection::Rejection;
 use muster_lifecycle::state::Applied;
 use muster_lifecycle::text::Text;
+use muster_lifecycle::time::ClusterTime;
 use muster_lifecycle::todo;
 
 use crate::fixture::cluster::*;
@@ -106,7 +107,7 @@ fn gc_3_the_pods_of_a_lost_node_are_removed_in_the_entry_that_deletes_it() {
 }
 
 #[test]
-fn gc_3_the_agent_of_a_live_node_gets_forty_seconds_to_stop_its_pods() {
+fn gc_3_the_agent_of_a_live_node_gets_two_minutes_to_stop_its_pods() {
     let mut cluster = hosting(&["web", "done", "going"]);
     cluster.ends("done", Phase::Failed);
     cluster.done(delete_pod("going", Some(5)));
@@ -117,10 +118,10 @@ fn gc_3_the_agent_of_a_live_node_gets_forty_seconds_to_stop_its_pods() {
     assert_eq!(cluster.the_pod("going").meta.deleted, early, "its own deadline stays");
     let refused = cluster.refuses_leader(collect(&cluster, "web"));
     assert_eq!(refused, Rejection::NotGarbage { name: Text::from("default/web") });
-    let look = todo::pod_garbage(&cluster.state, cluster.now().cluster, 10);
+    let look = todo::pod_garbage(&cluster.state, cluster.now().cluster, ClusterTime(0), 10);
     let first = ORPHAN_QUARANTINE.after(stamp(deleted).cluster);
     assert_eq!((look.operations.len(), look.look_again_at), (0, Some(first)));
-    cluster.wait(deleted + 40 - cluster.seconds_now());
+    cluster.wait(deleted + ORPHAN_QUARANTINE.0 / 1000 - cluster.seconds_now());
     assert_eq!(cluster.collect(), ["going", "web"]);
 }
 
@@ -134,8 +135,77 @@ fn gc_3_a_new_incarnation_frees_pods_that_it_does_not_run() {
     assert!(cluster.has_pod("web") && cluster.has_pod("other"), "it said nothing about what runs");
     assert_eq!(cluster.agent_told(registers(anew, Some(vec![web]))), "unchanged");
     assert!(cluster.has_pod("web") && !cluster.has_pod("other"));
-    cluster.wait(40);
-    assert_eq!(cluster.collect(), ["web"], "a new incarnation of the node does not adopt it");
+    cluster.wait(ORPHAN_QUARANTINE.0 / 1000);
+    assert!(cluster.collect().is_empty(), "its agent says that it runs");
+    assert!(matches!(cluster.refuses_leader(collect(&cluster, "web")), Rejection::NotGarbage { .. }));
+    let incarnation = cluster.node("a").incarnation;
+    let reports = |running| {
+        let (name, status) = (Text::from("a"), Box::new(status("Ready=True")));
+        AgentOperation::ReportStatus { name, incarnation, status, running: Some(running) }
+    };
+    assert!(cluster.agent_told(reports(vec![web])).contains("cannot be ready yet"));
+    assert!(cluster.has_pod("web"), "a rejection changes nothing");
+    assert_eq!(cluster.agent_told(reports(Vec::new())), "changed");
+    assert!(!cluster.has_pod("web"), "its agent says that it has stopped");
+}
+
+/// The agent runs a pod that cannot be killed: only an operator can free its name.
+#[test]
+fn gc_3_a_pod_that_a_live_agent_runs_goes_when_its_node_is_lost_and_deleted_or_out_of_service() {
+    for out_of_service in [false, true] {
+        let mut cluster = hosting(&["web"]);
+        let web = cluster.pod_uid("web");
+        cluster.done(delete("a"));
+        let anew = NodeDraft { labels: None, status: Some(status("Ready=False")), ..draft("a") };
+        assert_eq!(cluster.agent_told(registers(anew, Some(vec![web]))), "created");
+        cluster.silence("a");
+        cluster.wait(10 * ORPHAN_QUARANTINE.0 / 1000);
+        assert!(cluster.collect().is_empty(), "an agent that is away may run it still");
+        match out_of_service {
+            true => {
+                cluster.done(taint("a", &format!("{OUT_OF_SERVICE}:NoExecute"), "", false));
+                assert_eq!(cluster.collect(), ["web"]);
+            }
+            false => drop(cluster.done(delete("a"))),
+        }
+        assert!(!cluster.has_pod("web"));
+    }
+}
+
+#[test]
+fn gc_3_deleting_a_live_node_again_begins_the_quarantine_of_former_pods_again() {
+    let mut cluster = hosting(&["web"]);
+    let web = cluster.pod_uid("web");
+    cluster.done(delete("a"));
+    let anew = NodeDraft { labels: None, status: Some(status("Ready=False")), ..draft("a") };
+    assert_eq!(cluster.agent_told(registers(anew, Some(vec![web]))), "created");
+    cluster.wait(ORPHAN_QUARANTINE.0 / 1000);
+    cluster.done(delete("a"));
+    assert!(cluster.collect().is_empty());
+    cluster.wait(ORPHAN_QUARANTINE.0 / 1000);
+    assert_eq!(cluster.collect(), ["web"]);
+}
+
+/// I-03: the agent may be attached to a replica that the leader does not hear.
+#[test]
+fn gc_3_the_quarantine_begins_again_when_a_blindness_ends() {
+    let mut cluster = hosting(&["web", "gone"]);
+    cluster.create(host("b"));
+    cluster.run_pod(pod_on("off", "b"));
+    cluster.done(delete("a"));
+    cluster.silence("b");
+    cluster.done(taint("b", &format!("{OUT_OF_SERVICE}:NoExecute"), "", false));
+    cluster.done(delete_pod("off", None));
+    cluster.wait(ORPHAN_QUARANTINE.0 / 1000);
+    let now = cluster.now().cluster;
+    let look = |blind_until| todo::pod_garbage(&cluster.state, now, blind_until, 10);
+    let blind = look(now);
+    let off = LeaderOperation::CollectPod { key: pod_key("off"), uid: cluster.pod_uid("off") };
+    assert_eq!(blind.operations, [off], "an operator's word does not depend on what the leader hears");
+    assert_eq!(blind.look_again_at, Some(ORPHAN_QUARANTINE.after(now)));
+    let lately = ClusterTime(now.0 - 1000);
+    assert_eq!(look(lately).look_again_at, Some(ORPHAN_QUARANTINE.after(lately)));
+    assert_eq!(look(ClusterTime(now.0 - ORPHAN_QUARANTINE.0)).operations.len(), 3);
 }
 
 #[test]

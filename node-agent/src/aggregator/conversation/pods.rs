@@ -100,9 +100,10 @@ impl Conversation {
         }
     }
 
-    fn register_if_clear(&mut self, handle: u32, now: Instant) {
+    pub(super) fn register_if_clear(&mut self, handle: u32, now: Instant) {
         let node = self.node(handle);
-        if matches!(node.binding, BindingState::Clearing) && node.pods.is_idle() {
+        let is_clear = node.pods.clear_from(now).is_none_or(|clear| clear <= now);
+        if matches!(node.binding, BindingState::Clearing) && is_clear {
             self.set_binding(handle, BindingState::Unbound { since: now });
             self.outbound.registrations.insert(handle);
         }

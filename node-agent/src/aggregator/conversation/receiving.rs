@@ -69,6 +69,8 @@ impl Conversation {
 
     fn refuse(&mut self, handle: u32, reason: &str, now: Instant) -> SessionFailure {
         self.outbound.forget(handle);
+        // Perhaps because another instance has its session.
+        self.node_mut(handle).pods.displaced();
         self.set_binding(handle, BindingState::Refused { since: now });
         SessionFailure::NodeRefused { node: self.node(handle).name.clone(), reason: quoted(reason) }
     }
@@ -82,6 +84,10 @@ impl Conversation {
         node.incarnation = incarnation;
         if let BindingState::Registering { status, .. } = node.binding {
             node.status.registered(status, now, dice);
+            if !node.pods.is_idle() {
+                // It was registered as not ready.
+                node.status.demand();
+            }
             node.machine_report.known();
         }
         if status_wanted {

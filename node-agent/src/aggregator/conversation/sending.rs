@@ -9,7 +9,7 @@ use muster_proto::v1;
 use muster_proto::v1::aggregator_message::Message as Up;
 use tokio::time::Instant;
 
-use crate::machine::Fingerprint;
+use crate::machine::{Fingerprint, registration_json};
 
 use super::{BindingState, Conversation, Node, Outbound};
 
@@ -86,7 +86,7 @@ impl Conversation {
                     self.queue_status_if_due(handle, now);
                     self.queue_machine_report_if_due(handle, now);
                 }
-                BindingState::Clearing => {}
+                BindingState::Clearing => self.register_if_clear(handle, now),
                 BindingState::Unbound { since } | BindingState::Refused { since } => {
                     self.bind_again_if_due(handle, since + self.terms.retry_pause() / BIND_AGAIN_SHARE, now);
                 }
@@ -127,6 +127,7 @@ impl Conversation {
                 node: node.name.clone(),
                 incarnation: node.incarnation,
                 orders_revision: node.pods.orders_revision(),
+                continues: node.pods.continues(),
             }
         });
         let bindings: Vec<_> = bindings.collect();
@@ -139,7 +140,8 @@ impl Conversation {
         }
         let handle = self.outbound.registrations.pop_first()?;
         let Node { machine, pods, .. } = self.node(handle);
-        let register = v1::Register { node: machine.node_json(), running: Some(pods.running()) };
+        let register =
+            v1::Register { node: registration_json(machine.as_ref(), pods.is_idle()), running: Some(pods.running()) };
         let status = Fingerprint::of(&machine.status_json());
         self.set_binding(handle, BindingState::Registering { since: now, status });
         Some(Up::Register(v1::CarriedRegister { handle, register: Some(register) }))

@@ -166,3 +166,18 @@ async fn an_agent_that_was_itself_suspended_waits_for_the_answer_again() {
     assert_eq!(liveness.doubt_at(&terms, awake), Some(awake + ms(1000)));
     assert!(liveness.doubt(&terms, awake, ENDPOINT, awake + ms(1000)).is_some());
 }
+
+/// GC-3 frees the names of a deleted node's pods later than that. A beat asks at the latest one interval, with its
+/// jitter, after it may ask.
+#[tokio::test]
+async fn gc_3_a_frozen_replica_is_noticed_within_the_bound_that_the_rules_know() {
+    let longest = ms(muster_lifecycle::agent_bound::HANG_NOTICED_MAX.0);
+    for interval_ms in [10, 2000, 5000, 7000, 7500, 10_000] {
+        let (terms, now) = (terms(interval_ms), Instant::now());
+        let asks = now + ask_after(&terms) + terms.next_beat_in(1.0);
+        let mut liveness = ReplicaLiveness::new(now);
+        liveness.asked(asks);
+        let doubted = liveness.doubt_at(&terms, asks).unwrap();
+        assert!(doubted - now <= longest, "{interval_ms}: {:?}", doubted - now);
+    }
+}

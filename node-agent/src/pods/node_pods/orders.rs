@@ -16,6 +16,7 @@ impl NodePods {
         if orders.revision < self.floor {
             return Err(StaleOrders);
         }
+        self.continues = true;
         if orders.revision > self.revision {
             self.revision = orders.revision;
             self.note(DurableNote::Orders { fleet: self.fleet.clone(), revision: self.revision });
@@ -56,14 +57,30 @@ impl NodePods {
 
     fn stop(&mut self, uid: PodUid, order: v1::PodOrder, now: Instant) {
         let name = PodName { namespace: order.namespace, name: order.name };
+        let grace = Duration::from_secs(order.grace_seconds.into());
         if !self.mark_ordered(uid, &name) {
-            let status = self.ended.get(uid).cloned();
-            return self.report_ended(uid, name, status.unwrap_or_else(never_ran));
+            return self.stop_unknown(uid, name, grace, now);
         }
         if self.pods.get(&uid).is_some_and(|pod| pod.life == PodStage::Waiting) {
             return self.end(uid, never_ran());
         }
-        self.stop_within(uid, Duration::from_secs(order.grace_seconds.into()), now);
+        self.stop_within(uid, grace, now);
+    }
+
+    /// A pod without a record has ended or never ran, unless the record was lost and the runtime finds its processes.
+    fn stop_unknown(&mut self, uid: PodUid, name: PodName, grace: Duration, now: Instant) {
+        if let Some(status) = self.ended.get(uid).cloned() {
+            return self.report_ended(uid, name, status);
+        }
+        let is_searched = self.runtime.as_ref().is_some_and(|runtime| runtime.stop_unrecorded(&name, uid, grace));
+        match is_searched {
+            true => {
+                let life = PodStage::Stopping { kill_at: Some(now + grace) };
+                let status = LocalPodStatus::new(PodPhase::Unknown, "NoRecord", "its processes are searched for");
+                self.enter(uid, Pod { status, ..Pod::new(Some(name), life) });
+            }
+            false => self.report_ended(uid, name, never_ran()),
+        }
     }
 
     /// True if the pod is known here. Then this stream has named it, and it is reported if it was not before.

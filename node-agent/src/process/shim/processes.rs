@@ -14,6 +14,7 @@ use super::super::core::Exit;
 use super::super::manifest::{CONTAINER_MARK, ContainerPlan, POD_MARK};
 use super::super::pod_files::PodRecord;
 use super::super::process_tree;
+use super::super::unrecorded::{NAME_MARK, NAMESPACE_MARK};
 use super::log;
 
 pub(super) struct PodProcesses {
@@ -44,8 +45,8 @@ impl PodProcesses {
     pub(super) fn new(record: &PodRecord) -> Self {
         let marks = vec![
             (POD_MARK, record.uid.clone()),
-            ("MUSTER_POD_NAMESPACE", record.namespace.clone()),
-            ("MUSTER_POD_NAME", record.name.clone()),
+            (NAMESPACE_MARK, record.namespace.clone()),
+            (NAME_MARK, record.name.clone()),
         ];
         let group = record.settings.cgroup.clone().map(PodGroup::new);
         let mut processes = Self { marks, group, unusable: None, running: HashMap::new() };

@@ -33,13 +33,14 @@ impl Registration {
         self.status = Some(status);
     }
 
-    /// When to check again. A node does not register while pods of its former incarnation run.
-    pub(super) fn deadline(&self, idle: bool) -> Option<Instant> {
-        self.at.filter(|_| idle).into_iter().chain(self.until).min()
+    /// When to check again. While pods of its former incarnation run, a node does not register before `clear_from`.
+    pub(super) fn deadline(&self, clear_from: Option<Instant>) -> Option<Instant> {
+        let at = self.at.map(|at| clear_from.map_or(at, |clear| clear.max(at)));
+        at.into_iter().chain(self.until).min()
     }
 
-    pub(super) fn is_due(&self, idle: bool, now: Instant) -> bool {
-        idle && self.at.is_some_and(|at| at <= now)
+    pub(super) fn is_due(&self, clear_from: Option<Instant>, now: Instant) -> bool {
+        self.at.into_iter().chain(clear_from).all(|at| at <= now) && self.at.is_some()
     }
 
     pub(super) fn is_overdue(&self, now: Instant) -> bool {

@@ -284,11 +284,31 @@ async fn a_former_incarnation_stops_before_the_next_is_registered() {
     let (mut node, inbox) = with_one_pod(&machine, now);
     node.heard(down(Down::Removed(v1::Removed { incarnation: 1, revision: 4 })), ENDPOINT, now);
     assert_eq!(node.turn(ENDPOINT, now), Turn::Nothing, "the pod has not stopped yet");
-    assert!(node.deadline() > now + Duration::from_secs(60), "nothing is due until then");
+    let killed = now + Duration::from_secs(35);
+    assert_eq!(node.deadline(), killed, "its grace, and a while for the kill");
     assert_eq!(node.heard(orders(5, [(Action::Run, 8)]), ENDPOINT, now), Reaction::Stay);
     take_updates(&mut node, &inbox, now);
     let Up::Register(register) = said(node.turn(ENDPOINT, now)) else { panic!("a registration was due") };
     assert_eq!(register.running, Some(v1::Running::default()));
+}
+
+/// GC-3: the fleet must know of it before it frees the pod's name.
+#[tokio::test]
+async fn gc_3_a_node_whose_pod_cannot_be_killed_registers_as_not_ready_and_says_that_it_runs() {
+    let now = Instant::now();
+    let (mut node, _inbox) = with_one_pod(&machine(), now);
+    node.heard(down(Down::Removed(v1::Removed { incarnation: 1, revision: 4 })), ENDPOINT, now);
+    let at = node.deadline();
+    let Up::Register(register) = said(node.turn(ENDPOINT, at)) else { panic!("a registration was due") };
+    assert_eq!(register.running.unwrap().uids.len(), 1);
+    let registered: serde_json::Value = serde_json::from_slice(&register.node).unwrap();
+    let conditions = registered["status"]["conditions"].as_array().unwrap();
+    let ready = conditions.iter().find(|condition| condition["type"] == "Ready").unwrap();
+    assert_eq!((&ready["status"], &ready["reason"]), (&"False".into(), &"PodsStillRunning".into()));
+    node.heard(welcome(2), ENDPOINT, at);
+    assert!(matches!(said(node.turn(ENDPOINT, at)), Up::Beat(_)));
+    let Up::Status(status) = said(node.turn(ENDPOINT, at)) else { panic!("a status was due") };
+    assert_eq!(status.running.unwrap().uids.len(), 1, "it says so until the pod has ended");
 }
 
 #[tokio::test]

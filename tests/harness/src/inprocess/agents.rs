@@ -1,16 +1,20 @@
 //! The simulated nodes of a test cluster, each with a certificate and a TLS connection of its own.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
+use muster_node_agent::pods::RunJournal;
 use muster_node_agent::session::SessionState;
 use muster_node_agent::simulated::{Behaviour, ConnectPace, NodeTarget, SimulatedFleet, SimulatedNode};
 
 use super::InprocessCluster;
+use crate::runs;
 
 pub const REGION: &str = "test";
 
 pub struct Agents {
     fleet: SimulatedFleet,
+    journal: Arc<RunJournal>,
 }
 
 impl Agents {
@@ -21,9 +25,9 @@ impl Agents {
             let tls = cluster.members.node_tls(&name);
             SimulatedNode { name, region: REGION.into(), zone: (*zone).into(), tls }
         });
-        let fleet =
-            SimulatedFleet::start(nodes.collect(), &cluster.members.agent_doors(), ConnectPace::default()).unwrap();
-        Self { fleet }
+        let (doors, pace, journal) = (cluster.members.agent_doors(), ConnectPace::default(), RunJournal::in_memory());
+        let fleet = SimulatedFleet::start_recorded(nodes.collect(), &doors, pace, Some(&journal)).unwrap();
+        Self { fleet, journal }
     }
 
     pub fn play(&self, behaviour: Behaviour, name: &str) {
@@ -47,6 +51,12 @@ impl Agents {
 
     pub fn session(&self, name: &str) -> SessionState {
         self.fleet.events(name).expect("a simulated node").borrow().clone()
+    }
+}
+
+impl Drop for Agents {
+    fn drop(&mut self) {
+        runs::require_sound(&self.journal.history());
     }
 }
 

@@ -173,12 +173,12 @@ impl AggregatorStream {
     }
 
     fn bind_found(&mut self, binding: v1::Binding, found: Found) -> v1::BoundNode {
-        let v1::Binding { handle, node, orders_revision, .. } = binding;
+        let v1::Binding { handle, node, orders_revision, continues, .. } = binding;
         // The pending writes are about the node that the handle stood for.
         self.writes.clear(handle);
         match found {
             Found::Known(admitted) if self.scope.may_carry(&node) => {
-                self.bind_known(handle, &admitted, orders_revision)
+                self.bind_known(handle, &admitted, (orders_revision, continues))
             }
             Found::Known(admitted) => {
                 self.context.admission.release(&self.caller, &admitted);
@@ -197,8 +197,13 @@ impl AggregatorStream {
         }
     }
 
-    fn bind_known(&mut self, handle: u32, admitted: &Admitted, orders_revision: u64) -> v1::BoundNode {
-        let caller = Caller { orders_revision, ..self.caller.clone() };
+    fn bind_known(
+        &mut self,
+        handle: u32,
+        admitted: &Admitted,
+        (orders_revision, continues): (u64, bool),
+    ) -> v1::BoundNode {
+        let caller = Caller { orders_revision, newcomer: !continues, ..self.caller.clone() };
         match self.context.binder.bind(admitted, &caller, (&self.stream.wakeup, handle)) {
             Ok(binding) => {
                 let (incarnation, status_wanted) = (binding.incarnation().0, status_wanted(&admitted.node));
@@ -217,11 +222,12 @@ impl AggregatorStream {
 
 async fn decide(admission: Admission, caller: Caller, number: u64, bindings: Vec<v1::Binding>) -> Batch {
     let found = admission.recognise_all(&bindings).await;
-    let known = |found: &Recognition| match found {
-        Recognition::Known(node) => Some(Arc::clone(node)),
+    let known = |(found, binding): (&Recognition, &v1::Binding)| match found {
+        Recognition::Known(node) => Some((Arc::clone(node), binding.continues)),
         Recognition::Unknown(_) | Recognition::Doubtful(_) => None,
     };
-    let mut admitted = admission.admit_all(found.iter().filter_map(known).collect(), &caller).await.into_iter();
+    let known = found.iter().zip(&bindings).filter_map(known).collect();
+    let mut admitted = admission.admit_all(known, &caller).await.into_iter();
     let mut result = |(binding, found): (v1::Binding, Recognition)| match found {
         Recognition::Known(_) => admitted.next().map(|admitted| (binding, Found::Known(admitted))),
         Recognition::Unknown(_) => Some((binding, Found::Unknown)),
@@ -238,7 +244,7 @@ mod tests {
     use super::*;
 
     fn binding(handle: u32, node: &str) -> v1::Binding {
-        v1::Binding { handle, node: node.to_owned(), incarnation: 0, orders_revision: 0 }
+        v1::Binding { handle, node: node.to_owned(), incarnation: 0, orders_revision: 0, continues: false }
     }
 
     #[test]
