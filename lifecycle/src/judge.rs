@@ -11,3 +11,4 @@ pub mod session;
 pub mod spared;
 pub mod staffing;
 pub mod todo;
+pub mod wall_trust;

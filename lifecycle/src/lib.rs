@@ -31,6 +31,7 @@ mod value;
 pub use command::client;
 pub use judge::{
     claim, clerk_task, disruption, health, leader_view, oversight, placement, session, spared, staffing, todo,
+    wall_trust,
 };
 pub use object::{
     addressing, aggregator, credential, event, join_token, kind, node, pod, pod_requests, policy, policy_state, record,

@@ -16,6 +16,8 @@ use tokio::time::timeout;
 
 use muster_pki::{FleetId, HostPort};
 
+use crate::door::certificate_clock::CertificateClock;
+
 /// The limit for each of the two steps, the TCP connection and the TLS handshake.
 const PATIENCE: Duration = Duration::from_secs(5);
 const KEEPALIVE_IDLE: Duration = Duration::from_secs(30);
@@ -34,6 +36,13 @@ pub struct TlsConnector {
 impl TlsConnector {
     pub fn new(tls: Arc<ClientConfig>, fleet: FleetId) -> Self {
         Self { tls, fleet }
+    }
+
+    /// Judges the certificates of servers by this clock.
+    #[must_use]
+    pub fn timed_by(mut self, clock: &CertificateClock) -> Self {
+        Arc::make_mut(&mut self.tls).time_provider = Arc::new(clock.clone());
+        self
     }
 }
 

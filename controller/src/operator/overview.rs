@@ -41,6 +41,7 @@ pub(super) async fn overview(replica: &Replica, fleet: String) -> v1::StatusResp
         replicas,
         nodes_total: counts.total as u64,
         nodes_ready: counts.ready as u64,
+        wall_clock: String::new(),
     }
 }
 

@@ -35,6 +35,17 @@ impl Check {
         Self { name: "contact", outcome }
     }
 
+    /// A leader whose supervision tree does not grow judges no node. A replica that does not lead is not asked to.
+    pub fn judging(leads: bool, trouble: Option<String>) -> Self {
+        let reason = |trouble| {
+            format!(
+                "this replica leads and judges no node: {trouble}; it hands leadership over as soon as another replica \
+                 can lead: see with `muster status` which replicas do not answer"
+            )
+        };
+        Self { name: "judging", outcome: trouble.filter(|_| leads).map_or(Ok(()), |trouble| Err(reason(trouble))) }
+    }
+
     pub(super) fn passed(&self) -> bool {
         self.outcome.is_ok()
     }
@@ -69,6 +80,15 @@ mod tests {
         let cut_off = Check::contact(Some(SILENCE_LIMIT + Duration::from_millis(1)));
         assert_eq!(cut_off.line(), "[-]contact failed: cut off from the other replicas for 3 s\n");
         assert!(!Check::contact(None).passed());
+    }
+
+    #[test]
+    fn a_leader_that_cannot_judge_is_not_ready_and_says_why() {
+        for (leads, trouble) in [(true, None), (false, None), (false, Some("no memory".to_owned()))] {
+            assert!(Check::judging(leads, trouble).passed());
+        }
+        let line = Check::judging(true, Some("no memory".to_owned())).line();
+        assert!(line.starts_with("[-]judging failed: this replica leads and judges no node: no memory; "), "{line}");
     }
 
     #[test]
