@@ -21,6 +21,8 @@ pub const SETTLING: Period = Period::from_secs(600);
 /// A clock runs faster or slower by less than this between two readings, and is not followed for less.
 const SLEW: Period = Period::from_secs(1);
 
+const MINUTE: u64 = 60_000;
+
 /// What is known of a wall clock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct WallTrust {
@@ -85,12 +87,17 @@ fn signed(period: Period) -> i64 {
     i64::try_from(period.0).unwrap_or(i64::MAX)
 }
 
+/// The nearest whole minute: the clocks are read one after the other.
+fn in_minutes(millis: u64) -> Period {
+    Period(millis.saturating_add(MINUTE / 2) / MINUTE * MINUTE)
+}
+
 // === impl WallJump ===
 
 impl fmt::Display for WallJump {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (by, way) = (Period(self.ahead_ms.unsigned_abs()), if self.ahead_ms > 0 { "ahead" } else { "back" });
-        let (by, left) = (Period(by.0 / 1_000 * 1_000), Period(self.left.0 / 1_000 * 1_000));
+        let way = if self.ahead_ms > 0 { "ahead" } else { "back" };
+        let (by, left) = (in_minutes(self.ahead_ms.unsigned_abs()), in_minutes(self.left.0));
         write!(
             f,
             "the wall clock jumped {way} by {by}: certificates are judged by the time as it was known before, for \

@@ -11,8 +11,11 @@ const BOOTED: i64 = 1_700_000_000_000;
 /// One reading: the time since boot, and by how much the wall clock is ahead of the true time.
 type Reading = (u64, i64);
 
+/// What happens, the first and the further readings, and what is believed after them.
+type Case = (&'static str, Reading, &'static [Reading], (i64, Option<i64>));
+
 fn true_time(boot: u64) -> i64 {
-    BOOTED + i64::try_from(boot).unwrap()
+    BOOTED + boot.cast_signed()
 }
 
 fn wall((boot, ahead): Reading) -> WallTime {
@@ -32,21 +35,22 @@ fn believed(first: Reading, then: &[Reading]) -> (i64, Option<i64>) {
 
 #[test]
 fn i_02_a_wall_clock_that_jumps_is_not_believed_for_a_while() {
-    let (small, large) = (i64::try_from(JUMP_MAX.0).unwrap(), i64::try_from(JUMP_MAX.0).unwrap() + 1);
-    let later = HOUR + DOUBTED_FOR.0;
-    let table: [(&str, Reading, &[Reading], (i64, Option<i64>)); 12] = [
+    const SMALL: i64 = JUMP_MAX.0.cast_signed();
+    const LARGE: i64 = SMALL + 1;
+    const LATER: u64 = HOUR + DOUBTED_FOR.0;
+    let table: [Case; 12] = [
         ("it runs", (HOUR, 0), &[(2 * HOUR, 0)], (0, None)),
-        ("it is set a little", (HOUR, 0), &[(2 * HOUR, small)], (small, None)),
-        ("it jumps ahead", (HOUR, 0), &[(2 * HOUR, large)], (0, Some(large))),
+        ("it is set a little", (HOUR, 0), &[(2 * HOUR, SMALL)], (SMALL, None)),
+        ("it jumps ahead", (HOUR, 0), &[(2 * HOUR, LARGE)], (0, Some(LARGE))),
         ("it jumps back", (HOUR, 0), &[(2 * HOUR, -WEEK)], (0, Some(-WEEK))),
         ("it goes on after a jump", (HOUR, 0), &[(HOUR, WEEK), (5 * HOUR, WEEK)], (0, Some(WEEK))),
         ("it is set right", (HOUR, 0), &[(HOUR, WEEK), (2 * HOUR, 0)], (0, None)),
-        ("it is set almost right", (HOUR, 0), &[(HOUR, WEEK), (2 * HOUR, small)], (small, None)),
+        ("it is set almost right", (HOUR, 0), &[(HOUR, WEEK), (2 * HOUR, SMALL)], (SMALL, None)),
         ("it jumps from one wrong time to another", (HOUR, 0), &[(HOUR, WEEK), (2 * HOUR, -WEEK)], (0, Some(-WEEK))),
-        ("just before the end of the doubt", (HOUR, 0), &[(HOUR, WEEK), (later - 1, WEEK)], (0, Some(WEEK))),
-        ("at the end of the doubt", (HOUR, 0), &[(HOUR, WEEK), (later, WEEK)], (WEEK, None)),
+        ("just before the end of the doubt", (HOUR, 0), &[(HOUR, WEEK), (LATER - 1, WEEK)], (0, Some(WEEK))),
+        ("at the end of the doubt", (HOUR, 0), &[(HOUR, WEEK), (LATER, WEEK)], (WEEK, None)),
         ("it is set after boot", (1_000, -WEEK), &[(SETTLING.0, 0)], (0, None)),
-        ("it runs a little fast", (HOUR, 0), &[(2 * HOUR, small), (3 * HOUR, 2 * small)], (2 * small, None)),
+        ("it runs a little fast", (HOUR, 0), &[(2 * HOUR, SMALL), (3 * HOUR, 2 * SMALL)], (2 * SMALL, None)),
     ];
     for (what, first, then, expected) in table {
         assert_eq!(believed(first, then), expected, "{what}");
