@@ -111,6 +111,7 @@ impl ractor::Actor for Actor {
 
     async fn pre_start(&self, myself: ActorRef<Msg>, args: Args) -> Result<State, ActorProcessingErr> {
         let Args { context, letterbox } = args;
+        context.ports.probe.growing();
         // The state that is read next contains all commits so far.
         letterbox.take();
         let _counted = context.count(ActorKind::Cluster);

@@ -46,6 +46,9 @@ pub trait Observer: Send + Sync + 'static {
 /// actor.
 pub trait Probe: Send + Sync + 'static {
     fn before(&self, _kind: ActorKind, _name: &str) {}
+
+    /// Called when the root actor starts, first of all. If it panics, the tree does not grow.
+    fn growing(&self) {}
 }
 
 /// Neither observes nor probes.

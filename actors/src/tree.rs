@@ -6,6 +6,7 @@
 
 pub(crate) mod actor_counts;
 pub(crate) mod context;
+pub(crate) mod found_silent;
 pub(crate) mod spawn_pace;
 
 use std::sync::{Arc, Mutex, PoisonError};

@@ -27,7 +27,6 @@ use crate::supervision::restart;
 use crate::tree::actor_counts::Counted;
 use crate::tree::context::TreeContext;
 use crate::zone::backlog::Backlog;
-use crate::zone::eviction_queue::FoundSilent;
 use crate::zone::transition::Transition;
 use crate::{cluster, shard};
 
@@ -73,8 +72,6 @@ pub(crate) struct State {
     /// The slots whose transitions are in flight, by the number of the proposal and in its order.
     in_flight: BTreeMap<u64, Vec<Slot>>,
     next_flight: u64,
-    /// How many nodes were found silent, for the queue: it spends no token while they would change the zone.
-    found_silent: FoundSilent,
     _counted: Counted,
 }
 
@@ -94,6 +91,8 @@ impl ractor::Actor for Actor {
     async fn pre_start(&self, myself: ActorRef<Msg>, args: Args) -> Result<State, ActorProcessingErr> {
         let Args { context, key, cluster, letterbox } = args;
         let _counted = context.count(ActorKind::Zone);
+        // A predecessor that died may have left a count.
+        context.found_silent.set(&key, 0);
         myself.cast(Msg::Wake)?;
         Ok(State {
             label: key.to_string(),
@@ -107,7 +106,6 @@ impl ractor::Actor for Actor {
             waiting: Backlog::default(),
             in_flight: BTreeMap::new(),
             next_flight: 0,
-            found_silent: FoundSilent::default(),
             _counted,
         })
     }
@@ -226,8 +224,7 @@ impl State {
 
     async fn spawn_queue(&mut self, myself: &ActorRef<Msg>) {
         let (context, key, cluster) = (Arc::clone(&self.context), self.key.clone(), self.cluster.clone());
-        let found_silent = self.found_silent.clone();
-        let args = |letterbox| eviction_queue::Args { context, key, cluster, letterbox, found_silent };
+        let args = |letterbox| eviction_queue::Args { context, key, cluster, letterbox };
         let child = (ActorKind::EvictionQueue, self.key.clone());
         self.queue.spawn(child, eviction_queue::Actor, (), args, myself.get_cell()).await;
     }
@@ -275,7 +272,8 @@ impl State {
     }
 
     fn count_silent(&self) {
-        self.found_silent.set(self.waiting.len() + self.in_flight.values().map(Vec::len).sum::<usize>());
+        let count = self.waiting.len() + self.in_flight.values().map(Vec::len).sum::<usize>();
+        self.context.found_silent.set(&self.key, count);
     }
 
     fn next_transitions(&mut self) -> (Vec<Transition>, Vec<Transition>) {

@@ -5,6 +5,7 @@
 
 pub mod agent;
 pub(crate) mod agent_runtime;
+pub mod certificate_clock;
 pub mod connector;
 mod fair_reader;
 pub mod handshakes;

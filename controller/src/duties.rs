@@ -20,12 +20,14 @@ use muster_raft::replica::Replica;
 use tokio_util::sync::CancellationToken;
 
 use crate::config::ServerConfig;
+use crate::door::certificate_clock::CertificateClock;
 use crate::door::connector::TlsConnector;
 use crate::door::handshakes::Handshakes;
 use crate::hearing::canary::Canary;
 use crate::hearing::contact::Contact;
 use crate::hearing::service::{PulseService, pulse_service};
 use crate::hearing::{Hearing, exchange};
+use crate::leading::growth::TreeGrowth;
 use crate::leading::{Leading, QuarantinedNodes};
 use crate::observe::http::Sources;
 use crate::observe::metrics::Metrics;
@@ -43,10 +45,12 @@ pub(crate) use performed::Performed;
 pub(crate) struct Duties {
     pub(crate) replica: Replica,
     pub(crate) sessions: Sessions,
+    pub(crate) certificates: CertificateClock,
     hearing: Hearing,
     contact: Contact,
     metrics: Arc<Metrics>,
     quarantined: QuarantinedNodes,
+    growth: TreeGrowth,
     probe: Arc<dyn Probe>,
 }
 
@@ -57,7 +61,7 @@ impl Duties {
     pub(crate) fn new(
         config: &ServerConfig,
         replica: &Replica,
-        clock: Arc<dyn Clock>,
+        (clock, certificates): (Arc<dyn Clock>, CertificateClock),
         probe: Arc<dyn Probe>,
         handshakes: Handshakes,
     ) -> Self {
@@ -67,8 +71,8 @@ impl Duties {
         let hearing = Hearing::new(config.id, backoff_cap, clock, feed, handshakes);
         let contact = Contact::new(hearing.clone());
         let sessions = Sessions::new(replica.clone(), hearing.clone(), contact.clone());
-        let (metrics, quarantined) = (Arc::default(), QuarantinedNodes::default());
-        Self { replica: replica.clone(), sessions, hearing, contact, metrics, quarantined, probe }
+        let (metrics, quarantined, growth) = (Arc::default(), QuarantinedNodes::default(), TreeGrowth::default());
+        Self { replica: replica.clone(), sessions, certificates, hearing, contact, metrics, quarantined, growth, probe }
     }
 
     /// Starts every duty. They end soon after `stop`.
@@ -80,15 +84,18 @@ impl Duties {
         performed: &mut Performed,
     ) {
         let (replica, hearing, metrics) = (&self.replica, &self.hearing, &self.metrics);
-        let connector = Arc::new(TlsConnector::new(Arc::clone(&tls.canary), config.fleet.clone()));
+        let connector = TlsConnector::new(Arc::clone(&tls.canary), config.fleet.clone());
+        let connector = Arc::new(connector.timed_by(&self.certificates));
         let canary = Canary::new(hearing.clone(), connector, config.advertise.agent.clone());
         let exchange = exchange::run(hearing.clone(), replica.clone(), Arc::clone(metrics), stop.clone());
         let sampling = observer::sample(Arc::clone(metrics), replica.clone(), hearing.clone(), stop.clone());
+        let wall_clock = observer::watch_wall_clock(Arc::clone(metrics), self.certificates.clone(), stop.clone());
         performed.begin("listening to the other replicas", exchange);
         performed.begin("looking for the leader", self.contact.clone().run(replica.clone(), stop.clone()));
         performed.begin("the canary", canary.run(stop.clone()));
         performed.begin("looking after the sessions", self.sessions.clone().run(stop.clone()));
         performed.begin("sampling for metrics", sampling);
+        performed.begin("watching the wall clock", wall_clock);
         performed.begin("leading", self.leading(config).run(stop.clone()));
     }
 
@@ -104,19 +111,22 @@ impl Duties {
             .explained_by(self.explainer())
             .dated_by(Arc::new(last_heard))
             .vouching_to(self.hearing.clone())
+            .telling_time_by(self.certificates.clone())
             .hearing(Pulses::new(self.replica.clone(), self.hearing.clone()))
             .into_server()
     }
 
     pub(crate) fn sources(&self) -> Sources {
         let figures = Arc::clone(self.sessions.figures());
-        observer::sources(Arc::clone(&self.metrics), &self.replica, &self.hearing, &self.contact, figures)
+        let health = (&self.contact, &self.growth);
+        observer::sources(Arc::clone(&self.metrics), &self.replica, &self.hearing, health, figures)
     }
 
     fn explainer(&self) -> Explainer {
         let (hearing, quarantined) = (self.hearing.clone(), self.quarantined.clone());
         let insight = Insight::new(Arc::clone(self.hearing.pulses()), move || hearing.moment())
-            .with_quarantine(move |node| quarantined.reason(node));
+            .with_quarantine(move |node| quarantined.reason(node))
+            .with_wall_clock(self.certificates.clone());
         Explainer::new(self.replica.clone(), insight)
     }
 
@@ -131,6 +141,7 @@ impl Duties {
             observer: Arc::new(MeteredTree(Arc::clone(&self.metrics))),
             probe: Arc::clone(&self.probe),
             quarantined: self.quarantined.clone(),
+            growth: self.growth.clone(),
         }
     }
 }

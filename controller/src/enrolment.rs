@@ -79,10 +79,10 @@ impl EnrolmentService {
         self.signer.as_ref().map_err(|missing| Status::failed_precondition(missing.to_string()))
     }
 
-    async fn enrol(&self, applicant: &Applicant) -> Result<v1::Certified, Status> {
+    async fn enrol(&self, applicant: &Applicant, now: SystemTime) -> Result<v1::Certified, Status> {
         let signer = self.signer()?;
         let (key, node) = (&applicant.key, &applicant.node);
-        let signed = signer.term(key, SystemTime::now());
+        let signed = signer.term(key, now);
         if let Err(distrust) = self.admit(applicant, signer).await? {
             return Err(self.refuse(&self.strangers, node, applicant.remote, &distrust));
         }
@@ -117,7 +117,7 @@ impl EnrolmentService {
         // A node that renews again and again has to wait, as does one that reports again and again.
         let wait = |_| Status::resource_exhausted("too many requests of this node; wait a moment");
         self.writes.spend(node).map_err(wait)?;
-        let signed = signer.term(&key, SystemTime::now());
+        let signed = signer.term(&key, peer.validity.clock.now());
         let operation = AgentOperation::RenewCredential { node: node.clone(), from, signed, late };
         self.commit(operation, node, (peer.remote, &self.nodes)).await?;
         if late {
@@ -181,7 +181,7 @@ impl Enrolment for EnrolmentService {
             return Err(self.denied(&peer.identity, "join: it has a certificate; renew that, or join without it"));
         }
         let applicant = Applicant::read(request.into_inner(), peer.remote)?;
-        self.enrol(&applicant).await.map(Response::new)
+        self.enrol(&applicant, peer.validity.clock.now()).await.map(Response::new)
     }
 
     async fn renew(&self, request: Request<v1::RenewRequest>) -> Result<Response<v1::Certified>, Status> {

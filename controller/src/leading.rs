@@ -7,6 +7,11 @@
 //!
 //! Proposals carry the term they were made in and are never forwarded. One that decides about the life of a node or pod
 //! is proposed only after a quorum has confirmed that this replica still leads, and while it is not blind.
+//!
+//! A leader without a tree judges no node. So a replica whose tree does not grow gives up its leadership, and if no
+//! other replica can lead, it tries again and says so (`growth`).
+
+pub(crate) mod growth;
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -16,7 +21,7 @@ use futures::{FutureExt, StreamExt};
 use muster_actors::ports::{CLERK_REST, Observer, Ports, Probe, StateSource};
 use muster_actors::proposal::{Proposal, ProposalOutcome};
 use muster_actors::quarantine::QuarantinedNode;
-use muster_actors::tree::Tree;
+use muster_actors::tree::{GrowError, Tree};
 use muster_lifecycle::addressing::Addressing;
 use muster_lifecycle::command::{Command, LeaderOperation, Origin, Outcome};
 use muster_lifecycle::level::Level;
@@ -34,6 +39,7 @@ use tokio_stream::wrappers::ReceiverStream;
 use tokio_util::sync::CancellationToken;
 
 use crate::hearing::Hearing;
+use crate::leading::growth::TreeGrowth;
 use crate::observe::metrics::Metrics;
 use crate::observe::metrics::raft::ProposalResult;
 
@@ -70,6 +76,7 @@ pub(crate) struct Leading {
     pub observer: Arc<dyn Observer>,
     pub probe: Arc<dyn Probe>,
     pub quarantined: QuarantinedNodes,
+    pub growth: TreeGrowth,
 }
 
 /// The nodes that this replica, while it leads, does not watch because their actors keep crashing.
@@ -173,11 +180,9 @@ impl Leading {
         let changes = self.watch_changes();
         let tree = match Tree::grow(ports, term).await {
             Ok(tree) => tree,
-            Err(error) => {
-                tracing::error!(%error, term, "the supervision tree cannot be started");
-                return;
-            }
+            Err(error) => return self.give_up(term, &error).await,
         };
+        self.growth.grew();
         tokio::select! {
             () = self.replica.deposed(term) => {}
             () = self.follow(&tree, changes) => {}
@@ -221,6 +226,25 @@ impl Leading {
             }
             ProposalOutcome::Rejected(rejection) => Err(rejection.to_string()),
             ProposalOutcome::Failed(reason) => Err(reason),
+        }
+    }
+
+    /// Hands leadership over, because a leader without a tree judges no node. If the tree failed before, or no other
+    /// replica takes over, this one pauses first and then tries again: every replica may have the same trouble.
+    async fn give_up(&self, term: u64, error: &GrowError) {
+        let pause = self.growth.failed(error.to_string());
+        tracing::error!(%error, term, ?pause, "this replica leads and cannot judge nodes: it hands leadership over");
+        let pausing = async {
+            tokio::time::sleep(pause).await;
+            if self.replica.hand_over(None).await {
+                tracing::info!(term, "another replica leads now");
+            } else {
+                tracing::warn!(term, "no other replica can lead: this one tries again");
+            }
+        };
+        tokio::select! {
+            () = self.replica.deposed(term) => {}
+            () = pausing => {}
         }
     }
 

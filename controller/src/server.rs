@@ -37,6 +37,7 @@ use tonic::{Request, Status};
 use crate::config::{Doors, ServerConfig};
 use crate::door::agent;
 use crate::door::agent_runtime::AgentRuntime;
+use crate::door::certificate_clock::CertificateClock;
 use crate::door::connector::TlsConnector;
 use crate::door::listener::{BindError, Door, Incoming, Listener, Peer, Tcp};
 use crate::door::{DoorKind, door_limits};
@@ -107,10 +108,11 @@ pub async fn serve(build: Build, config: ServerConfig, shutdown: CancellationTok
         agent: Box::new(Tcp::bind(DoorKind::Agent, config.listen.agent)?),
         client: Box::new(Tcp::bind(DoorKind::Client, config.listen.client)?),
     };
+    let connector = TlsConnector::new(Arc::clone(&tls.peer_client), config.fleet.clone());
     let environment = Environment {
         clock: Arc::new(SystemClock),
         disk: RealDisk::open(&config.data_dir)?,
-        connector: Arc::new(TlsConnector::new(Arc::clone(&tls.peer_client), config.fleet.clone())),
+        connector: Arc::new(connector.timed_by(&CertificateClock::default())),
         listeners,
         http: Box::new(Tcp::bind(DoorKind::Http, config.listen.http)?),
         timing: Timing::default(),
@@ -134,9 +136,11 @@ pub async fn serve_in(
     let replica = start_replica(&config, Arc::clone(&clock), disk, connector, timing, build).await?;
     on_start(&replica);
     let closing = CancellationToken::new();
+    let certificates = CertificateClock::new(Arc::clone(&clock));
     let agent_door = Door::new(DoorKind::Agent, Arc::clone(&tls.agent_server), config.fleet.clone())
-        .renewing_within(config.enrolment.grace);
-    let duties = Duties::new(&config, &replica, clock, probe, agent_door.handshakes());
+        .renewing_within(config.enrolment.grace)
+        .timed_by(&certificates);
+    let duties = Duties::new(&config, &replica, (clock, certificates), probe, agent_door.handshakes());
     let places = Places { listeners, http, agent_runtime };
     let mut performed = open_doors(&config, &tls, places, agent_door, &duties, &closing);
     duties.perform(&config, &tls, &closing, &mut performed);
@@ -250,7 +254,7 @@ fn open_doors(
     closing: &CancellationToken,
 ) -> Performed {
     let Places { listeners, http, agent_runtime } = places;
-    let door = |kind, tls| Door::new(kind, Arc::clone(tls), config.fleet.clone());
+    let door = |kind, tls| Door::new(kind, Arc::clone(tls), config.fleet.clone()).timed_by(&duties.certificates);
     let peers = door(DoorKind::Peer, &tls.peer_server).open(listeners.peer);
     let agents = {
         let _on_agent_threads = agent_runtime.enter();

@@ -12,3 +12,4 @@ pub mod spared;
 pub mod staffing;
 pub mod todo;
 pub mod upgrade;
+pub mod wall_trust;

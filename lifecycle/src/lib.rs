@@ -32,6 +32,7 @@ mod value;
 pub use command::client;
 pub use judge::{
     claim, clerk_task, disruption, health, leader_view, oversight, placement, session, spared, staffing, todo, upgrade,
+    wall_trust,
 };
 pub use object::{
     addressing, aggregator, credential, event, join_token, kind, level_in_force, node, pod, pod_requests, policy,

@@ -40,7 +40,15 @@ fn digest_at() -> v1::DigestAt {
 }
 
 fn session_claim() -> v1::SessionClaim {
-    v1::SessionClaim { slot: 300, generation: 1, instance: 7, remote: "10.0.0.1:7".into(), number: 3, held_ms: 500 }
+    v1::SessionClaim {
+        slot: 300,
+        generation: 1,
+        instance: 7,
+        remote: "10.0.0.1:7".into(),
+        number: 3,
+        held_ms: 500,
+        newcomer: true,
+    }
 }
 
 fn proposed() -> v1::Proposed {
@@ -89,7 +97,7 @@ fn pinned() -> Vec<(&'static str, Vec<u8>)> {
     let (payload, greeting) = (bytes(), greeting());
     let name = v1::DigestName { boot: 7, sequence: 300 };
     let wellbeing = v1::Wellbeing { canary_late: true, handshakes_queued: true, sessions: 300 };
-    let answer = v1::ClaimAnswer { held_by: "h".into() };
+    let answer = v1::ClaimAnswer { held_by: "h".into(), unsettled: true };
     let explain = v1::PeerExplainRequest {
         greeting: greeting.clone(),
         kind: "node".into(),
@@ -99,8 +107,12 @@ fn pinned() -> Vec<(&'static str, Vec<u8>)> {
     let chunk = v1::SnapshotChunk { greeting: greeting.clone(), header: bytes(), data: bytes() };
     let propose = v1::ProposeRequest { greeting: greeting.clone(), commands: vec![bytes()], timeout_ms: 300 };
     let pull = v1::PullRequest { greeting: greeting.clone(), asked: 300, applied: Some(name) };
-    let claims =
-        v1::ClaimRequest { greeting: greeting.clone(), claims: vec![session_claim()], releases: vec![session_claim()] };
+    let claims = v1::ClaimRequest {
+        greeting: greeting.clone(),
+        claims: vec![session_claim()],
+        releases: vec![session_claim()],
+        all_claimed: true,
+    };
     let claimed = v1::ClaimResponse { answers: vec![answer.clone()], taken_over: vec![taken_over()] };
     vec![
         ("Greeting", greeting.clone().unwrap_or_default().encode_to_vec()),

@@ -4,14 +4,15 @@
 //! Pure bookkeeping. The caller says what it noticed and when; [`Blindness`] says which nodes may be judged. A slot's
 //! deadline is the later of `last heard + grace` and the end of the excuses that concern it. Those are the excuses of
 //! the replica through which it was last heard, and those of the judging replica itself, which concern every node. An
-//! excuse ends one reattach window after the blindness ended. The exception is a take-over by a replica that knew all
-//! along what the others heard: it leaves no window.
+//! excuse ends one reattach window after the blindness ended. There are two exceptions. A take-over by a replica that
+//! knew all along what the others heard leaves no window. A lost replica leaves none to the nodes that were silent
+//! before it was lost.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use crate::by_replica::HEARD_THROUGH_MAX;
-use crate::excuse::{BlindPeriod, BlindnessCause, InForce, REATTACH_MAX};
+use crate::excuse::{BlindPeriod, BlindnessCause, InForce, KnownSilences, REATTACH_MAX};
 use crate::tick::Tick;
 use muster_lifecycle::policy::Policy;
 use muster_lifecycle::replica::ReplicaId;
@@ -240,7 +241,26 @@ impl Blindness {
 
     /// The excuse that moves the deadline of a slot with this trace furthest, over or not, and until when.
     pub fn excuse_for(&self, trace: Trace, now: Tick) -> Option<(Tick, BlindnessCause)> {
-        self.longest(trace.replica(), now)
+        let of_trace = |(cause, period)| self.until_for(cause, period, trace, now).zip(Some(cause));
+        self.periods.iter().map(|(cause, period)| (*cause, period)).filter_map(of_trace).max()
+    }
+
+    /// Whether a slot with this trace may not be judged at `now`.
+    pub fn is_excused(&self, trace: Trace, now: Tick) -> bool {
+        self.excuse_for(trace, now).is_some_and(|(until, _)| until > now)
+    }
+
+    /// Whether the excuse of this cause holds back a verdict on a slot with this trace at `now`.
+    pub(crate) fn concerns(&self, cause: BlindnessCause, trace: Trace, now: Tick) -> bool {
+        let until = self.periods.get(&cause).and_then(|period| self.until_for(cause, period, trace, now));
+        until.is_some_and(|until| until > now)
+    }
+
+    /// Whether the slot was silent before the replica that heard it was lost.
+    pub(crate) fn was_known_silent(&self, trace: Trace) -> bool {
+        let Trace::Heard { at, through } = trace else { return false };
+        let lost = self.periods.get(&BlindnessCause::Digest(through));
+        lost.and_then(|period| period.known_silences).is_some_and(|silences| silences.include(at))
     }
 
     /// The start of a slot's silence: its last beat, or for an unplaced slot the moment when it was clear that no
@@ -288,6 +308,19 @@ impl Blindness {
         Some(takeover.counted_end(BlindnessCause::Takeover, now, self.window))
     }
 
+    /// Until when this period excuses a slot with this trace; `None` if it concerns other replicas' slots.
+    fn until_for(&self, cause: BlindnessCause, period: &BlindPeriod, trace: Trace, now: Tick) -> Option<Tick> {
+        let replica = cause.replica();
+        if replica.is_some() && replica != trace.replica() {
+            return None;
+        }
+        let is_loss = matches!(cause, BlindnessCause::Digest(_));
+        Some(match is_loss && self.was_known_silent(trace) {
+            true => period.until_for_silent(cause, now, self.window),
+            false => period.until(cause, now, self.window),
+        })
+    }
+
     /// The excuse that concerns `replica` and lasts longest, whether it is over or not.
     fn longest(&self, replica: Option<ReplicaId>, now: Tick) -> Option<(Tick, BlindnessCause)> {
         let concerns = |excuse: BlindnessCause| excuse.replica().is_none() || excuse.replica() == replica;
@@ -325,7 +358,26 @@ impl Blindness {
             None if self.is_full_for(excuse) => return,
             None => BlindPeriod::new(now),
         };
-        self.periods.insert(excuse, period);
+        self.periods.insert(excuse, period.knowing(self.silences_before(excuse, now)));
+    }
+
+    /// The silences that the replica that is lost at `now` had itself reported, if everything was in order until then.
+    /// A digest is complete at most one allowed gap after the moment that it tells of, so that with a gap of half a
+    /// beat, two beats missed in it are at least one and a half missed in truth.
+    fn silences_before(&self, loss: BlindnessCause, now: Tick) -> Option<KnownSilences> {
+        let BlindnessCause::Digest(lost) = loss else { return None };
+        let last = self.digests.get(&lost)?.last;
+        let gap_max = self.gap_max();
+        if self.digests.values().any(|told| now.elapsed_since(told.last) > gap_max) {
+            return None;
+        }
+        let mut in_order_since = self.digests.values().map(|told| told.unbroken_since).max()?;
+        for (cause, period) in &self.periods {
+            if matches!(cause, BlindnessCause::Canary(_)) {
+                in_order_since = in_order_since.max(period.ended?);
+            }
+        }
+        Some(KnownSilences { in_order_since, heard_until: last.checked_before(self.window)? })
     }
 
     fn close(&mut self, excuse: BlindnessCause, now: Tick) {

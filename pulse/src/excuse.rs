@@ -2,7 +2,8 @@
 //!
 //! An excuse lasts while the replica is blind and one reattach window longer. The window is left out if no agent lost
 //! its connection meanwhile. Blindness towards one replica counts for a bounded time only, so that a replica that is
-//! lost for good does not excuse its nodes for ever.
+//! lost for good does not excuse its nodes for ever. A node that was silent before its replica was lost has no
+//! connection to lose with it, so that loss gives it no window ([`KnownSilences`]).
 
 use std::fmt;
 use std::time::Duration;
@@ -48,6 +49,17 @@ pub struct InForce {
     pub until: Tick,
 }
 
+/// The nodes of a lost replica that it had itself reported as silent, by when they were last heard.
+///
+/// Until the loss everything was in order, since a moment before those beats: the digests of all replicas, and the
+/// canaries. So the missing beats were not lost here. A node that lives beats once in half a window, so one of which
+/// the replica's last digest had nothing to tell for a whole window was silent already.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct KnownSilences {
+    pub(crate) in_order_since: Tick,
+    pub(crate) heard_until: Tick,
+}
+
 /// One stretch of blindness.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct BlindPeriod {
@@ -58,6 +70,8 @@ pub(crate) struct BlindPeriod {
     prolonged: Tick,
     /// No agent lost its connection meanwhile, so that no agent is waited for once it is over.
     seamless: bool,
+    /// The nodes to which this period gives no window.
+    pub(crate) known_silences: Option<KnownSilences>,
 }
 
 // === impl BlindnessCause ===
@@ -86,16 +100,36 @@ impl fmt::Display for BlindnessCause {
     }
 }
 
+// === impl KnownSilences ===
+
+impl KnownSilences {
+    pub(crate) fn include(&self, heard: Tick) -> bool {
+        (self.in_order_since..=self.heard_until).contains(&heard)
+    }
+}
+
 // === impl BlindPeriod ===
 
 impl BlindPeriod {
     pub(crate) fn new(started: Tick) -> Self {
-        Self { started, ended: None, run_started: started, prolonged: Tick::ZERO, seamless: false }
+        Self {
+            started,
+            ended: None,
+            run_started: started,
+            prolonged: Tick::ZERO,
+            seamless: false,
+            known_silences: None,
+        }
     }
 
     /// A period that leaves no window behind.
     pub(crate) fn seamless(started: Tick) -> Self {
         Self { seamless: true, ..Self::new(started) }
+    }
+
+    /// The same period, in which these nodes were known to be silent before.
+    pub(crate) fn knowing(self, known_silences: Option<KnownSilences>) -> Self {
+        Self { known_silences, ..self }
     }
 
     pub(crate) fn over(started: Tick, ended: Tick) -> Self {
@@ -130,6 +164,12 @@ impl BlindPeriod {
         }
         let until = self.counted_end(excuse, now, window).after(window);
         until.max(self.prolonged).min(self.ceiling(excuse, now, window))
+    }
+
+    /// As [`Self::until`], for a node that was silent before the loss. It has no window, but if agents queue for a
+    /// handshake because of the loss, it may be among them.
+    pub(crate) fn until_for_silent(&self, excuse: BlindnessCause, now: Tick, window: Duration) -> Tick {
+        self.prolonged.min(self.ceiling(excuse, now, window))
     }
 
     /// Agents still wait for a handshake at `now`: those that could not come back yet get a little longer.

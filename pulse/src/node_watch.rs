@@ -48,7 +48,10 @@ pub struct Candidates<K> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum CandidateState {
     JudgeFrom(ClusterTime),
-    BeingJudged,
+    /// `outdated` if what it is judged by changed meanwhile.
+    BeingJudged {
+        outdated: bool,
+    },
     /// A verdict is on its way through the log.
     Proposed,
 }
@@ -186,18 +189,20 @@ impl<K: Ord + Clone> Candidates<K> {
         let is_due = |state: &CandidateState| matches!(state, CandidateState::JudgeFrom(from) if *from <= now);
         let due = self.states.iter_mut().filter(|(_, state)| is_due(state));
         due.map(|(key, state)| {
-            *state = CandidateState::BeingJudged;
+            *state = CandidateState::BeingJudged { outdated: false };
             key.clone()
         })
         .collect()
     }
 
-    /// A node that was heard while it was judged is no candidate any more, whatever the judgement said.
+    /// A node that was heard while it was judged is no candidate any more, whatever the judgement said. One that
+    /// changed is judged again at once, unless a verdict was proposed: that names what it was decided on, and the log
+    /// rejects it if it was overtaken.
     pub fn judged(&mut self, key: &K, next: Next) {
-        let Some(state) = self.states.get_mut(key).filter(|state| **state == CandidateState::BeingJudged) else {
-            return;
-        };
+        let Some(state) = self.states.get_mut(key) else { return };
+        let CandidateState::BeingJudged { outdated } = *state else { return };
         match next {
+            Next::JudgeFrom(_) if outdated => *state = AT_ONCE,
             Next::JudgeFrom(from) => *state = CandidateState::JudgeFrom(from),
             Next::Proposed => *state = CandidateState::Proposed,
             Next::Gone => drop(self.states.remove(key)),
@@ -209,8 +214,10 @@ impl<K: Ord + Clone> Candidates<K> {
 
 impl CandidateState {
     fn reconsider(&mut self) {
-        if matches!(self, Self::JudgeFrom(_)) {
-            *self = AT_ONCE;
+        match self {
+            Self::JudgeFrom(_) => *self = AT_ONCE,
+            Self::BeingJudged { outdated } => *outdated = true,
+            Self::Proposed => {}
         }
     }
 }
@@ -286,6 +293,23 @@ mod tests {
         candidates.judged(&8, Next::Gone);
         candidates.settled(&8);
         assert!(candidates.take_due(NOW).is_empty());
+    }
+
+    #[test]
+    fn a_node_that_changes_while_it_is_judged_is_judged_again_at_once() {
+        type Change = fn(&mut Candidates<u32>);
+        let changes: [(&str, Change); 2] = [("node", |it| it.changed(&7)), ("policy", |it| it.all_changed())];
+        for (what, change) in changes {
+            let mut candidates = Candidates::default();
+            candidates.hear(7, PulseState::Silent);
+            assert_eq!(candidates.take_due(NOW), [7]);
+            change(&mut candidates);
+            assert!(candidates.take_due(NOW).is_empty(), "{what}: it is still being judged");
+            candidates.judged(&7, Next::JudgeFrom(ClusterTime(9_000)));
+            assert_eq!(candidates.take_due(NOW), [7], "{what}");
+            candidates.judged(&7, Next::JudgeFrom(ClusterTime(9_000)));
+            assert!(candidates.take_due(NOW).is_empty(), "{what}: nothing changed in the second judgement");
+        }
     }
 
     #[test]

@@ -5,7 +5,6 @@
 use muster_lifecycle::explain::{EXCUSES_SHOWN_MAX, ExcuseNote, NodeObservation};
 use muster_lifecycle::health::{Evidence, Excuse};
 use muster_lifecycle::node::Node;
-use muster_lifecycle::replica::ReplicaId;
 use muster_lifecycle::state::State;
 
 use crate::blindness::{Blindness, Trace};
@@ -23,7 +22,7 @@ pub fn of_node(state: &State, node: &Node, pulses: &PulseMonitor, moment: Moment
     NodeObservation {
         heard: node_watch::sighting(trace, moment),
         excuse: blind.into_iter().chain(unplaced).max_by_key(|excuse| excuse.end()),
-        excuses: excuses(&blindness, moment, trace.replica()),
+        excuses: excuses(&blindness, moment, trace),
         note: None,
         now: moment.stamp,
     }
@@ -31,7 +30,7 @@ pub fn of_node(state: &State, node: &Node, pulses: &PulseMonitor, moment: Moment
 
 /// The excuses in force that concern every node.
 pub fn of_all_nodes(pulses: &PulseMonitor, moment: Moment) -> Vec<ExcuseNote> {
-    let mut excuses = excuses(&pulses.blindness(), moment, None);
+    let mut excuses = excuses(&pulses.blindness(), moment, Trace::Unplaced { since: moment.tick });
     excuses.retain(|note| note.concerns_this_node);
     excuses
 }
@@ -46,15 +45,12 @@ fn fresh_grace(state: &State, node: &Node, blindness: &Blindness, trace: Trace, 
     Some(Excuse { blind_until, reattach_window: evidence.grace(state.policy()) })
 }
 
-/// Every excuse in force, in words, for a node last heard through `through`.
-fn excuses(blindness: &Blindness, moment: Moment, through: Option<ReplicaId>) -> Vec<ExcuseNote> {
-    let note = |in_force: InForce| {
-        let replica = in_force.cause.replica();
-        ExcuseNote {
-            text: in_words(&in_force),
-            until: moment.cluster_time_of(in_force.until),
-            concerns_this_node: replica.is_none() || replica == through,
-        }
+/// Every excuse in force, in words, for a node with this trace.
+fn excuses(blindness: &Blindness, moment: Moment, trace: Trace) -> Vec<ExcuseNote> {
+    let note = |in_force: InForce| ExcuseNote {
+        text: in_words(&in_force),
+        until: moment.cluster_time_of(in_force.until),
+        concerns_this_node: blindness.concerns(in_force.cause, trace, moment.tick),
     };
     blindness.in_force(moment.tick).take(EXCUSES_SHOWN_MAX).map(note).collect()
 }

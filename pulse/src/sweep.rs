@@ -208,7 +208,9 @@ impl<'a> Bar<'a> {
     /// Cheap where whole replicas are excused, which is when it is asked most.
     fn is_silent(&self, trace: Trace) -> bool {
         let excused = match trace {
-            Trace::Heard { through, .. } => self.excused.contains(&Some(through)),
+            Trace::Heard { through, .. } => {
+                self.excused.contains(&Some(through)) && !self.blindness.was_known_silent(trace)
+            }
             Trace::Unplaced { .. } => false,
         };
         !excused && self.blindness.deadline(trace, self.grace, self.now).at <= self.now

@@ -445,3 +445,126 @@ fn the_judging_loop_uses_the_shorter_grace() {
     };
     assert_eq!(JudgingLoop::of(&policy).grace, Duration::from_secs(8));
 }
+
+// === nodes that were silent before their replica was lost ===
+
+/// Both peers tell all they heard until `TWO` is lost, one second after its last digest.
+const LOST: u64 = 1_001;
+
+fn lost_in_order() -> Blindness {
+    let mut blindness = blindness();
+    told_every_second(&mut blindness, 0..=LOST - 1);
+    blindness.digest_missed(TWO, at(LOST));
+    blindness.digest_complete(THREE, at(LOST));
+    blindness
+}
+
+#[test]
+fn a_lost_replica_gives_no_window_to_a_node_that_it_had_reported_silent_for_two_beats() {
+    let blindness = lost_in_order();
+    // The last digest came at 1000 s, and two beats are 20 s.
+    for (last, deadline, excused) in [(979, 1_019, false), (980, 1_020, false), (981, LOST + WINDOW, true)] {
+        let trace = heard(last, TWO);
+        assert_eq!(blindness.deadline(trace, GRACE, at(1_010)).at, at(deadline), "last heard at {last} s");
+        assert_eq!(blindness.is_excused(trace, at(1_010)), excused, "last heard at {last} s");
+    }
+    assert!(blindness.excused_until(Some(TWO), at(1_010)).is_some(), "the others have time to come back");
+}
+
+#[test]
+fn a_replica_that_was_not_in_order_until_its_loss_gives_every_node_a_window() {
+    type Past = fn(&mut Blindness);
+    let cases: [(&str, Past); 6] = [
+        ("its digests had a gap", |it| {
+            (0..=LOST).filter(|second| !(981..987).contains(second)).for_each(|second| {
+                it.digest_complete(TWO, at(second.min(LOST - 1)));
+                it.digest_complete(THREE, at(second));
+            });
+        }),
+        ("its last digest is old", |it| {
+            (0..=LOST).for_each(|second| {
+                it.digest_complete(TWO, at(second.min(LOST - 6)));
+                it.digest_complete(THREE, at(second));
+            });
+        }),
+        ("another's digests had a gap", |it| {
+            (0..LOST).for_each(|second| it.digest_complete(TWO, at(second)));
+            (0..LOST)
+                .filter(|second| !(981..987).contains(second))
+                .for_each(|second| it.digest_complete(THREE, at(second)));
+        }),
+        ("its canary is late", |it| {
+            told_every_second(it, 0..=LOST - 1);
+            it.canary_late(TWO, at(LOST - 2));
+        }),
+        ("its canary was late", |it| {
+            told_every_second(it, 0..=LOST - 1);
+            it.canary_late(TWO, at(970));
+            it.canary_heard(TWO, at(975));
+        }),
+        ("it was heard for too short a while", |it| told_every_second(it, 975..=LOST - 1)),
+    ];
+    for (why, past) in cases {
+        let mut blindness = blindness();
+        past(&mut blindness);
+        blindness.digest_missed(TWO, at(LOST));
+        let until = blindness.excuse_for(heard(974, TWO), at(LOST)).map(|(until, _)| until);
+        assert!(until.is_some_and(|until| until >= at(LOST + WINDOW)), "{why}: {until:?}");
+    }
+}
+
+#[test]
+fn a_node_that_was_silent_before_a_loss_is_excused_while_agents_queue_for_a_handshake() {
+    let mut blindness = lost_in_order();
+    let silent = heard(975, TWO);
+    blindness.handshakes_queued(at(1_012));
+    assert_eq!(blindness.excuse_for(silent, at(1_013)), Some((at(1_017), BlindnessCause::Digest(TWO))));
+    assert!(!blindness.is_excused(silent, at(1_017)));
+}
+
+#[test]
+fn a_restart_of_the_lost_replica_gives_no_window_to_nodes_that_were_silent_before() {
+    let mut blindness = lost_in_order();
+    blindness.digest_complete(TWO, at(LOST + 2));
+    let deadline = |last| blindness.deadline(heard(last, TWO), GRACE, at(1_010)).at;
+    assert_eq!(deadline(975), at(1_015));
+    assert_eq!(deadline(982), at(LOST + 2 + WINDOW), "its agents may be on their way back");
+}
+
+#[test]
+fn a_second_loss_is_judged_by_what_was_known_then() {
+    let mut blindness = lost_in_order();
+    told_every_second(&mut blindness, LOST + 2..=LOST + 20);
+    blindness.digest_missed(TWO, at(LOST + 21));
+    let deadline = |last| blindness.deadline(heard(last, TWO), GRACE, at(LOST + 21)).at;
+    assert_eq!(deadline(LOST), at(LOST + 40), "silent for two beats by now");
+    assert_eq!(deadline(LOST + 1), at(LOST + 21 + WINDOW));
+}
+
+/// Every beat of a living node that its replica hears is told within a second: however the phases of beats, digests and
+/// the loss fall, it has its window.
+#[test]
+fn a_living_node_keeps_its_window_whatever_the_phase_of_its_beats() {
+    let beat = u64::try_from(CAP.as_millis()).unwrap();
+    let at = |millis: u64| Tick::since_boot(Duration::from_millis(millis));
+    for digest_every in [250, 1_000, 4_900] {
+        for phase in (0..beat).step_by(370) {
+            let mut blindness = blindness();
+            let (mut last, mut told) = (0, 0);
+            for now in (0..200_000).step_by(10) {
+                if now % beat == phase {
+                    last = now;
+                }
+                if now % digest_every == 0 {
+                    // The beats of the last round trip are not in it.
+                    told = if last + 1_000 > now { last.saturating_sub(beat) } else { last };
+                    blindness.digest_complete(TWO, at(now));
+                    blindness.digest_complete(THREE, at(now));
+                }
+            }
+            blindness.digest_missed(TWO, at(200_000));
+            let trace = Trace::Heard { at: at(told), through: TWO };
+            assert!(blindness.is_excused(trace, at(215_000)), "told every {digest_every} ms, phase {phase} ms");
+        }
+    }
+}

@@ -495,7 +495,7 @@ impl Replica {
 
     /// Moves leadership to `to`, or to the voter that can write and whose log is closest to this replica's. True if it
     /// moved in time.
-    pub(crate) async fn hand_over(&self, to: Option<ReplicaId>) -> bool {
+    pub async fn hand_over(&self, to: Option<ReplicaId>) -> bool {
         let to = match to {
             Some(to) => to,
             None => match self.closest_able_voter().await {

@@ -15,6 +15,8 @@ use muster_testing::waiting::soon;
 use tokio::time::{Instant, sleep};
 
 const HOUR: i64 = 3_600;
+/// Longer than the certificates of nodes, operators and replicas last.
+const TWO_YEARS: i64 = 2 * 365 * 24 * HOUR;
 /// Milliseconds between two evictions in a zone: time enough for clocks to jump while one node waits.
 const SPACING_MS: u64 = 5_000;
 /// The delay that a busy machine may add to a verdict or an eviction: a sweep, and an excuse for a loop that turned
@@ -66,6 +68,46 @@ async fn f_12_a_new_leader_with_another_clock_changes_no_countdown() {
     assert!(is_off_by(&jumpy.evictions[1], -HOUR), "{:?}", jumpy.evictions);
     assert_same_course(&steady, &jumpy);
     finish(cluster, agents, &["a", "b"]).await;
+}
+
+/// I-02: wall time decides about no node, not even through certificates.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn f_12_a_shared_jump_beyond_the_end_of_every_certificate_harms_no_node() {
+    let cluster = InprocessCluster::start().await;
+    let agents = thirty_nodes(&cluster).await;
+    let attached = agents.attached();
+    REPLICAS.iter().for_each(|id| cluster.clock(*id).set_ahead(TWO_YEARS));
+    for id in REPLICAS {
+        soon("the jump is noticed", async || jump_seconds(&cluster, id, TWO_YEARS).await).await;
+    }
+    // Handshakes of agents and operators, too.
+    let newcomers = Agents::start(&cluster, &["d"], 3);
+    cluster.ready(&newcomers.names()).await;
+    let status = cluster.members.client().status().await.unwrap();
+    assert!(status.wall_clock.starts_with("the wall clock jumped ahead by 17520h: "), "{}", status.wall_clock);
+    let explained = view::explain(&cluster.client, &node_name("a", 1)).await.unwrap();
+    let is_shown = explained.excuses.iter().any(|excuse| excuse.text.starts_with("the wall clock jumped ahead"));
+    assert!(is_shown, "{:?}", explained.excuses);
+
+    sleep(2 * GRACE).await;
+    assert_eq!(agents.attached(), attached, "sessions go on");
+    cluster.assert_only_touched(&[]).await;
+    cluster.ready(&agents.names()).await;
+
+    REPLICAS.iter().for_each(|id| cluster.clock(*id).set_ahead(0));
+    for id in REPLICAS {
+        soon("the clock is believed again", async || jump_seconds(&cluster, id, 0).await).await;
+    }
+    cluster.settled().await;
+    cluster.stop().await;
+}
+
+/// Whether the replica's metrics show that its wall clock is so much ahead of the time that it believes.
+async fn jump_seconds(cluster: &InprocessCluster, id: u64, wanted: i64) -> Result<(), String> {
+    let metrics = cluster.metrics(id).await;
+    let line = metrics.lines().find_map(|line| line.strip_prefix("muster_wall_clock_jump_seconds "));
+    let ahead: f64 = line.and_then(|value| value.parse().ok()).ok_or("there is no such metric")?;
+    if (ahead - wanted as f64).abs() < 2.0 { Ok(()) } else { Err(format!("replica {id} is {ahead} s ahead")) }
 }
 
 async fn start() -> (InprocessCluster, Agents) {

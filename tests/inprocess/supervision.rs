@@ -2,14 +2,16 @@
 //! is caught all the same, and a node whose actor always dies is quarantined without harm to the rest.
 
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use muster_actors::ports::{ActorKind, Probe};
 use muster_node_agent::simulated::Behaviour;
+use muster_proto::v1::member_request::Action;
 use muster_testing::inprocess::agents::{Agents, REGION, node_name};
-use muster_testing::inprocess::view::{self, NOT_READY, QUARANTINED};
-use muster_testing::inprocess::{GRACE, InprocessCluster, short_policy, thirty_nodes};
+use muster_testing::inprocess::view::{self, NOT_READY, NodeView, QUARANTINED};
+use muster_testing::inprocess::{GRACE, InprocessCluster, REPLICAS, short_policy, thirty_nodes};
 use muster_testing::waiting::soon;
 use tokio::time::Instant;
 
@@ -62,6 +64,67 @@ impl Probe for InjectedPanics {
         drop(panics);
         panic!("an injected panic in {kind} {name}");
     }
+}
+
+/// Panics whenever a tree grows, while it is told to.
+#[derive(Default)]
+struct BarrenGround(AtomicUsize);
+
+impl Probe for BarrenGround {
+    fn growing(&self) {
+        let taken = self.0.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| left.checked_sub(1));
+        assert!(taken.is_err(), "an injected panic in the growing tree");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn f_13_a_leader_whose_tree_does_not_grow_hands_leadership_over() {
+    let ground = Arc::<BarrenGround>::default();
+    let cluster = InprocessCluster::start_with(short_policy(), Arc::clone(&ground) as _).await;
+    let agents = thirty_nodes(&cluster).await;
+    let former = cluster.leader().await;
+    let barren = REPLICAS.into_iter().find(|id| *id != former).unwrap();
+    ground.0.store(1, Ordering::SeqCst);
+    // It may lead for too short a while to be seen.
+    let _ = cluster.client.member(Action::Transfer(barren)).await;
+    soon("the one that cannot judge has led", async || match ground.0.load(Ordering::SeqCst) {
+        0 => Ok(()),
+        left => Err(format!("{left} trees are still to fail")),
+    })
+    .await;
+    cluster.leader_other_than(barren).await;
+    let silent = node_name("a", 2);
+    agents.play(Behaviour::Silence, &silent);
+    cluster.seen_when("unknown", &silent, NodeView::is_unknown).await;
+    cluster.assert_only_touched(&[&silent]).await;
+    cluster.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn f_13_a_leader_whose_tree_does_not_grow_says_so_and_tries_again() {
+    let ground = Arc::<BarrenGround>::default();
+    let cluster = InprocessCluster::start_with(short_policy(), Arc::clone(&ground) as _).await;
+    let agents = thirty_nodes(&cluster).await;
+    // No replica can judge.
+    ground.0.store(usize::MAX, Ordering::SeqCst);
+    let former = cluster.leader().await;
+    let next = REPLICAS.into_iter().find(|id| *id != former).unwrap();
+    let _ = cluster.client.member(Action::Transfer(next)).await;
+    soon("a leader is not ready", async || {
+        let leader = cluster.leader().await;
+        let ready = cluster.http(leader, "/readyz").await;
+        if ready.contains("[-]judging failed: this replica leads and judges no node: ") { Ok(()) } else { Err(ready) }
+    })
+    .await;
+    ground.0.store(0, Ordering::SeqCst);
+    let silent = node_name("a", 2);
+    agents.play(Behaviour::Silence, &silent);
+    cluster.seen_when("unknown", &silent, NodeView::is_unknown).await;
+    let leader = cluster.leader().await;
+    let ready = cluster.http(leader, "/readyz").await;
+    assert!(ready.starts_with("HTTP/1.1 200 "), "{ready}");
+    cluster.assert_only_touched(&[&silent]).await;
+    cluster.stop().await;
 }
 
 async fn start() -> (InprocessCluster, Agents, Arc<InjectedPanics>) {

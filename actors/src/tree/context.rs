@@ -12,6 +12,7 @@ use crate::ports::{ActorKind, Ports};
 use crate::proposal::Proposer;
 use crate::quarantine::Quarantine;
 use crate::tree::actor_counts::{ActorCounts, Counted};
+use crate::tree::found_silent::FoundSilent;
 use crate::tree::spawn_pace::SpawnPace;
 
 pub(crate) struct TreeContext {
@@ -20,6 +21,7 @@ pub(crate) struct TreeContext {
     pub(crate) quarantine: Arc<Quarantine>,
     pub(crate) counts: Arc<ActorCounts>,
     evictions_first: Mutex<EvictionsFirst>,
+    pub(crate) found_silent: FoundSilent,
     pub(crate) pace: SpawnPace,
     grown_at: Tick,
 }
@@ -33,6 +35,7 @@ impl TreeContext {
             quarantine: Quarantine::new(Arc::clone(&ports.observer)),
             counts: ActorCounts::new(Arc::clone(&ports.observer)),
             evictions_first: Mutex::default(),
+            found_silent: FoundSilent::default(),
             pace: SpawnPace::default(),
             grown_at: ports.source.moment().tick,
             ports,

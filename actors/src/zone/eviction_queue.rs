@@ -6,7 +6,6 @@
 //! [`LeaderView::next_eviction`](muster_lifecycle::leader_view::LeaderView::next_eviction) decides what to do.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use muster_lifecycle::command::LeaderOperation;
@@ -40,13 +39,7 @@ pub(crate) struct Args {
     pub(crate) key: ZoneKey,
     pub(crate) cluster: ActorRef<cluster::Msg>,
     pub(crate) letterbox: Arc<Letterbox<()>>,
-    pub(crate) found_silent: FoundSilent,
 }
-
-/// How many nodes of the zone were found silent and are not yet marked in the log. Kept by the zone, read by its
-/// queue.
-#[derive(Debug, Clone, Default)]
-pub(crate) struct FoundSilent(Arc<AtomicU32>);
 
 pub(crate) struct State {
     context: Arc<TreeContext>,
@@ -54,7 +47,6 @@ pub(crate) struct State {
     label: String,
     cluster: ActorRef<cluster::Msg>,
     letterbox: Arc<Letterbox<()>>,
-    found_silent: FoundSilent,
     /// An eviction is proposed and not decided yet.
     proposed: bool,
     alarm: Option<Alarm<ClusterTime>>,
@@ -76,12 +68,12 @@ impl ractor::Actor for Actor {
     type Arguments = Args;
 
     async fn pre_start(&self, myself: ActorRef<Msg>, args: Args) -> Result<State, ActorProcessingErr> {
-        let Args { context, key, cluster, letterbox, found_silent } = args;
+        let Args { context, key, cluster, letterbox } = args;
         let _counted = context.count(ActorKind::EvictionQueue);
         myself.cast(Msg::Look)?;
         let label = key.to_string();
         let (proposed, alarm, spared) = (false, None, Spared::default());
-        Ok(State { context, key, label, cluster, letterbox, found_silent, proposed, alarm, spared, _counted })
+        Ok(State { context, key, label, cluster, letterbox, proposed, alarm, spared, _counted })
     }
 
     async fn handle(&self, myself: ActorRef<Msg>, message: Msg, state: &mut State) -> Result<(), ActorProcessingErr> {
@@ -95,18 +87,6 @@ impl ractor::Actor for Actor {
     }
 }
 
-// === impl FoundSilent ===
-
-impl FoundSilent {
-    pub(crate) fn set(&self, count: usize) {
-        self.0.store(u32::try_from(count).unwrap_or(u32::MAX), Ordering::Relaxed);
-    }
-
-    fn count(&self) -> u32 {
-        self.0.load(Ordering::Relaxed)
-    }
-}
-
 // === impl State ===
 
 impl State {
@@ -117,9 +97,9 @@ impl State {
         }
         let ports = &self.context.ports;
         let (committed, moment) = (ports.source.state(), ports.source.moment());
-        let found_silent = self.found_silent.count();
+        let found_silent = |zone: &ZoneKey| self.context.found_silent.count(zone);
         let step = ports.pulses.view(committed.policy(), moment, |view| {
-            view.next_eviction(&committed, &self.key, &mut self.spared, found_silent)
+            view.next_eviction(&committed, &self.key, &mut self.spared, &found_silent)
         });
         self.alarm.take_if(|alarm| step != NextEviction::LookAgainAt(alarm.at));
         match step {

@@ -33,7 +33,7 @@ impl Transition {
             Trace::Heard { at, .. } => Some(at),
             Trace::Unplaced { .. } => None,
         };
-        heard == known && blindness.excused_until(trace.replica(), now).is_none()
+        heard == known && !blindness.is_excused(trace, now)
     }
 
     /// Renews the transition as if it were decided now; false if it would not be decided any more. Where many wait, a

@@ -53,6 +53,23 @@ async fn no_token_is_spent_while_verdicts_of_the_zone_are_not_committed() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn no_token_is_spent_while_verdicts_of_other_zones_would_make_all_fully_disrupted() {
+    const LARGE: usize = 30_000;
+    let stage = Stage::set().with_zone("a", 3).with_zone("b", LARGE);
+    stage.grow().await;
+    stage.pass(seconds(10)).await;
+    for (zone, count) in [("a", 3), ("b", LARGE)] {
+        (0..count).for_each(|number| stage.kill(&format!("{zone}-{number}")));
+    }
+    // Zone a is written down and assessed long before the last nodes of zone b.
+    stage.world.set_latency(seconds(1));
+    stage.until("all are marked", seconds(120), |stage| stage.marked().len() == 3 + LARGE).await;
+    stage.pass(seconds(60)).await;
+    assert!(stage.world.state().policy_state().all_disrupted);
+    assert!(stage.evicted().is_empty(), "{:?}", stage.evicted());
+}
+
+#[tokio::test(start_paused = true)]
 async fn evictions_keep_the_pace_of_the_bucket() {
     let stage = Stage::set().with_zone("a", 10);
     stage.grow().await;

@@ -65,7 +65,7 @@ pub fn to_json(replica: &ReplicaStatus) -> Value {
 
 /// The stable shape of `status -o json`.
 pub fn status_to_json(status: &StatusResponse) -> Value {
-    json!({
+    let mut object = json!({
         "fleet": status.fleet,
         "leader": status.leader,
         "term": status.term,
@@ -75,7 +75,11 @@ pub fn status_to_json(status: &StatusResponse) -> Value {
         "answeredBy": status.answered_by,
         "replicas": status.replicas.iter().map(to_json).collect::<Vec<_>>(),
         "nodes": {"total": status.nodes_total, "ready": status.nodes_ready},
-    })
+    });
+    if !status.wall_clock.is_empty() {
+        object["wallClock"] = status.wall_clock.clone().into();
+    }
+    object
 }
 
 /// The lines above the table of replicas.
@@ -85,12 +89,16 @@ pub fn summary(status: &StatusResponse) -> Vec<String> {
         Some(id) => format!("replica {id}, unreachable"),
         None => "none".into(),
     };
-    vec![
+    let mut lines = vec![
         format!("cluster:  {}", status.fleet),
         format!("leader:   {leader} (term {})", status.term),
         format!("applied:  {} (revision {}, seen by replica {})", status.applied, status.revision, status.answered_by),
         format!("nodes:    {} ({} ready)", status.nodes_total, status.nodes_ready),
-    ]
+    ];
+    if !status.wall_clock.is_empty() {
+        lines.push(format!("warning:  on replica {}, {}", status.answered_by, status.wall_clock));
+    }
+    lines
 }
 
 pub const LAG_HEADERS: &[&str] = &["ID", "ROLE", "REACHABLE", "APPLIED", "LAG", "CLIENT", "VERSION"];
@@ -147,6 +155,16 @@ mod tests {
         assert_eq!(row(&full)[2], "yes, cannot write (the disk is nearly full)");
         assert_eq!(to_json(&full)["cannotWrite"], "the disk is nearly full");
         assert!(to_json(&replica(1, true)).get("cannotWrite").is_none());
+    }
+
+    #[test]
+    fn a_wall_clock_that_jumped_is_shown_and_one_that_did_not_is_not() {
+        let well = StatusResponse { answered_by: 2, ..StatusResponse::default() };
+        assert!(status_to_json(&well).get("wallClock").is_none());
+        assert_eq!(summary(&well).len(), 4);
+        let jumped = StatusResponse { wall_clock: "the wall clock jumped".into(), ..well };
+        assert_eq!(status_to_json(&jumped)["wallClock"], "the wall clock jumped");
+        assert_eq!(summary(&jumped)[4], "warning:  on replica 2, the wall clock jumped");
     }
 
     #[test]

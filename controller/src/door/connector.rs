@@ -14,6 +14,8 @@ use tokio::net::TcpStream;
 
 use muster_pki::{FleetId, HostPort, dial};
 
+use crate::door::certificate_clock::CertificateClock;
+
 const KEEPALIVE_IDLE: Duration = Duration::from_secs(30);
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(10);
 const KEEPALIVE_PROBES: u32 = 3;
@@ -30,6 +32,13 @@ pub struct TlsConnector {
 impl TlsConnector {
     pub fn new(tls: Arc<ClientConfig>, fleet: FleetId) -> Self {
         Self { tls, fleet }
+    }
+
+    /// Judges the certificates of servers by this clock.
+    #[must_use]
+    pub fn timed_by(mut self, clock: &CertificateClock) -> Self {
+        Arc::make_mut(&mut self.tls).time_provider = Arc::new(clock.clone());
+        self
     }
 }
 

@@ -31,6 +31,7 @@ use tokio_rustls::server::TlsStream;
 use tokio_util::sync::CancellationToken;
 use tonic::transport::server::Connected;
 
+use crate::door::certificate_clock::CertificateClock;
 use crate::door::connector;
 use crate::door::handshakes::Handshakes;
 use crate::door::strangers::{Place, STRANGERS_MAX, STRANGERS_PER_ADDRESS, Strangers};
@@ -119,6 +120,8 @@ pub struct Door {
     renewal_grace: Duration,
     /// Places for callers without a certificate.
     strangers: Strangers,
+    /// The clock by which callers' certificates expire.
+    clock: CertificateClock,
 }
 
 /// An admitted connection. It holds its place in the door's count until it is dropped.
@@ -191,8 +194,16 @@ impl Door {
             Arc::make_mut(&mut tls).alpn_protocols = kind.protocols().iter().map(|name| name.to_vec()).collect();
         }
         let (acceptor, handshakes) = (TlsAcceptor::from(tls), Handshakes::default());
-        let strangers = Strangers::default();
-        Self { kind, acceptor, fleet, handshakes, renewal_grace: Duration::ZERO, strangers }
+        let (strangers, clock) = (Strangers::default(), CertificateClock::default());
+        Self { kind, acceptor, fleet, handshakes, renewal_grace: Duration::ZERO, strangers, clock }
+    }
+
+    /// Judges certificates by this clock, in handshakes and afterwards.
+    #[must_use]
+    pub fn timed_by(self, clock: &CertificateClock) -> Self {
+        let mut tls = ServerConfig::clone(self.acceptor.config());
+        tls.time_provider = Arc::new(clock.clone());
+        Self { acceptor: TlsAcceptor::from(Arc::new(tls)), clock: clock.clone(), ..self }
     }
 
     /// How long an expired certificate still admits its node, for renewal only.
@@ -229,9 +240,10 @@ impl Door {
             None if self.kind == DoorKind::Agent => (Identity::stranger(self.fleet.clone()), None),
             None => return Err(DoorRefusal::NoCertificate),
         };
-        let validity = CertificateLife { until, renewal_grace: self.renewal_grace };
+        let clock = self.clock.clone();
+        let validity = CertificateLife { until, renewal_grace: self.renewal_grace, clock };
         // An expired certificate gets this far at the agents' door only.
-        let peer = Peer { identity: Arc::new(identity), remote, validity }.as_of(SystemTime::now())?;
+        let peer = Peer { identity: Arc::new(identity), remote, validity }.as_of(self.clock.now())?;
         self.require_welcome(&peer.identity)?;
         let stay = (peer.identity.kind == Role::Stranger).then(|| self.short_stay(remote)).transpose()?;
         Ok(Connection { stream, peer, _place: None, stay })

@@ -14,8 +14,10 @@ use muster_pulse::node_watch::Judgement;
 use muster_raft::replica::Replica;
 use tokio_util::sync::CancellationToken;
 
+use crate::door::certificate_clock::CertificateClock;
 use crate::hearing::Hearing;
 use crate::hearing::contact::Contact;
+use crate::leading::growth::TreeGrowth;
 use crate::observe::http::{Check, Sources};
 use crate::observe::metrics::pulse::{Blind, DigestFigures};
 use crate::observe::metrics::raft::RaftFigures;
@@ -64,16 +66,17 @@ pub(crate) fn sources(
     metrics: Arc<Metrics>,
     replica: &Replica,
     hearing: &Hearing,
-    contact: &Contact,
+    (contact, growth): (&Contact, &TreeGrowth),
     sessions: Arc<SessionFigures>,
 ) -> Sources {
-    let (checked, contact) = (replica.clone(), contact.clone());
+    let (checked, contact, growth) = (replica.clone(), contact.clone(), growth.clone());
     let checks = move || {
         vec![
             Check::standing(checked.standing().trouble().map(|(_, text)| text)),
             Check::leader(checked.leader()),
             Check::contact(Some(contact.lost_for().unwrap_or(Duration::ZERO))),
             Check::disk(checked.disk_trouble().as_ref()),
+            Check::judging(checked.leader() == Some(checked.id()), growth.trouble()),
         ]
     };
     Sources { metrics, figures: figures(replica, hearing, sessions), checks: Arc::new(checks) }
@@ -177,6 +180,26 @@ pub(crate) async fn sample(metrics: Arc<Metrics>, replica: Replica, hearing: Hea
             metrics.raft.leader_changes.inc();
             leader = leads;
         }
+    }
+}
+
+/// Says once that the wall clock jumped, and once that it is believed again.
+pub(crate) async fn watch_wall_clock(metrics: Arc<Metrics>, clock: CertificateClock, stop: CancellationToken) {
+    let mut jumped = false;
+    let mut ticks = tokio::time::interval(SAMPLE_PERIOD);
+    loop {
+        tokio::select! {
+            () = stop.cancelled() => return,
+            _ = ticks.tick() => {}
+        }
+        let jump = clock.jump();
+        metrics.pulse.wall_clock_jumped(jump.map_or(0, |jump| jump.ahead_ms));
+        match (jumped, jump) {
+            (false, Some(jump)) => tracing::warn!("{jump}"),
+            (true, None) => tracing::info!("the wall clock is believed again, certificates are judged by it"),
+            (true, Some(_)) | (false, None) => {}
+        }
+        jumped = jump.is_some();
     }
 }
 

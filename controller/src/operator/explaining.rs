@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use muster_lifecycle::explain::{self, NodeObservation};
+use muster_lifecycle::explain::{self, ExcuseNote, NodeObservation};
 use muster_lifecycle::node::Node;
 use muster_lifecycle::pod::PodKey;
 use muster_lifecycle::replica::ReplicaId;
@@ -24,6 +24,7 @@ use tokio::time::{Instant, timeout_at};
 use tonic::{Code, Status};
 
 use crate::door::DoorKind;
+use crate::door::certificate_clock::CertificateClock;
 use crate::hearing::service::Explains;
 use crate::operator::view::resolve_zone;
 
@@ -33,6 +34,7 @@ pub struct Insight {
     pulses: Arc<PulseMonitor>,
     now: Arc<dyn Fn() -> Moment + Send + Sync>,
     quarantine: Arc<Quarantine>,
+    wall_clock: Option<CertificateClock>,
 }
 
 /// Why a node is not watched; `None` if it is.
@@ -84,13 +86,20 @@ impl ExplainSubject {
 
 impl Insight {
     pub fn new(pulses: Arc<PulseMonitor>, now: impl Fn() -> Moment + Send + Sync + 'static) -> Self {
-        Self { pulses, now: Arc::new(now), quarantine: Arc::new(|_| None) }
+        Self { pulses, now: Arc::new(now), quarantine: Arc::new(|_| None), wall_clock: None }
     }
 
     /// Without it, every node counts as watched.
     #[must_use]
     pub fn with_quarantine(mut self, quarantine: impl Fn(&str) -> Option<String> + Send + Sync + 'static) -> Self {
         self.quarantine = Arc::new(quarantine);
+        self
+    }
+
+    /// Without it, the wall clock counts as right.
+    #[must_use]
+    pub fn with_wall_clock(mut self, clock: CertificateClock) -> Self {
+        self.wall_clock = Some(clock);
         self
     }
 
@@ -103,7 +112,8 @@ impl Insight {
             }
             ExplainSubject::Zone(name) => {
                 let (zone, moment) = (resolve_zone(state, name)?, (self.now)());
-                let excuses = observation::of_all_nodes(&self.pulses, moment);
+                let mut excuses = observation::of_all_nodes(&self.pulses, moment);
+                excuses.extend(self.doubted_clock(moment));
                 to_json(explain::zone(state, &zone, &excuses, moment.stamp), "zone", name)
             }
             ExplainSubject::Pod(key) => to_json(explain::pod(state, key, (self.now)().stamp), "pod", &key.to_string()),
@@ -111,8 +121,20 @@ impl Insight {
     }
 
     fn observation(&self, state: &State, node: &Node) -> NodeObservation {
-        let note = (self.quarantine)(&node.meta.name);
-        NodeObservation { note, ..observation::of_node(state, node, &self.pulses, (self.now)()) }
+        let (note, moment) = ((self.quarantine)(&node.meta.name), (self.now)());
+        let mut observation = observation::of_node(state, node, &self.pulses, moment);
+        observation.excuses.extend(self.doubted_clock(moment));
+        NodeObservation { note, ..observation }
+    }
+
+    /// While the wall clock is not believed, no node is refused, and so judged, for a certificate that it says expired.
+    fn doubted_clock(&self, moment: Moment) -> Option<ExcuseNote> {
+        let jump = self.wall_clock.as_ref()?.jump()?;
+        Some(ExcuseNote {
+            text: jump.to_string(),
+            until: jump.left.after(moment.stamp.cluster),
+            concerns_this_node: true,
+        })
     }
 }
 

@@ -54,6 +54,7 @@ pub(super) async fn overview(replica: &Replica, fleet: String) -> v1::StatusResp
         nodes_total: counts.total as u64,
         nodes_ready: counts.ready as u64,
         upgrade: Some(upgrade_status(&current.state, replica.feed().stamp().cluster)),
+        wall_clock: String::new(),
     }
 }
 

@@ -28,6 +28,7 @@ use tokio::time::Instant;
 use tonic::{Request, Response, Status};
 
 use crate::door::DoorKind;
+use crate::door::certificate_clock::CertificateClock;
 use crate::door::listener::Peer;
 use crate::hearing::Hearing;
 use crate::operator::collection::{LastHeard, Selection, render};
@@ -50,6 +51,7 @@ pub struct OperatorService {
     last_heard: Option<Arc<LastHeard>>,
     hearing: Option<Hearing>,
     pulses: Option<Pulses>,
+    certificates: CertificateClock,
 }
 
 // === impl OperatorService ===
@@ -57,7 +59,14 @@ pub struct OperatorService {
 impl OperatorService {
     /// Without further parts the service can explain nothing, and shows heartbeat times as they are stored.
     pub fn new(replica: Replica) -> Self {
-        Self { replica, explainer: None, last_heard: None, hearing: None, pulses: None }
+        Self {
+            replica,
+            explainer: None,
+            last_heard: None,
+            hearing: None,
+            pulses: None,
+            certificates: CertificateClock::default(),
+        }
     }
 
     #[must_use]
@@ -69,6 +78,12 @@ impl OperatorService {
     #[must_use]
     pub fn vouching_to(self, hearing: Hearing) -> Self {
         Self { hearing: Some(hearing), ..self }
+    }
+
+    /// The clock whose jumps the status shows.
+    #[must_use]
+    pub fn telling_time_by(self, certificates: CertificateClock) -> Self {
+        Self { certificates, ..self }
     }
 
     #[must_use]
@@ -217,7 +232,9 @@ impl Operator for OperatorService {
 
     async fn status(&self, request: Request<v1::StatusRequest>) -> Result<Response<v1::StatusResponse>, Status> {
         let identity = reader(&request)?;
-        Ok(Response::new(overview::overview(&self.replica, identity.fleet.to_string()).await))
+        let wall_clock = self.certificates.jump().map(|jump| jump.to_string()).unwrap_or_default();
+        let overview = overview::overview(&self.replica, identity.fleet.to_string()).await;
+        Ok(Response::new(v1::StatusResponse { wall_clock, ..overview }))
     }
 
     async fn explain(&self, request: Request<v1::ExplainRequest>) -> Result<Response<v1::ExplainResponse>, Status> {

@@ -139,7 +139,7 @@ fn opened(peer: &Peer) -> Opener {
         fleet: peer.identity.fleet.as_str().into(),
         remote: peer.remote,
         key: peer.identity.key,
-        certificate: peer.validity,
+        certificate: peer.validity.clone(),
     }
 }
 

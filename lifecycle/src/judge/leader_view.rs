@@ -43,8 +43,14 @@ const BLIND_PAUSE: Period = Period(500);
 
 impl LeaderView<'_> {
     /// The next step for the eviction queue of one zone. `spared` is what is remembered of this queue between two
-    /// looks; `found_silent` counts the zone's nodes whose verdicts are not in the log yet.
-    pub fn next_eviction(&self, state: &State, zone: &ZoneKey, spared: &mut Spared, found_silent: u32) -> NextEviction {
+    /// looks; `found_silent` counts the nodes of a zone whose verdicts are not in the log yet.
+    pub fn next_eviction(
+        &self,
+        state: &State,
+        zone: &ZoneKey,
+        spared: &mut Spared,
+        found_silent: &dyn Fn(&ZoneKey) -> u32,
+    ) -> NextEviction {
         let queue = state.queue(zone);
         spared.keep_only(|name| queue.is_some_and(|queue| queue.contains(name)));
         let is_spared = |node: &Node| spared.passes_over(node, (self.heard)(node), state.policy(), self.now);

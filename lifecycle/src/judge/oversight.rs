@@ -8,8 +8,9 @@ use crate::command::LeaderOperation;
 use crate::judge::health::{Evidence, Excuse};
 use crate::object::node::{Incarnation, Node};
 use crate::object::policy::Policy;
-use crate::object::zone::ZoneKey;
+use crate::object::zone::{ZoneKey, ZoneState};
 use crate::state::State;
+use crate::store::census::Census;
 use crate::value::text::Text;
 use crate::value::time::Period;
 use crate::value::time::{ClusterTime, Stamp};
@@ -46,12 +47,20 @@ pub fn assessment_is_due(state: &State, now: ClusterTime) -> bool {
     !state.zone_transition(Stamp { cluster: now, ..Stamp::default() }).is_quiet()
 }
 
-/// Whether the zone's state would change if `found_silent` of its ready nodes were lost: those whose verdicts are not
-/// in the log yet. Then no token is spent: the first of many evictions would go ahead before the zone counts as
-/// disrupted.
-pub fn is_about_to_change(state: &State, zone: &ZoneKey, found_silent: u32) -> bool {
+/// Whether the zone's state would change if `found_silent` ready nodes of each zone were lost: those whose verdicts are
+/// not in the log yet. Then no token is spent: the first of many evictions would go ahead before the zone counts as
+/// disrupted. The same holds if all zones together would count as fully disrupted, and none would evict.
+pub fn is_about_to_change(state: &State, zone: &ZoneKey, found_silent: &dyn Fn(&ZoneKey) -> u32) -> bool {
     let (census, threshold) = (state.census_of(zone), state.policy().unhealthy_zone_threshold);
-    census.after_losing(found_silent).state(threshold) != census.state(threshold)
+    let after = |zone: &ZoneKey, census: &Census| census.after_losing(found_silent(zone)).state(threshold);
+    after(zone, &census) != census.state(threshold)
+        || (!is_all_full(state, |_, census| census.state(threshold)) && is_all_full(state, after))
+}
+
+/// Whether every zone in which nodes count is fully disrupted, given the state of each.
+fn is_all_full(state: &State, of: impl Fn(&ZoneKey, &Census) -> ZoneState) -> bool {
+    let mut counting = state.census().filter(|(_, census)| census.size() > 0);
+    counting.all(|(zone, census)| of(zone, census) == ZoneState::FullDisruption)
 }
 
 pub fn eviction_step(state: &State, zone: &ZoneKey, now: ClusterTime) -> EvictionStep {

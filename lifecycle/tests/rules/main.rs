@@ -54,6 +54,7 @@ mod access {
     pub(crate) mod credentials;
     mod entitlement;
     mod expired_credentials;
+    mod wall_trust;
 }
 
 mod command {

@@ -15,6 +15,7 @@ use muster_actors::ports::{Probe, Quiet};
 use muster_client::{Client, connect};
 use muster_controller::config::{Doors, Layer, ServerConfig};
 use muster_controller::door::DoorKind;
+use muster_controller::door::certificate_clock::CertificateClock;
 use muster_controller::door::connector::TlsConnector;
 use muster_controller::door::listener::{Listener, Tcp};
 use muster_controller::server::{Environment, ServeError, serve_in};
@@ -199,17 +200,23 @@ impl InprocessCluster {
 
     /// The metrics of a replica.
     pub async fn metrics(&self, id: u64) -> String {
+        let answer = self.http(id, "/metrics").await;
+        assert!(answer.starts_with("HTTP/1.1 200 ") && answer.contains("# EOF"), "no metrics: {answer}");
+        answer
+    }
+
+    /// The whole answer of a replica's HTTP door.
+    pub async fn http(&self, id: u64, path: &str) -> String {
         let address = self.members.plan(id).http().unwrap().to_string().parse().unwrap();
         let mut tls = tls::operator(&self.members.client_config().tls).unwrap().as_ref().clone();
         tls.alpn_protocols = vec![b"http/1.1".to_vec()];
         let mut stream = connect(Arc::new(tls), &address).await.unwrap();
-        stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: replica\r\nConnection: close\r\n\r\n").await.unwrap();
+        let request = format!("GET {path} HTTP/1.1\r\nHost: replica\r\nConnection: close\r\n\r\n");
+        stream.write_all(request.as_bytes()).await.unwrap();
         let mut answer = Vec::new();
         // The last line tells whether the answer is complete, not the way in which the connection ends.
         let _ = timeout(ANSWER_PATIENCE, stream.read_to_end(&mut answer)).await.expect("an answer");
-        let answer = String::from_utf8(answer).unwrap();
-        assert!(answer.starts_with("HTTP/1.1 200 ") && answer.contains("# EOF"), "no metrics: {answer}");
-        answer
+        String::from_utf8(answer).unwrap()
     }
 
     /// Waits until every replica has asked every other one for its table, and got it, after this call.
@@ -237,13 +244,14 @@ impl Running {
             ServerConfig { policy: policy.clone(), ..ServerConfig::merge(Some(file), Layer::default()).unwrap() };
         let tls = ReplicaTls::load(&config.tls_dir).unwrap();
         let (clock, shutdown) = (Arc::new(SkewedClock::default()), CancellationToken::new());
-        let connector = Arc::new(TlsConnector::new(Arc::clone(&tls.peer_client), config.fleet.clone()));
+        let connector = TlsConnector::new(Arc::clone(&tls.peer_client), config.fleet.clone())
+            .timed_by(&CertificateClock::new(Arc::clone(&clock) as _));
         let listen = |kind, address| Box::new(Tcp::bind(kind, address).unwrap()) as Box<dyn Listener>;
         let disk = Arc::new(FillableDisk::over(RealDisk::open(&config.data_dir).unwrap()));
         let environment = Environment {
             clock: Arc::clone(&clock) as _,
             disk: Arc::clone(&disk) as _,
-            connector: links.cable(id, connector),
+            connector: links.cable(id, Arc::new(connector)),
             listeners: Doors {
                 peer: listen(DoorKind::Peer, config.listen.peer),
                 agent: listen(DoorKind::Agent, config.listen.agent),

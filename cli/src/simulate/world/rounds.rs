@@ -104,7 +104,7 @@ impl<W: Witness> World<W> {
             // Verdicts are written at once: none is in flight.
             let next = self.replicas[replica]
                 .pulses
-                .view(state.policy(), moment, |view| view.next_eviction(state, zone, spared, 0));
+                .view(state.policy(), moment, |view| view.next_eviction(state, zone, spared, &|_| 0));
             match next {
                 NextEviction::Rest => return None,
                 NextEviction::LookAgainAt(at) => return Some(since_start(at)),

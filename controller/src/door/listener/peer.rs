@@ -12,6 +12,7 @@ use muster_pki::identity::{Identity, Role};
 use tokio::time::sleep;
 use tonic::{Request, Status};
 
+use crate::door::certificate_clock::CertificateClock;
 use crate::door::listener::DoorRefusal;
 
 /// The identity at the other end. Every request of a connection carries it as an extension.
@@ -23,12 +24,14 @@ pub struct Peer {
 }
 
 /// The time for which a certificate is good.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default)]
 pub struct CertificateLife {
     /// `None` for a caller without a certificate.
     pub until: Option<SystemTime>,
     /// How long after that a node's certificate may be used to renew it.
     pub renewal_grace: Duration,
+    /// The clock by which it expires.
+    pub clock: CertificateClock,
 }
 
 // === impl Peer ===
@@ -43,7 +46,7 @@ impl Peer {
         if let Role::Canary(_) = peer.identity.kind {
             return Ok(peer.clone());
         }
-        peer.as_of(SystemTime::now()).map_err(|refusal| Status::unauthenticated(refusal.to_string()))
+        peer.as_of(peer.validity.clock.now()).map_err(|refusal| Status::unauthenticated(refusal.to_string()))
     }
 
     /// The peer as of `now`. A node whose certificate has expired may only renew it for a while; any other expired peer
@@ -61,6 +64,11 @@ impl Peer {
 // === impl CertificateLife ===
 
 impl CertificateLife {
+    /// Whether it is over by its own clock.
+    pub fn has_ended(&self) -> bool {
+        self.is_over(self.clock.now())
+    }
+
     pub fn is_over(&self, now: SystemTime) -> bool {
         self.over_for(now).is_some()
     }
@@ -72,7 +80,7 @@ impl CertificateLife {
 
     /// Completes when the certificate has expired.
     pub async fn ended(self) {
-        match self.left(SystemTime::now()) {
+        match self.left(self.clock.now()) {
             Some(left) => sleep(left).await,
             None => pending().await,
         }
@@ -100,7 +108,8 @@ mod tests {
         let (user, groups, key) = ("u".to_owned(), Vec::new(), Fingerprint([0; 32]));
         let fleet = FleetId::from_uri("muster://fleet/0f0e0d0c-0b0a-4909-8807-060504030201").unwrap();
         let until = (kind != Role::Stranger).then(|| at(UNTIL));
-        let validity = CertificateLife { until, renewal_grace: Duration::from_secs(GRACE) };
+        let (renewal_grace, clock) = (Duration::from_secs(GRACE), CertificateClock::default());
+        let validity = CertificateLife { until, renewal_grace, clock };
         let identity = Arc::new(Identity { user, groups, fleet, kind, key });
         Peer { identity, remote: "127.0.0.1:1".parse().unwrap(), validity }
     }

@@ -46,6 +46,17 @@ impl Check {
         Self { name: "disk", outcome: trouble.map_or(Ok(()), |trouble| Err(trouble.to_string())) }
     }
 
+    /// A leader whose supervision tree does not grow judges no node. A replica that does not lead is not asked to.
+    pub fn judging(leads: bool, trouble: Option<String>) -> Self {
+        let reason = |trouble| {
+            format!(
+                "this replica leads and judges no node: {trouble}; it hands leadership over as soon as another replica \
+                 can lead: see with `muster status` which replicas do not answer"
+            )
+        };
+        Self { name: "judging", outcome: trouble.filter(|_| leads).map_or(Ok(()), |trouble| Err(reason(trouble))) }
+    }
+
     pub(super) fn passed(&self) -> bool {
         self.outcome.is_ok()
     }
@@ -89,6 +100,15 @@ mod tests {
         let trouble = DiskTrouble::Slow { location: "/data".into(), limit, lasting: Duration::from_secs(12) };
         let line = Check::disk(Some(&trouble)).line();
         assert!(line.starts_with("[-]disk failed: the disk under /data is slow: for 12 s every sync"), "{line}");
+    }
+
+    #[test]
+    fn a_leader_that_cannot_judge_is_not_ready_and_says_why() {
+        for (leads, trouble) in [(true, None), (false, None), (false, Some("no memory".to_owned()))] {
+            assert!(Check::judging(leads, trouble).passed());
+        }
+        let line = Check::judging(true, Some("no memory".to_owned())).line();
+        assert!(line.starts_with("[-]judging failed: this replica leads and judges no node: no memory; "), "{line}");
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! Routes of the HTTP door, and its refusal of every other request.
 
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use axum::extract::{DefaultBodyLimit, RawQuery, Request, State};
 use axum::http::{Method, StatusCode, Uri, header};
@@ -57,9 +57,7 @@ async fn guard(
 ) -> Response {
     let (method, path) = (request.method().clone(), request.uri().path().to_owned());
     let response = match method {
-        _ if peer.validity.is_over(SystemTime::now()) => {
-            refuse(StatusCode::UNAUTHORIZED, DoorRefusal::Expired.to_string())
-        }
+        _ if peer.validity.has_ended() => refuse(StatusCode::UNAUTHORIZED, DoorRefusal::Expired.to_string()),
         Method::GET => match timeout(shared.answer_timeout, next.run(request)).await {
             Ok(response) => response,
             Err(_) => refuse(StatusCode::SERVICE_UNAVAILABLE, "there was no answer in time; try again".into()),

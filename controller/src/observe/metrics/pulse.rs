@@ -25,6 +25,7 @@ pub struct Pulse {
     digest_bytes: Counter,
     blind: Family<Label, Gauge>,
     blind_seconds: Counter<f64, AtomicU64>,
+    wall_clock_jump: Gauge<f64, AtomicU64>,
 }
 
 /// Why this replica may not have heard a node.
@@ -83,6 +84,11 @@ impl Pulse {
             digest_bytes: registered(registry, "muster_digest_bytes", "Bytes of digests received"),
             blind,
             blind_seconds: registered(registry, "muster_blind_seconds", "Time during which any excuse was in force"),
+            wall_clock_jump: registered(
+                registry,
+                "muster_wall_clock_jump_seconds",
+                "How far the wall clock is ahead of the time by which certificates are judged; 0 if it is believed",
+            ),
         }
     }
 
@@ -97,6 +103,11 @@ impl Pulse {
 
     pub fn excused(&self, excuse: Blind, in_force: bool) {
         self.blind.get_or_create(&excuse.label()).set(i64::from(in_force));
+    }
+
+    /// The wall clock is so much ahead of the time that is believed.
+    pub fn wall_clock_jumped(&self, ahead_ms: i64) {
+        self.wall_clock_jump.set(ahead_ms as f64 / 1_000.0);
     }
 
     /// Some excuse has been in force for this much longer.

@@ -107,7 +107,7 @@ async fn converse(
 ) -> Result<(), SessionRefusal> {
     require_open(&stream)?;
     let Some(hello) = hello(&mut up).await? else { return Ok(()) };
-    let certificate = opener.certificate;
+    let certificate = opener.certificate.clone();
     let caller = Caller { instance: hello.instance, moving: hello.moving, ..opener.into_caller() };
     context.require_contact_to_move(&caller)?;
     // Once welcomed, the aggregator leaves its former replica.

@@ -101,7 +101,7 @@ impl NodeStream {
             stream,
             node: node.into(),
             key: opener.key,
-            certificate: opener.certificate,
+            certificate: opener.certificate.clone(),
             lineage: opener.key,
             caller: opener.into_caller(),
             up,

@@ -1,6 +1,6 @@
 //! The trust in an agent's certificate: whether it has expired, and that a renewed one is in use.
 
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use muster_lifecycle::command::AgentOperation;
 use muster_lifecycle::fingerprint::Fingerprint;
@@ -18,7 +18,7 @@ const CONFIRMATION_LIMIT: Duration = Duration::from_secs(10);
 
 /// A stream may outlive the certificate it was opened with; its messages then no longer count.
 pub(crate) fn require_unexpired(certificate: &CertificateLife) -> Result<(), SessionRefusal> {
-    match certificate.is_over(SystemTime::now()) {
+    match certificate.has_ended() {
         true => {
             let status = Status::unauthenticated("the certificate has expired: renew it first");
             Err(SessionRefusal::new(RefusalReason::Identity, status))

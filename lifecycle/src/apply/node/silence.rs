@@ -49,8 +49,11 @@ impl Application<'_> {
         Ok(receipt)
     }
 
-    /// A leader may not know yet of a reprieve when it judges, and a log that stood still may bring up verdicts about
-    /// nodes that have been heard since.
+    /// A leader may not know yet of a reprieve when it judges, and a verdict may wait long for its place in the log.
+    ///
+    /// Its age is that at the entry's stamp. An entry that is stamped, and that a log which stands still commits later,
+    /// says nothing of how much later (docs/adr/0016): the node that was heard meanwhile is asked for its status by the
+    /// same entry, and is not evicted before it had time to report.
     fn expect_timely(&self, decided: ClusterTime) -> Result<(), Rejection> {
         let now = self.now.cluster;
         if self.state.policy_state.spared_until().is_some_and(|until| now <= until) {

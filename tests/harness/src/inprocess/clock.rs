@@ -6,7 +6,10 @@ use std::time::Duration;
 use muster_lifecycle::time::WallTime;
 use muster_raft::clock::{Clock, SystemClock};
 
-/// Boot time is the machine's; only the wall clock is off.
+const HOUR: Duration = Duration::from_secs(3_600);
+
+/// Boot time is the machine's, and an hour more: a machine that has just booted is believed any jump. Only the wall
+/// clock is off.
 #[derive(Default)]
 pub struct SkewedClock {
     ahead_ms: AtomicI64,
@@ -21,7 +24,7 @@ impl SkewedClock {
 
 impl Clock for SkewedClock {
     fn boot_time(&self) -> Duration {
-        SystemClock.boot_time()
+        SystemClock.boot_time() + HOUR
     }
 
     fn wall_time(&self) -> WallTime {

@@ -201,17 +201,17 @@ fn i_14_a_newcomer_is_settled_only_after_the_residents_were_claimed() {
     rig.beat(ReplicaId(2), 8_000);
     let newcomer = v1::SessionClaim { newcomer: true, ..rig.session(SECOND) };
     let claims = |claim: &v1::SessionClaim| v1::ClaimRequest { claims: vec![claim.clone()], ..Default::default() };
-    let granted = |unsettled| v1::ClaimVerdict { held_by: String::new(), unsettled };
-    assert_eq!(rig.ask(ReplicaId(3), &claims(&newcomer), 9_000).verdicts, [granted(true)]);
+    let granted = |unsettled| v1::ClaimAnswer { held_by: String::new(), unsettled };
+    assert_eq!(rig.ask(ReplicaId(3), &claims(&newcomer), 9_000).answers, [granted(true)]);
     let mut settled = Rig::new();
     settled.beat(ReplicaId(2), 8_000);
     for replica in [1, 2] {
         settled.ask(ReplicaId(replica), &v1::ClaimRequest { all_claimed: true, ..Default::default() }, 8_500);
     }
-    assert_eq!(settled.ask(ReplicaId(3), &claims(&newcomer), 9_000).verdicts, [granted(false)], "none has it");
+    assert_eq!(settled.ask(ReplicaId(3), &claims(&newcomer), 9_000).answers, [granted(false)], "none has it");
     assert_eq!(rig.claim(ReplicaId(2), FIRST, 10_000), "", "the resident takes over");
     assert!(rig.poll(ReplicaId(3), 10_100)[0].by_another);
-    assert_ne!(rig.ask(ReplicaId(3), &claims(&newcomer), 10_200).verdicts[0].held_by, "");
+    assert_ne!(rig.ask(ReplicaId(3), &claims(&newcomer), 10_200).answers[0].held_by, "");
 }
 
 /// The original was attached to the replica that died, and finds another one after its clone did.
@@ -223,7 +223,7 @@ fn i_14_a_newcomer_waits_as_long_as_a_holder_may_be_silent_and_gives_way_meanwhi
     let request = v1::ClaimRequest { claims: vec![newcomer], all_claimed: true, ..Default::default() };
     rig.ask(ReplicaId(2), &v1::ClaimRequest { all_claimed: true, ..Default::default() }, 8_500);
     for (millis, unsettled) in [(9_000, true), (37_999, true), (38_000, false)] {
-        assert_eq!(rig.ask(ReplicaId(3), &request, millis).verdicts[0].unsettled, unsettled, "{millis}");
+        assert_eq!(rig.ask(ReplicaId(3), &request, millis).answers[0].unsettled, unsettled, "{millis}");
     }
     assert_ne!(rig.claim(ReplicaId(2), FIRST, 38_001), "", "it is settled now");
     let mut rig = Rig::new();
