@@ -91,8 +91,9 @@ async fn f_22_a_leader_whose_disk_is_slow_hands_over_and_is_able_again_when_it_i
     let cluster = three().await;
     let slow = cluster.leader();
     cluster.disks[&slow].slow_syncs(SYNCS.slow * 3 / 2);
-    let mut number = 0;
+    let (began, mut number) = (Instant::now(), 0);
     let heir = loop {
+        assert!(began.elapsed() < PATIENCE, "replica {slow} still leads after {number} writes");
         number += 1;
         let name = format!("node-{number}");
         assert!(is_done(&cluster.create(slow, &name, PATIENCE).await.unwrap()), "{name}");
