@@ -7,6 +7,7 @@
 
 mod agent;
 pub mod client;
+mod forwarding;
 mod leader;
 mod operator;
 mod origin;

@@ -32,9 +32,10 @@ mod storage;
 pub mod types;
 mod write;
 
-pub use membership::{audit, formation};
+pub use membership::{audit, fitness, formation};
 pub use replication::{connector, greeting, hello, network, peer_service, peers};
 pub use storage::{
-    abort, checkpoint, disk, frame, log_store, persisted, snapshot_pressure, snapshot_store, state_machine, store,
+    abort, checkpoint, disk, disk_health, frame, log_store, persisted, snapshot_pressure, snapshot_store,
+    state_machine, store,
 };
 pub use write::{encoded, proposer};

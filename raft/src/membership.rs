@@ -2,6 +2,7 @@
 
 pub mod audit;
 mod change;
+pub mod fitness;
 pub mod formation;
 
 pub use change::{MembershipChange, MembershipError};

@@ -15,12 +15,14 @@ use tokio::time::{Instant, timeout_at};
 use tokio_util::sync::CancellationToken;
 
 use crate::feed::{Feed, Published};
+use crate::membership::fitness::Fitness;
 use crate::replication::connector::Connector;
 use crate::replication::greeting::PeerIdentity;
 use crate::replication::hello::{self, HelloAnswer};
 use crate::replication::leader_client::{PeerLeaders, leader_is_not};
 use crate::replication::network::Network;
 use crate::replication::peers::Peers;
+use crate::storage::disk_health::{DiskHealth, SyncLimits};
 use crate::storage::log_store::{LogCapacity, LogStore};
 use crate::storage::snapshot_pressure::SnapshotPressure;
 use crate::storage::snapshot_store::{SnapshotFile, SnapshotStore};
@@ -28,14 +30,18 @@ use crate::storage::state_machine::StateMachine;
 use crate::storage::store::StoreInfo;
 use crate::types::{Endpoint, TypeConfig};
 use crate::write::encoded::EncodedCommand;
-use crate::write::forwarder::Forwarder;
-use crate::write::proposer::{Committed, ProposeError, Proposer, unencodable};
+use crate::write::forwarder::{Forwarders, Leaders};
+use crate::write::proposer::{Committed, ProposeError, Proposer, WriterClass, unencodable};
 use muster_lifecycle::replica::ReplicaId;
 
 pub type Raft = openraft::Raft<TypeConfig, StateMachine>;
 
 /// The pause before asking again which replica leads.
 pub(crate) const RETRY_PAUSE: Duration = Duration::from_millis(50);
+/// The longest pause of a write that finds no room: it doubles from [`RETRY_PAUSE`] on.
+const OVERLOAD_PAUSE_MAX: Duration = Duration::from_millis(800);
+/// The refusal of a command that a follower may not pass on.
+pub(crate) const NOT_FORWARDED: &str = "this command may not be forwarded to the leader";
 const ANNOUNCE_PAUSE: Duration = Duration::from_millis(500);
 /// The longest that finding out which replicas do not answer takes.
 const EXPLANATION_TIME: Duration = Duration::from_millis(700);
@@ -49,11 +55,18 @@ pub struct Timing {
     pub heartbeat_ms: u64,
     pub election_min_ms: u64,
     pub election_max_ms: u64,
+    /// A leader whose disk is slower hands over.
+    pub syncs: SyncLimits,
+}
+
+impl Timing {
+    pub const DEFAULT: Self =
+        Self { heartbeat_ms: 200, election_min_ms: 600, election_max_ms: 1_000, syncs: SyncLimits::DEFAULT };
 }
 
 impl Default for Timing {
     fn default() -> Self {
-        Self { heartbeat_ms: 200, election_min_ms: 600, election_max_ms: 1_000 }
+        Self::DEFAULT
     }
 }
 
@@ -66,6 +79,21 @@ pub enum RequestError {
     Refused(#[from] ProposeError),
     #[error("{0}")]
     Forwarding(String),
+    /// The leader does not take calls from this replica; another replica may do better.
+    #[error("{0}")]
+    TurnedAway(String),
+    /// The command is refused, and every replica would refuse it.
+    #[error("{0}")]
+    Denied(String),
+}
+
+/// What becomes of a write after a failed attempt.
+enum Retry {
+    /// It certainly did not happen, and the cause may pass.
+    Harmless,
+    /// It may have happened: only a request id makes a second attempt harmless.
+    WithRequestId,
+    Never,
 }
 
 /// A running replica. Clones share it.
@@ -74,12 +102,14 @@ pub struct Replica {
     pub(crate) raft: Raft,
     pub(crate) peers: Arc<Peers>,
     pub(crate) proposer: Proposer,
-    pub(crate) forwarder: Forwarder,
+    pub(crate) forwarders: Forwarders,
     pub(crate) info: StoreInfo,
     pub(crate) snapshots: SnapshotStore,
     pub(crate) capacity: LogCapacity,
     pub(crate) version: &'static str,
-    log: LogStore,
+    pub(crate) log: LogStore,
+    pub(crate) health: DiskHealth,
+    pub(crate) fitness: Arc<Fitness>,
     pressure: Arc<SnapshotPressure>,
 }
 
@@ -100,12 +130,27 @@ impl Replica {
         let (snapshots, pressure) = (state_machine.snapshots(), state_machine.pressure());
         let network = Network::new(Arc::clone(&peers));
         let raft = Raft::new(peers.identity.id, config, network, log.clone(), state_machine).await?;
-        let capacity = log.capacity();
-        let proposer = Proposer::spawn(raft.clone(), feed, capacity.clone());
-        let leaders = PeerLeaders { raft: raft.clone(), peers: Arc::clone(&peers) };
-        let forwarder = Forwarder::spawn(Arc::new(leaders));
-        let replica = Self { raft, peers, proposer, forwarder, info, snapshots, capacity, version, log, pressure };
+        let (capacity, health, fitness) = (log.capacity(), log.health(), Arc::<Fitness>::default());
+        health.limit_syncs(timing.syncs);
+        let proposer = Proposer::spawn(raft.clone(), feed, capacity.clone(), Arc::clone(&fitness));
+        let leaders: Arc<dyn Leaders> = Arc::new(PeerLeaders { raft: raft.clone(), peers: Arc::clone(&peers) });
+        let forwarders = Forwarders::spawn(&leaders);
+        let replica = Self {
+            raft,
+            peers,
+            proposer,
+            forwarders,
+            info,
+            snapshots,
+            capacity,
+            version,
+            log,
+            health,
+            fitness,
+            pressure,
+        };
         tokio::spawn(replica.clone().keep_snapshots_fresh());
+        tokio::spawn(replica.clone().keep_leadership_able());
         Ok(replica)
     }
 
@@ -131,7 +176,7 @@ impl Replica {
 
     /// Reads both at once, and lets go of the metrics before anything else happens. A second look inside the first
     /// waits for consensus if it is about to report, and consensus waits for the first.
-    fn leader_and_term(&self) -> (Option<ReplicaId>, u64) {
+    pub(crate) fn leader_and_term(&self) -> (Option<ReplicaId>, u64) {
         let metrics = self.raft.metrics();
         let seen = metrics.borrow_watched();
         (seen.current_leader, seen.current_term)
@@ -218,31 +263,42 @@ impl Replica {
     /// As [`Replica::write`], for a caller that may want to write the same again.
     pub async fn write_encoded(&self, draft: &EncodedCommand, deadline: Instant) -> Result<Committed, RequestError> {
         let deadline = leaving_time_to_explain(deadline);
+        let mut pause = RETRY_PAUSE;
         loop {
             let failure = match timeout_at(deadline, self.write_once(draft, deadline)).await {
                 Ok(Ok(committed)) => return Ok(committed),
                 Ok(Err(error)) => error,
                 Err(_) => return Err(self.no_quorum().await),
             };
-            let happened_for_sure_not = matches!(failure, RequestError::Refused(ProposeError::NotLeader { .. }));
-            let final_answer = matches!(
-                failure,
-                RequestError::Refused(ProposeError::Exhausted(_) | ProposeError::Overloaded | ProposeError::Stopped)
-            );
-            if final_answer || (draft.command().request.is_none() && !happened_for_sure_not) {
+            let retried = match failure.retry() {
+                Retry::Harmless => true,
+                Retry::WithRequestId => draft.command().request.is_some(),
+                Retry::Never => false,
+            };
+            if !retried {
                 return Err(failure);
             }
-            if Instant::now() + RETRY_PAUSE >= deadline {
-                return Err(self.no_quorum().await);
+            if failure.is_overload() {
+                pause = (pause * 2).min(OVERLOAD_PAUSE_MAX);
             }
-            tokio::time::sleep(RETRY_PAUSE).await;
+            if Instant::now() + pause >= deadline {
+                // A cluster that is only busy or about to change its leader has not lost its quorum.
+                return Err(if failure.is_explained() { failure } else { self.no_quorum().await });
+            }
+            tokio::time::sleep(pause).await;
         }
     }
 
     async fn write_once(&self, draft: &EncodedCommand, deadline: Instant) -> Result<Committed, RequestError> {
         match self.leader() {
             Some(leader) if leader == self.id() => Ok(self.proposer.propose_draft(draft.clone()).await?),
-            Some(leader) => self.forwarder.forward(leader, draft.encoded().clone(), deadline).await,
+            Some(_) if !draft.command().may_be_forwarded_by(self.id()) => {
+                Err(RequestError::Denied(NOT_FORWARDED.to_owned()))
+            }
+            Some(leader) => {
+                let forwarder = self.forwarders.of(WriterClass::of(draft.command()));
+                forwarder.forward(leader, draft.encoded().clone(), deadline).await
+            }
             None => Err(ProposeError::NotLeader { leader: None }.into()),
         }
     }
@@ -258,6 +314,7 @@ impl Replica {
             };
             match timeout_at(deadline, attempt).await {
                 Ok(Ok(())) => return Ok(()),
+                Ok(Err(error @ RequestError::TurnedAway(_))) => return Err(error),
                 Ok(Err(_)) if Instant::now() + RETRY_PAUSE < deadline => tokio::time::sleep(RETRY_PAUSE).await,
                 Ok(Err(_)) | Err(_) => return Err(self.no_quorum().await),
             }
@@ -369,15 +426,17 @@ impl Replica {
         self.log.close().await;
     }
 
-    /// Moves leadership to `to`, or to the voter whose log is closest to this replica's. True if it moved in time.
+    /// Moves leadership to `to`, or to the voter that can write and whose log is closest to this replica's. True if it
+    /// moved in time.
     pub(crate) async fn hand_over(&self, to: Option<ReplicaId>) -> bool {
         let to = match to {
             Some(to) => to,
-            None => match self.closest_live_voter().await {
+            None => match self.closest_able_voter().await {
                 Some(closest) => closest,
                 None => return false,
             },
         };
+        self.fitness.hands_over_in(self.term());
         if self.raft.trigger().transfer_leader(to).await.is_err() {
             return false;
         }
@@ -387,20 +446,27 @@ impl Replica {
         self.raft.wait(Some(HANDOVER_TIMEOUT)).metrics(moved, "leadership moves").await.is_ok()
     }
 
-    async fn closest_live_voter(&self) -> Option<ReplicaId> {
-        let reached = self.reach_members().await;
-        let metrics = self.raft.metrics().borrow_watched().clone();
-        let replication = metrics.replication?;
-        let voters: Vec<_> = metrics.membership_config.membership().voter_ids().collect();
-        let live = |id: &ReplicaId| voters.contains(id) && reached.get(id).is_some_and(Result::is_ok);
-        let others = replication.into_iter().filter(|(id, _)| live(id));
-        others.max_by_key(|(_, matched)| matched.as_ref().map(|log_id| log_id.index)).map(|(id, _)| id)
+    async fn closest_able_voter(&self) -> Option<ReplicaId> {
+        let others = self.other_voters(&self.reach_members().await);
+        let able = others.into_iter().filter(|other| other.can_write);
+        able.max_by_key(|other| other.matched).map(|other| other.id)
     }
 
     async fn keep_snapshots_fresh(self) {
         let mut metrics = self.raft.metrics();
+        let mut said = false;
         while metrics.changed().await.is_ok() {
-            if self.pressure.should_snapshot() && self.raft.trigger().snapshot().await.is_err() {
+            if !self.pressure.should_snapshot() {
+                continue;
+            }
+            // The state machine refuses a snapshot without room, too; asked with every change, it would say so each
+            // time.
+            let has_room = self.snapshots.has_room();
+            if !has_room && !said {
+                tracing::warn!("a snapshot is due, and the disk has too little room for one; free some space");
+            }
+            said = !has_room;
+            if has_room && self.raft.trigger().snapshot().await.is_err() {
                 return;
             }
         }
@@ -425,6 +491,30 @@ impl Replica {
         }
         let snapshot = self.raft.get_snapshot().await.map_err(|error| error.to_string())?;
         snapshot.map(|snapshot| snapshot.snapshot).ok_or_else(|| "there is nothing to back up yet".to_owned())
+    }
+}
+
+// === impl RequestError ===
+
+impl RequestError {
+    fn retry(&self) -> Retry {
+        match self {
+            Self::Refused(
+                ProposeError::NotLeader { .. } | ProposeError::HandingOver(_) | ProposeError::Overloaded(_),
+            ) => Retry::Harmless,
+            Self::Refused(ProposeError::Unknown) | Self::Forwarding(_) | Self::NoQuorum(_) => Retry::WithRequestId,
+            Self::Refused(ProposeError::Exhausted(_) | ProposeError::Stopped) => Retry::Never,
+            Self::TurnedAway(_) | Self::Denied(_) => Retry::Never,
+        }
+    }
+
+    fn is_overload(&self) -> bool {
+        matches!(self, Self::Refused(ProposeError::Overloaded(_)))
+    }
+
+    /// Whether the failure says by itself why the write did not happen.
+    fn is_explained(&self) -> bool {
+        self.is_overload() || matches!(self, Self::Refused(ProposeError::HandingOver(_)))
     }
 }
 

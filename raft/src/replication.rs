@@ -8,3 +8,4 @@ pub(crate) mod leader_client;
 pub mod network;
 pub mod peer_service;
 pub mod peers;
+pub(crate) mod refusal;

@@ -5,6 +5,7 @@
 pub mod abort;
 pub mod checkpoint;
 pub mod disk;
+pub mod disk_health;
 pub mod frame;
 pub mod log_store;
 pub mod persisted;

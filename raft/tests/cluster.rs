@@ -1,7 +1,15 @@
 //! Whole clusters on simulated disks and wires: acknowledged writes survive, replicas that may not speak are refused.
 #![allow(clippy::unwrap_used)]
 
+#[path = "cluster/disks.rs"]
+mod disks;
+#[path = "cluster/forwarding.rs"]
+mod forwarding;
 mod harness;
+#[path = "cluster/room.rs"]
+mod room;
+#[path = "cluster/samples.rs"]
+mod samples;
 
 use std::time::Duration;
 

@@ -19,6 +19,7 @@ use muster_raft::abort::RecordAbort;
 use muster_raft::clock::SystemClock;
 use muster_raft::connector::{Connector, Io};
 use muster_raft::disk::sim::SimDisk;
+use muster_raft::disk_health::SyncLimits;
 use muster_raft::feed::Feed;
 use muster_raft::greeting::{PeerIdentity, ProvenReplica};
 use muster_raft::log_store::{NewStore, StoreOwner};
@@ -37,7 +38,9 @@ use tonic::transport::server::Connected;
 pub const FLEET: &str = "test-fleet";
 /// Far longer than anything here takes; only a failing test waits for it.
 pub const PATIENCE: Duration = Duration::from_secs(60);
-const TIMING: Timing = Timing { heartbeat_ms: 60, election_min_ms: 200, election_max_ms: 400 };
+const TIMING: Timing = Timing { heartbeat_ms: 60, election_min_ms: 200, election_max_ms: 400, syncs: SYNCS };
+/// Short, so that a test of a slow disk need not wait long, and long enough for a busy machine.
+pub const SYNCS: SyncLimits = SyncLimits { slow: Duration::from_millis(300), sustained: Duration::from_secs(2) };
 
 /// The connections between replicas, as byte pipes.
 #[derive(Default)]

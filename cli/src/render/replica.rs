@@ -10,6 +10,7 @@ pub const HEADERS: &[&str] = &["ID", "ROLE", "REACHABLE", "APPLIED", "PEER", "AG
 
 pub fn row(replica: &ReplicaStatus) -> Vec<String> {
     let reachable = match (replica.reachable, replica.why_unreachable.as_str()) {
+        (true, _) if !replica.cannot_write.is_empty() => format!("yes, cannot write ({})", replica.cannot_write),
         (true, _) => "yes".to_owned(),
         (false, "") => "no".to_owned(),
         (false, why) => format!("no ({why})"),
@@ -41,6 +42,9 @@ pub fn to_json(replica: &ReplicaStatus) -> Value {
     });
     if !replica.why_unreachable.is_empty() {
         object["whyUnreachable"] = replica.why_unreachable.clone().into();
+    }
+    if !replica.cannot_write.is_empty() {
+        object["cannotWrite"] = replica.cannot_write.clone().into();
     }
     object
 }
@@ -112,6 +116,14 @@ mod tests {
         for key in ["id", "role", "reachable", "applied"] {
             assert!(!json["replicas"][0][key].is_null(), "{key}");
         }
+    }
+
+    #[test]
+    fn a_replica_that_cannot_write_says_why() {
+        let full = ReplicaStatus { cannot_write: "the disk is nearly full".into(), ..replica(2, true) };
+        assert_eq!(row(&full)[2], "yes, cannot write (the disk is nearly full)");
+        assert_eq!(to_json(&full)["cannotWrite"], "the disk is nearly full");
+        assert!(to_json(&replica(1, true)).get("cannotWrite").is_none());
     }
 
     #[test]

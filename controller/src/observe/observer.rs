@@ -69,7 +69,11 @@ pub(crate) fn sources(
 ) -> Sources {
     let (checked, contact) = (replica.clone(), contact.clone());
     let checks = move || {
-        vec![Check::leader(checked.leader()), Check::contact(Some(contact.lost_for().unwrap_or(Duration::ZERO)))]
+        vec![
+            Check::leader(checked.leader()),
+            Check::contact(Some(contact.lost_for().unwrap_or(Duration::ZERO))),
+            Check::disk(checked.disk_trouble().as_ref()),
+        ]
     };
     Sources { metrics, figures: figures(replica, hearing, sessions), checks: Arc::new(checks) }
 }
@@ -120,6 +124,8 @@ fn raft_figures(replica: &Replica) -> RaftFigures {
         applied_index: replica.current().applied_index(),
         last_log_index: replica.last_log_index(),
         quorum_age: replica.since_quorum(),
+        disk_in_trouble: replica.disk_trouble().is_some(),
+        disk_free_bytes: replica.disk_free_bytes(),
     }
 }
 

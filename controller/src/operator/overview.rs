@@ -19,6 +19,7 @@ pub(super) async fn overview(replica: &Replica, fleet: String) -> v1::StatusResp
                 revision: current.state.revision().0,
                 digest: current.state.digest().to_string(),
                 version: env!("CARGO_PKG_VERSION").to_owned(),
+                cannot_write: replica.disk_trouble().map(|trouble| trouble.to_string()).unwrap_or_default(),
                 ..status
             };
         }
@@ -67,6 +68,7 @@ fn with_greeting(status: v1::ReplicaStatus, reached: HelloAnswer) -> v1::Replica
         revision: reached.revision,
         digest: reached.digest,
         version: reached.version,
+        cannot_write: reached.cannot_write.unwrap_or_default(),
         ..status
     }
 }

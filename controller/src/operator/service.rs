@@ -375,16 +375,42 @@ fn require_address(field: &str, address: String) -> Result<String, Status> {
     }
 }
 
+/// A code that clients retry wherever another attempt may succeed. A full disk without a successor stays full.
 fn request_status(error: RequestError) -> Status {
     let text = error.to_string();
     match error {
-        RequestError::Refused(ProposeError::Overloaded | ProposeError::Exhausted(_)) => {
-            Status::resource_exhausted(text)
-        }
-        RequestError::NoQuorum(_)
-        | RequestError::Forwarding(_)
-        | RequestError::Refused(ProposeError::NotLeader { .. } | ProposeError::Unknown | ProposeError::Stopped) => {
+        RequestError::Refused(ProposeError::Exhausted(_)) => Status::resource_exhausted(text),
+        RequestError::Denied(_) => Status::permission_denied(text),
+        RequestError::NoQuorum(_) | RequestError::Forwarding(_) | RequestError::TurnedAway(_) => {
             Status::unavailable(text)
+        }
+        RequestError::Refused(
+            ProposeError::Overloaded(_)
+            | ProposeError::HandingOver(_)
+            | ProposeError::NotLeader { .. }
+            | ProposeError::Unknown
+            | ProposeError::Stopped,
+        ) => Status::unavailable(text),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tonic::Code;
+
+    use super::*;
+
+    #[test]
+    fn a_write_that_found_no_room_may_be_sent_again_and_one_that_is_denied_may_not() {
+        let cases = [
+            (ProposeError::Overloaded("busy".into()).into(), Code::Unavailable),
+            (ProposeError::HandingOver("full".into()).into(), Code::Unavailable),
+            (ProposeError::Exhausted("full".into()).into(), Code::ResourceExhausted),
+            (RequestError::TurnedAway("not a member".into()), Code::Unavailable),
+            (RequestError::Denied("not yours".into()), Code::PermissionDenied),
+        ];
+        for (error, code) in cases {
+            assert_eq!(request_status(error).code(), code);
         }
     }
 }

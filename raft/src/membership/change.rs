@@ -63,6 +63,8 @@ pub enum MembershipError {
     LastVoter { id: ReplicaId },
     #[error("replica {id} is not a voter, so it cannot lead; promote it first")]
     CannotLead { id: ReplicaId },
+    #[error("replica {id} cannot lead now: {why}")]
+    CannotWrite { id: ReplicaId, why: String },
     #[error("leadership did not move in time; is the target reachable?")]
     NotMoved,
     #[error("{0}")]
@@ -225,12 +227,21 @@ impl Replica {
             if id == self.id() {
                 return Ok(format!("replica {id} leads already"));
             }
+            self.require_able(id).await?;
         }
         if !self.hand_over(to).await {
             return Err(MembershipError::NotMoved);
         }
         let leader = self.leader().map_or_else(|| "another replica".to_owned(), |id| format!("replica {id}"));
         Ok(format!("{leader} leads now"))
+    }
+
+    /// A leader that asks another replica to lead takes no writes any more, so it asks none that will not.
+    async fn require_able(&self, id: ReplicaId) -> Result<(), MembershipError> {
+        match self.reach_members().await.remove(&id) {
+            Some(Ok(answer)) => answer.cannot_write.map_or(Ok(()), |why| Err(MembershipError::CannotWrite { id, why })),
+            Some(Err(_)) | None => Err(MembershipError::NotMoved),
+        }
     }
 
     /// `None` if the replica has never answered.

@@ -133,6 +133,7 @@ mod tests {
             digest: String::new(),
             digests: Vec::new(),
             version: String::new(),
+            cannot_write: None,
         }
     }
 

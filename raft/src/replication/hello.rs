@@ -25,6 +25,8 @@ pub struct HelloAnswer {
     pub digest: String,
     pub digests: Vec<(u64, Digest)>,
     pub version: String,
+    /// Why it should not lead: its disk takes no writes. `None` if it may.
+    pub cannot_write: Option<String>,
 }
 
 pub async fn greet(peers: &Peers, target: ReplicaId, endpoint: &Endpoint) -> Result<HelloAnswer, String> {
@@ -43,6 +45,7 @@ pub async fn greet(peers: &Peers, target: ReplicaId, endpoint: &Endpoint) -> Res
         digest: answer.digest,
         digests: answer.digests.iter().filter_map(|at| Some((at.index, Digest(u128_from(&at.digest)?)))).collect(),
         version: answer.version,
+        cannot_write: (!answer.cannot_write.is_empty()).then_some(answer.cannot_write),
     })
 }
 

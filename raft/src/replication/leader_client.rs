@@ -15,6 +15,7 @@ use crate::membership::{MembershipChange, MembershipError};
 use crate::replica::{Raft, Replica, RequestError};
 use crate::replication::codec::{decode, encode};
 use crate::replication::peers::{Lane, Peers};
+use crate::replication::refusal::{call_failed, command_refused};
 use crate::write::forwarder::{Answer, Call, Leaders};
 use crate::write::proposer::{Committed, ProposeError};
 use muster_lifecycle::replica::ReplicaId;
@@ -54,7 +55,7 @@ impl PeerLeaders {
         let greeting = Some(self.peers.greet(leader));
         let request = v1::ProposeRequest { greeting, commands, timeout_ms: remaining_ms(deadline) };
         let proposed = self.peers.client(leader, &endpoint, Lane::Request).propose(request).await;
-        Ok(proposed.map_err(forwarding)?.into_inner().answers.into_iter().map(answer).collect())
+        Ok(proposed.map_err(|status| call_failed(&status))?.into_inner().answers.into_iter().map(answer).collect())
     }
 }
 
@@ -71,9 +72,11 @@ pub(crate) async fn leader_is_not(raft: &Raft, leader: ReplicaId) {
 fn answer(proposed: v1::Proposed) -> Answer {
     let code = Code::from(proposed.code);
     if code != Code::Ok {
-        return Err(forwarding(Status::new(code, proposed.message)));
+        return Err(command_refused(&Status::new(code, proposed.message)));
     }
-    let outcome = decode("outcome", &proposed.outcome).map_err(forwarding)?;
+    // The command was applied; only its outcome cannot be read.
+    let outcome =
+        decode("outcome", &proposed.outcome).map_err(|status| RequestError::Forwarding(status.message().to_owned()))?;
     Ok(Committed { outcome, index: proposed.index })
 }
 
@@ -81,7 +84,7 @@ impl Replica {
     pub(crate) async fn ask_read_index(&self, leader: ReplicaId) -> Result<u64, RequestError> {
         let mut client = self.request_client(leader).ok_or(ProposeError::NotLeader { leader: None })?;
         let request = v1::ReadIndexRequest { greeting: Some(self.peers.greet(leader)) };
-        Ok(client.read_index(request).await.map_err(forwarding)?.into_inner().index)
+        Ok(client.read_index(request).await.map_err(|status| call_failed(&status))?.into_inner().index)
     }
 
     pub(crate) async fn forward_membership(
@@ -93,14 +96,14 @@ impl Replica {
         let mut client = self.request_client(leader).ok_or_else(not_leader)?;
         let request = v1::MembershipRequest {
             greeting: Some(self.peers.greet(leader)),
-            change: encode(change).map_err(forwarding)?,
+            change: encode(change).map_err(|status| call_failed(&status))?,
         };
         match client.change_membership(request).await {
             Ok(done) => Ok(done.into_inner().message),
             Err(status) if is_verdict(status.code()) => {
                 Err(MembershipError::ByLeader { code: status.code(), message: status.message().to_owned() })
             }
-            Err(status) => Err(forwarding(status).into()),
+            Err(status) => Err(call_failed(&status).into()),
         }
     }
 }
@@ -113,27 +116,4 @@ fn is_verdict(code: Code) -> bool {
 fn remaining_ms(deadline: Instant) -> u32 {
     let remaining = deadline.saturating_duration_since(Instant::now()).as_millis();
     u32::try_from(remaining).unwrap_or(u32::MAX)
-}
-
-/// The leader's answer as an error of this replica.
-fn forwarding(status: Status) -> RequestError {
-    match status.code() {
-        Code::FailedPrecondition => RequestError::Refused(ProposeError::NotLeader { leader: None }),
-        Code::ResourceExhausted => RequestError::Refused(ProposeError::Exhausted(status.message().to_owned())),
-        Code::Unavailable
-        | Code::Ok
-        | Code::Cancelled
-        | Code::Unknown
-        | Code::InvalidArgument
-        | Code::DeadlineExceeded
-        | Code::NotFound
-        | Code::AlreadyExists
-        | Code::PermissionDenied
-        | Code::Aborted
-        | Code::OutOfRange
-        | Code::Unimplemented
-        | Code::Internal
-        | Code::DataLoss
-        | Code::Unauthenticated => RequestError::Forwarding(format!("asking the leader: {}", status.message())),
-    }
 }

@@ -5,26 +5,27 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
-use muster_lifecycle::command::{Command, Operation, OperatorOperation, Origin, ReplicaOperation};
 use muster_proto::v1;
 use muster_proto::v1::peer_server::{Peer, PeerServer};
+use openraft::EntryPayload;
 use openraft::alias::SnapshotOf;
 use openraft::async_runtime::WatchReceiver;
-use openraft::raft::AppendEntriesRequest;
+use openraft::raft::{AppendEntriesRequest, TransferLeaderRequest};
 use tokio::time::{Instant, timeout};
 use tonic::{Request, Response, Status, Streaming};
 
 use crate::membership::MembershipError;
-use crate::replica::{Replica, RequestError};
+use crate::replica::{NOT_FORWARDED, Replica};
 use crate::replication::codec::{decode, encode, not_understood};
 use crate::replication::greeting::{GreetingRefusal, ProvenReplica, store_bytes};
 use crate::replication::network::SnapshotAnnouncement;
 use crate::replication::peers::PEER_MESSAGE_MAX;
+use crate::replication::refusal::{propose_status, request_status};
 use crate::storage::snapshot_store::{SnapshotError, SnapshotFile};
 use crate::types::TypeConfig;
 use crate::write::encoded::EncodedCommand;
 use crate::write::forwarder::CALL_COMMANDS_MAX;
-use crate::write::proposer::{Committed, ProposeError};
+use crate::write::proposer::{Committed, WriterClass};
 use muster_lifecycle::replica::ReplicaId;
 
 /// The longest that a forwarded request may keep the leader busy, whatever the caller asks for.
@@ -75,6 +76,18 @@ impl PeerService {
         proposed.map_err(|_| Status::deadline_exceeded("not committed in time"))?.map_err(propose_status)
     }
 
+    /// Each class of writers has room of its own, so each is proposed by itself.
+    async fn propose_groups(
+        &self,
+        timeout_ms: u32,
+        groups: BTreeMap<WriterClass, Vec<EncodedCommand>>,
+    ) -> BTreeMap<WriterClass, Result<std::vec::IntoIter<Committed>, Status>> {
+        let each = groups
+            .into_iter()
+            .map(async |(class, drafts)| (class, self.propose_within(timeout_ms, drafts).await.map(Vec::into_iter)));
+        futures::future::join_all(each).await.into_iter().collect()
+    }
+
     async fn receive_snapshot(
         &self,
         announced: &SnapshotAnnouncement,
@@ -120,13 +133,15 @@ impl Peer for PeerService {
             digest: current.state.digest().to_string(),
             version: replica.version.to_owned(),
             digests: replica.feed().digests().into_iter().map(digest_at).collect(),
+            cannot_write: replica.cannot_lead().unwrap_or_default(),
         }))
     }
 
     async fn append(&self, request: Request<v1::RaftMessage>) -> Result<Response<v1::RaftReply>, Status> {
         let rpc: AppendEntriesRequest<TypeConfig> = decode("append", &self.admit_raft(request)?)?;
-        // Nothing of it is acknowledged yet, so refusing is safe; running into a full disk would not be.
-        if !rpc.entries.is_empty() {
+        // Nothing of it is acknowledged yet, so refusing is safe; running into a full disk would not be. The first
+        // entry of a new leader is small and fits into the reserve; without it not even reads would be served.
+        if rpc.entries.iter().any(|entry| matches!(entry.payload, EntryPayload::Normal(_))) {
             self.replica.capacity.check().map_err(|full| Status::resource_exhausted(full.to_string()))?;
         }
         reply(&self.replica.raft.append_entries(rpc).await.map_err(stopped)?)
@@ -143,7 +158,13 @@ impl Peer for PeerService {
     }
 
     async fn transfer_leader(&self, request: Request<v1::RaftMessage>) -> Result<Response<v1::RaftReply>, Status> {
-        let rpc = decode("leader transfer", &self.admit_raft(request)?)?;
+        let rpc: TransferLeaderRequest<TypeConfig> = decode("leader transfer", &self.admit_raft(request)?)?;
+        // A replica that cannot write must not lead, not even when it is asked to.
+        if *rpc.to_node_id() == self.replica.id()
+            && let Some(why) = self.replica.cannot_lead()
+        {
+            return Err(Status::failed_precondition(why));
+        }
         reply(&self.replica.raft.handle_transfer_leader(rpc).await.map_err(stopped)?)
     }
 
@@ -170,15 +191,21 @@ impl Peer for PeerService {
             let text = format!("{} commands in one call; at most {CALL_COMMANDS_MAX}", request.commands.len());
             return Err(Status::invalid_argument(text));
         }
-        let mut drafts = Vec::with_capacity(request.commands.len());
-        let take = |command| read_draft(command, from).map(|draft| drafts.push(draft));
-        let taken: Vec<Result<(), Status>> = request.commands.into_iter().map(take).collect();
-        let mut committed = self.propose_within(request.timeout_ms, drafts).await.map(Vec::into_iter);
-        let mut next = || match &mut committed {
-            Ok(committed) => committed.next().ok_or_else(|| Status::internal("a command was left out")),
-            Err(status) => Err(status.clone()),
+        let mut groups = BTreeMap::<WriterClass, Vec<EncodedCommand>>::new();
+        let take = |command| {
+            let draft = read_draft(command, from)?;
+            let class = WriterClass::of(draft.command());
+            groups.entry(class).or_default().push(draft);
+            Ok(class)
         };
-        let answers = taken.into_iter().map(|taken| answer(taken.and_then(|()| next()))).collect();
+        let taken: Vec<Result<WriterClass, Status>> = request.commands.into_iter().map(take).collect();
+        let mut committed = self.propose_groups(request.timeout_ms, groups).await;
+        let mut next = |class| match committed.get_mut(&class) {
+            Some(Ok(committed)) => committed.next().ok_or_else(|| Status::internal("a command was left out")),
+            Some(Err(status)) => Err(status.clone()),
+            None => Err(Status::internal("a command was left out")),
+        };
+        let answers = taken.into_iter().map(|taken| answer(taken.and_then(&mut next))).collect();
         Ok(Response::new(v1::ProposeResponse { answers }))
     }
 
@@ -210,8 +237,7 @@ impl Peer for PeerService {
 /// A forwarded command, if `from` may forward it.
 fn read_draft(encoded: Bytes, from: ReplicaId) -> Result<EncodedCommand, Status> {
     let draft = EncodedCommand::decode(encoded).map_err(|error| not_understood("command", error))?;
-    require_own(draft.command(), from)?;
-    Ok(draft)
+    if draft.command().may_be_forwarded_by(from) { Ok(draft) } else { Err(Status::permission_denied(NOT_FORWARDED)) }
 }
 
 /// The answer to one forwarded command.
@@ -224,28 +250,6 @@ fn answer(committed: Result<Committed, Status>) -> v1::Proposed {
         message: status.message().to_owned(),
         ..v1::Proposed::default()
     })
-}
-
-/// Operators' writes, agents' reports and a replica's own announcement may be forwarded; nothing else may.
-fn require_own(command: &Command, from: ReplicaId) -> Result<(), Status> {
-    let own = match (&command.origin, &command.operation) {
-        (Origin::Replica { id }, Operation::Replica(ReplicaOperation::AnnounceReplica { replica })) => {
-            *id == from && replica.id == from
-        }
-        (
-            Origin::Operator { .. },
-            Operation::Operator(
-                OperatorOperation::SetPolicy { .. }
-                | OperatorOperation::SetAggregator { .. }
-                | OperatorOperation::CreateToken { .. }
-                | OperatorOperation::RevokeToken { .. },
-            ),
-        ) => true,
-        (Origin::Operator { .. }, operation) => operation.node_name().is_some(),
-        (Origin::Node { .. }, operation) => matches!(operation, Operation::Agent(_)),
-        (Origin::Replica { .. } | Origin::Controller { .. }, _) => false,
-    };
-    if own { Ok(()) } else { Err(Status::permission_denied("this command may not be forwarded")) }
 }
 
 fn proven<T>(request: &Request<T>) -> Option<ProvenReplica> {
@@ -276,22 +280,6 @@ fn storage(error: impl std::fmt::Display) -> Status {
     Status::data_loss(error.to_string())
 }
 
-fn propose_status(error: ProposeError) -> Status {
-    let text = error.to_string();
-    match error {
-        ProposeError::NotLeader { .. } => Status::failed_precondition(text),
-        ProposeError::Overloaded | ProposeError::Exhausted(_) => Status::resource_exhausted(text),
-        ProposeError::Unknown | ProposeError::Stopped => Status::unavailable(text),
-    }
-}
-
-fn request_status(error: RequestError) -> Status {
-    match error {
-        RequestError::NoQuorum(text) | RequestError::Forwarding(text) => Status::unavailable(text),
-        RequestError::Refused(error) => propose_status(error),
-    }
-}
-
 /// A membership error on the wire, here and at the operators' door.
 pub fn membership_status(error: &MembershipError) -> Status {
     match error {
@@ -307,6 +295,7 @@ pub fn membership_status(error: &MembershipError) -> Status {
         | MembershipError::TooFarBehind { .. }
         | MembershipError::LastVoter { .. }
         | MembershipError::CannotLead { .. }
+        | MembershipError::CannotWrite { .. }
         | MembershipError::NotMoved
         | MembershipError::Consensus(_) => Status::aborted(error.to_string()),
     }

@@ -34,6 +34,7 @@ use self::tail::{Encoded, Tail};
 use self::writer::{Append, Op, Writer};
 use crate::storage::abort::Abort;
 use crate::storage::disk::Disk;
+use crate::storage::disk_health::DiskHealth;
 use crate::storage::snapshot_pressure::SnapshotPressure;
 use crate::storage::{frame, persisted};
 use crate::types::{LogEntry, LogId, TypeConfig, Vote};
@@ -63,6 +64,7 @@ struct SharedLog {
     database: RwLock<Option<Database>>,
     location: String,
     disk: Arc<dyn Disk>,
+    health: DiskHealth,
     new_store: NewStore,
     pressure: Arc<SnapshotPressure>,
 }
@@ -80,6 +82,7 @@ impl LogStore {
             tail: Mutex::new(Tail::new(&content)),
             database: RwLock::new(Some(database)),
             location: location.clone(),
+            health: DiskHealth::new(Arc::clone(&disk)),
             disk,
             new_store: content.new_store,
             pressure,
@@ -126,6 +129,17 @@ impl LogStore {
 
     pub fn capacity(&self) -> LogCapacity {
         LogCapacity::new(Arc::clone(&self.shared.disk))
+    }
+
+    /// The health of the disk, as the writer of the log sees it.
+    pub fn health(&self) -> DiskHealth {
+        self.shared.health.clone()
+    }
+
+    /// Has the writer sync the disk once, though there is nothing to write, to see how long it takes. Does nothing if
+    /// the writer is busy: it learns the same from its work.
+    pub(crate) fn probe(&self) {
+        let _ = self.queue.try_send(Op::Probe);
     }
 
     /// The measure of how urgent a snapshot is.

@@ -12,11 +12,9 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
 use tokio::time::Instant;
 
 use crate::replica::RequestError;
-use crate::write::proposer::{Committed, ProposeError};
+use crate::write::proposer::{Committed, ProposeError, WriterClass};
 use muster_lifecycle::replica::ReplicaId;
 
-/// Writes waiting for a call. Beyond this the caller is told to come back later.
-const QUEUE_MAX: usize = 16_384;
 /// Writes in one call.
 pub(crate) const CALL_COMMANDS_MAX: usize = 512;
 /// Bytes of writes in one call beyond which no more are added.
@@ -44,7 +42,16 @@ pub(crate) trait Leaders: Send + Sync + 'static {
 /// A cheap handle; the work happens in one task, and in one more for each call.
 #[derive(Clone)]
 pub(crate) struct Forwarder {
+    class: WriterClass,
     queue: mpsc::Sender<Errand>,
+}
+
+/// A forwarder for each class of writers, so that a storm of one does not turn the others away.
+#[derive(Clone)]
+pub(crate) struct Forwarders {
+    replica: Forwarder,
+    operators: Forwarder,
+    agents: Forwarder,
 }
 
 struct Errand {
@@ -62,21 +69,43 @@ struct Gatherer {
     calls: Arc<Semaphore>,
 }
 
+// === impl Forwarders ===
+
+impl Forwarders {
+    pub(crate) fn spawn(leaders: &Arc<dyn Leaders>) -> Self {
+        let forwarder = |class| Forwarder::spawn(Arc::clone(leaders), class);
+        Self {
+            replica: forwarder(WriterClass::Leader),
+            operators: forwarder(WriterClass::Operators),
+            agents: forwarder(WriterClass::Agents),
+        }
+    }
+
+    pub(crate) fn of(&self, class: WriterClass) -> &Forwarder {
+        match class {
+            WriterClass::Leader => &self.replica,
+            WriterClass::Operators => &self.operators,
+            WriterClass::Agents => &self.agents,
+        }
+    }
+}
+
 // === impl Forwarder ===
 
 impl Forwarder {
-    pub(crate) fn spawn(leaders: Arc<dyn Leaders>) -> Self {
-        let (queue, errands) = mpsc::channel(QUEUE_MAX);
+    /// As many writes wait for a call as may wait at the leader. Beyond this the caller is told to come back later.
+    fn spawn(leaders: Arc<dyn Leaders>, class: WriterClass) -> Self {
+        let (queue, errands) = mpsc::channel(class.room());
         let gatherer = Gatherer { leaders, errands, held_over: None, calls: Arc::new(Semaphore::new(CALLS_MAX)) };
         tokio::spawn(gatherer.run());
-        Self { queue }
+        Self { class, queue }
     }
 
     /// Passes one encoded command on. Dropping the future takes it back only if it is not under way yet.
     pub(crate) async fn forward(&self, leader: ReplicaId, command: Bytes, deadline: Instant) -> Answer {
         let (reply, answer) = oneshot::channel();
         self.queue.try_send(Errand { leader, command, deadline, reply }).map_err(|error| match error {
-            mpsc::error::TrySendError::Full(_) => ProposeError::Overloaded,
+            mpsc::error::TrySendError::Full(_) => self.class.overloaded(),
             mpsc::error::TrySendError::Closed(_) => ProposeError::Stopped,
         })?;
         answer.await.unwrap_or(Err(ProposeError::Unknown.into()))
@@ -247,8 +276,8 @@ mod tests {
                 break answer;
             }
         };
-        assert_eq!(turned_away, Err(RequestError::Refused(ProposeError::Overloaded)));
-        leader.gate.add_permits(QUEUE_MAX);
+        assert_eq!(turned_away, Err(RequestError::Refused(WriterClass::Operators.overloaded())));
+        leader.gate.add_permits(WriterClass::Operators.room());
         while write(&forwarder, ReplicaId(1), 4).await != done(4) {
             tokio::task::yield_now().await;
         }
@@ -286,7 +315,7 @@ mod tests {
             gate: Arc::new(Semaphore::new(0)),
             answer,
         });
-        let forwarder = Forwarder::spawn(Arc::clone(&leader) as _);
+        let forwarder = Forwarder::spawn(Arc::clone(&leader) as _, WriterClass::Operators);
         (leader, forwarder)
     }
 

@@ -34,7 +34,7 @@ use crate::members::Members;
 
 /// An agent's longest pause between two attempts to connect.
 pub const BACKOFF_CAP: Duration = Duration::from_secs(10);
-const TIMING: Timing = Timing { heartbeat_ms: 100, election_min_ms: 300, election_max_ms: 600 };
+const TIMING: Timing = Timing { heartbeat_ms: 100, election_min_ms: 300, election_max_ms: 600, ..Timing::DEFAULT };
 
 /// A replica that takes part in consensus and hears its peers' heartbeats. It has no controller and no doors yet.
 pub struct Parts {

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use muster_lifecycle::replica::ReplicaId;
+use muster_raft::disk_health::DiskTrouble;
 
 /// Equal to the time after which agents are told to move.
 const SILENCE_LIMIT: Duration = Duration::from_secs(3);
@@ -33,6 +34,12 @@ impl Check {
             None => Err("no other replica has been heard yet".into()),
         };
         Self { name: "contact", outcome }
+    }
+
+    /// A follower whose disk takes no writes falls behind, so its reads cannot be fresh; a leader's writes wait or
+    /// fail.
+    pub fn disk(trouble: Option<&DiskTrouble>) -> Self {
+        Self { name: "disk", outcome: trouble.map_or(Ok(()), |trouble| Err(trouble.to_string())) }
     }
 
     pub(super) fn passed(&self) -> bool {
@@ -69,6 +76,15 @@ mod tests {
         let cut_off = Check::contact(Some(SILENCE_LIMIT + Duration::from_millis(1)));
         assert_eq!(cut_off.line(), "[-]contact failed: cut off from the other replicas for 3 s\n");
         assert!(!Check::contact(None).passed());
+    }
+
+    #[test]
+    fn a_replica_whose_disk_takes_no_writes_is_not_ready_and_says_why() {
+        assert!(Check::disk(None).passed());
+        let limit = Duration::from_secs(2);
+        let trouble = DiskTrouble::Slow { location: "/data".into(), limit, lasting: Duration::from_secs(12) };
+        let line = Check::disk(Some(&trouble)).line();
+        assert!(line.starts_with("[-]disk failed: the disk under /data is slow: for 12 s every sync"), "{line}");
     }
 
     #[test]

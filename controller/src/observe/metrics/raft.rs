@@ -36,6 +36,9 @@ pub struct RaftFigures {
     pub last_log_index: u64,
     /// How long ago a quorum last confirmed this leader; only a leader knows.
     pub quorum_age: Option<Duration>,
+    /// The disk is nearly full or slow, so that this replica leaves leading to the others.
+    pub disk_in_trouble: bool,
+    pub disk_free_bytes: Option<u64>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -83,6 +86,10 @@ impl RaftFigures {
         gauge(encoder, applied, self.applied_index as f64)?;
         let last = ("muster_raft_last_log_index", "The last log entry this replica holds.");
         gauge(encoder, last, self.last_log_index as f64)?;
+        let trouble = ("muster_disk_in_trouble", "Whether the disk under the log is nearly full or slow.");
+        gauge(encoder, trouble, f64::from(u8::from(self.disk_in_trouble)))?;
+        let free = ("muster_disk_free_bytes", "Free space on the disk under the log.");
+        self.disk_free_bytes.map_or(Ok(()), |bytes| gauge(encoder, free, bytes as f64))?;
         let age = ("muster_raft_quorum_age_seconds", "Since when no quorum has confirmed this leader; leaders only.");
         self.quorum_age.map_or(Ok(()), |since| gauge(encoder, age, since.as_secs_f64()))
     }

@@ -133,6 +133,8 @@ fn counters_and_figures_are_exposed() {
         (r#"muster_proposals_total{operation="label_node",outcome="rejected"}"#, 1.0),
         ("muster_raft_is_leader", 1.0),
         ("muster_raft_quorum_age_seconds", 0.1),
+        ("muster_disk_in_trouble", 1.0),
+        ("muster_disk_free_bytes", 4_096.0),
         ("muster_nodes", 12.0),
         ("muster_cluster_time_seconds", 90.0),
     ] {
@@ -173,6 +175,8 @@ fn figures(zones: Vec<ZoneFigures>) -> Figures {
         applied_index: 40,
         last_log_index: 41,
         quorum_age: Some(Duration::from_millis(100)),
+        disk_in_trouble: true,
+        disk_free_bytes: Some(4_096),
     };
     let state = StateFigures { nodes: 12, nodes_ready: 11, revision: 99, cluster_time: Duration::from_secs(90) };
     Figures {

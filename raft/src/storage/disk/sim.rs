@@ -12,6 +12,7 @@ mod model;
 
 use std::io;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use self::model::{Inode, Model};
 use super::{Disk, DiskFile};
@@ -75,6 +76,11 @@ impl SimDisk {
     pub fn withhold_sync(&self, on: bool) {
         self.model().withheld = on;
         self.shared.released.notify_all();
+    }
+
+    /// From now on every sync takes at least this long.
+    pub fn slow_syncs(&self, by: Duration) {
+        self.model().sync_time = by;
     }
 
     /// How many syncs wait to be released.
@@ -159,6 +165,10 @@ impl SimDisk {
 
     /// Waits until syncs are released, then does one.
     fn sync(&self, boot: u64, make_durable: impl FnOnce(&mut Model)) -> io::Result<()> {
+        let sync_time = self.alive(boot)?.sync_time;
+        if !sync_time.is_zero() {
+            std::thread::sleep(sync_time);
+        }
         let mut model = self.change(boot)?;
         model.waiting += 1;
         while model.withheld && model.check_alive(boot).is_ok() {

@@ -26,12 +26,26 @@ type LogTable<'a> = Table<'a, u64, &'static [u8]>;
 type MetaTable<'a> = Table<'a, &'static str, &'static [u8]>;
 
 pub(super) enum Op {
-    Vote { vote: Vote, reply: Reply },
+    Vote {
+        vote: Vote,
+        reply: Reply,
+    },
     Append(Append),
-    Truncate { from: u64, reply: Reply },
-    Purge { upto: LogId },
-    Committed { committed: LogId },
-    Close { reply: Reply },
+    Truncate {
+        from: u64,
+        reply: Reply,
+    },
+    Purge {
+        upto: LogId,
+    },
+    Committed {
+        committed: LogId,
+    },
+    /// Writes nothing, and syncs all the same.
+    Probe,
+    Close {
+        reply: Reply,
+    },
 }
 
 pub(super) struct Append {
@@ -58,7 +72,8 @@ impl Writer {
     pub(super) fn run(mut self) {
         while let Some(first) = self.queue.blocking_recv() {
             let group = self.gather(first);
-            if let Err(error) = self.write(&group) {
+            let health = self.shared.health.clone();
+            if let Err(error) = health.time(|| self.write(&group)) {
                 return self.fail(error, group);
             }
             if let Some(closing) = self.acknowledge(group) {
@@ -87,7 +102,9 @@ impl Writer {
             match op {
                 Op::Committed { committed } => self.committed = Some(*committed),
                 Op::Close { .. } => {}
-                Op::Vote { .. } | Op::Append(_) | Op::Truncate { .. } | Op::Purge { .. } => needs_transaction = true,
+                Op::Vote { .. } | Op::Append(_) | Op::Truncate { .. } | Op::Purge { .. } | Op::Probe => {
+                    needs_transaction = true;
+                }
             }
         }
         if needs_transaction { self.transact(group) } else { Ok(()) }
@@ -121,7 +138,7 @@ impl Writer {
                     append.flushed.io_completed(Ok(()));
                 }
                 Op::Close { reply } => closing = Some(reply),
-                Op::Purge { .. } | Op::Committed { .. } => {}
+                Op::Purge { .. } | Op::Committed { .. } | Op::Probe => {}
             }
         }
         closing
@@ -189,7 +206,7 @@ fn stage(op: &Op, log: &mut LogTable<'_>, meta: &mut MetaTable<'_>) -> Result<()
             log.retain_in(..=upto.index, |_, _| false)?;
             meta.insert(PURGED, meta_frame(PURGED, &LogIdRecord::from(*upto))?.as_slice())?;
         }
-        Op::Committed { .. } | Op::Close { .. } => {}
+        Op::Committed { .. } | Op::Probe | Op::Close { .. } => {}
     }
     Ok(())
 }

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::io;
+use std::time::Duration;
 
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
@@ -23,6 +24,8 @@ pub(super) struct Model {
     /// Raised by every restart; older processes are dead.
     pub(super) boot: u64,
     pub(super) withheld: bool,
+    /// How long every sync takes at least.
+    pub(super) sync_time: Duration,
     pub(super) waiting: usize,
     pub(super) syncs: u64,
     pub(super) changes: u64,
