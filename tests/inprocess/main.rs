@@ -3,6 +3,8 @@
 
 mod agent;
 mod clocks;
+mod disks;
 mod partition;
 mod sessions;
 mod supervision;
+mod writes;

@@ -3,6 +3,7 @@
 
 pub mod agents;
 pub mod clock;
+pub mod disks;
 pub mod links;
 pub mod view;
 
@@ -32,6 +33,7 @@ use tokio_util::sync::CancellationToken;
 
 use self::agents::Agents;
 use self::clock::SkewedClock;
+use self::disks::FillableDisk;
 use self::links::{LinkFault, Links};
 use self::view::{NodeView, ObservedVerdict};
 use crate::members::{ANSWER_PATIENCE, Members};
@@ -54,6 +56,7 @@ pub struct InprocessCluster {
 
 struct Running {
     clock: Arc<SkewedClock>,
+    disk: Arc<FillableDisk>,
     shutdown: CancellationToken,
     ended: JoinHandle<Result<(), ServeError>>,
 }
@@ -103,6 +106,10 @@ impl InprocessCluster {
 
     pub fn clock(&self, id: u64) -> &SkewedClock {
         &self.running[&id].clock
+    }
+
+    pub fn disk(&self, id: u64) -> &FillableDisk {
+        &self.running[&id].disk
     }
 
     /// Cuts a replica off from the other two; agents and operators still reach it.
@@ -230,9 +237,10 @@ impl Running {
         let (clock, shutdown) = (Arc::new(SkewedClock::default()), CancellationToken::new());
         let connector = Arc::new(TlsConnector::new(Arc::clone(&tls.peer_client), config.fleet.clone()));
         let listen = |kind, address| Box::new(Tcp::bind(kind, address).unwrap()) as Box<dyn Listener>;
+        let disk = Arc::new(FillableDisk::over(RealDisk::open(&config.data_dir).unwrap()));
         let environment = Environment {
             clock: Arc::clone(&clock) as _,
-            disk: RealDisk::open(&config.data_dir).unwrap(),
+            disk: Arc::clone(&disk) as _,
             connector: links.cable(id, connector),
             listeners: Doors {
                 peer: listen(DoorKind::Peer, config.listen.peer),
@@ -245,7 +253,7 @@ impl Running {
             probe: Arc::clone(probe),
         };
         let ended = tokio::spawn(serve_in(environment, config, tls, shutdown.clone()));
-        Self { clock, shutdown, ended }
+        Self { clock, disk, shutdown, ended }
     }
 }
 
