@@ -15,6 +15,7 @@ use std::thread::JoinHandle;
 use muster_testing::network::{MachineNetwork, SUBNET};
 use muster_testing::operator::Operator;
 use muster_testing::process::{MUSTER, is_running, signal, skip, text, wait_gone};
+use muster_testing::runs;
 use muster_testing::waiting::eventually;
 use serde_json::{Value, json};
 
@@ -288,6 +289,7 @@ fn replicas_are_upgraded_under_load_and_a_machine_is_cut_off_and_comes_back() {
         let running = MACHINES.iter().map(|(host, _)| dozing(&site, host).len()).sum::<usize>();
         (running == 6).then_some(())
     });
+    require_sound_runs(&site);
     leave(&mut site);
 }
 
@@ -332,6 +334,13 @@ fn assert_no_name_runs_twice(site: &Site) {
         let unreported = uids.iter().filter(|uid| !is_reported(uid)).count();
         assert!(unreported <= 1, "{name} runs as {uids:?}, and the fleet knows {known:?}");
     }
+}
+
+/// The agents' own journals of the whole test say the same.
+fn require_sound_runs(site: &Site) {
+    let journals = MACHINES.map(|(host, _)| site.state_dir(host).join("runtime/runs.jsonl"));
+    let noted = runs::require_sound_in(journals.iter().map(PathBuf::as_path));
+    assert!(noted >= 6, "{noted} runs were noted");
 }
 
 /// Agents leave their pods running; the pods are the test's to end.

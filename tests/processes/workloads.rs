@@ -17,6 +17,7 @@ use muster_testing::dev::DevCluster;
 use muster_testing::fleet;
 use muster_testing::operator::Operator;
 use muster_testing::process::{MUSTER, text};
+use muster_testing::runs;
 use muster_testing::waiting::eventually_within;
 
 const NODES: usize = 90;
@@ -226,6 +227,8 @@ fn the_pods_of_a_lost_zone_are_replaced_elsewhere_while_leaders_are_killed() {
     assert_eq!(evictions.keys().cloned().collect::<BTreeSet<_>>(), lost, "exactly the lost pods were evicted");
     assert!(evictions.values().all(|count| *count == 1), "no pod was evicted twice: {evictions:?}");
     account(&cluster);
+    let noted = runs::require_sound_in([cluster.dir.path().join("runs.jsonl").as_path()]);
+    assert!(noted >= REPLICA_SET + STATEFUL_SET + lost.len(), "{noted} runs were noted");
 }
 
 /// Half of the zone's Nodes are deleted by an operator, the machines of the other half return.

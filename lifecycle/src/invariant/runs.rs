@@ -33,9 +33,9 @@ pub struct RunHistory {
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum RunViolation {
     #[error("I-12: two pods of the name {} ran at the same time: {}; {}", first.pod, first.shown(), second.shown())]
-    NameTwice { first: PodRun, second: PodRun },
+    NameTwice { first: Box<PodRun>, second: Box<PodRun> },
     #[error("I-14: two machines obeyed orders for node {}: {}; {}", first.node, first.shown(), second.shown())]
-    ObeyedByClone { first: PodRun, second: PodRun },
+    ObeyedByClone { first: Box<PodRun>, second: Box<PodRun> },
 }
 
 // === impl PodRun ===
@@ -119,7 +119,7 @@ impl RunHistory {
         &'a self,
         key: impl Fn(&'a PodRun) -> &'a str,
         in_the_way: impl Fn(&PodRun, &PodRun) -> bool,
-    ) -> Option<(PodRun, PodRun)> {
+    ) -> Option<(Box<PodRun>, Box<PodRun>)> {
         let mut by_key: BTreeMap<&str, Vec<&PodRun>> = BTreeMap::new();
         self.runs.iter().for_each(|run| by_key.entry(key(run)).or_default().push(run));
         for mut runs in by_key.into_values() {
@@ -129,7 +129,7 @@ impl RunHistory {
             for run in runs {
                 open.retain(|earlier| earlier.overlaps(run));
                 if let Some(first) = open.iter().find(|earlier| in_the_way(earlier, run)) {
-                    return Some(((*first).clone(), run.clone()));
+                    return Some((Box::new((*first).clone()), Box::new(run.clone())));
                 }
                 open.push(run);
             }

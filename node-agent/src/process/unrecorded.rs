@@ -69,10 +69,18 @@ pub(super) fn signal_remains(uid: PodUid, group: Option<&PodGroup>, signal: Opti
     let strays = strays_of(uid);
     match signal {
         Some(Signal::KILL) => {
-            group.into_iter().for_each(|group| _ = group.kill(None));
-            strays.iter().for_each(|stray| _ = stray.signal(Signal::KILL));
+            if let Some(group) = group {
+                group.kill(None);
+            }
+            for stray in &strays {
+                stray.signal(Signal::KILL);
+            }
         }
-        Some(signal) => process_tree::roots(&strays).for_each(|stray| _ = stray.signal(signal)),
+        Some(signal) => {
+            for root in process_tree::roots(&strays) {
+                root.signal(signal);
+            }
+        }
         None => {}
     }
     // A group that still has processes cannot be removed.

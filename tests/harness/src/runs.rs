@@ -15,8 +15,8 @@ pub fn require_sound(history: &RunHistory) {
     }
 }
 
-/// The same for the journals in these files. A machine that never ran a pod has none.
-pub fn require_sound_in<'a>(journals: impl IntoIterator<Item = &'a Path>) {
+/// The same for the journals in these files; returns how many runs they tell of. A machine that never ran a pod has none.
+pub fn require_sound_in<'a>(journals: impl IntoIterator<Item = &'a Path>) -> usize {
     let mut history = RunHistory::default();
     for journal in journals {
         match read_runs(journal) {
@@ -25,4 +25,5 @@ pub fn require_sound_in<'a>(journals: impl IntoIterator<Item = &'a Path>) {
         }
     }
     require_sound(&history);
+    history.runs().len()
 }

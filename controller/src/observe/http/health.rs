@@ -36,17 +36,12 @@ impl Check {
         Self { name: "contact", outcome }
     }
 
-<<<<<<< ours
     /// A replica that went back in time, diverged, differs from another one or panicked on an entry is not fit.
     pub fn standing(trouble: Option<String>) -> Self {
         Self { name: "standing", outcome: trouble.map_or(Ok(()), Err) }
     }
 
     /// A follower whose disk takes no writes falls behind, so its reads cannot be fresh; a leader's writes wait or fail.
-=======
-    /// A follower whose disk takes no writes falls behind, so its reads cannot be fresh; a leader's writes wait or
-    /// fail.
->>>>>>> theirs
     pub fn disk(trouble: Option<&DiskTrouble>) -> Self {
         Self { name: "disk", outcome: trouble.map_or(Ok(()), |trouble| Err(trouble.to_string())) }
     }

@@ -187,7 +187,7 @@ fn fields_of_claims_are_bounded() {
     let mut rig = Rig::new();
     let long = v1::SessionClaim { remote: "ä".repeat(500), ..rig.session(FIRST) };
     let tables = rig.tables.clone();
-    let context = ClaimContext { tables: &tables, now: at(0), patience: PATIENCE };
+    let context = ClaimContext { tables: &tables, now: at(0), patience: PATIENCE, untold: BTreeSet::new() };
     rig.table.claim(ReplicaId(2), &long, &context).unwrap();
     assert!(rig.table.holders[&5].remote.len() <= REMOTE_MAX);
     let beyond = v1::SessionClaim { slot: u32::MAX, ..rig.session(FIRST) };
