@@ -12,12 +12,12 @@ use crate::v1;
 const SOURCES: [&str; 2] = [include_str!("../muster/v1/peer.proto"), include_str!("../muster/v1/pulse.proto")];
 
 fn greeting() -> Option<v1::Greeting> {
-    let (from_store, to_store) = (Bytes::from_static(&[1; 16]).into(), Bytes::from_static(&[2; 16]).into());
+    let (from_store, to_store) = (Bytes::from_static(&[1; 16]), Bytes::from_static(&[2; 16]));
     Some(v1::Greeting { fleet: "f".into(), generation: 300, from: 1, from_store, to: 2, to_store })
 }
 
 fn digest_at() -> v1::DigestAt {
-    v1::DigestAt { index: 300, digest: Bytes::from_static(&[3; 16]).into() }
+    v1::DigestAt { index: 300, digest: Bytes::from_static(&[3; 16]) }
 }
 
 fn session_claim() -> v1::SessionClaim {
@@ -39,9 +39,9 @@ fn bytes() -> Bytes {
 fn hello() -> v1::HelloResponse {
     v1::HelloResponse {
         id: 1,
-        store: Bytes::from_static(&[1; 16]).into(),
+        store: Bytes::from_static(&[1; 16]),
         initialized: true,
-        known_store: Bytes::from_static(&[2; 16]).into(),
+        known_store: Bytes::from_static(&[2; 16]),
         retired: true,
         leader: Some(3),
         term: 300,

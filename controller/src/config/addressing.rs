@@ -58,9 +58,7 @@ impl AddressLayer {
         match (is_wanted, others.is_empty()) {
             (true, _) => self.request()?.plan().map(Some),
             (false, true) => Ok(None),
-            (false, false) => {
-                Err(Invalid::new(ALLOCATE_NODE_CIDRS, AddressViolation::Unallocated))
-            }
+            (false, false) => Err(Invalid::new(ALLOCATE_NODE_CIDRS, AddressViolation::Unallocated)),
         }
     }
 

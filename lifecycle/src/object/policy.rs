@@ -284,3 +284,15 @@ impl FromStr for SizeScope {
             .ok_or_else(|| SettingViolation::NotScope { text: quoted(text) })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::value::setting;
+
+    /// The refusal of an unknown setting lists them by this.
+    #[test]
+    fn every_setting_is_named() {
+        assert_eq!(Policy::default().settings().map(|(name, _)| name), setting::ALL);
+    }
+}
