@@ -36,7 +36,7 @@ fn mark() -> v1::Mark {
 }
 
 fn digest_at() -> v1::DigestAt {
-    v1::DigestAt { index: 300, digest: Bytes::from_static(&[3; 16]).into() }
+    v1::DigestAt { index: 300, digest: Bytes::from_static(&[3; 16]) }
 }
 
 fn session_claim() -> v1::SessionClaim {
@@ -66,9 +66,9 @@ fn bytes() -> Bytes {
 fn hello() -> v1::HelloResponse {
     v1::HelloResponse {
         id: 1,
-        store: Bytes::from_static(&[1; 16]).into(),
+        store: Bytes::from_static(&[1; 16]),
         initialized: true,
-        known_store: Bytes::from_static(&[2; 16]).into(),
+        known_store: Bytes::from_static(&[2; 16]),
         retired: true,
         leader: Some(3),
         term: 300,

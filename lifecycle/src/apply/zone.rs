@@ -79,7 +79,7 @@ impl Application<'_> {
         let StateChange { zone, from, to } = change;
         let rate = transition.next.zones.get(zone).map(|zone| zone.rate).unwrap_or_default();
         let census = self.state.census_of(zone);
-        let (ready, size) = (census.ready as u64, census.size() as u64);
+        let (ready, size) = (census.ready as u64, census.size());
         let happening = FleetHappening::ZoneStateChanged { from: *from, to: *to, ready, size, rate };
         self.record_event(subject("Zone", &zone.to_string()), happening);
     }

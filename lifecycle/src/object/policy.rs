@@ -339,3 +339,15 @@ impl FromStr for UpgradeFinalization {
         text.parse().map(Self::After).map_err(|_| SettingViolation::NotFinalization { text: quoted(text) })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::value::setting;
+
+    /// The refusal of an unknown setting lists them by this.
+    #[test]
+    fn every_setting_is_named() {
+        assert_eq!(Policy::default().settings().map(|(name, _)| name), setting::ALL);
+    }
+}

@@ -14,6 +14,7 @@ use std::net::IpAddr;
 use ipnet::IpNet;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
+use strum::{EnumDiscriminants, VariantArray};
 use thiserror::Error;
 
 use crate::object::kind::WorkloadKind;
@@ -21,7 +22,9 @@ use crate::value::replica_id::ReplicaId;
 use crate::value::text::Text;
 
 /// The key of a record. The order of the variants is the order of their prefixes, hence of the encoded keys.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, EnumDiscriminants)]
+#[strum_discriminants(name(RecordKind), derive(VariantArray, PartialOrd, Ord))]
+#[strum_discriminants(doc = "The kinds of records, without their keys.")]
 pub enum RecordKey {
     Counters,
     LevelInForce,

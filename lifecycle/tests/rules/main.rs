@@ -77,7 +77,7 @@ mod golden {
 
     /// As the log, the records and the messages between replicas encode it.
     fn encoded<T: serde::Serialize>(value: &T) -> Vec<u8> {
-        postcard::to_stdvec(value).unwrap()
+        postcard::to_stdvec(value).expect("a value that postcard can write")
     }
 }
 

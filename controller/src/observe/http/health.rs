@@ -41,7 +41,8 @@ impl Check {
         Self { name: "standing", outcome: trouble.map_or(Ok(()), Err) }
     }
 
-    /// A follower whose disk takes no writes falls behind, so its reads cannot be fresh; a leader's writes wait or fail.
+    /// A follower whose disk takes no writes falls behind, so its reads cannot be fresh; a leader's writes wait or
+    /// fail.
     pub fn disk(trouble: Option<&DiskTrouble>) -> Self {
         Self { name: "disk", outcome: trouble.map_or(Ok(()), |trouble| Err(trouble.to_string())) }
     }

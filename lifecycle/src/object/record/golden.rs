@@ -3,6 +3,7 @@
 use muster_golden::GoldenBytes;
 use proptest::prelude::*;
 
+use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::path::Path;
 
@@ -299,10 +300,13 @@ fn the_format_of_every_kind_is_pinned() {
         (RecordKey::Aggregator { name: Text::from("g") }, encode(&aggregator())),
     ];
     let mut golden = GoldenBytes::default();
+    let mut kinds = BTreeSet::new();
     for (key, value) in pinned.into_iter().chain(pinned_work()).chain(pinned_trust()) {
         golden.pin(format!("{key}/key"), key.to_bytes());
         golden.pin(format!("{key}/value"), value);
+        kinds.insert(RecordKind::from(&key));
     }
+    assert!(kinds.iter().eq(RecordKind::VARIANTS), "every kind is pinned");
     golden.check(Path::new("golden/records.txt"));
 }
 

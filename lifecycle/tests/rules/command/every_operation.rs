@@ -107,7 +107,7 @@ fn by_agent(kind: AgentOperationKind) -> AgentOperation {
         Kind::ConfirmCredential => AgentOperation::ConfirmCredential { node, key: secret },
         Kind::NoteRefusal => {
             let why = Box::new(Distrust::ExpiredToken { id: token });
-            AgentOperation::NoteRefusal { node, remote: "10.0.0.1:7".parse().unwrap(), why }
+            AgentOperation::NoteRefusal { node, remote: "10.0.0.1:7".parse().expect("an address"), why }
         }
     }
 }

@@ -54,7 +54,7 @@ fn whole_node() -> NodeDraft {
         annotations: Some(pairs("n=w")),
         finalizers: Some(Box::new([Text::from("f/g")])),
         owners: owners(),
-        pod_cidrs: Some(Box::new(["10.0.0.0/24".parse().unwrap()])),
+        pod_cidrs: Some(Box::new(["10.0.0.0/24".parse().expect("a sample")])),
         provider_id: Some(Text::from("p")),
         unschedulable: Some(true),
         taints: Some(taints("t=v:NoExecute")),

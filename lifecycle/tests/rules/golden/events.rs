@@ -38,20 +38,21 @@ fn of_node(kind: NodeHappeningKind) -> NodeHappening {
         }
         Kind::Quarantined => NodeHappening::Quarantined { crash: text() },
         Kind::TaintedForEviction => {
-            let (taint, zone) = ("k=v:NoExecute".parse().unwrap(), "r/z".parse().unwrap());
+            let (taint, zone) = ("k=v:NoExecute".parse().expect("a sample"), "r/z".parse().expect("a sample"));
             NodeHappening::TaintedForEviction { taint, zone, rate: Rate(300) }
         }
         Kind::Turned => NodeHappening::Turned { to: ConditionTurn::Ready },
         Kind::Rebooted => NodeHappening::Rebooted { boot_id: text() },
         Kind::Unaddressed => {
-            let pools = Box::new([PoolShortage { range: "10.0.0.0/16".parse().unwrap(), blocks: 256, free: 0 }]);
+            let pools =
+                Box::new([PoolShortage { range: "10.0.0.0/16".parse().expect("a sample"), blocks: 256, free: 0 }]);
             let shortage = AddressShortage { pools, resting: 3, quarantine: Period(300), is_held: true };
             NodeHappening::Unaddressed { shortage: Box::new(shortage) }
         }
         Kind::Enrolled => NodeHappening::Enrolled { token: text() },
         Kind::EnrolmentRefused => {
             let why = Box::new(Distrust::ExpiredToken { id: text() });
-            NodeHappening::EnrolmentRefused { remote: "10.0.0.1:300".parse().unwrap(), why }
+            NodeHappening::EnrolmentRefused { remote: "10.0.0.1:300".parse().expect("a sample"), why }
         }
         Kind::ExpiredCertificateRenewed => NodeHappening::ExpiredCertificateRenewed,
         Kind::Revoked => NodeHappening::Revoked { by },
@@ -81,7 +82,7 @@ fn of_pod(kind: PodHappeningKind) -> PodHappening {
         Kind::Collected => PodHappening::Collected { why: Garbage::Terminated },
         Kind::Bound => PodHappening::Bound { node: text() },
         Kind::Unplaced => PodHappening::Unplaced { why: text() },
-        Kind::Evicted => PodHappening::Evicted { taint: "k:NoExecute".parse().unwrap() },
+        Kind::Evicted => PodHappening::Evicted { taint: "k:NoExecute".parse().expect("a sample") },
         Kind::NodeFellSilent => PodHappening::NodeFellSilent,
         Kind::Made => PodHappening::Made { name: text() },
         Kind::Dismissed => PodHappening::Dismissed { name: text() },

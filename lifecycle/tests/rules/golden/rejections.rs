@@ -46,7 +46,7 @@ fn rejection(rejection: RejectionKind) -> Rejection {
         Kind::ReadyMoved => Rejection::ReadyMoved { name, expected: None, actual: Some(ConditionStatus::Unknown) },
         Kind::NotWaiting => Rejection::NotWaiting { name },
         Kind::ZonesMoved => Rejection::ZonesMoved,
-        Kind::NoToken => Rejection::NoToken { zone: "r/z".parse().unwrap() },
+        Kind::NoToken => Rejection::NoToken { zone: "r/z".parse().expect("a sample") },
         Kind::Spared => Rejection::Spared,
         Kind::NotAllDisrupted => Rejection::NotAllDisrupted,
         Kind::Stale => Rejection::Stale { age: Period(300) },

@@ -21,7 +21,7 @@ fn text() -> Text {
 
 fn of_value(kind: ValueViolationKind) -> ValueViolation {
     use ValueViolationKind as Kind;
-    let (key, known, given) = (text(), Text::from("y"), "1500m".parse().unwrap());
+    let (key, known, given) = (text(), Text::from("y"), "1500m".parse().expect("a sample"));
     match kind {
         Kind::Empty => ValueViolation::Empty,
         Kind::TooMany => ValueViolation::TooMany { count: 300, most: 7 },
@@ -57,7 +57,7 @@ fn of_setting(kind: SettingViolationKind) -> SettingViolation {
     match kind {
         Kind::Unknown => SettingViolation::Unknown,
         Kind::NamedTwice => SettingViolation::NamedTwice,
-        Kind::NotPeriod => SettingViolation::from("soon".parse::<Period>().unwrap_err()),
+        Kind::NotPeriod => SettingViolation::from("soon".parse::<Period>().expect_err("no period")),
         Kind::NotRate => SettingViolation::NotRate { text },
         Kind::NotFraction => SettingViolation::NotFraction { text },
         Kind::NotSize => SettingViolation::NotSize { text },
@@ -75,7 +75,7 @@ fn of_setting(kind: SettingViolationKind) -> SettingViolation {
 
 fn of_address(kind: AddressViolationKind) -> AddressViolation {
     use AddressViolationKind as Kind;
-    let (range, cidr) = ("10.0.0.0/8".parse().unwrap(), "fd00::/64".parse().unwrap());
+    let (range, cidr) = ("10.0.0.0/8".parse().expect("a sample"), "fd00::/64".parse().expect("a sample"));
     let (mask, node) = (24, text());
     match kind {
         Kind::Unallocated => AddressViolation::Unallocated,
