@@ -80,6 +80,8 @@ pub fn decide_claim(claim: &SessionFacts, holder: &SessionFacts, patience: Durat
     if by_another && gives_way {
         return if is_elsewhere { ClaimDecision::TakenOver { by_another } } else { ClaimDecision::Granted };
     }
+    // A newcomer's age proves nothing: the holder may have had to attach anew.
+    let is_older = is_older && (holder.is_newcomer || !claim.is_newcomer);
     if by_another && is_holder_alive && !(is_older && claim.silence < patience) {
         return ClaimDecision::Held;
     }

@@ -1,9 +1,9 @@
 //! Trust in a wall clock, by which certificates expire: a jump against the time since boot is not believed at once.
 //!
-//! Certificates are dated in wall time, and a wall clock may jump: an operator or a time server sets it. A jump of weeks
-//! would make the certificates of living nodes look expired, on all replicas at once. So while a clock has jumped, the
-//! time is what was known before, plus the time since boot that has passed. After [`DOUBTED_FOR`] the clock is believed,
-//! because it may be the earlier time that was wrong.
+//! Certificates are dated in wall time, and a wall clock may jump: an operator or a time server sets it. A jump of
+//! weeks would make the certificates of living nodes look expired, on all replicas at once. So while a clock has
+//! jumped, the time is what was known before, plus the time since boot that has passed. After [`DOUBTED_FOR`] the clock
+//! is believed, because it may be the earlier time that was wrong.
 
 use std::fmt;
 
