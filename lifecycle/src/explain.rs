@@ -59,7 +59,7 @@ pub struct ExplainedTime {
 /// The summary: `unreachable since ... (last heard 40 s before, by replica 2)`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Headline {
+pub struct Summary {
     pub text: String,
     pub since: Option<ExplainedTime>,
     pub aside: Option<String>,
@@ -120,7 +120,7 @@ pub struct NodeExplanation {
     pub name: String,
     pub zone: String,
     pub now: ExplainedTime,
-    pub headline: Headline,
+    pub headline: Summary,
     pub facts: Vec<Fact>,
     pub excuses: Vec<ExcuseInForce>,
     /// The prospect that matters most. The sentence ends with it.
@@ -134,7 +134,7 @@ pub struct NodeExplanation {
 pub struct ZoneExplanation {
     pub zone: String,
     pub now: ExplainedTime,
-    pub headline: Headline,
+    pub headline: Summary,
     pub facts: Vec<Fact>,
     pub excuses: Vec<ExcuseInForce>,
     pub outlook: Option<Prospect>,
@@ -151,7 +151,7 @@ pub struct PodExplanation {
     pub name: String,
     pub node: Option<String>,
     pub now: ExplainedTime,
-    pub headline: Headline,
+    pub headline: Summary,
     pub facts: Vec<Fact>,
     pub outlook: Option<Prospect>,
     pub forecast: Vec<Prospect>,
@@ -179,7 +179,7 @@ impl ZoneExplanation {
     }
 }
 
-fn sentence(headline: &Headline, outlook: Option<&Prospect>, clock: impl Fn(WallTime) -> String) -> String {
+fn sentence(headline: &Summary, outlook: Option<&Prospect>, clock: impl Fn(WallTime) -> String) -> String {
     let mut sentence = headline.phrase(&clock);
     if let Some(outlook) = outlook {
         sentence.push_str("; ");
@@ -188,9 +188,9 @@ fn sentence(headline: &Headline, outlook: Option<&Prospect>, clock: impl Fn(Wall
     sentence
 }
 
-// === impl Headline, Prospect ===
+// === impl Summary, Prospect ===
 
-impl Headline {
+impl Summary {
     pub fn phrase(&self, clock: impl Fn(WallTime) -> String) -> String {
         let since = self.since.map(|since| format!(" since {}", clock(since.wall()))).unwrap_or_default();
         let aside = self.aside.as_ref().map(|aside| format!(" ({aside})")).unwrap_or_default();

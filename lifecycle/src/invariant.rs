@@ -26,7 +26,7 @@ use crate::value::text::Text;
 
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[error("invariant \"{name}\" is broken: {detail}")]
-pub struct Violation {
+pub struct BrokenInvariant {
     pub name: &'static str,
     pub detail: Text,
 }
@@ -62,10 +62,10 @@ pub const INVARIANTS: [Invariant; 23] = [
     ("every pod is valid and has a home", work::every_pod_is_valid),
 ];
 
-pub fn check_all(state: &State) -> Result<(), Violation> {
-    INVARIANTS
-        .iter()
-        .try_for_each(|(name, holds)| holds(state).map_err(|detail| Violation { name, detail: Text::from(detail) }))
+pub fn check_all(state: &State) -> Result<(), BrokenInvariant> {
+    INVARIANTS.iter().try_for_each(|(name, holds)| {
+        holds(state).map_err(|detail| BrokenInvariant { name, detail: Text::from(detail) })
+    })
 }
 
 /// No two nodes share a slot, no slot is both held and free, and all lie below the limit.

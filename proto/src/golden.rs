@@ -12,7 +12,7 @@ use crate::v1;
 const SOURCES: [&str; 2] = [include_str!("../muster/v1/peer.proto"), include_str!("../muster/v1/pulse.proto")];
 
 fn greeting() -> Option<v1::Greeting> {
-    let (from_store, to_store) = (Bytes::from_static(&[1; 16]).into(), Bytes::from_static(&[2; 16]).into());
+    let (from_store, to_store) = (Bytes::from_static(&[1; 16]), Bytes::from_static(&[2; 16]));
     Some(v1::Greeting {
         fleet: "f".into(),
         generation: 300,

@@ -272,8 +272,8 @@ impl Blindness {
         }
     }
 
-    /// When an excuse of any replica was last in force: `now` if one is, tick zero if none ever was. A take-over without
-    /// a gap is none.
+    /// When an excuse of any replica was last in force: `now` if one is, tick zero if none ever was. A take-over
+    /// without a gap is none.
     pub fn last_excused(&self, now: Tick) -> Tick {
         let lasting = self.periods.iter().filter(|(_, period)| !period.is_seamless() || period.is_open());
         let until = lasting.map(|(excuse, period)| period.until(*excuse, now, self.window).min(now)).max();

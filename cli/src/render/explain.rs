@@ -126,7 +126,7 @@ impl Page<'_> {
 #[cfg(test)]
 mod tests {
     use jiff::tz::TimeZone;
-    use muster_lifecycle::explain::Headline;
+    use muster_lifecycle::explain::Summary;
 
     use super::*;
 
@@ -166,7 +166,7 @@ mod tests {
             name: "a".into(),
             zone: "r1/b".into(),
             now: after(60),
-            headline: Headline {
+            headline: Summary {
                 text: "unreachable".into(),
                 since: Some(MISSING),
                 aside: Some("last heard 40 s before, by replica 2".into()),
@@ -205,7 +205,7 @@ about 14:08:00 (in 4 m 49 s)   Q-2    NoExecute taint waits in zone r1/b's queue
         let explanation = ZoneExplanation {
             zone: "r1/b".into(),
             now: after(30),
-            headline: Headline { text: "PartialDisruption".into(), since: Some(MISSING), aside: None },
+            headline: Summary { text: "PartialDisruption".into(), since: Some(MISSING), aside: None },
             facts: vec![],
             excuses: vec![],
             outlook: Some(stuck.clone()),
@@ -234,7 +234,7 @@ and 2 more
             name: "web-x".into(),
             node: Some("a".into()),
             now: after(60),
-            headline: Headline {
+            headline: Summary {
                 text: "running on node a".into(),
                 since: Some(MISSING),
                 aside: Some("of ReplicaSet web".into()),

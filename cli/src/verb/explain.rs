@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use jiff::tz::TimeZone;
 use muster_client::Client;
-use muster_lifecycle::explain::{ExplainedTime, Headline, NodeExplanation, PodExplanation, ZoneExplanation};
+use muster_lifecycle::explain::{ExplainedTime, NodeExplanation, PodExplanation, Summary, ZoneExplanation};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
@@ -30,7 +30,7 @@ pub struct Args {
 #[derive(Deserialize)]
 struct Beginning {
     now: ExplainedTime,
-    headline: Headline,
+    headline: Summary,
 }
 
 pub async fn run(context: &Context, args: Args) -> Result<(), Failure> {

@@ -2,7 +2,7 @@
 
 use crate::explain::wording::{heard_ago, heard_before, length, zone_name};
 use crate::explain::{
-    ExplainedTime, Fact, Headline, NodeExplanation, NodeObservation, Prospect, in_order, reprieve, shown_excuses, zone,
+    ExplainedTime, Fact, NodeExplanation, NodeObservation, Prospect, Summary, in_order, reprieve, shown_excuses, zone,
 };
 use crate::judge::health::{Evidence, Verdict};
 use crate::judge::oversight;
@@ -56,7 +56,7 @@ impl View<'_> {
         self.node.status.ready()
     }
 
-    fn headline(&self) -> Headline {
+    fn headline(&self) -> Summary {
         let (heard, now) = (self.hearing.heard, self.now.cluster);
         let turned = self.ready().and_then(|ready| ready.last_transition);
         let (text, aside) = match self.ready().map(|ready| ready.status) {
@@ -70,7 +70,7 @@ impl View<'_> {
         let cordoned = if self.node.spec.unschedulable { "cordoned; " } else { "" };
         let since = if self.ready().is_some() { turned } else { Some(self.node.meta.created) };
         let aside = Some(format!("{cordoned}{aside}"));
-        Headline { text: text.to_owned(), since: since.map(ExplainedTime::from), aside }
+        Summary { text: text.to_owned(), since: since.map(ExplainedTime::from), aside }
     }
 
     fn readiness(&self) -> &'static str {

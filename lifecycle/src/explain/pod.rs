@@ -1,7 +1,7 @@
 //! Explanation of one pod: where it is and why, what it waits for, and when it has to leave.
 
 use crate::explain::wording::{between, length};
-use crate::explain::{ExplainedTime, Fact, Headline, PodExplanation, Prospect, in_order};
+use crate::explain::{ExplainedTime, Fact, PodExplanation, Prospect, Summary, in_order};
 use crate::judge::oversight;
 use crate::object::kind::WorkloadKind;
 use crate::object::node::{ConditionStatus, Node};
@@ -43,7 +43,7 @@ pub fn pod(state: &State, key: &PodKey, now: Stamp) -> Option<PodExplanation> {
 // === what is ===
 
 impl View<'_> {
-    fn headline(&self) -> Headline {
+    fn headline(&self) -> Summary {
         let (text, since) = match (self.pod.meta.deleted, &self.pod.spec.binding) {
             (Some(deleted), _) => ("terminating".to_owned(), Some(deleted)),
             (None, None) => ("waiting for a node".to_owned(), Some(self.pod.meta.created)),
@@ -53,7 +53,7 @@ impl View<'_> {
                 (format!("{phase}{ready} on node {}", binding.node), Some(binding.at))
             }
         };
-        Headline { text, since: since.map(ExplainedTime::from), aside: self.whose() }
+        Summary { text, since: since.map(ExplainedTime::from), aside: self.whose() }
     }
 
     fn whose(&self) -> Option<String> {

@@ -2,7 +2,7 @@
 
 use crate::explain::wording::{disruption, pace, per_second, zone_name};
 use crate::explain::{
-    ExcuseNote, ExplainedTime, Fact, Headline, Prospect, WAITING_SHOWN_MAX, Waiting, When, ZoneExplanation, in_order,
+    ExcuseNote, ExplainedTime, Fact, Prospect, Summary, WAITING_SHOWN_MAX, Waiting, When, ZoneExplanation, in_order,
     reprieve, shown_excuses, spared_because,
 };
 use crate::judge::disruption::Pace;
@@ -35,9 +35,9 @@ pub fn zone(state: &State, zone: &ZoneKey, excuses: &[ExcuseNote], now: Stamp) -
     })
 }
 
-fn headline(state: &State, record: Option<&ZoneRecord>, census: &Census) -> Headline {
+fn headline(state: &State, record: Option<&ZoneRecord>, census: &Census) -> Summary {
     let aside = disruption(census, state.policy().unhealthy_zone_threshold);
-    Headline {
+    Summary {
         text: record.map_or("not assessed yet".to_owned(), |record| record.zone.state.to_string()),
         since: record.map(|record| ExplainedTime::from(record.zone.since)),
         aside: Some(aside),

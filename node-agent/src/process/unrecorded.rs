@@ -63,8 +63,8 @@ fn strays_of(uid: PodUid) -> Vec<Process> {
     process_tree::marked(process_tree::all(), &format!("{POD_MARK}={uid}"))
 }
 
-/// Signals what is left of a pod: everything with KILL, otherwise only the topmost processes, which are its shim if that
-/// lives. False: nothing is left.
+/// Signals what is left of a pod: everything with KILL, otherwise only the topmost processes, which are its shim if
+/// that lives. False: nothing is left.
 pub(super) fn signal_remains(uid: PodUid, group: Option<&PodGroup>, signal: Option<Signal>) -> bool {
     let strays = strays_of(uid);
     match signal {

@@ -175,6 +175,8 @@ fn restore(cluster: &Cluster, id: ReplicaId, state: &State, members: &[ReplicaId
 #[tokio::test(flavor = "multi_thread")]
 async fn i_17_two_replicas_that_differ_do_not_lead_until_a_third_settles_it() {
     let mut cluster = Cluster::prepare(&IDS);
+    // These replicas differ on purpose.
+    cluster.consensus.turn_off();
     let (right, wrong) = (restored(&["a"]), restored(&["a", "b"]));
     restore(&cluster, ReplicaId(1), &right, &IDS);
     restore(&cluster, ReplicaId(2), &wrong, &IDS);
@@ -200,6 +202,8 @@ async fn i_17_two_replicas_that_differ_do_not_lead_until_a_third_settles_it() {
 #[tokio::test(flavor = "multi_thread")]
 async fn i_17_three_different_restores_never_lead() {
     let mut cluster = Cluster::prepare(&IDS);
+    // These replicas differ on purpose.
+    cluster.consensus.turn_off();
     for (id, names) in IDS.into_iter().zip([&["a"][..], &["b"], &["c"]]) {
         restore(&cluster, id, &restored(names), &IDS);
         cluster.boot(id).await;

@@ -59,7 +59,7 @@ impl ListedNode {
 
 /// An action on a node.
 #[derive(Debug, Clone)]
-pub struct Happening {
+pub struct NodeEvent {
     pub node: String,
     pub reason: String,
     pub message: String,
@@ -102,7 +102,7 @@ fn seen(node: &Value) -> (String, ListedNode) {
 }
 
 /// The controller's actions on nodes: it marked them, or tainted them for eviction.
-pub fn verdicts(cluster: &DevCluster) -> Vec<Happening> {
+pub fn verdicts(cluster: &DevCluster) -> Vec<NodeEvent> {
     let list: Value = serde_json::from_str(&cluster.ok(&["get", "events", "-o", "json"])).unwrap();
     let by_controller = |event: &&Value| {
         let reason = event["reason"].as_str().unwrap_or_default();
@@ -110,13 +110,13 @@ pub fn verdicts(cluster: &DevCluster) -> Vec<Happening> {
             && event["involvedObject"]["kind"] == "Node"
             && ["NodeNotReady", "NodeTaintedForEviction", "NodeQuarantined"].contains(&reason)
     };
-    list["items"].as_array().unwrap().iter().filter(by_controller).map(happening).collect()
+    list["items"].as_array().unwrap().iter().filter(by_controller).map(node_event).collect()
 }
 
-fn happening(event: &Value) -> Happening {
+fn node_event(event: &Value) -> NodeEvent {
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     let at: jiff::Timestamp = event["lastTimestamp"].as_str().unwrap().parse().unwrap();
-    Happening {
+    NodeEvent {
         node: text(&event["involvedObject"]["name"]),
         reason: text(&event["reason"]),
         message: text(&event["message"]),
@@ -126,17 +126,16 @@ fn happening(event: &Value) -> Happening {
 
 /// No node but these was ever marked or evicted.
 pub fn assert_only_touched(cluster: &DevCluster, guilty: &BTreeSet<String>) {
-    let innocent: Vec<Happening> =
-        verdicts(cluster).into_iter().filter(|happening| !guilty.contains(&happening.node)).collect();
+    let innocent: Vec<NodeEvent> =
+        verdicts(cluster).into_iter().filter(|event| !guilty.contains(&event.node)).collect();
     assert!(innocent.is_empty(), "nodes that were alive were touched: {innocent:#?}");
 }
 
 /// I-04: no window has more than burst + rate x length. Event times are whole seconds, so a window may hide one more.
 pub fn assert_rate_held(cluster: &DevCluster, zone: &str) {
     let prefix = format!("node-{zone}-");
-    let tainted =
-        |happening: &Happening| happening.reason == "NodeTaintedForEviction" && happening.node.starts_with(&prefix);
-    let mut times: Vec<i64> = verdicts(cluster).iter().filter(|happening| tainted(happening)).map(|h| h.at).collect();
+    let tainted = |event: &NodeEvent| event.reason == "NodeTaintedForEviction" && event.node.starts_with(&prefix);
+    let mut times: Vec<i64> = verdicts(cluster).iter().filter(|event| tainted(event)).map(|h| h.at).collect();
     times.sort_unstable();
     for (first, start) in times.iter().enumerate() {
         for (last, end) in times.iter().enumerate().skip(first) {

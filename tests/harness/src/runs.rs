@@ -1,5 +1,5 @@
-//! The checker of I-12 and I-14 over what machines really ran: at no time two pods of one name, and no order obeyed by a
-//! clone. Every cluster with simulated machines checks their journal when it ends.
+//! The checker of I-12 and I-14 over what machines really ran: at no time two pods of one name, and no order obeyed by
+//! a clone. Every cluster with simulated machines checks their journal when it ends.
 
 use std::path::Path;
 
@@ -15,7 +15,8 @@ pub fn require_sound(history: &RunHistory) {
     }
 }
 
-/// The same for the journals in these files; returns how many runs they tell of. A machine that never ran a pod has none.
+/// The same for the journals in these files; returns how many runs they tell of. A machine that never ran a pod has
+/// none.
 pub fn require_sound_in<'a>(journals: impl IntoIterator<Item = &'a Path>) -> usize {
     let mut history = RunHistory::default();
     for journal in journals {

@@ -157,8 +157,8 @@ mod tests {
         world.operate(OperatorOperation::DeleteNode { name: name.into(), precondition });
     }
 
-    /// Its agent is attached to a follower that stands still in that moment: it notices that after a while, and then the
-    /// pod has its grace.
+    /// Its agent is attached to a follower that stands still in that moment: it notices that after a while, and then
+    /// the pod has its grace.
     #[test]
     fn gc_3_web_0_starts_elsewhere_only_after_the_old_one_has_stopped_although_its_replica_froze() {
         let mut world = world();
